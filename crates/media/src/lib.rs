@@ -62,6 +62,7 @@ mod options;
 mod persist;
 pub mod process;
 mod region;
+mod scratch;
 mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -74,3 +75,4 @@ pub use medium::{Bytes, Device, Granularity, LINE_BYTES, Medium, Offset, PAGE_BY
 pub use options::{Create, MediaOptions, MediumKind};
 pub use persist::page::Syncs;
 pub use persist::{PersistStep, prefetch as prefetch_line};
+pub use scratch::Scratch;

@@ -9,7 +9,7 @@ use duramen::{Create, Durability, Options};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Fill, Keep, Running, Start};
+use duramen_stream::run::{Fill, Keep, Room, Running, Start};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -63,6 +63,11 @@ pub fn plan(connector: &str) -> Result<Vec<Sink>, Failure> {
 
 /// A job in a store that is opened, or made.
 pub fn keep(path: &Path, home: &Home, every: Duration) -> Result<Keep, Failure> {
+    keep_in(path, home, every, Room::default())
+}
+
+/// The same with its state in a room.
+pub fn keep_in(path: &Path, home: &Home, every: Duration, room: Room) -> Result<Keep, Failure> {
     let options = Options {
         medium: home.medium,
         create: Create::OpenOrCreate,
@@ -75,6 +80,7 @@ pub fn keep(path: &Path, home: &Home, every: Duration) -> Result<Keep, Failure> 
         every,
         from_start: false,
         note: String::new(),
+        room,
     })
 }
 

@@ -3,9 +3,10 @@
 //!
 //! It runs in memory, with checkpoints in stores, and by hand, in turn. All read the same records. What a commit costs
 //! the stream is what the engine tells; how soon a killed job gives its next result is measured on a process that is
-//! killed ([`restart`]).
+//! killed ([`restart`]). What a job does whose state is larger than its memory is asked by itself ([`beyond`]).
 #![forbid(unsafe_code)]
 
+pub mod beyond;
 mod by_hand;
 mod generator;
 mod job;

@@ -155,7 +155,7 @@ impl Graph {
                 }
             }
             for layout in layouts {
-                breaker.states.push(Box::new(Memory::new(layout)));
+                breaker.states.push(Box::new(Memory::new(layout, machine.room.clone())));
             }
             self.numbers.insert(id(node), self.places.len());
             self.places.push(Place { node: node.clone(), number: machine.breakers.len(), kept });

@@ -17,7 +17,7 @@ use crate::expr::{Expr, eval};
 use crate::function::Clock;
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, window_time};
-use crate::state::{Get, Numbers, Put, Reader, Sessions, State, Table, Window, write_word};
+use crate::state::{Get, Numbers, Put, Reader, Room, Sessions, State, Table, Window, write_word};
 use crate::types::{DataType, Value};
 
 /// A scan's event time.
@@ -315,6 +315,12 @@ impl Breaker {
         }
     }
 
+    /// Bytes of pages that were copied for a checkpoint and wait to be written out.
+    pub fn copies(&self) -> usize {
+        let lists = if let Kind::Sessions { sessions, .. } = &self.kind { sessions.copies() } else { 0 };
+        lists + self.states.iter().map(|state| state.copies()).sum::<usize>()
+    }
+
     /// Windows that end here or before are closed.
     fn bound(&self) -> i64 {
         if self.proctime { self.watermark } else { self.watermark.saturating_add(-window_time(0)) }
@@ -484,6 +490,8 @@ pub struct Machine {
     pub routed: bool,
     /// Whether there are checkpoints.
     pub tracked: bool,
+    /// Where state lies.
+    pub room: Room,
     arena: Vec<Vec<u8>>,
     /// Tables that closed and whose texts may still be on their way to a sink.
     closed: Vec<(usize, usize, Box<Table>)>,
@@ -509,6 +517,7 @@ impl Machine {
             error: None,
             routed: false,
             tracked: false,
+            room: Room::default(),
             arena: Vec::new(),
             closed: Vec::new(),
         })

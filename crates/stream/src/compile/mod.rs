@@ -158,20 +158,21 @@ enum Part {
 impl Program {
     /// Compiles the plans of a job for this CPU: each gives its rows to the output with the same number.
     pub fn compile(plans: &[Arc<Node>], outputs: Vec<Box<dyn Output>>) -> Result<Program> {
-        Program::compile_with(plans, outputs, false, None)
+        Program::compile_with(plans, outputs, None, None)
     }
 
-    /// The same. With `tracked`, code marks what it changes, as checkpoints need it. With `threads`, it is one of
+    /// The same. With `kept`, its state lies there, and code marks what it changes, as checkpoints need it. With `threads`, it is one of
     /// several that each take a part of every batch.
     pub fn compile_with(
         plans: &[Arc<Node>],
         outputs: Vec<Box<dyn Output>>,
-        tracked: bool,
+        kept: Option<&Room>,
         threads: Option<&Threads>,
     ) -> Result<Program> {
         let began = Instant::now();
         let mut machine = Machine::new();
-        machine.tracked = tracked;
+        machine.tracked = kept.is_some();
+        machine.room = kept.cloned().unwrap_or_default();
         machine.routed = threads.is_some();
         machine.outputs = outputs;
         let graph = Graph::new(plans, &mut machine)?;
@@ -371,6 +372,12 @@ impl Program {
             late: breaker.late,
         };
         self.machine.breakers.iter().map(|breaker| held(breaker)).collect()
+    }
+
+    /// Bytes of pages that were copied for a checkpoint and wait to be written out.
+    pub fn copies(&self) -> usize {
+        let breakers = self.machine.breakers.iter();
+        breakers.map(|breaker| breaker.copies()).sum()
     }
 
     /// Gives the rows of a table that is looked up: all its columns.

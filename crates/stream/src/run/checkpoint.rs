@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::clock::now;
 use super::take::{Cut, Desk};
 use crate::error::{Error, Result};
-use crate::state::Numbers;
+use crate::state::{Numbers, Room};
 
 /// The store in which a job keeps its checkpoints, and how.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub struct Keep {
     pub from_start: bool,
     /// Kept with each checkpoint, for whoever starts the job again.
     pub note: String,
+    /// Where its state lies while it runs.
+    pub room: Room,
 }
 
 /// What begins the names of tables with checkpoints.

@@ -26,7 +26,7 @@ use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Routed, Threads};
 use crate::error::{Error, Result};
 use crate::plan::Node;
-use crate::state::Numbers;
+use crate::state::{Numbers, Room};
 
 /// Turns for each thread that are read before the slowest thread has taken them.
 const AHEAD: usize = 4;
@@ -173,6 +173,8 @@ pub struct Start {
     pub lookups: Vec<Arc<Table>>,
     /// The job's store.
     pub store: Option<Store>,
+    /// Where state lies, if there are checkpoints.
+    pub room: Option<Room>,
     /// What each thread goes on from, and where the pages are.
     pub states: Vec<(Vec<u8>, Shelf)>,
     /// Records that were read before.
@@ -216,6 +218,7 @@ impl Crew {
                 threads: start.threads.clone(),
                 lookups: start.lookups.clone(),
                 store: start.store.clone(),
+                room: start.room.clone(),
                 state: states.next(),
                 common: common.clone(),
                 say: say.clone(),
@@ -351,6 +354,7 @@ struct Recruit {
     threads: Threads,
     lookups: Vec<Arc<Table>>,
     store: Option<Store>,
+    room: Option<Room>,
     state: Option<(Vec<u8>, Shelf)>,
     common: Arc<Common>,
     say: Sender<Message>,
@@ -378,9 +382,8 @@ impl Recruit {
     }
 
     fn join(self) -> Result<Member> {
-        let tracked = self.store.is_some();
         let outputs = self.sinks.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Output>).collect();
-        let mut program = Program::compile_with(&self.plans, outputs, tracked, Some(&self.threads))?;
+        let mut program = Program::compile_with(&self.plans, outputs, self.room.as_ref(), Some(&self.threads))?;
         let (number, count) = (self.number as u64, self.threads.count as u64);
         let mut numbers = Numbers::of_part(number, count);
         if let Some((state, mut shelf)) = self.state {
@@ -403,6 +406,7 @@ impl Recruit {
             program,
             lookups,
             numbers,
+            copies_max: self.room.map_or(usize::MAX, |room| room.copies_max()),
             common: self.common,
             say: self.say,
             next: 0,
@@ -426,6 +430,8 @@ struct Member {
     /// The number of the next item.
     next: u64,
     asked: u64,
+    /// Bytes of copies of pages that may wait.
+    copies_max: usize,
     /// Whether pages of a checkpoint are left.
     saving: bool,
     /// Pages that there was no room for.
@@ -448,7 +454,10 @@ impl Member {
         loop {
             match self.step() {
                 Step::End => return Ok(()),
-                Step::Save => self.save(true)?,
+                Step::Save => {
+                    self.save(true)?;
+                    self.saved();
+                }
                 Step::Read(turn) => self.read(turn)?,
                 Step::Take(item) => {
                     self.take(&item)?;
@@ -458,6 +467,9 @@ impl Member {
                     if self.saving {
                         let began = Instant::now();
                         self.save(false)?;
+                        while self.saving && self.program.copies() > self.copies_max {
+                            self.save(true)?;
+                        }
                         self.pauses.push(began.elapsed());
                         self.saved();
                     }
@@ -609,9 +621,6 @@ impl Member {
             if wait || self.refused.is_some() || began.elapsed() >= PAUSE {
                 break;
             }
-        }
-        if wait {
-            self.saved();
         }
         Ok(())
     }

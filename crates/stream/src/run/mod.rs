@@ -1,6 +1,7 @@
 //! Runs a compiled job: batches from sources, through code, to sinks, until the input ends or somebody stops it. A job
 //! that is given a store makes checkpoints in it, and goes on from the last one.
 
+mod allowed;
 mod checkpoint;
 mod clock;
 mod crew;
@@ -42,6 +43,7 @@ use crate::error::{Error, Result};
 use crate::plan::partition::Partition;
 use crate::plan::{Node, NodeOp, Sink, explain};
 use crate::state::Numbers;
+pub use crate::state::Room;
 
 /// Rows of a batch: some thousand, so that what is done once for each costs nothing, and columns stay in the cache.
 pub const BATCH_ROWS: usize = 4096;
@@ -156,6 +158,8 @@ struct Keeping {
     epoch: u64,
     begun: Instant,
     phase: Phase,
+    /// Bytes of copies of pages that may wait.
+    copies_max: usize,
     /// Pages that the thread had no room for.
     refused: Option<Vec<(u64, u32, Vec<u8>)>>,
     /// For how long the checkpoint that is under way kept rows waiting, each time.
@@ -292,7 +296,7 @@ impl Running {
         let opened = opened?;
         let outputs = opened.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Output>).collect();
         let plans: Vec<Arc<Node>> = sinks.iter().map(|sink| sink.input.clone()).collect();
-        let mut program = Program::compile_with(&plans, outputs, keep.is_some(), None)?;
+        let mut program = Program::compile_with(&plans, outputs, keep.map(|keep| &keep.room), None)?;
         let mut named = Vec::new();
         plans.iter().for_each(|plan| tables(plan, &mut named));
         let table_of = |source: &Source| {
@@ -376,6 +380,7 @@ impl Running {
                 threads,
                 lookups: looked_up,
                 store: store.cloned(),
+                room: keep.map(|keep| keep.room.clone()),
                 states,
                 records,
             })?);
@@ -396,6 +401,7 @@ impl Running {
                     numbers,
                     epoch,
                     begun: Instant::now(),
+                    copies_max: keep.room.copies_max(),
                     phase: Phase::Idle,
                     refused: None,
                     pauses: Vec::new(),
@@ -738,6 +744,11 @@ impl Running {
                     if keeping.refused.is_some() || began.elapsed() >= PAUSE {
                         break;
                     }
+                }
+                while let Phase::Saving { .. } = keeping.phase
+                    && self.program.copies() > keeping.copies_max
+                {
+                    keeping.save(&mut self.program, true)?;
                 }
                 keeping.paused(began);
                 Ok(keeping.refused.is_none())

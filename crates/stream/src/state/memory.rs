@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::pages::{Get, Left, Numbers, Put, Reader, save_left, write_word};
-use super::{Layout, State, Table, Window};
+use super::{Layout, Room, State, Table, Window};
 use crate::error::Result;
 
 /// Tables that are kept empty for the next window: one that opens and one to put windows together in.
@@ -14,6 +14,7 @@ const KEPT: usize = 2;
 #[expect(clippy::vec_box, reason = "a table goes in and out as the box that it is in the map")]
 pub struct Memory {
     layout: Layout,
+    room: Room,
     open: BTreeMap<Window, Box<Table>>,
     spare: Vec<Box<Table>>,
     /// Vectors of tables that closed before they were saved.
@@ -22,15 +23,15 @@ pub struct Memory {
 
 impl Memory {
     /// No state yet, of this layout.
-    pub fn new(layout: Layout) -> Memory {
-        Memory { layout, open: BTreeMap::new(), spare: Vec::new(), left: Vec::new() }
+    pub fn new(layout: Layout, room: Room) -> Memory {
+        Memory { layout, room, open: BTreeMap::new(), spare: Vec::new(), left: Vec::new() }
     }
 }
 
 impl State for Memory {
     fn table(&mut self, window: Window) -> &mut Table {
-        let Memory { layout, open, spare, .. } = self;
-        open.entry(window).or_insert_with(|| spare.pop().unwrap_or_else(|| Table::new(layout)))
+        let Memory { layout, room, open, spare, .. } = self;
+        open.entry(window).or_insert_with(|| spare.pop().unwrap_or_else(|| Table::new(layout, room)))
     }
 
     fn windows(&self) -> Vec<Window> {
@@ -46,7 +47,7 @@ impl State for Memory {
     }
 
     fn scratch(&mut self) -> Box<Table> {
-        self.spare.pop().unwrap_or_else(|| Table::new(&self.layout))
+        self.spare.pop().unwrap_or_else(|| Table::new(&self.layout, &self.room))
     }
 
     fn give_back(&mut self, mut table: Box<Table>) {
@@ -59,6 +60,11 @@ impl State for Memory {
 
     fn bytes(&self) -> usize {
         self.open.values().chain(&self.spare).map(|table| table.held()).sum()
+    }
+
+    fn copies(&self) -> usize {
+        let left: usize = self.left.iter().map(Left::copies).sum();
+        left + self.open.values().map(|table| table.copies()).sum::<usize>()
     }
 
     fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
@@ -81,14 +87,14 @@ impl State for Memory {
         let mut open = BTreeMap::new();
         for _ in 0..reader.count()? {
             let (start, end) = (reader.word()? as i64, reader.word()? as i64);
-            let mut table = Table::new(&self.layout);
+            let mut table = Table::new(&self.layout, &self.room);
             table.restore(reader, get, named)?;
             open.insert(Window { end, start }, table);
         }
         self.open = open;
         self.spare.clear();
         for _ in 0..reader.count()? {
-            self.spare.push(Table::with_places(&self.layout, reader.count()?));
+            self.spare.push(Table::with_places(&self.layout, &self.room, reader.count()?));
         }
         Ok(())
     }

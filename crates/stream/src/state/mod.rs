@@ -1,4 +1,5 @@
-//! What breakers keep: records of fixed size by key, one table for each window, in memory.
+//! What breakers keep: records of fixed size by key, one table for each window, in memory, or beyond a bound on files
+//! that the kernel pages out (`vector.rs`).
 //!
 //! [`State`] is what a breaker needs of whatever keeps its state. [`Memory`] is the one there is. Compiled code finds a
 //! record by itself: it reads the [`Head`] of a [`Table`] and walks its entries. It calls only for what is rare: a
@@ -17,11 +18,13 @@ mod memory;
 mod pages;
 mod sessions;
 mod table;
+mod vector;
 
 pub use memory::Memory;
 pub use pages::{DIRTY, Get, Numbers, PAGE_WORDS, Put, Reader, write_word};
 pub use sessions::{Placed, Session, Sessions};
 pub use table::{Head, Layout, MULTIPLIER, Table, hash_bytes, hash_seed};
+pub use vector::Room;
 
 use crate::error::Result;
 
@@ -61,6 +64,9 @@ pub trait State {
 
     /// Bytes that are held, in use or not.
     fn bytes(&self) -> usize;
+
+    /// Bytes of pages that were copied and wait to be written out.
+    fn copies(&self) -> usize;
 
     /// Keeps everything as it is now for a checkpoint, and writes to `out` what finds it again.
     fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>);

@@ -16,6 +16,7 @@
 //! 2. A vector that is replaced gets a new number, under which all of it is written: what was written under the old one
 //!    stays as it is until a later checkpoint is whole.
 
+use super::vector::{Room, Vector};
 use crate::error::{Error, Result};
 
 const CLEAN: u8 = 0;
@@ -130,6 +131,11 @@ impl Pages {
         !self.copied.is_empty() || self.states[self.next.min(self.states.len())..].contains(&SAVE)
     }
 
+    /// Bytes of pages that were copied and wait.
+    pub fn copies(&self) -> usize {
+        self.copied.len() * PAGE_BYTES
+    }
+
     /// From now on the bytes of this moment are to be saved. Returns the vector's number.
     pub fn freeze(&mut self, numbers: &mut Numbers) -> u64 {
         debug_assert!(!self.waits(), "a page of the checkpoint before is not written out");
@@ -193,9 +199,9 @@ impl Pages {
 #[derive(Debug)]
 pub enum Data {
     /// Words, and how many a page has.
-    Words(Vec<u64>, usize),
+    Words(Vector<u64>, usize),
     /// Bytes.
-    Bytes(Vec<u8>),
+    Bytes(Vector<u8>),
 }
 
 /// A vector that was replaced before its pages were written out.
@@ -206,6 +212,11 @@ pub struct Left {
 }
 
 impl Left {
+    /// As [`Pages::copies`].
+    pub fn copies(&self) -> usize {
+        self.pages.copies()
+    }
+
     /// As [`Pages::save`].
     pub fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
         let data = &self.data;
@@ -250,9 +261,14 @@ pub fn page_of_bytes(bytes: &[u8], page: usize) -> Vec<u8> {
 }
 
 /// Reads a vector of so many words back, `each` on a page.
-pub fn read_words(number: u64, count: usize, each: usize, get: &mut Get<'_>) -> Result<Vec<u64>> {
+pub fn read_words(
+    number: u64,
+    (count, each): (usize, usize),
+    get: &mut Get<'_>,
+    room: &Room,
+) -> Result<Vector<u64>> {
     // Not reserved by what was read: that may be damaged.
-    let mut words = Vec::new();
+    let mut words = Vector::new(room);
     for page in 0..count.div_ceil(each) {
         let bytes = get(number, page as u32)?;
         let wanted = each.min(count - page * each);
@@ -260,14 +276,15 @@ pub fn read_words(number: u64, count: usize, each: usize, get: &mut Get<'_>) -> 
             return Err(short(number, page));
         }
         let (read, _) = bytes.as_chunks::<8>();
-        words.extend(read[..wanted].iter().map(|word| u64::from_le_bytes(*word)));
+        let read: Vec<u64> = read[..wanted].iter().map(|word| u64::from_le_bytes(*word)).collect();
+        words.extend_from_slice(&read);
     }
     Ok(words)
 }
 
 /// Reads a vector of so many bytes back.
-pub fn read_bytes(number: u64, count: usize, get: &mut Get<'_>) -> Result<Vec<u8>> {
-    let mut read = Vec::new();
+pub fn read_bytes(number: u64, count: usize, get: &mut Get<'_>, room: &Room) -> Result<Vector<u8>> {
+    let mut read = Vector::new(room);
     for page in 0..count.div_ceil(PAGE_BYTES) {
         let bytes = get(number, page as u32)?;
         let wanted = PAGE_BYTES.min(count - page * PAGE_BYTES);
@@ -352,7 +369,9 @@ mod tests {
         let number = pages.freeze(&mut numbers);
         pages.touch(1, || page_of_bytes(&data, 1));
         data[PAGE_BYTES] = 2;
-        let mut left: Vec<Left> = pages.replace(1, || Data::Bytes(data.clone())).into_iter().collect();
+        let mut kept = Vector::new(&Room::default());
+        kept.extend_from_slice(&data);
+        let mut left: Vec<Left> = pages.replace(1, || Data::Bytes(kept)).into_iter().collect();
         let mut saved = Vec::new();
         assert!(save_left(&mut left, &mut |of, page, bytes| saved.push((of, page, bytes)), &mut (1 << 20)));
         saved.sort();

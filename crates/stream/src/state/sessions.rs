@@ -166,6 +166,11 @@ impl Sessions {
         self.lists.iter().flatten().map(|session| session.record.len() * 8 + size_of::<Session>()).sum()
     }
 
+    /// Bytes of lists that were copied and wait to be written out, about.
+    pub fn copies(&self) -> usize {
+        self.pages.copies()
+    }
+
     /// Keeps everything as it is now for a checkpoint, and writes to `out` what finds it again.
     pub fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
         for word in [self.lists.len() as u64, self.pages.freeze(numbers), self.serial] {

@@ -4,6 +4,7 @@ use super::pages::{
     Data, Get, Left, Numbers, PAGE_BYTES, PAGE_WORDS, Pages, Put, Reader, page_of_bytes, page_of_words,
     read_bytes, read_words, save_left, write_word,
 };
+use super::vector::{Room, Vector};
 use crate::error::{Error, Result};
 
 /// What compiled code reads and writes, at the beginning of every [`Table`]. Addresses are as of now.
@@ -119,9 +120,10 @@ pub struct Table {
     /// For compiled code.
     pub head: Head,
     layout: Layout,
-    entries: Vec<u64>,
-    bytes: Vec<u8>,
-    rows: Vec<u64>,
+    room: Room,
+    entries: Vector<u64>,
+    bytes: Vector<u8>,
+    rows: Vector<u64>,
     children: Vec<Box<Table>>,
     addresses: Vec<usize>,
     entry_pages: Pages,
@@ -130,7 +132,7 @@ pub struct Table {
     /// Vectors that were replaced before they were saved.
     left: Vec<Left>,
     /// Texts that were replaced by a longer vector while somebody may still read them.
-    retired: Vec<Vec<u8>>,
+    retired: Vec<Vector<u8>>,
 }
 
 /// Places of a new table.
@@ -138,15 +140,18 @@ const PLACES: usize = 64;
 
 impl Table {
     /// An empty table.
-    pub fn new(layout: &Layout) -> Box<Table> {
+    pub fn new(layout: &Layout, room: &Room) -> Box<Table> {
         let pages = || Pages::new(layout.tracked, 0);
         let mut table = Box::new(Table {
             layout: layout.clone(),
+            room: room.clone(),
+            bytes: Vector::new(room),
+            rows: Vector::new(room),
             row_pages: pages(),
             byte_pages: pages(),
             ..Table::default()
         });
-        table.children = layout.children.iter().map(Table::new).collect();
+        table.children = layout.children.iter().map(|child| Table::new(child, room)).collect();
         table.addresses =
             table.children.iter_mut().map(|child| std::ptr::from_mut(&mut **child) as usize).collect();
         table.place(PLACES);
@@ -155,7 +160,7 @@ impl Table {
 
     /// Fresh entries; the spare one is behind the last place. What was there goes to whoever took it, or is lost.
     fn place(&mut self, places: usize) {
-        self.entries = vec![0; (places + 1) * self.layout.stride];
+        self.entries = Vector::zeroed(&self.room, (places + 1) * self.layout.stride);
         let pages = (places >> self.layout.page_shift()) + 1;
         self.entry_pages = Pages::new(self.layout.tracked, pages);
         self.head.mask = places as u64 - 1;
@@ -174,12 +179,12 @@ impl Table {
     }
 
     /// Takes the entries out, to be replaced; whoever reads them must put them back by [`Table::leave_entries`].
-    fn take_entries(&mut self) -> (Vec<u64>, Pages) {
-        (std::mem::take(&mut self.entries), std::mem::take(&mut self.entry_pages))
+    fn take_entries(&mut self) -> (Vector<u64>, Pages) {
+        (self.entries.take(), std::mem::take(&mut self.entry_pages))
     }
 
     /// Keeps entries that were replaced until they are saved.
-    fn leave_entries(&mut self, (old, mut pages): (Vec<u64>, Pages)) {
+    fn leave_entries(&mut self, (old, mut pages): (Vector<u64>, Pages)) {
         let each = self.layout.page_words();
         self.left.extend(pages.replace(0, || Data::Words(old, each)));
     }
@@ -311,8 +316,7 @@ impl Table {
         let (stride, list, row) = (self.layout.stride, self.layout.list, self.layout.row);
         let places = self.head.mask as usize + 1;
         let (entries, entry_pages) = self.take_entries();
-        let rows = std::mem::take(&mut self.rows);
-        let bytes = std::mem::take(&mut self.bytes);
+        let (rows, bytes) = (self.rows.take(), self.bytes.take());
         let mut row_pages = std::mem::replace(&mut self.row_pages, Pages::new(self.layout.tracked, 0));
         let mut byte_pages = std::mem::replace(&mut self.byte_pages, Pages::new(self.layout.tracked, 0));
         let spare = self.head.spare_used != 0;
@@ -358,7 +362,7 @@ impl Table {
         self.leave_entries((entries, entry_pages));
         self.left.extend(row_pages.replace(0, || Data::Words(rows, PAGE_WORDS)));
         // A copy: somebody may still read texts where they were.
-        self.left.extend(byte_pages.replace(0, || Data::Bytes(bytes.clone())));
+        self.left.extend(byte_pages.replace(0, || Data::Bytes(bytes.copied())));
         self.retired.push(bytes);
         self.aim();
     }
@@ -392,7 +396,7 @@ impl Table {
     pub fn intern(&mut self, text: &[u8]) -> usize {
         let place = self.bytes.len();
         if self.bytes.capacity() - place < text.len() {
-            let mut longer = Vec::with_capacity((place + text.len()).max(256) * 2);
+            let mut longer = Vector::with_capacity(&self.room, (place + text.len()).max(256) * 2);
             longer.extend_from_slice(&self.bytes);
             self.retired.push(std::mem::replace(&mut self.bytes, longer));
         }
@@ -451,16 +455,16 @@ impl Table {
         let pages = (places >> self.layout.page_shift()) + 1;
         let each = self.layout.page_words();
         let entries = &mut self.entries;
-        match self.entry_pages.replace(pages, || Data::Words(std::mem::take(entries), each)) {
-            None => self.entries.fill(0),
+        match self.entry_pages.replace(pages, || Data::Words(entries.take(), each)) {
+            None => self.entries.zero(),
             Some(left) => {
                 self.left.push(left);
-                self.entries = vec![0; (places + 1) * self.layout.stride];
+                self.entries = Vector::zeroed(&self.room, (places + 1) * self.layout.stride);
             }
         }
         let (rows, bytes) = (&mut self.rows, &mut self.bytes);
-        self.left.extend(self.row_pages.replace(0, || Data::Words(std::mem::take(rows), PAGE_WORDS)));
-        self.left.extend(self.byte_pages.replace(0, || Data::Bytes(std::mem::take(bytes))));
+        self.left.extend(self.row_pages.replace(0, || Data::Words(rows.take(), PAGE_WORDS)));
+        self.left.extend(self.byte_pages.replace(0, || Data::Bytes(bytes.take())));
         self.bytes.clear();
         self.rows.clear();
         self.retired.clear();
@@ -476,10 +480,18 @@ impl Table {
     }
 
     /// An empty table of so many places.
-    pub fn with_places(layout: &Layout, places: usize) -> Box<Table> {
-        let mut table = Table::new(layout);
+    pub fn with_places(layout: &Layout, room: &Room, places: usize) -> Box<Table> {
+        let mut table = Table::new(layout, room);
         table.place(places.next_power_of_two().max(PLACES));
         table
+    }
+
+    /// Bytes of pages that were copied and wait to be written out.
+    pub(super) fn copies(&self) -> usize {
+        let pages = [&self.entry_pages, &self.row_pages, &self.byte_pages];
+        pages.into_iter().map(Pages::copies).sum::<usize>()
+            + self.left.iter().map(Left::copies).sum::<usize>()
+            + self.children.iter().map(|child| child.copies()).sum::<usize>()
     }
 
     /// Takes the vectors out that were replaced before they were saved.
@@ -533,17 +545,17 @@ impl Table {
             )));
         }
         let (stride, each) = (self.layout.stride, self.layout.page_words());
-        self.entries = read_words(number, (places + 1) * stride, each, get)?;
+        self.entries = read_words(number, ((places + 1) * stride, each), get, &self.room)?;
         self.entry_pages = Pages::restored(number, (places >> self.layout.page_shift()) + 1);
         self.head.mask = places as u64 - 1;
         self.head.limit = (places as u64 / 16) * 11;
         let (count, number) = (reader.count()?, reader.word()?);
         named.push(number);
-        self.rows = read_words(number, count, PAGE_WORDS, get)?;
+        self.rows = read_words(number, (count, PAGE_WORDS), get, &self.room)?;
         self.row_pages = Pages::restored(number, count.div_ceil(PAGE_WORDS));
         let (count, number) = (reader.count()?, reader.word()?);
         named.push(number);
-        self.bytes = read_bytes(number, count, get)?;
+        self.bytes = read_bytes(number, count, get, &self.room)?;
         self.byte_pages = Pages::restored(number, count.div_ceil(PAGE_BYTES));
         self.aim();
         self.children.iter_mut().try_for_each(|child| child.restore(reader, get, named))

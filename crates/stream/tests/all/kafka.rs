@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Keep, Progress, Running, Start};
+use duramen_stream::run::{Keep, Progress, Room, Running, Start};
 use duramen_stream::{Outcome, Session};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -185,6 +185,7 @@ fn start(script: &str, directory: &Path, threads: usize, every: u64) -> duramen_
         every: Duration::from_millis(every),
         from_start: false,
         note: String::new(),
+        room: Room::default(),
     };
     let own = &mut |_: &_, _: &_| Ok(None);
     Running::start_on(&job.optimised, Start { directory, keep: Some(&keep), threads: Some(threads), own })

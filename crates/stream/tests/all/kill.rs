@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Keep, Running, Start, jobs};
+use duramen_stream::run::{Keep, Room, Running, Start, jobs};
 use duramen_stream::{Outcome, Session};
 
 /// Where the child runs; without it the child's test does nothing.
@@ -137,6 +137,7 @@ fn start_on(
         every: Duration::from_millis(15),
         from_start,
         note: String::new(),
+        room: Room::of(directory, 256 << 10),
     };
     let own = &mut |_: &_, _: &_| Ok(None);
     let running = Running::start_on(
@@ -393,6 +394,7 @@ fn a_changed_query_is_refused_and_from_the_start_forgets() {
         every: Duration::from_secs(10),
         from_start,
         note: String::new(),
+        room: Room::default(),
     };
     let error = Running::start_in(&other.optimised, directory.path(), Some(&keep(false))).unwrap_err();
     let text = error.to_string();

@@ -1,0 +1,104 @@
+//! Memory that the kernel may page out: a file without a name, mapped whole.
+//!
+//! Invariants:
+//!
+//! 1. The file has no name and one owner: nobody else reads, writes or truncates it, so its bytes change through the
+//!    one [`Scratch`] alone.
+//! 2. All of it is backed before it is mapped: touching it never raises SIGBUS for want of space.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::MapFlags;
+
+use crate::error::bytes_text;
+use crate::fault::Named;
+use crate::region::Region;
+use crate::{Error, PAGE_BYTES, Result, file};
+
+/// Zeroed memory on a file of a directory. It is gone with the process, whatever ends that, and is counted to the
+/// page cache: under pressure the kernel writes it out, and reads it again when it is touched.
+#[derive(Debug)]
+pub struct Scratch {
+    // Before the addresses become somebody else's.
+    _named: Named,
+    region: Region,
+    bytes: usize,
+}
+
+impl Scratch {
+    /// At least so many bytes, in whole pages.
+    ///
+    /// # Errors
+    /// * `Unsupported`: the file system has no files without names.
+    /// * `OutOfSpace`, `PermissionDenied`, `NotFound`, `Io`: as the operating system says.
+    pub fn new(directory: &Path, bytes: usize) -> Result<Self> {
+        let bytes = (bytes as u64).next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let refused = |errno| {
+            let what = format!("cannot make {} of memory in {}", bytes_text(bytes), directory.display());
+            Error::os(what, errno)
+        };
+        let mode = Mode::RUSR | Mode::WUSR;
+        let held = File::from(rustix::fs::open(directory, flags, mode).map_err(refused)?);
+        file::back(&held, directory, 0..bytes)?;
+        let region = Region::reserve(bytes, PAGE_BYTES)?;
+        // The mapping keeps the file; the descriptor may go.
+        region.map_file(0..bytes, std::os::fd::AsFd::as_fd(&held), MapFlags::SHARED).map_err(refused)?;
+        let _named = Named::new(region.base() as u64, bytes, directory);
+        Ok(Self { _named, region, bytes: bytes as usize })
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped from `new` to drop and written through `&mut self` alone (invariant 1).
+        unsafe { std::slice::from_raw_parts(self.region.base(), self.bytes) }
+    }
+
+    /// All of it, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `&mut self` is the only access there is.
+        unsafe { std::slice::from_raw_parts_mut(self.region.base(), self.bytes) }
+    }
+
+    /// All of it as words of 8 bytes.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        // SAFETY: as in `bytes`; the region begins at a page, and any bits are a `u64`.
+        unsafe { std::slice::from_raw_parts(self.region.base().cast(), self.bytes / 8) }
+    }
+
+    /// All of it as words of 8 bytes, to be written.
+    pub fn words_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as in `words`; `&mut self` is the only access there is.
+        unsafe { std::slice::from_raw_parts_mut(self.region.base().cast(), self.bytes / 8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn scratch_memory_is_zeroed_has_no_name_and_keeps_what_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut scratch = Scratch::new(directory.path(), 5000).unwrap();
+        assert_eq!(scratch.bytes().len() as u64, 2 * PAGE_BYTES);
+        assert!(scratch.bytes().iter().all(|byte| *byte == 0));
+        scratch.words_mut()[1] = 0x0102;
+        assert_eq!(scratch.bytes()[8..10], [2, 1]);
+        scratch.bytes_mut()[9] = 3;
+        assert_eq!(scratch.words()[1], 0x0302);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn scratch_memory_is_refused_where_there_is_no_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Scratch::new(&directory.path().join("none"), 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}

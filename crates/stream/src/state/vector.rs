@@ -1,0 +1,334 @@
+//! Vectors of state: on the heap, or, beyond what a job may have there, on files that the kernel pages out.
+//!
+//! # Invariants
+//!
+//! 1. What vectors of a [`Room`] have on the heap is counted from before it is allocated until it is freed.
+//! 2. A vector moves only when it is longer than its capacity, as one of the standard library does.
+
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use duramen_media::Scratch;
+
+/// Smaller vectors stay on the heap: a file each would cost more than it frees.
+const MAPPED_LEAST: usize = 64 << 10;
+
+/// How many bytes of state a job may have on the heap, and the directory where the rest goes. Without bounds by default.
+#[derive(Debug, Clone, Default)]
+pub struct Room(Option<Arc<Bounds>>);
+
+#[derive(Debug)]
+struct Bounds {
+    directory: PathBuf,
+    bytes_max: usize,
+    heap: AtomicUsize,
+    mapped: AtomicUsize,
+}
+
+impl Room {
+    /// So many bytes on the heap; beyond them vectors lie on files without names in this directory. It should be one of
+    /// a disk.
+    pub fn of(directory: &Path, bytes_max: usize) -> Room {
+        Room(Some(Arc::new(Bounds {
+            directory: directory.to_owned(),
+            bytes_max,
+            heap: AtomicUsize::new(0),
+            mapped: AtomicUsize::new(0),
+        })))
+    }
+
+    /// Bytes that lie on files.
+    pub fn mapped(&self) -> usize {
+        self.0.as_ref().map_or(0, |bounds| bounds.mapped.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of copies of pages that may wait for a checkpoint; more keep rows waiting.
+    pub fn copies_max(&self) -> usize {
+        // 1 MiB: less would be a batch's worth, or nothing.
+        self.0.as_ref().map_or(usize::MAX, |bounds| (bounds.bytes_max / 8).max(1 << 20))
+    }
+
+    /// Counts bytes on the heap, if there is room for them or they are few.
+    fn grant(&self, bytes: usize, few: bool) -> bool {
+        let Some(bounds) = &self.0 else { return true };
+        let more = |held: usize| (few || held.saturating_add(bytes) <= bounds.bytes_max).then_some(held + bytes);
+        bounds.heap.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        if let Some(bounds) = &self.0 {
+            bounds.heap.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Memory on a file. None if there is none to be had, such as on a disk that is full: then the heap is all there is.
+    fn map(&self, bytes: usize) -> Option<Scratch> {
+        let bounds = self.0.as_ref()?;
+        let scratch = Scratch::new(&bounds.directory, bytes).ok()?;
+        bounds.mapped.fetch_add(scratch.bytes().len(), Ordering::Relaxed);
+        Some(scratch)
+    }
+
+    fn unmap(&self, scratch: &Scratch) {
+        if let Some(bounds) = &self.0 {
+            bounds.mapped.fetch_sub(scratch.bytes().len(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a vector may be of: any bits are a value, and zeros are the default.
+pub trait Piece: Copy + Default + 'static {
+    /// Scratch memory as a slice of it.
+    fn of(scratch: &Scratch) -> &[Self];
+    /// The same to be written.
+    fn of_mut(scratch: &mut Scratch) -> &mut [Self];
+}
+
+impl Piece for u64 {
+    fn of(scratch: &Scratch) -> &[u64] {
+        scratch.words()
+    }
+
+    fn of_mut(scratch: &mut Scratch) -> &mut [u64] {
+        scratch.words_mut()
+    }
+}
+
+impl Piece for u8 {
+    fn of(scratch: &Scratch) -> &[u8] {
+        scratch.bytes()
+    }
+
+    fn of_mut(scratch: &mut Scratch) -> &mut [u8] {
+        scratch.bytes_mut()
+    }
+}
+
+#[derive(Debug)]
+enum Held<T> {
+    Heap(Vec<T>),
+    /// And how many are in use.
+    Mapped(Scratch, usize),
+}
+
+/// A vector that grows at its end.
+pub struct Vector<T: Piece> {
+    room: Room,
+    held: Held<T>,
+}
+
+impl<T: Piece> Default for Vector<T> {
+    fn default() -> Self {
+        Vector::new(&Room::default())
+    }
+}
+
+impl<T: Piece> std::fmt::Debug for Vector<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Vector({} of {})", self.len(), self.capacity())
+    }
+}
+
+impl<T: Piece> Drop for Vector<T> {
+    fn drop(&mut self) {
+        match &self.held {
+            Held::Heap(vector) => self.room.give_back(vector.capacity() * size_of::<T>()),
+            Held::Mapped(scratch, _) => self.room.unmap(scratch),
+        }
+    }
+}
+
+impl<T: Piece> Deref for Vector<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match &self.held {
+            Held::Heap(vector) => vector,
+            Held::Mapped(scratch, len) => &T::of(scratch)[..*len],
+        }
+    }
+}
+
+impl<T: Piece> DerefMut for Vector<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match &mut self.held {
+            Held::Heap(vector) => vector,
+            Held::Mapped(scratch, len) => &mut T::of_mut(scratch)[..*len],
+        }
+    }
+}
+
+impl<T: Piece> Vector<T> {
+    /// An empty one.
+    pub fn new(room: &Room) -> Vector<T> {
+        Vector { room: room.clone(), held: Held::Heap(Vec::new()) }
+    }
+
+    /// An empty one with space for so many.
+    pub fn with_capacity(room: &Room, count: usize) -> Vector<T> {
+        let mut vector = Vector::new(room);
+        vector.reserve(count);
+        vector
+    }
+
+    /// So many zeros.
+    pub fn zeroed(room: &Room, count: usize) -> Vector<T> {
+        let bytes = count * size_of::<T>();
+        let heap = room.grant(bytes, bytes < MAPPED_LEAST);
+        let held = match if heap { None } else { room.map(bytes) } {
+            Some(scratch) => Held::Mapped(scratch, count),
+            None => {
+                if !heap {
+                    room.grant(bytes, true);
+                }
+                // Of a length that the allocator gives as it is, so that what is counted is what is held.
+                Held::Heap(vec![T::default(); count])
+            }
+        };
+        Vector { room: room.clone(), held }
+    }
+
+    /// How many it holds before it moves.
+    pub fn capacity(&self) -> usize {
+        match &self.held {
+            Held::Heap(vector) => vector.capacity(),
+            Held::Mapped(scratch, _) => T::of(scratch).len(),
+        }
+    }
+
+    /// Makes space for so many more.
+    fn reserve(&mut self, more: usize) {
+        let (len, had) = (self.len(), self.capacity());
+        if had - len >= more {
+            return;
+        }
+        let wanted = (len + more).max(had * 2).max(8);
+        let bytes = wanted * size_of::<T>();
+        if let Held::Heap(vector) = &mut self.held {
+            let added = (wanted - had) * size_of::<T>();
+            if self.room.grant(added, bytes < MAPPED_LEAST) {
+                vector.reserve_exact(wanted - len);
+                return;
+            }
+        }
+        let mut longer = match self.room.map(bytes) {
+            Some(scratch) => Held::Mapped(scratch, 0),
+            None => {
+                self.room.grant(bytes, true);
+                Held::Heap(Vec::with_capacity(wanted))
+            }
+        };
+        match &mut longer {
+            Held::Heap(vector) => vector.extend_from_slice(self),
+            Held::Mapped(scratch, length) => {
+                T::of_mut(scratch)[..len].copy_from_slice(self);
+                *length = len;
+            }
+        }
+        *self = Vector { room: self.room.clone(), held: longer };
+    }
+
+    /// Appends one.
+    pub fn push(&mut self, value: T) {
+        self.extend_from_slice(&[value]);
+    }
+
+    /// Appends several.
+    pub fn extend_from_slice(&mut self, values: &[T]) {
+        self.reserve(values.len());
+        match &mut self.held {
+            Held::Heap(vector) => vector.extend_from_slice(values),
+            Held::Mapped(scratch, len) => {
+                T::of_mut(scratch)[*len..*len + values.len()].copy_from_slice(values);
+                *len += values.len();
+            }
+        }
+    }
+
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        match &mut self.held {
+            Held::Heap(vector) => vector.clear(),
+            Held::Mapped(_, len) => *len = 0,
+        }
+    }
+
+    /// As many zeros as it has values.
+    pub fn zero(&mut self) {
+        match &mut self.held {
+            Held::Heap(vector) => vector.fill(T::default()),
+            // A new file is zeros without a page being read or written.
+            Held::Mapped(_, len) => *self = Vector::zeroed(&self.room, *len),
+        }
+    }
+
+    /// Takes everything out; what stays is an empty one of the same room.
+    #[must_use]
+    pub fn take(&mut self) -> Vector<T> {
+        let empty = Vector::new(&self.room);
+        std::mem::replace(self, empty)
+    }
+
+    /// The same values once more.
+    #[must_use]
+    pub fn copied(&self) -> Vector<T> {
+        let mut copy = Vector::with_capacity(&self.room, self.len());
+        copy.extend_from_slice(self);
+        copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_lies_on_a_file_where_there_is_no_room_and_gives_it_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let room = Room::of(directory.path(), 1 << 20);
+        let heap = || room.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
+        let first = Vector::<u64>::zeroed(&room, 100_000);
+        assert_eq!((heap(), room.mapped()), (800_000, 0));
+        let mut second = Vector::<u64>::zeroed(&room, 100_000);
+        assert_eq!(heap(), 800_000);
+        assert!((800_000..804_097).contains(&room.mapped()), "{}", room.mapped());
+        second[99_999] = 7;
+        let taken = second.take();
+        assert_eq!((taken.len(), taken[99_999], second.len()), (100_000, 7, 0));
+        drop((first, taken));
+        assert_eq!((heap(), room.mapped()), (0, 0));
+    }
+
+    #[test]
+    fn a_vector_that_grows_keeps_what_it_has_when_it_moves_to_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let room = Room::of(directory.path(), 200_000);
+        let mut vector = Vector::<u8>::new(&room);
+        let mut expected = Vec::new();
+        for round in 0..1000_u32 {
+            let piece = vec![(round % 251) as u8; 700];
+            vector.extend_from_slice(&piece);
+            expected.extend_from_slice(&piece);
+        }
+        assert!(room.mapped() >= 700_000);
+        assert_eq!(vector[..], expected[..]);
+        assert_eq!(vector.copied()[..], expected[..]);
+        let capacity = vector.capacity();
+        vector.clear();
+        vector.push(1);
+        assert_eq!((&vector[..], vector.capacity()), (&[1][..], capacity));
+        vector.zero();
+        assert_eq!(vector[..], [0]);
+    }
+
+    #[test]
+    fn a_vector_stays_on_the_heap_where_no_file_is_to_be_had() {
+        let directory = tempfile::tempdir().unwrap();
+        let room = Room::of(&directory.path().join("none"), 1000);
+        let mut vector = Vector::<u64>::zeroed(&room, 100_000);
+        vector.push(3);
+        assert_eq!((vector.len(), vector[100_000], room.mapped()), (100_001, 3, 0));
+    }
+}
