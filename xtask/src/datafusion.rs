@@ -39,7 +39,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
 }
 
 /// A Python with DataFusion, which is installed if it is not there.
-fn python(cache: &Path) -> Result<PathBuf> {
+pub fn python(cache: &Path) -> Result<PathBuf> {
     let cache = std::path::absolute(cache).attempt(|| format!("find {}", cache.display()))?;
     let (python, whole) = (cache.join("bin/python"), cache.join("whole"));
     if whole.exists() {

@@ -34,6 +34,7 @@ mod digest;
 mod failure;
 mod hit_ratio;
 mod kafka;
+mod nexmark;
 mod power_cut;
 mod random;
 mod restart;
@@ -143,6 +144,21 @@ enum Check {
         /// Repeats what an earlier run began with
         #[arg(long, default_value_t = 1)]
         seed: u64,
+    },
+    /// Measures Nexmark's queries, beside loops written by hand and DataFusion, which is installed for it, and prints a table
+    Nexmark {
+        /// The duramen program, built with the feature sql [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// Where DataFusion is installed [default: target/datafusion]
+        #[arg(long, value_name = "DIRECTORY")]
+        cache: Option<PathBuf>,
+        /// How many events
+        #[arg(long, default_value_t = 1_000_000, value_name = "COUNT")]
+        events: u64,
+        /// How often each query runs; medians are printed
+        #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
     },
     /// Fetches Apache Kafka, and runs the tests of SQL's connectors to it, with kills of jobs and brokers
     Kafka {
@@ -405,6 +421,10 @@ fn run(check: Check) -> Result<bool> {
         Check::DataFusion { cache, pairs, seed } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
             datafusion::run(&repository(), &datafusion::Settings { cache, pairs, seed })
+        }
+        Check::Nexmark { duramen, cache, events, rounds } => {
+            let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
+            nexmark::run(&repository(), &nexmark::Settings { duramen, cache, events, rounds })
         }
         Check::Kafka { cache, kills, release, only } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/kafka"));

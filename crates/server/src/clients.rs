@@ -27,6 +27,8 @@ pub struct Client {
     pub descriptor: i32,
     /// Its listener's.
     pub mark: u8,
+    /// Whether it needs no password: it comes from the server's own process.
+    pub trusted: bool,
     /// When it came.
     pub since: Instant,
     /// What CLIENT SETNAME and SETINFO said.
@@ -103,6 +105,8 @@ pub struct Origin {
     pub descriptor: i32,
     /// See [`Client::mark`].
     pub mark: u8,
+    /// See [`Client::trusted`].
+    pub trusted: bool,
 }
 
 impl Origin {
@@ -115,6 +119,7 @@ impl Origin {
             unix: false,
             descriptor: 0,
             mark: 0,
+            trusted: false,
         }
     }
 }
@@ -129,6 +134,7 @@ impl Client {
             unix: origin.unix,
             descriptor: origin.descriptor,
             mark: origin.mark,
+            trusted: origin.trusted,
             since: Instant::now(),
             names: Mutex::default(),
             active_at: AtomicU64::new(unix_seconds()),

@@ -1,7 +1,8 @@
 //! Serves a Duramen store to Redis and memcached clients.
 //!
 //! [`serve`] is the whole server: it opens the store, listens, and returns after a clean shutdown.
-//! [`Started`] is the same in two steps, for whoever has other things to do meanwhile.
+//! [`Started`] is the same in two steps, for whoever has other things to do meanwhile, and [`serve_with`] for what shall
+//! run in its process, which enters by the [`Door`].
 //!
 //! | module | is about |
 //! |---|---|
@@ -20,6 +21,7 @@ pub mod clients;
 pub mod command;
 pub mod config;
 mod counter;
+mod door;
 mod error;
 mod evictions;
 mod expirations;
@@ -44,7 +46,8 @@ pub mod tracking;
 mod waiting;
 
 pub use config::Config;
+pub use door::Door;
 /// Types of values, as their tags in the store tell.
 pub use duramen_structures::{Type, data_of_item, string_of_pieces, table_name, text_of_number};
 pub use error::{Error, ErrorKind};
-pub use start::{Started, serve};
+pub use start::{Started, serve, serve_with};

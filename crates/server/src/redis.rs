@@ -66,7 +66,10 @@ impl Redis {
     /// A connection has come.
     pub fn conversation(&self, client: Arc<Client>) -> Conversation {
         Conversation {
-            session: Session::new(client, self.needs_no_password()),
+            session: {
+                let trusted = client.trusted || self.needs_no_password();
+                Session::new(client, trusted)
+            },
             requests: Requests::default(),
         }
     }

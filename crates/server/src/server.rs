@@ -3,6 +3,7 @@
 use crate::clients::{Client, Clients};
 use crate::command::CommandError;
 use crate::config::Config;
+use crate::door::Neighbours;
 use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
@@ -53,6 +54,8 @@ pub struct Server {
     pub times: Times,
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// What else runs in this process.
+    pub neighbours: Neighbours,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
     // What `config` says of notifications, for every command that writes.
@@ -105,6 +108,7 @@ impl Server {
             buffers: Buffers::default(),
             times: Times::new(&config),
             pause: Pause::default(),
+            neighbours: Neighbours::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
             notifications: AtomicU32::new(config.notify_keyspace_events),
             on_expired: OnceLock::new(),

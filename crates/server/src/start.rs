@@ -5,6 +5,7 @@
 
 use crate::command;
 use crate::config::{Config, value};
+use crate::door::Door;
 use crate::error::{Error, ErrorKind};
 use crate::evictions;
 use crate::expirations;
@@ -40,6 +41,15 @@ const DAMAGE_TOLD_MAX: usize = 20;
 /// # Errors
 /// Why it could not start, or could not close the store; [`ErrorKind::exit_code`] is what to exit with.
 pub fn serve(config: Config) -> Result<(), Error> {
+    serve_with(config, |_| ())
+}
+
+/// The same with something that runs beside the server, in its process: `beside` begins it once the server is ready, and
+/// it is dropped when the server has been asked to end and still answers.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_with<B>(config: Config, beside: impl FnOnce(Door) -> B) -> Result<(), Error> {
     log::open(config.loglevel, &config.logfile).map_err(|error| {
         Error::new(ErrorKind::Configuration, format!("cannot open logfile {}: {error}", config.logfile))
     })?;
@@ -47,21 +57,22 @@ pub fn serve(config: Config) -> Result<(), Error> {
     let logfile = Some(Path::new(&config.logfile)).filter(|_| log::is_to_file());
     duramen::tell_faults(logfile);
     // Whoever starts it is told by the error itself; whoever reads the file would not know why the log ends.
-    serve_logged(config).inspect_err(|error| {
+    serve_logged(config, beside).inspect_err(|error| {
         if log::is_to_file() {
             log::warning(format_args!("ends: {error}"));
         }
     })
 }
 
-fn serve_logged(config: Config) -> Result<(), Error> {
+fn serve_logged<B>(config: Config, beside: impl FnOnce(Door) -> B) -> Result<(), Error> {
     let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
     let stop = stop_for(&poll)?;
     let _signals = Signals::listen(Arc::clone(&stop))?;
     let started = Started::with(config, poll, stop)?;
     started.greet();
     notify(READY);
-    started.run()?;
+    let beside = beside(started.door());
+    started.run_with(beside)?;
     log::notice("ended: the store is closed cleanly, with all that was acknowledged");
     Ok(())
 }
@@ -182,13 +193,24 @@ impl Started {
         Arc::clone(&self.server.stop)
     }
 
+    /// The way in for what runs in this process.
+    pub fn door(&self) -> Door {
+        Door::of(&self.server)
+    }
+
     /// Accepts connections until asked to end, then ends.
     ///
     /// # Errors
     /// What went wrong at the end: a worker that failed, or a store that could not be closed.
-    pub fn run(mut self) -> Result<(), Error> {
+    pub fn run(self) -> Result<(), Error> {
+        self.run_with(())
+    }
+
+    fn run_with<B>(mut self, beside: B) -> Result<(), Error> {
         let accepted = accept::<Protocols>(&self.server, &mut self.poll, &self.listeners);
         notify(STOPPING);
+        // It may still want replies.
+        drop(beside);
         let finished = self.finish();
         accepted.map_err(|error| system("wait for connections", &error))?;
         finished

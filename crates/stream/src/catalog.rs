@@ -1,7 +1,9 @@
 //! Tables and views of a session, and what each connector can do with rows.
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use sqlparser::ast::Query;
 
@@ -92,14 +94,49 @@ pub struct Table {
     pub connector: Connector,
     /// All options.
     pub options: BTreeMap<String, String>,
+    /// The way to its server, if that is in this process.
+    pub door: Option<Door>,
 }
+
+/// Connects to a server in the same process.
+#[derive(Clone)]
+pub struct Door(Arc<Connect>);
+
+type Connect = dyn Fn() -> io::Result<UnixStream> + Send + Sync;
+
+impl Door {
+    /// One that is opened by this.
+    pub fn new(connect: impl Fn() -> io::Result<UnixStream> + Send + Sync + 'static) -> Door {
+        Door(Arc::new(connect))
+    }
+
+    /// A new connection.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Door")
+    }
+}
+
+impl PartialEq for Door {
+    fn eq(&self, other: &Door) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Door {}
 
 impl Table {
     /// Makes a table of connector 'duramen' one of 'redis' with these options; others stay as they are.
-    pub fn attach(&mut self, options: &[(&str, &str)]) {
+    pub fn attach(&mut self, options: &[(&str, &str)], door: Option<&Door>) {
         let redis = CONNECTORS.iter().find(|connector| connector.name == "redis");
         if let (Some(redis), "duramen") = (redis, self.connector.name) {
             self.connector = *redis;
+            self.door = door.cloned();
             self.options
                 .extend(options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::Query;
 
-use crate::catalog::{Catalog, Relation, Table};
+use crate::catalog::{Catalog, Door, Relation, Table};
 use crate::compile;
 use crate::error::{Error, Result};
 use crate::physical::Graph;
@@ -26,6 +26,8 @@ struct Attached {
     host: String,
     port: u16,
     exactly_once: bool,
+    /// The way to it, if it is in this process.
+    door: Option<Door>,
 }
 
 /// Inserts that run together.
@@ -53,7 +55,14 @@ impl Session {
     /// own. With `exactly_once`, which needs a store of the job's too, it gets the results of each checkpoint in one unit;
     /// without, it gets each at once.
     pub fn attach(&mut self, host: &str, port: u16, exactly_once: bool) {
-        self.attached = Some(Attached { host: host.to_owned(), port, exactly_once });
+        self.attached = Some(Attached { host: host.to_owned(), port, exactly_once, door: None });
+    }
+
+    /// The same with a server in this process, which gets the results of each checkpoint in one unit: its jobs have stores of
+    /// their own.
+    pub fn attach_here(&mut self, door: Door) {
+        let host = "this process".to_owned();
+        self.attached = Some(Attached { host, port: 0, exactly_once: true, door: Some(door) });
     }
 
     /// Runs every statement of a script; nothing of it counts if one is refused.
@@ -91,13 +100,16 @@ impl Session {
         match statement {
             Statement::CreateTable(definition) => {
                 let mut table = bind::table(&definition)?;
-                if let Some(Attached { host, port, exactly_once }) = &self.attached {
+                if let Some(Attached { host, port, exactly_once, door }) = &self.attached {
                     let guarantee = if *exactly_once { "exactly-once" } else { "at-least-once" };
-                    table.attach(&[
-                        ("hostname", host),
-                        ("port", &port.to_string()),
-                        ("sink.delivery-guarantee", guarantee),
-                    ]);
+                    table.attach(
+                        &[
+                            ("hostname", host),
+                            ("port", &port.to_string()),
+                            ("sink.delivery-guarantee", guarantee),
+                        ],
+                        door.as_ref(),
+                    );
                 }
                 self.catalog.insert(
                     &definition.name,

@@ -100,7 +100,10 @@ fn start(beyond: &Beyond, store: &Path, room: Room) -> Result<Running, Failure> 
         Ok(Some(Box::new(Keys { keys: beyond.keys, next: 0, random: 1 })))
     };
     let threads = Some(beyond.threads);
-    Ok(Running::start_on(&plan()?, Start { directory: Path::new("."), keep: Some(&keep), threads, own: &mut own })?)
+    Ok(Running::start_on(
+        &plan()?,
+        Start { directory: Path::new("."), keep: Some(&keep), threads, own: &mut own },
+    )?)
 }
 
 fn held(progress: &Progress) -> u64 {
@@ -112,7 +115,8 @@ fn say(progress: &Progress) {
     let checkpoints = progress.checkpoints.unwrap_or_default();
     let mut out = std::io::stdout().lock();
     // Whoever listened may have gone.
-    let _ = writeln!(out, "{} {} {}", progress.records, held(progress), checkpoints.count).and_then(|()| out.flush());
+    let _ = writeln!(out, "{} {} {}", progress.records, held(progress), checkpoints.count)
+        .and_then(|()| out.flush());
 }
 
 /// What the process does: the job, until it is killed. It bounds its own data to `bound` bytes once each key has come,
@@ -266,14 +270,21 @@ pub fn measure(
     Ok(report(beyond, (bound, by), (from, to), time, used))
 }
 
-fn report(beyond: &Beyond, (bound, by): (u64, &str), (from, to): (Stand, Stand), time: Duration, used: u64) -> Found {
+fn report(
+    beyond: &Beyond,
+    (bound, by): (u64, &str),
+    (from, to): (Stand, Stand),
+    time: Duration,
+    used: u64,
+) -> Found {
     let mut one = Measurement::new("sums by key, state beyond memory", by)
         .with("keys", beyond.keys)
         .with("threads", beyond.threads as u64)
         .with("commit_every_ms", beyond.every.as_millis() as u64);
     let rate = (to.records - from.records) as f64 / time.as_secs_f64().max(1e-9);
     let mut metric = |name: &str, value: f64, unit: Unit, better: Better| {
-        one.metrics.extend(Metric::from_samples(&[value], unit, better).map(|metric| (name.to_owned(), metric)));
+        one.metrics
+            .extend(Metric::from_samples(&[value], unit, better).map(|metric| (name.to_owned(), metric)));
     };
     metric("rate", rate, Unit::OperationsPerSecond, Better::Higher);
     metric("state", to.held as f64, Unit::Bytes, Better::Higher);
@@ -288,7 +299,10 @@ fn report(beyond: &Beyond, (bound, by): (u64, &str), (from, to): (Stand, Stand),
     found.verdict.findings.push(Finding {
         title: "state : memory allowed".to_owned(),
         value: figure(times, Unit::Ratio),
-        detail: format!("at least {TIMES}, and records are read: {}", if goes_on { "reached" } else { "missed" }),
+        detail: format!(
+            "at least {TIMES}, and records are read: {}",
+            if goes_on { "reached" } else { "missed" }
+        ),
     });
     found.verdict.summary = format!(
         "{} records a second, with {} of state in {} of memory.",

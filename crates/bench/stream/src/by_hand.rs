@@ -56,7 +56,7 @@ fn hash(key: i64) -> u64 {
 }
 
 /// Adds a value; whether the key is new.
-fn add(table: &mut [[i64; 2]], key: i64, value: i64) -> bool {
+pub fn add(table: &mut [[i64; 2]], key: i64, value: i64) -> bool {
     let mask = table.len() - 1;
     let mut place = hash(key) as usize & mask;
     loop {

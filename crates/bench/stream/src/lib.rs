@@ -10,6 +10,7 @@ pub mod beyond;
 mod by_hand;
 mod generator;
 mod job;
+pub mod nexmark;
 mod reporting;
 pub mod restart;
 

@@ -80,6 +80,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             from_start: false,
             threads: None,
             attach: note.attach,
+            memory: note.memory,
         };
         drop(store);
         return script.run(Some(&Open::new(&path, args.medium)?));

@@ -15,6 +15,8 @@ pub mod put;
 pub mod scan;
 pub mod serve;
 #[cfg(feature = "sql")]
+pub mod served;
+#[cfg(feature = "sql")]
 pub mod sql;
 pub mod stats;
 pub mod version;

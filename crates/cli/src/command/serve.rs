@@ -6,6 +6,23 @@ use crate::{Answer, Failure};
 use duramen_server::{Config, config};
 use std::io::Write;
 
+/// Serves, with the jobs of `duramen-sql`.
+#[cfg(feature = "sql")]
+fn served(config: Config) -> Result<(), Failure> {
+    let jobs = super::served::Settings::of(&config)?;
+    Ok(duramen_server::serve_with(config, |door| jobs.start(door))?)
+}
+
+/// Serves; there are no jobs in this build.
+#[cfg(not(feature = "sql"))]
+fn served(config: Config) -> Result<(), Failure> {
+    if !config.sql.is_empty() {
+        let message = "duramen-sql: this build has no continuous SQL; build it with --features sql";
+        return Err(duramen_server::Error::new(duramen_server::ErrorKind::Configuration, message).into());
+    }
+    Ok(duramen_server::serve(config)?)
+}
+
 /// Serve a store to Redis clients, by default on 127.0.0.1:6379 from ./duramen-data
 ///
 /// Takes what redis-server takes: a configuration file and directives. Every directive can also be given in
@@ -27,6 +44,6 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     }
     let environment = std::env::vars().filter(|(name, _)| name.starts_with("DURAMEN_"));
     let config = Config::from_args(args.args.iter().cloned(), environment)?;
-    duramen_server::serve(config)?;
+    served(config)?;
     Ok(Answer::Yes)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
-use duramen_stream::run::{Keep, Progress, Running, Start};
+use duramen_stream::run::{Keep, Progress, Room, Running, Start};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -37,6 +37,10 @@ pub struct Args {
     /// results of each checkpoint in one unit, exactly once
     #[arg(long, value_name = "ADDRESS")]
     attach: Option<String>,
+    /// Bytes of state in memory, of all threads: beyond them large vectors lie on files without names beside the store, which
+    /// the kernel pages [default: half of the memory that the process may have]
+    #[arg(long, value_name = "BYTES", requires = "store")]
+    memory: Option<usize>,
     /// Forget what the store has of the job, and begin again
     #[arg(long, requires = "store")]
     from_start: bool,
@@ -53,12 +57,13 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     let script = Script {
         title: args.script.display().to_string(),
         text: script,
-        name: job_name(args),
+        name: args.name.clone().unwrap_or_else(|| name_of(&args.script)),
         only: None,
         every: Duration::from_millis(args.every),
         from_start: args.from_start,
         threads: args.threads.map(usize::from),
         attach: args.attach.clone(),
+        memory: args.memory,
     };
     script.run(store.as_ref())
 }
@@ -78,6 +83,8 @@ pub struct Script {
     pub threads: Option<usize>,
     /// The server that tables of connector 'duramen' are in.
     pub attach: Option<String>,
+    /// Bytes of state in memory; none for the default.
+    pub memory: Option<usize>,
 }
 
 impl Script {
@@ -127,6 +134,7 @@ impl Script {
             directory: std::env::current_dir()?,
             every: self.every.as_millis() as u64,
             attach: self.attach.clone(),
+            memory: self.memory,
         };
         Ok(Keep {
             store: open.store.clone(),
@@ -134,6 +142,7 @@ impl Script {
             every: self.every,
             from_start: self.from_start,
             note: serde_json::to_string(&note)?,
+            room: Room::beside(&open.path, self.memory),
         })
     }
 }
@@ -151,11 +160,15 @@ pub struct Note {
     /// The server that it is attached to.
     #[serde(default)]
     pub attach: Option<String>,
+    /// Bytes of state in memory, if it was said.
+    #[serde(default)]
+    pub memory: Option<usize>,
 }
 
 /// The store of jobs while this process has it. A file beside it says which process that is.
 pub struct Open {
     pub store: Store,
+    path: PathBuf,
     runs: PathBuf,
 }
 
@@ -165,7 +178,7 @@ impl Open {
         let runs = runs(path);
         std::fs::write(&runs, std::process::id().to_string())
             .map_err(|error| format!("cannot write {}: {error}", runs.display()))?;
-        Ok(Open { store, runs })
+        Ok(Open { store, path: path.to_owned(), runs })
     }
 }
 
@@ -188,11 +201,12 @@ pub fn open(path: &Path, medium: MediumKind) -> duramen::Result<Store> {
         .open(path)
 }
 
-fn job_name(args: &Args) -> String {
-    let stem = args.script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+/// The name of a job of this script, if nothing else is said.
+pub fn name_of(script: &Path) -> String {
+    let stem = script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let from_script =
         |char: char| if char.is_ascii_alphanumeric() || "-_".contains(char) { char } else { '_' };
-    args.name.clone().unwrap_or_else(|| stem.chars().map(from_script).collect())
+    stem.chars().map(from_script).collect()
 }
 
 /// A script that is wrong, or asks for what is not there.
@@ -242,7 +256,7 @@ fn run_job(job: &Job, keep: Option<&Keep>, threads: Option<usize>, stop: &Atomic
 }
 
 /// Where a job stands, in one line.
-fn line(progress: &Progress, before: u64) -> String {
+pub fn line(progress: &Progress, before: u64) -> String {
     let seconds = progress.elapsed.as_secs_f64();
     let records = progress.records - before;
     let rate = records as f64 / seconds.max(1e-9);

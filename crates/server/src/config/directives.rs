@@ -416,6 +416,39 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    // --- jobs
+    directive!(
+        "duramen-sql",
+        false,
+        0..=16,
+        "Scripts of continuous SQL that run in the server, as docs/stream.md tells, in builds with the feature `sql`. Their \
+         tables of the connector 'duramen' are in the served store.",
+        |c| c.sql.join(" "),
+        |c, v| {
+            c.sql = v.iter().flat_map(|v| v.split_whitespace()).map(str::to_owned).collect();
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-sql-directory",
+        false,
+        "Where jobs of duramen-sql keep their own state, a store for each; empty: the store's path with `.jobs` behind it.",
+        |c| c.sql_directory.clone(),
+        |c, v| {
+            c.sql_directory = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-sql-every",
+        false,
+        "Milliseconds from checkpoint to checkpoint of these jobs: their results come as often.",
+        |c| c.sql_every.to_string(),
+        |c, v| {
+            c.sql_every = value::integer(v[0], 1, 86_400_000)?;
+            Ok(())
+        }
+    ),
     // --- messages
     directive!(
         "notify-keyspace-events",

@@ -75,6 +75,9 @@ pub struct Config {
     pub packed_bytes_max: u64,
     pub on_damage: OnDamage,
     pub verify_at_start: bool,
+    pub sql: Vec<String>,
+    pub sql_directory: String,
+    pub sql_every: u64,
     /// What was set of [`inert`] ones.
     pub inert: BTreeMap<&'static str, String>,
     /// The file it came from; nothing for `-` and for none.
@@ -179,6 +182,9 @@ impl Default for Config {
             packed_bytes_max: duramen_structures::PACKED_BYTES_MAX_DEFAULT as u64,
             on_damage: OnDamage::Refuse,
             verify_at_start: false,
+            sql: Vec::new(),
+            sql_directory: String::new(),
+            sql_every: 10_000,
             inert: BTreeMap::new(),
             file: None,
             notices: Vec::new(),

@@ -54,6 +54,7 @@ impl Commands {
             address_local: String::new(),
             unix: false,
             descriptor: -1,
+            trusted: false,
         });
         let dispatcher = Dispatcher::new(server, worker, Arc::new(WorkerStats::new(commands)), 0);
         Ok(Self {

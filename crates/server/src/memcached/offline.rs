@@ -61,6 +61,7 @@ impl Offline {
             unix: false,
             descriptor: -1,
             mark: MARK,
+            trusted: false,
         });
         let id = client.id;
         let mut talk = Talk::new(client, true);

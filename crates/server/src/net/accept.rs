@@ -96,6 +96,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
         unix: incoming.is_unix,
         descriptor: incoming.stream.descriptor(),
         mark: incoming.mark,
+        trusted: false,
     });
     log::verbose(format_args!("accepted {} as client {}", client.address, client.id));
     server.inboxes[worker].send(Message::Connection(incoming.stream, client));

@@ -26,4 +26,5 @@ pub use inbox::{Inbox, Message};
 pub use listen::{Listener, Place};
 pub use output::{Mark, Output};
 pub use protocol::{Conversation, Protocol, Refusal};
+pub use stream::Stream;
 pub use worker::{INBOX, Worker};

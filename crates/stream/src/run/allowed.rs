@@ -32,7 +32,8 @@ fn memory(root: &Path) -> usize {
     let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let machine = text(root.join("proc/meminfo"));
     let machine = machine.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
-    let mut least = machine.and_then(|kibibytes| kibibytes.parse().ok()).map_or(usize::MAX, |had: usize| had << 10);
+    let mut least =
+        machine.and_then(|kibibytes| kibibytes.parse().ok()).map_or(usize::MAX, |had: usize| had << 10);
     for line in text(root.join("proc/self/cgroup")).lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (base, file) = match fields.next() {

@@ -383,7 +383,8 @@ impl Recruit {
 
     fn join(self) -> Result<Member> {
         let outputs = self.sinks.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Output>).collect();
-        let mut program = Program::compile_with(&self.plans, outputs, self.room.as_ref(), Some(&self.threads))?;
+        let mut program =
+            Program::compile_with(&self.plans, outputs, self.room.as_ref(), Some(&self.threads))?;
         let (number, count) = (self.number as u64, self.threads.count as u64);
         let mut numbers = Numbers::of_part(number, count);
         if let Some((state, mut shelf)) = self.state {
@@ -581,6 +582,8 @@ impl Member {
 
     /// Says what it keeps, and waits for the others.
     fn meet(&mut self, keep: bool) {
+        #[cfg(test)]
+        tests::come_late(self.number);
         let began = Instant::now();
         let state = if keep { self.program.freeze(&mut self.numbers) } else { Vec::new() };
         self.asked = u64::MAX;
@@ -640,5 +643,126 @@ impl Member {
             let seen = Seen { watermark: self.program.watermark(), held: self.program.held() };
             *lock(&self.common.seen[self.number]) = seen;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::atomic::AtomicUsize;
+
+    use duramen::{Create, Durability, Options};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::batch::Values;
+    use crate::compile::Source;
+    use crate::run::{Fill, Keep, Room, Running, Start};
+    use crate::{Outcome, Session};
+
+    /// Meetings that a thread has come to, while the test below runs.
+    static MEETINGS: AtomicUsize = AtomicUsize::new(0);
+    static DELAYS: AtomicBool = AtomicBool::new(false);
+
+    /// One of two threads comes to a meeting when the other has been there for long: now this one, now that.
+    pub(super) fn come_late(thread: usize) {
+        if DELAYS.load(Ordering::Relaxed) {
+            let meeting = MEETINGS.fetch_add(1, Ordering::Relaxed) / 2;
+            if meeting % 2 == thread {
+                std::thread::sleep(Duration::from_millis(30));
+            }
+        }
+    }
+
+    /// Numbers, one after the other, and how many there were at each checkpoint.
+    struct Numbered {
+        next: u64,
+        end: u64,
+        kept: Arc<Mutex<Vec<u64>>>,
+    }
+
+    impl Fill for Numbered {
+        fn fill(&mut self, batch: &mut Batch, _: usize) -> Result<bool> {
+            // As slow as makes some turns in the time for which a thread is late.
+            std::thread::sleep(Duration::from_micros(500));
+            let rows = 16.min(self.end - self.next);
+            if let Values::Int(values) = &mut batch.columns[0].values {
+                values.extend((self.next..self.next + rows).map(|number| number as i64));
+            }
+            batch.set_rows(rows as usize);
+            self.next += rows;
+            Ok(self.next < self.end)
+        }
+
+        fn position(&self) -> Value {
+            lock(&self.kept).push(self.next);
+            json!({ "next": self.next })
+        }
+
+        fn seek(&mut self, _: &Value) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn job(directory: &Path, end: u64) -> (Running, Arc<Mutex<Vec<u64>>>) {
+        let script = "CREATE TABLE t (n BIGINT NOT NULL) WITH ('connector' = 'datagen');
+            CREATE TABLE o (n BIGINT NOT NULL) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'csv');
+            INSERT INTO o SELECT n FROM t;";
+        let Some(Outcome::Job(job)) = Session::default().run(script).unwrap().pop() else {
+            panic!("{script}")
+        };
+        let options =
+            Options { durability: Durability::Manual, create: Create::OpenOrCreate, ..Options::default() };
+        let keep = Keep {
+            store: options.open(directory.join("store")).unwrap(),
+            name: "job".to_owned(),
+            every: Duration::from_millis(10),
+            from_start: false,
+            note: String::new(),
+            room: Room::default(),
+        };
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let own = &mut |_: &Table, _: &Source| -> Result<Option<Box<dyn Fill>>> {
+            Ok(Some(Box::new(Numbered { next: 0, end, kept: kept.clone() })))
+        };
+        let start = Start { directory, keep: Some(&keep), threads: Some(2), own };
+        let running = Running::start_on(&job.optimised, start).unwrap();
+        assert_eq!(running.threads(), 2);
+        (running, kept)
+    }
+
+    /// Were a thread to go on from a meeting before the last one has come and the sinks are cut, its rows would be in
+    /// the part of a checkpoint that does not have them.
+    #[test]
+    fn a_part_has_the_rows_before_its_checkpoint_and_no_others_however_late_a_thread_is() {
+        const ROWS: u64 = 16 * 600;
+        let directory = tempfile::tempdir().unwrap();
+        let (mut running, kept) = job(directory.path(), ROWS);
+        DELAYS.store(true, Ordering::Relaxed);
+        let ran = running.run(&AtomicBool::new(false), |_| ());
+        DELAYS.store(false, Ordering::Relaxed);
+        ran.unwrap();
+        let mut parts: Vec<PathBuf> = std::fs::read_dir(directory.path().join("out"))
+            .unwrap()
+            .map(|part| part.unwrap().path())
+            .collect();
+        parts.sort();
+        let (kept, mut before, mut checked) = (lock(&kept).clone(), 0, 0);
+        for (epoch, upto) in (1..).zip(&kept) {
+            let name = format!("part-job-0-{epoch:010}.csv");
+            let text = std::fs::read_to_string(directory.path().join("out").join(name)).unwrap_or_default();
+            let mut numbers: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
+            numbers.sort_unstable();
+            let wanted: Vec<u64> = (before..*upto).collect();
+            assert!(
+                numbers == wanted,
+                "checkpoint {epoch} of rows {before} to {upto} has {} rows",
+                numbers.len()
+            );
+            checked += usize::from(upto > &before);
+            before = *upto;
+        }
+        assert_eq!(before, ROWS);
+        assert!(checked >= 5, "{checked} checkpoints of {kept:?}");
     }
 }

@@ -3,9 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::catalog::Table;
+use crate::catalog::{Door, Table};
 use crate::error::{Error, Result};
 
 /// Where a server is.
@@ -16,6 +17,7 @@ pub struct Address {
     /// Its port.
     pub port: u16,
     password: Option<String>,
+    door: Option<Door>,
 }
 
 impl Address {
@@ -28,9 +30,35 @@ impl Address {
                 Error::invalid(format!("'port' = '{port}' of `{}`", table.name), "a number up to 65535")
             })?,
             password: table.options.get("password").cloned(),
+            door: table.door.clone(),
         })
     }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        if self.door.is_some() { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
+    fn connect(&self) -> std::io::Result<Box<dyn Socket>> {
+        if let Some(door) = &self.door {
+            let stream = door.connect()?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            return Ok(Box::new(stream));
+        }
+        let stream = TcpStream::connect((self.host.as_str(), self.port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Box::new(stream))
+    }
 }
+
+/// What a client reads from and writes to.
+trait Socket: Read + Write + Send {}
+
+impl Socket for TcpStream {}
+impl Socket for UnixStream {}
 
 /// What a server replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +99,7 @@ const DEPTH_MAX: usize = 8;
 pub struct Client {
     address: Address,
     database: u8,
-    open: Option<BufReader<TcpStream>>,
+    open: Option<BufReader<Box<dyn Socket>>>,
 }
 
 impl Client {
@@ -91,8 +119,8 @@ impl Client {
                 Err(error) => {
                     self.open = None;
                     if began.elapsed() > PATIENCE {
-                        let Address { host, port, .. } = &self.address;
-                        return Err(Error::connector(format!("the server at {host}:{port}: {error}")));
+                        let name = self.address.name();
+                        return Err(Error::connector(format!("the server at {name}: {error}")));
                     }
                     std::thread::sleep(Duration::from_millis(200));
                 }
@@ -109,11 +137,7 @@ impl Client {
     /// server's.
     pub fn once(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<Result<Vec<Reply>, String>> {
         if self.open.is_none() {
-            let stream = TcpStream::connect((self.address.host.as_str(), self.address.port))?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            self.open = Some(BufReader::new(stream));
+            self.open = Some(BufReader::new(self.address.connect()?));
             let mut first = Vec::new();
             if let Some(password) = &self.address.password {
                 first.push(vec![b"AUTH".to_vec(), password.clone().into_bytes()]);

@@ -155,11 +155,11 @@ impl Deliver for Server {
     }
 
     fn failed(&self, what: &str) -> Error {
-        let Address { host, port, .. } = &self.address;
-        Error::connector(format!("cannot write `{}` to the server at {host}:{port}: {what}", self.table))
+        let name = self.address.name();
+        Error::connector(format!("cannot write `{}` to the server at {name}: {what}", self.table))
     }
 
     fn whom(&self) -> (String, String) {
-        (self.table.clone(), format!("{}:{}", self.address.host, self.address.port))
+        (self.table.clone(), self.address.name())
     }
 }

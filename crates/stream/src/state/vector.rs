@@ -53,7 +53,8 @@ impl Room {
     /// Counts bytes on the heap, if there is room for them or they are few.
     fn grant(&self, bytes: usize, few: bool) -> bool {
         let Some(bounds) = &self.0 else { return true };
-        let more = |held: usize| (few || held.saturating_add(bytes) <= bounds.bytes_max).then_some(held + bytes);
+        let more =
+            |held: usize| (few || held.saturating_add(bytes) <= bounds.bytes_max).then_some(held + bytes);
         bounds.heap.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use duramen::MediumKind;
 use duramen_bench_kv::reporting;
 use duramen_bench_report::text;
+use duramen_bench_stream::beyond::{self, Beyond};
+use duramen_bench_stream::nexmark::{self, Nexmark};
 use duramen_bench_stream::{Home, Settings, measure, restart};
 
 use crate::{Answer, Failure};
@@ -42,6 +44,15 @@ pub struct Args {
     /// One round of 3 s with a checkpoint each second: a first look
     #[arg(long, conflicts_with_all = ["rounds", "seconds", "every"])]
     quick: bool,
+    /// Instead: a state ten times the memory that the process may have, of 40 million keys on --file, by itself for --seconds
+    #[arg(long, conflicts_with_all = ["rounds", "quick", "shm"])]
+    beyond_memory: bool,
+    /// Instead: Nexmark's queries but q4, q6 and q9, whose texts are in this directory, over events that were made before
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["seconds", "quick", "every", "beyond_memory"])]
+    nexmark: Option<PathBuf>,
+    /// How many events
+    #[arg(long, default_value_t = 1_000_000, value_name = "COUNT", requires = "nexmark", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    events: u64,
     /// Write what was found as JSON, which `duramen bench compare` reads
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -51,6 +62,12 @@ pub struct Args {
     /// Its medium
     #[arg(long, hide = true)]
     medium: Option<MediumKind>,
+    /// Bytes of its state on the heap
+    #[arg(long, hide = true, requires = "victim")]
+    heap: Option<usize>,
+    /// Bytes to which it bounds its data
+    #[arg(long, hide = true, requires = "heap")]
+    bound: Option<u64>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -59,11 +76,23 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "say seconds, from 1 to 3600".into())
 }
 
+fn beyond_memory(args: &Args, keys: u64, home: Home) -> Beyond {
+    let (every, time) = (Duration::from_millis(args.every), Duration::from_secs_f64(args.seconds));
+    Beyond { keys, threads: args.threads.map_or_else(two_at_most, usize::from), home, every, time }
+}
+
 fn two_at_most() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get().min(2))
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
+    if let (Some(path), Some(medium), [keys], Some(heap)) =
+        (&args.victim, args.medium, args.keys.as_slice(), args.heap)
+    {
+        let home = Home { directory: PathBuf::new(), medium };
+        beyond::run(&beyond_memory(args, *keys, home), path, heap, args.bound)?;
+        return Ok(Answer::Yes);
+    }
     if let (Some(path), Some(medium), [keys]) = (&args.victim, args.medium, args.keys.as_slice()) {
         restart::run(path, *keys, &Home { directory: PathBuf::new(), medium })?;
         return Ok(Answer::Yes);
@@ -91,7 +120,30 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     };
     let begun = Instant::now();
     let mut run = reporting::begin("duramen bench stream");
-    let found = measure(&settings, &victim, &mut |line| eprintln!("{line}"))?;
+    let mut say = |line: &str| eprintln!("{line}");
+    let found = if let Some(queries) = &args.nexmark {
+        let threads = match settings.threads {
+            1 => vec![1],
+            more => vec![1, more],
+        };
+        let queries = queries.clone();
+        nexmark::measure(&Nexmark { events: args.events, threads, rounds: args.rounds, queries }, &mut say)?
+    } else if args.beyond_memory {
+        // Two numbers are the default.
+        let keys = if let [keys] = args.keys.as_slice() { *keys } else { 40_000_000 };
+        let child = |beyond: &Beyond, path: &Path, heap: u64, bound: Option<u64>| {
+            let mut command = victim(path, beyond.keys, &beyond.home);
+            command.args(["--heap", &heap.to_string(), "--threads", &beyond.threads.to_string()]);
+            command.args(["--every", &beyond.every.as_millis().to_string()]);
+            if let Some(bound) = bound {
+                command.args(["--bound", &bound.to_string()]);
+            }
+            command
+        };
+        beyond::measure(&beyond_memory(args, keys, home(&args.file, MediumKind::File)), &child, &mut say)?
+    } else {
+        measure(&settings, &victim, &mut say)?
+    };
     run.measurements = found.measurements;
     run.verdict = Some(found.verdict);
     run.elapsed_s = begun.elapsed().as_secs_f64();

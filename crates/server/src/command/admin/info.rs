@@ -350,6 +350,9 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
     text.field("duramen_store", facts.server.keyspace.store().describe());
     text.field("duramen_index", facts.config.index);
     text.field("duramen_durability", crate::config::value::durability_text(facts.config.durability));
+    for (name, told) in facts.server.neighbours.told() {
+        text.field(&format!("duramen_job_{name}"), told);
+    }
     for (name, value) in [
         ("store_deleted", u64::from(facts.server.is_store_deleted())),
         ("keys", store.keys),

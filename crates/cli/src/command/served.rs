@@ -1,0 +1,171 @@
+//! Jobs of continuous SQL that run in the served process: directive `duramen-sql`. Why their own state is not in the
+//! served store is told in `docs/decisions/031-jobs-in-the-server.md`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use duramen::{Durability, MediumKind};
+use duramen_server::{Config, Door, Error, ErrorKind, log};
+use duramen_stream::catalog::Door as Way;
+use duramen_stream::run::{Keep, Room, Running, Start};
+use duramen_stream::{Job, Outcome, Session};
+
+use super::sql::{line, name_of, open};
+use crate::Failure;
+
+/// What runs, and where.
+pub struct Settings {
+    scripts: Vec<PathBuf>,
+    directory: PathBuf,
+    every: Duration,
+}
+
+impl Settings {
+    /// By the directives.
+    ///
+    /// # Errors
+    /// When the served store forgets what was acknowledged.
+    pub fn of(config: &Config) -> Result<Settings, Failure> {
+        if !config.sql.is_empty() && config.durability == Durability::Manual {
+            let message = "duramen-sql with duramen-durability manual: a crash would take results back that their jobs \
+                           know to be there; choose every-write, or an interval";
+            return Err(Error::new(ErrorKind::Configuration, message).into());
+        }
+        let mut beside = config.path.as_os_str().to_owned();
+        beside.push(".jobs");
+        let directory = match config.sql_directory.as_str() {
+            "" => PathBuf::from(beside),
+            directory => PathBuf::from(directory),
+        };
+        let scripts = config.sql.iter().map(PathBuf::from).collect();
+        Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every) })
+    }
+
+    /// Starts all jobs. What is wrong with one is told, and the server and the others go on.
+    pub fn start(self, door: Door) -> Jobs {
+        let mut jobs = Jobs { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        for script in &self.scripts {
+            let name = name_of(script);
+            match parse(script, &door) {
+                Err(why) => tell_failed(&door, &name, &why),
+                Ok(parsed) => {
+                    for (number, job) in (1..).zip(parsed) {
+                        let name = if number > 1 { format!("{name}-{number}") } else { name.clone() };
+                        let run = Run {
+                            name: name.clone(),
+                            job,
+                            store: self.directory.join(format!("{name}.store")),
+                            every: self.every,
+                            note: script.display().to_string(),
+                            door: door.clone(),
+                            stop: Arc::clone(&jobs.stop),
+                        };
+                        let thread = std::thread::Builder::new().name(format!("sql {name}"));
+                        match thread.spawn(move || run.to_the_end()) {
+                            Ok(thread) => jobs.threads.push(thread),
+                            Err(error) => tell_failed(&door, &name, &error.to_string()),
+                        }
+                    }
+                }
+            }
+        }
+        jobs
+    }
+}
+
+/// The jobs of a script.
+fn parse(script: &Path, door: &Door) -> Result<Vec<Job>, String> {
+    let text = std::fs::read_to_string(script)
+        .map_err(|error| format!("cannot read {}: {error}", script.display()))?;
+    let mut session = Session::default();
+    let way = door.clone();
+    session.attach_here(Way::new(move || way.connect()));
+    let outcomes = session.run(&text).map_err(|error| format!("{}: {error}", script.display()))?;
+    let jobs = outcomes.into_iter().filter_map(|outcome| match outcome {
+        Outcome::Job(job) => Some(job),
+        Outcome::Done | Outcome::Text(_) => None,
+    });
+    Ok(jobs.collect())
+}
+
+fn tell_failed(door: &Door, name: &str, why: &str) {
+    log::warning(format_args!("job {name} has failed; the server goes on without it: {why}"));
+    door.tell(name, &format!("state=failed,error={why}"));
+}
+
+/// Jobs that run; dropped, they make a last checkpoint, give its results, and end.
+pub struct Jobs {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // One that panicked has told it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One job.
+struct Run {
+    name: String,
+    job: Job,
+    store: PathBuf,
+    every: Duration,
+    note: String,
+    door: Door,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tell_failed(&self.door, &self.name, "it has panicked; please report this");
+        }
+    }
+}
+
+impl Run {
+    fn to_the_end(self) {
+        match self.run() {
+            Ok(ended) => {
+                log::notice(format_args!("job {}: {ended}", self.name));
+                self.door.tell(&self.name, &ended);
+            }
+            Err(error) => tell_failed(&self.door, &self.name, &error.to_string()),
+        }
+    }
+
+    fn run(&self) -> Result<String, Failure> {
+        self.door.tell(&self.name, "state=starting");
+        if let Some(directory) = self.store.parent() {
+            std::fs::create_dir_all(directory)
+                .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        }
+        let keep = Keep {
+            store: open(&self.store, MediumKind::Auto)?,
+            name: self.name.clone(),
+            every: self.every,
+            from_start: false,
+            note: self.note.clone(),
+            room: Room::beside(&self.store, None),
+        };
+        let own = &mut |_: &_, _: &_| Ok(None);
+        let start = Start { directory: Path::new("."), keep: Some(&keep), threads: None, own };
+        let mut running = Running::start_on(&self.job.optimised, start)?;
+        let before = running.records_before();
+        log::notice(format_args!("job {} goes on behind {before} records", self.name));
+        let tell = |state: &str, text: String| format!("state={state},{text}");
+        let ended = running.run(&self.stop, |progress| {
+            self.door.tell(&self.name, &tell("running", line(progress, before)));
+        })?;
+        let state = if running.is_finished() { "finished" } else { "stopped" };
+        Ok(tell(state, line(&ended, before)))
+    }
+}

@@ -1,0 +1,68 @@
+//! A way in for what runs in the server's own process: jobs of continuous SQL.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::clients::Origin;
+use crate::net::{Message, Stream};
+use crate::protocols::REDIS;
+use crate::server::Server;
+
+/// What is told of those who run in the server's process, by their names: INFO shows it.
+#[derive(Debug, Default)]
+pub struct Neighbours(Mutex<BTreeMap<String, String>>);
+
+impl Neighbours {
+    /// Names, and what was told last.
+    pub fn told(&self) -> Vec<(String, String)> {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter().map(|(name, text)| (name.clone(), text.clone())).collect()
+    }
+}
+
+/// Lets connect to the server, in its own process and without a password. It does not keep the server alive.
+#[derive(Clone)]
+pub struct Door(Weak<Server>);
+
+impl Door {
+    /// Of this server.
+    pub(crate) fn of(server: &Arc<Server>) -> Self {
+        Self(Arc::downgrade(server))
+    }
+
+    fn server(&self) -> io::Result<Arc<Server>> {
+        self.0.upgrade().ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the server has ended"))
+    }
+
+    /// A new client that speaks Redis's protocol: this end of its connection.
+    ///
+    /// # Errors
+    /// When the server has ended, and those of `socketpair`.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        let server = self.server()?;
+        let (here, there) = UnixStream::pair()?;
+        there.set_nonblocking(true)?;
+        let stream = Stream::Unix(mio::net::UnixStream::from_std(there));
+        let worker = server.clients.count() % server.inboxes.len();
+        let client = server.clients.enter(Origin {
+            worker,
+            address: "process:0".to_owned(),
+            address_local: "process:0".to_owned(),
+            unix: true,
+            descriptor: stream.descriptor(),
+            mark: REDIS,
+            trusted: true,
+        });
+        server.inboxes[worker].send(Message::Connection(stream, client));
+        Ok(here)
+    }
+
+    /// Says in one line how it stands with who has this name.
+    pub fn tell(&self, name: &str, text: &str) {
+        let Ok(server) = self.server() else { return };
+        let text = text.replace(['\r', '\n'], " ");
+        server.neighbours.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), text);
+    }
+}

@@ -1,0 +1,135 @@
+//! `cargo xtask nexmark`: Nexmark's queries by `duramen bench stream`, by loops written by hand, and by DataFusion over the
+//! same events, as a table.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::datafusion::python;
+use crate::failure::{Attempt, Failure, Result};
+
+/// What is run.
+pub struct Settings {
+    /// The program, built with the feature `sql`; none: it is built now.
+    pub duramen: Option<PathBuf>,
+    /// Where DataFusion is installed.
+    pub cache: PathBuf,
+    /// Events of all three tables together.
+    pub events: u64,
+    /// How often each query runs.
+    pub rounds: u32,
+}
+
+/// The tables as files, as DataFusion reads them.
+fn script(events: u64) -> String {
+    let tables = [
+        (
+            "person",
+            "id BIGINT, name STRING, emailAddress STRING, creditCard STRING, city STRING, state STRING, \
+                    dateTime TIMESTAMP(3), extra STRING",
+        ),
+        (
+            "auction",
+            "id BIGINT, itemName STRING, description STRING, initialBid BIGINT, reserve BIGINT, \
+                     dateTime TIMESTAMP(3), expires TIMESTAMP(3), seller BIGINT, category BIGINT, extra STRING",
+        ),
+        (
+            "bid",
+            "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), \
+                 extra STRING",
+        ),
+    ];
+    tables
+        .iter()
+        .map(|(name, columns)| {
+            format!(
+                "CREATE TABLE {name} ({columns}) WITH ('connector' = 'nexmark', 'events' = '{events}');\n\
+                 CREATE TABLE {name}_file ({columns}) WITH ('connector' = 'filesystem', 'path' = '{name}.csv', \
+                 'format' = 'csv');\nINSERT INTO {name}_file SELECT * FROM {name};\n"
+            )
+        })
+        .collect()
+}
+
+fn succeeds(command: &mut Command, what: &str) -> Result<()> {
+    let status = command.status().attempt(|| what.to_owned())?;
+    if status.success() { Ok(()) } else { Err(Failure::new(format!("cannot {what}: {status}"))) }
+}
+
+fn read(file: &Path) -> Result<Value> {
+    let open = File::open(file).attempt(|| format!("read {}", file.display()))?;
+    serde_json::from_reader(open).attempt(|| format!("read {}", file.display()))
+}
+
+/// Measures, and prints the table.
+pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
+    let duramen = match &settings.duramen {
+        Some(duramen) => std::path::absolute(duramen).attempt(|| "find the program".to_owned())?,
+        None => {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            cargo.current_dir(repository);
+            cargo.args(["build", "--release", "--package", "duramen-cli", "--features", "sql"]);
+            succeeds(&mut cargo, "build duramen")?;
+            repository.join("target/release/duramen")
+        }
+    };
+    let python = python(&settings.cache)?;
+    let place = tempfile::tempdir().attempt(|| "make a directory".to_owned())?;
+    let (events, rounds) = (settings.events.to_string(), settings.rounds.to_string());
+    let found = place.path().join("found.json");
+    let mut bench = Command::new(&duramen);
+    bench.args(["bench", "stream", "--events", &events, "--rounds", &rounds, "--nexmark"]);
+    bench.arg(repository.join("testdata/stream/nexmark")).arg("--json").arg(&found);
+    succeeds(&mut bench, "run duramen bench stream")?;
+    std::fs::write(place.path().join("files.sql"), script(settings.events))
+        .attempt(|| "write a script".to_owned())?;
+    succeeds(
+        Command::new(&duramen).args(["sql", "files.sql"]).current_dir(place.path()),
+        "write the events to files",
+    )?;
+    let mut others = Vec::new();
+    for partitions in ["1", "2"] {
+        let file = place.path().join(format!("datafusion-{partitions}.json"));
+        let out = File::create(&file).attempt(|| format!("write {}", file.display()))?;
+        let mut call = Command::new(&python);
+        call.arg(repository.join("crates/bench/stream/nexmark_with_datafusion.py")).arg(place.path());
+        succeeds(call.args([partitions, &rounds]).stdout(out), "run DataFusion")?;
+        others.push(read(&file)?);
+    }
+    print(&read(&found)?, &others, settings.events);
+    Ok(true)
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Rates in millions of events a second, as a table of a document.
+fn print(found: &Value, others: &[Value], events: u64) {
+    let shown = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!("{:.2}", rate / 1e6));
+    let own = |number: u32, how: &str| {
+        let name = format!("q{number}, {how}");
+        let all = found["measurements"].as_array()?;
+        let one = all.iter().find(|one| one["name"] == name.as_str())?;
+        one["metrics"]["rate"]["value"].as_f64()
+    };
+    let other = |number: u32, found: &Value| {
+        let times = found[number.to_string()].as_array()?;
+        median(times.iter().filter_map(Value::as_f64).map(|seconds| events as f64 / seconds).collect())
+    };
+    println!("| query | one thread | two threads | by hand | DataFusion, one partition | two partitions |");
+    println!("|---|---|---|---|---|---|");
+    for number in (0..=22).filter(|number| ![4, 6, 9].contains(number)) {
+        println!(
+            "| q{number} | {} | {} | {} | {} | {} |",
+            shown(own(number, "1 thread")),
+            shown(own(number, "2 threads")),
+            shown(own(number, "by hand")),
+            shown(other(number, &others[0])),
+            shown(other(number, &others[1])),
+        );
+    }
+}
