@@ -225,3 +225,115 @@ fn a_job_that_is_attached_writes_its_view_to_the_server_whatever_is_killed() {
     let (code, text) = said(dir, &["sql", "job.sql", "--attach", "nowhere"]);
     assert!(code != Some(0) && text.contains("HOST:PORT"), "{code:?} {text}");
 }
+
+/// A server of this directory with its jobs. `more` are directives.
+fn serve_jobs(dir: &Path, port: u16, more: &[&str]) -> Running {
+    let number = port.to_string();
+    let mut args = vec!["serve", "--bind", "127.0.0.1", "--port", &number];
+    args.extend_from_slice(more);
+    let server = start(dir, &args);
+    until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    server
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// What INFO says of a job; nothing while the server starts or ends.
+fn told(port: u16, password: &str, job: &str) -> String {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return String::new() };
+    let login = if password.is_empty() { String::new() } else { format!("AUTH {password}\r\n") };
+    let mut text = String::new();
+    let asked = stream
+        .write_all(format!("{login}INFO duramen\r\n").as_bytes())
+        .and_then(|()| stream.shutdown(std::net::Shutdown::Write))
+        .and_then(|()| stream.read_to_string(&mut text));
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("duramen_job_{job}:")));
+    if asked.is_ok() { line.unwrap_or_default().to_owned() } else { String::new() }
+}
+
+/// All keys of a view and their values.
+fn view(port: u16, pattern: &str) -> Vec<String> {
+    let keys = ask(port, &format!("KEYS {pattern}"));
+    let mut keys: Vec<&str> = keys.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+    keys.sort_unstable();
+    let values = ask(port, &keys.iter().map(|key| format!("GET {key}\r\n")).collect::<String>());
+    let values: Vec<&str> = values.lines().filter(|line| line.starts_with('{')).collect();
+    assert_eq!(keys.len(), values.len());
+    keys.iter().zip(values).map(|(key, value)| format!("{key} {value}")).collect()
+}
+
+#[test]
+fn a_job_in_the_server_gives_what_an_undisturbed_one_gives_whatever_is_killed() {
+    let script = "CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT)
+           WITH ('connector' = 'nexmark', 'events' = '400000');
+         CREATE TABLE total (bidder BIGINT, n BIGINT, sum_price BIGINT, PRIMARY KEY (bidder) NOT ENFORCED)
+           WITH ('connector' = 'duramen', 'value' = 'json');
+         INSERT INTO total SELECT bidder, COUNT(*), SUM(price) FROM bid GROUP BY bidder;";
+    let run = |kills: u64| {
+        let directory = tempfile::tempdir().unwrap();
+        let (dir, port) = (directory.path(), free_port());
+        std::fs::write(dir.join("job.sql"), script).unwrap();
+        let directives = ["--duramen-sql", "job.sql", "--duramen-sql-every", "20"];
+        let mut killed = 0;
+        loop {
+            let server = serve_jobs(dir, port, &directives);
+            let ends = Instant::now() + Duration::from_millis(60 + killed * 37 % 200);
+            let is_finished = || told(port, "", "job").starts_with("state=finished");
+            if killed < kills {
+                while Instant::now() < ends && !is_finished() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                if !is_finished() {
+                    killed += 1;
+                    drop(server);
+                    continue;
+                }
+            }
+            until("the job ends", is_finished);
+            break (view(port, "total:*"), killed);
+        }
+    };
+    let (wanted, _) = run(0);
+    assert!(wanted.len() > 5000, "{} keys", wanted.len());
+    let (found, killed) = run(12);
+    assert!(killed >= 3, "it was killed {killed} times");
+    assert!(found == wanted, "{} keys, wanted {}", found.len(), wanted.len());
+}
+
+#[test]
+fn a_server_makes_a_last_checkpoint_of_its_job_and_outlives_those_that_fail() {
+    let directory = tempfile::tempdir().unwrap();
+    let (dir, port) = (directory.path(), free_port());
+    let input = "CREATE TABLE i (k BIGINT, v BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv',
+           'format' = 'csv', 'source.monitor-interval' = '5 ms');
+         CREATE TABLE total (k BIGINT, v BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+           WITH ('connector' = 'duramen', 'key' = 'VIEW', 'value' = 'json');";
+    let write = |name: &str, query: &str| {
+        let text = format!("{}\nINSERT INTO total {query};", input.replace("VIEW", name));
+        std::fs::write(dir.join(format!("{name}.sql")), text).unwrap();
+    };
+    write("sum", "SELECT k, SUM(v) FROM i GROUP BY k");
+    write("zero", "SELECT k, SUM(10 / v) FROM i GROUP BY k");
+    write("wrong", "SELECT k, SUM(w) FROM i GROUP BY k");
+    std::fs::write(dir.join("in.csv"), "1,5\n2,0\n1,7\n").unwrap();
+    let jobs = ["--duramen-sql", "sum.sql", "zero.sql", "wrong.sql", "none.sql"];
+    let directives = [&["--requirepass", "secret", "--duramen-sql-every", "3600000"][..], &jobs].concat();
+    let mut server = serve_jobs(dir, port, &directives);
+    until("the sum has read all", || told(port, "secret", "sum").contains("3 records"));
+    until("the division fails", || told(port, "secret", "zero").contains("division by zero"));
+    assert!(told(port, "secret", "wrong").starts_with("state=failed"), "{}", told(port, "secret", "wrong"));
+    assert!(told(port, "secret", "none").contains("cannot read none.sql"));
+    // Nobody else needs no password.
+    assert!(ask(port, "GET sum:1").contains("NOAUTH"));
+    let pid = rustix::process::Pid::from_raw(server.0.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(server.0.wait().unwrap().success());
+    let server = serve_jobs(dir, port, &[]);
+    assert_eq!(view(port, "sum:*"), ["sum:1 {\"k\":1,\"v\":12}", "sum:2 {\"k\":2,\"v\":0}"]);
+    drop(server);
+    let manual = ["serve", "--duramen-sql", "sum.sql", "--duramen-durability", "manual"];
+    let (code, text) = said(dir, &manual);
+    assert!(code == Some(2) && text.contains("every-write"), "{code:?} {text}");
+}

@@ -20,7 +20,7 @@ use duramen::Store;
 use super::checkpoint::{Pages, Shelf};
 use super::clock::now;
 use super::lookup::Lookup;
-use super::{BATCH_ROWS, Feed, PAUSE, SAVED_BYTES, Shared as Taker};
+use super::{BATCH_ROWS, Feed, SAVED_BYTES, Shared as Taker, pause_behind};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Routed, Threads};
@@ -456,20 +456,22 @@ impl Member {
             match self.step() {
                 Step::End => return Ok(()),
                 Step::Save => {
-                    self.save(true)?;
+                    self.save(None)?;
                     self.saved();
                 }
                 Step::Read(turn) => self.read(turn)?,
                 Step::Take(item) => {
+                    let began = Instant::now();
                     self.take(&item)?;
+                    let pause = pause_behind(began.elapsed());
                     drop(item);
                     self.common.taken(self.next);
                     self.next += 1;
                     if self.saving {
                         let began = Instant::now();
-                        self.save(false)?;
+                        self.save(Some(pause))?;
                         while self.saving && self.program.copies() > self.copies_max {
-                            self.save(true)?;
+                            self.save(None)?;
                         }
                         self.pauses.push(began.elapsed());
                         self.saved();
@@ -600,8 +602,8 @@ impl Member {
         }
     }
 
-    /// Sends pages for a moment, or, with `wait`, one part of them however long that takes.
-    fn save(&mut self, wait: bool) -> Result<()> {
+    /// Sends pages for so long, or else one part of them however long that takes.
+    fn save(&mut self, pause: Option<Duration>) -> Result<()> {
         if self.pages.is_none() {
             self.pages = lock(&self.common.pages).clone();
         }
@@ -609,7 +611,7 @@ impl Member {
         let began = Instant::now();
         while self.saving {
             if let Some(pages) = self.refused.take() {
-                if wait {
+                if pause.is_none() {
                     keeper.send_waiting(pages)?;
                 } else {
                     self.refused = keeper.send(pages)?;
@@ -621,7 +623,7 @@ impl Member {
                 self.refused = if pages.is_empty() { None } else { keeper.send(pages)? };
                 self.saving = !(all && self.refused.is_none());
             }
-            if wait || self.refused.is_some() || began.elapsed() >= PAUSE {
+            if self.refused.is_some() || pause.is_none_or(|pause| began.elapsed() >= pause) {
                 break;
             }
         }

@@ -51,6 +51,12 @@ pub const BATCH_ROWS: usize = 4096;
 /// How long pages of a checkpoint are copied after one batch, about: rows wait meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// How long after one that took so long. A batch whose rows wait for pages of state to be read takes seconds; the
+/// checkpoint would take hours then.
+fn pause_behind(batch: Duration) -> Duration {
+    PAUSE.max(batch / 4)
+}
+
 /// Bytes of pages that are copied and sent at a time: within some ten microseconds.
 const SAVED_BYTES: usize = 256 << 10;
 
@@ -544,8 +550,9 @@ impl Running {
         let mut last = Instant::now();
         while !self.finished {
             let full = self.keeping.is_some() && self.is_full();
+            let began = Instant::now();
             let (more, rows) = if full { (true, false) } else { self.turn()? };
-            let busy = self.keep_on(full)?;
+            let busy = self.keep_on(full, pause_behind(began.elapsed()))?;
             if !more {
                 self.program.finish()?;
                 self.finished = true;
@@ -727,8 +734,8 @@ impl Running {
         }
     }
 
-    /// Goes on with checkpoints for a moment, with one that is due `now`; whether there is more to be done at once.
-    fn keep_on(&mut self, now: bool) -> Result<bool> {
+    /// Goes on with checkpoints for so long, with one that is due `now`; whether there is more to be done at once.
+    fn keep_on(&mut self, now: bool, pause: Duration) -> Result<bool> {
         let Some(keeping) = &mut self.keeping else { return Ok(false) };
         match keeping.phase {
             Phase::Idle if now || keeping.begun.elapsed() >= keeping.every => {
@@ -741,7 +748,7 @@ impl Running {
                 // Some batches take longer than this, and a checkpoint shall not take as many of them as it has parts.
                 while let Phase::Saving { .. } = keeping.phase {
                     keeping.save(&mut self.program, false)?;
-                    if keeping.refused.is_some() || began.elapsed() >= PAUSE {
+                    if keeping.refused.is_some() || began.elapsed() >= pause {
                         break;
                     }
                 }
