@@ -21,6 +21,8 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::Offset;
 use rdkafka::{Message, TopicPartitionList};
 
+use super::support::{Moments, Random, kill_until_it_ends};
+
 /// The directory with Kafka's libraries.
 const LIBRARIES: &str = "DURAMEN_KAFKA_LIBS";
 /// How many kills there are at least.
@@ -318,18 +320,6 @@ fn child_in(directory: &Path, threads: usize) -> Child {
         .unwrap()
 }
 
-/// A generator of moments.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound.max(1)
-    }
-}
-
 /// Runs jobs to their ends until so many were killed, and compares each.
 fn kill(count: usize, threads: usize) {
     let seed =
@@ -354,36 +344,11 @@ fn kill(count: usize, threads: usize) {
         let round = format!("round-{rounds}");
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("job.sql"), job(&broker, &round)).unwrap();
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            assert!(tries < 200, "no progress: it was killed {tries} times; seed {seed}");
-            let started = directory.path().join(STARTED);
-            let _ = std::fs::remove_file(&started);
-            let mut began = Instant::now();
-            let mut child = child_in(directory.path(), threads);
-            // One of five while it opens; the others while it connects, settles what is left, and runs.
-            let early = random.below(5) == 0;
-            let moment = Duration::from_millis(random.below(if early { 1000 } else { 400 + 100 * tries }));
-            let mut runs = early;
-            let ended = loop {
-                match child.try_wait().unwrap() {
-                    Some(status) => break Some(status),
-                    None if runs && began.elapsed() >= moment => break None,
-                    None if !runs && started.exists() => (runs, began) = (true, Instant::now()),
-                    None => std::thread::sleep(Duration::from_millis(1)),
-                }
-            };
-            if let Some(status) = ended {
-                let output = child.wait_with_output().unwrap();
-                let why = String::from_utf8_lossy(&output.stderr);
-                assert!(status.success(), "it ended by itself: {status}\n{why}\nseed {seed}");
-                break;
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-            kills += 1;
-        }
+        let started = directory.path().join(STARTED);
+        let moments = Moments { opens: 1000, runs: 400, later: 100 };
+        let tries =
+            kill_until_it_ends(&mut random, &moments, &started, &|| child_in(directory.path(), threads));
+        kills += tries - 1;
         let found = given(&broker, &round, directory.path(), threads);
         for (name, lines) in &wanted {
             let found = found.get(name).map_or(&[][..], Vec::as_slice);

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duramen::{Create, Durability, Options, Store};
 use duramen_stream::run::{Keep, Room, Running, Start, jobs};
 use duramen_stream::{Outcome, Session};
+
+use super::support::{Moments, Random, kill_until_it_ends};
 
 /// Where the child runs; without it the child's test does nothing.
 const DIRECTORY: &str = "DURAMEN_STREAM_KILLED";
@@ -237,18 +239,6 @@ fn child() {
     running.run(&AtomicBool::new(false), |_| ()).unwrap();
 }
 
-/// A generator of moments.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound.max(1)
-    }
-}
-
 /// Runs jobs to their ends until so many were killed, and compares each.
 fn kill(count: usize, seed: u64, threads: usize) {
     let bids = bids();
@@ -264,38 +254,11 @@ fn kill(count: usize, seed: u64, threads: usize) {
     while kills < count {
         rounds += 1;
         let directory = input(bids.path(), threads);
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            assert!(tries < 200, "no progress: it was killed {tries} times; seed {seed}");
-            let started = directory.path().join(STARTED);
-            let _ = std::fs::remove_file(&started);
-            let mut began = Instant::now();
-            let mut child = child_in(directory.path(), threads);
-            // One of five while it opens and goes on, which takes about a second; the others while it runs.
-            let early = random.below(5) == 0;
-            // Later and later, so that it comes to an end on a machine that has much else to do.
-            let moment = random.below(if early { 1500 } else { 300 + 50 * tries });
-            let moment = Duration::from_millis(moment);
-            let mut runs = early;
-            let ended = loop {
-                match child.try_wait().unwrap() {
-                    Some(status) => break Some(status),
-                    None if runs && began.elapsed() >= moment => break None,
-                    None if !runs && started.exists() => (runs, began) = (true, Instant::now()),
-                    None => std::thread::sleep(Duration::from_millis(1)),
-                }
-            };
-            if let Some(status) = ended {
-                let output = child.wait_with_output().unwrap();
-                let why = String::from_utf8_lossy(&output.stderr);
-                assert!(status.success(), "it ended by itself: {status}\n{why}\nseed {seed}");
-                break;
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
-            kills += 1;
-        }
+        let started = directory.path().join(STARTED);
+        let moments = Moments { opens: 1500, runs: 300, later: 50 };
+        let tries =
+            kill_until_it_ends(&mut random, &moments, &started, &|| child_in(directory.path(), threads));
+        kills += tries - 1;
         let found = given(directory.path(), threads);
         for (name, bytes) in &wanted {
             let found = found.get(name).unwrap_or_else(|| panic!("nothing of {name}; seed {seed}"));

@@ -1,9 +1,12 @@
-//! Runs plans as machine code over the input of the reference.
+//! Runs plans as machine code over the input of the reference; kills processes at random moments.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
+use std::process::Child;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use duramen_stream::batch::Batch;
 use duramen_stream::compile::{Output, Program, Routed, Rows, Source, Threads};
@@ -191,40 +194,128 @@ pub fn by_clock(plan: &Arc<Node>) -> bool {
         .any(|word| text.contains(word))
 }
 
+/// Brings a program that was compiled just now, and has ended, back to its beginning: compiling takes longer than all else.
+struct Again(Vec<u8>);
+
+impl Again {
+    /// Of a program that has read nothing.
+    fn of(program: &mut Program) -> Again {
+        Again(program.freeze(&mut Numbers::default()))
+    }
+
+    /// Everything that a program keeps is empty again: whatever page is asked for is zeros.
+    fn begin(&self, program: &mut Program) -> Result<()> {
+        program.restore(&self.0, &mut |_, _| Ok(vec![0; 1 << 16])).map(|_| ())
+    }
+}
+
 /// Compares machine code with the reference over this input, in small and in large batches, and, where the plan can be
-/// partitioned, as on one, two and three threads. `None` if the plan is not
-/// compiled yet.
+/// partitioned, as on two threads or three: on which follows from how many rows there are. One program serves batches of
+/// all sizes, unless a run fails: then the next has one of its own. `None` if the plan is not compiled yet.
 pub fn compare(bound: &Arc<Node>, input: &Input) -> Option<Result<(), String>> {
     let plans = job(std::slice::from_ref(bound));
     let wanted = run_plans(&plans, input);
-    // Rows of a batch, and threads: each program takes some time to be compiled.
-    let ways: &[(usize, usize)] = if by_clock(&plans[0]) { &[(1, 2)] } else { &[(1, 1), (3, 2), (4096, 3)] };
-    for (rows, count) in ways {
-        let found = match run(&plans, input, *rows, by_clock(&plans[0])) {
-            Err(error) if error.kind() == ErrorKind::Unsupported => return None,
-            found => found,
+    let wanted = wanted.as_ref().map(|wanted| final_rows(&wanted[0])).map_err(ToString::to_string);
+    let by_clock = by_clock(&plans[0]);
+    // Rows of a batch.
+    let sizes: &[usize] = if by_clock { &[1] } else { &[1, 3, 4096] };
+    let judge = |how: String, found: Result<_, String>| {
+        (wanted != found).then(|| format!("{how}: wanted\n{wanted:?}\nfound\n{found:?}"))
+    };
+    let mut compiled = None;
+    for rows in sizes {
+        let (mut program, kept, again) = match compiled.take() {
+            Some(compiled) => compiled,
+            None => match compile(&plans, input) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => return None,
+                Err(error) => return Some(Err(format!("not compiled: {error}"))),
+                Ok((mut program, kept)) => {
+                    let again = Again::of(&mut program);
+                    (program, kept, again)
+                }
+            },
         };
-        let (wanted, found) = match (&wanted, found) {
-            (Ok(wanted), Ok(found)) => (final_rows(&wanted[0]), final_rows(&found[0])),
-            (Err(wanted), Err(found)) if wanted.to_string() == found.to_string() => continue,
-            (wanted, found) => {
-                let wanted = wanted.as_ref().map(|_| ()).map_err(ToString::to_string);
-                return Some(Err(format!("wanted {wanted:?}, found {:?}", found.map(|_| ()))));
-            }
-        };
-        if wanted != found {
-            return Some(Err(format!("batches of {rows}: wanted\n{wanted:?}\nfound\n{found:?}")));
+        let ran = push(&mut program, &input.arrivals, *rows, by_clock).and_then(|()| program.finish());
+        let found = ran.map(|()| final_rows(&kept[0].borrow())).map_err(|error| error.to_string());
+        let is_over = found.is_err();
+        if let Some(difference) = judge(format!("batches of {rows}"), found) {
+            return Some(Err(difference));
         }
-        let found = match run_on(&plans, input, *rows, by_clock(&plans[0]), *count) {
-            None => continue,
-            Some(Ok(found)) => final_rows(&found[0]),
-            Some(Err(error)) => return Some(Err(format!("{count} threads fail: {error}"))),
-        };
-        if wanted != found {
-            return Some(Err(format!(
-                "batches of {rows}, {count} threads: wanted\n{wanted:?}\nfound\n{found:?}"
-            )));
+        kept[0].borrow_mut().clear();
+        if !is_over {
+            if let Err(error) = again.begin(&mut program) {
+                return Some(Err(format!("does not begin again: {error}")));
+            }
+            compiled = Some((program, kept, again));
+        }
+    }
+    let count = 2 + input.arrivals.len() % 2;
+    let rows = sizes[input.arrivals.len() / 2 % sizes.len()];
+    // An error of one thread may come before that of another.
+    if let (Ok(_), Some(found)) = (&wanted, run_on(&plans, input, rows, by_clock, count)) {
+        let found = found.map(|found| final_rows(&found[0])).map_err(|error| error.to_string());
+        if let Some(difference) = judge(format!("batches of {rows}, {count} threads"), found) {
+            return Some(Err(difference));
         }
     }
     Some(Ok(()))
+}
+
+/// A generator of moments, by seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound.max(1)
+    }
+}
+
+/// When processes are killed, in milliseconds.
+pub struct Moments {
+    /// One of five within so long after it was started: while it opens and goes on.
+    pub opens: u64,
+    /// The others within so long after they have begun to run.
+    pub runs: u64,
+    /// And so much more with each try, so that one comes to an end on a machine that has much else to do.
+    pub later: u64,
+}
+
+/// Starts a process again and again, and kills it, until it ends by itself; how often it was started. It makes the file
+/// `started` when it begins to run.
+pub fn kill_until_it_ends(
+    random: &mut Random,
+    moments: &Moments,
+    started: &Path,
+    start: &dyn Fn() -> Child,
+) -> usize {
+    let seed = random.0;
+    for tries in 1..200 {
+        let _ = std::fs::remove_file(started);
+        let mut began = Instant::now();
+        let mut child = start();
+        let early = random.below(5) == 0;
+        let moment = if early { moments.opens } else { moments.runs + moments.later * tries as u64 };
+        let moment = Duration::from_millis(random.below(moment));
+        let mut runs = early;
+        let ended = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if runs && began.elapsed() >= moment => break None,
+                None if !runs && started.exists() => (runs, began) = (true, Instant::now()),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        if let Some(status) = ended {
+            let output = child.wait_with_output().unwrap();
+            let why = String::from_utf8_lossy(&output.stderr);
+            assert!(status.success(), "it ended by itself: {status}\n{why}\nseed {seed}");
+            return tries;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    panic!("no progress: it was killed 199 times; seed {seed}");
 }
