@@ -202,16 +202,18 @@ struct Stand {
 }
 
 fn stand(output: &mut impl BufRead) -> Result<Stand, Failure> {
-    let mut line = String::new();
-    if output.read_line(&mut line)? == 0 {
-        return Err("the process has ended: it was not given enough memory, or says above what failed".into());
-    }
-    let words: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
-    match words?.as_slice() {
-        [records, held, checkpoints] => {
-            Ok(Stand { records: *records, held: *held, checkpoints: *checkpoints })
+    loop {
+        let mut line = String::new();
+        if output.read_line(&mut line)? == 0 {
+            return Err(
+                "the process has ended: it was not given enough memory, or says above what failed".into()
+            );
         }
-        _ => Err(format!("the process says {line:?}").into()),
+        let words: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
+        // Whatever else it says is not for us.
+        if let Ok([records, held, checkpoints]) = words.as_deref() {
+            return Ok(Stand { records: *records, held: *held, checkpoints: *checkpoints });
+        }
     }
 }
 
@@ -356,5 +358,42 @@ mod tests {
             assert_eq!(again.records_before(), ended.records);
             assert!(room.mapped() as u64 >= (TIMES - 1) * bound, "{} of {bound}", room.mapped());
         }
+    }
+
+    /// What the process of the test below has: its store, keys, bytes on the heap, bound.
+    const CHILD: [&str; 4] = ["BEYOND_STORE", "BEYOND_KEYS", "BEYOND_HEAP", "BEYOND_BOUND"];
+
+    fn beyond(keys: u64) -> Beyond {
+        let home = Home { directory: std::env::current_dir().unwrap(), medium: MediumKind::File };
+        Beyond { keys, threads: 1, home, every: Duration::from_secs(10), time: Duration::from_secs(25) }
+    }
+
+    #[test]
+    #[ignore = "the next test runs it as a process"]
+    fn child() {
+        let [store, keys, heap, bound] = CHILD.map(|name| std::env::var(name).ok());
+        let (Some(store), Some(keys), Some(heap)) = (store, keys, heap) else { return };
+        let bound = bound.map(|bound| bound.parse().unwrap());
+        run(&beyond(keys.parse().unwrap()), Path::new(&store), heap.parse().unwrap(), bound).unwrap();
+    }
+
+    /// `cargo test --release -p duramen-bench-stream tenth -- --ignored --nocapture`
+    #[test]
+    #[ignore = "takes minutes, and some GiB of the disk in whose directory it runs; BEYOND_KEYS says how many keys"]
+    fn a_process_with_memory_for_a_tenth_of_its_state_goes_on() {
+        let keys = std::env::var(CHILD[1]).ok().and_then(|keys| keys.parse().ok()).unwrap_or(40_000_000);
+        let start = |beyond: &Beyond, store: &Path, heap: u64, bound: Option<u64>| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["beyond::tests::child", "--exact", "--ignored", "--nocapture"]);
+            command
+                .env(CHILD[0], store)
+                .env(CHILD[1], beyond.keys.to_string())
+                .env(CHILD[2], heap.to_string());
+            command.envs(bound.map(|bound| (CHILD[3], bound.to_string())));
+            command
+        };
+        let found = measure(&beyond(keys), &start, &mut |line| eprintln!("{line}")).unwrap();
+        eprintln!("{}\n{:?}", found.verdict.summary, found.measurements[0].metrics);
+        assert!(found.verdict.findings[0].detail.ends_with("reached"), "{:?}", found.verdict.findings);
     }
 }
