@@ -38,7 +38,7 @@ use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
 use crate::plan::partition::Partition;
 use crate::plan::{Node, NodeOp, explain};
-use crate::state::{Get, Numbers, Put, Reader, Window, write_word};
+use crate::state::{Get, Numbers, Put, Reader, Room, Window, write_word};
 use crate::types::Type;
 
 /// The end of time; sums with lengths of windows stay within 64 bits. As in the reference.
