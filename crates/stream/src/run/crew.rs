@@ -662,6 +662,9 @@ mod tests {
     use crate::run::{Fill, Keep, Room, Running, Start};
     use crate::{Outcome, Session};
 
+    /// It takes two or three seconds.
+    const ENDS_WITHIN: Duration = Duration::from_secs(120);
+
     /// Meetings that a thread has come to, while the test below runs.
     static MEETINGS: AtomicUsize = AtomicUsize::new(0);
     static DELAYS: AtomicBool = AtomicBool::new(false);
@@ -739,10 +742,19 @@ mod tests {
     fn a_part_has_the_rows_before_its_checkpoint_and_no_others_however_late_a_thread_is() {
         const ROWS: u64 = 16 * 600;
         let directory = tempfile::tempdir().unwrap();
-        let (mut running, kept) = job(directory.path(), ROWS);
-        DELAYS.store(true, Ordering::Relaxed);
-        let ran = running.run(&AtomicBool::new(false), |_| ());
-        DELAYS.store(false, Ordering::Relaxed);
+        let path = directory.path().to_owned();
+        let (send, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let (mut running, kept) = job(&path, ROWS);
+            DELAYS.store(true, Ordering::Relaxed);
+            let ran = running.run(&AtomicBool::new(false), |_| ());
+            DELAYS.store(false, Ordering::Relaxed);
+            let _ = send.send((ran, kept));
+        });
+        // Threads that have missed each other may wait for ever.
+        let Ok((ran, kept)) = ended.recv_timeout(ENDS_WITHIN) else {
+            panic!("the job did not end within {ENDS_WITHIN:?}");
+        };
         ran.unwrap();
         let mut parts: Vec<PathBuf> = std::fs::read_dir(directory.path().join("out"))
             .unwrap()
