@@ -319,7 +319,7 @@ mod tests {
         let found = verdict(&run, Granularity::Byte, None);
         let read = found.findings.iter().find(|f| f.title == "random read").unwrap();
         assert_eq!(read.value, "3.15 GB/s");
-        assert!(read.detail.contains("17.3 GB/s at 64 bytes and 1 threads left out"), "{}", read.detail);
+        assert!(read.detail.contains("17.3 GB/s at 64 bytes and 1 thread left out"), "{}", read.detail);
         let size = found.findings.iter().find(|f| f.title == "best size to read").unwrap();
         assert_eq!(size.value, "256 bytes");
     }
