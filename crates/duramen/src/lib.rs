@@ -91,7 +91,7 @@ pub use background::expirations::{Expired, OnExpired, TableId};
 pub use background::queues::{Evicted, OnEvicted};
 pub use duramen_media::fault::tell_faults;
 pub use duramen_media::process::return_large_allocations;
-pub use duramen_media::{Create, MediumKind, PersistStep};
+pub use duramen_media::{Create, MediumKind, PersistStep, Scratch};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
 pub use options::{

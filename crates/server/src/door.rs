@@ -1,26 +1,13 @@
 //! A way in for what runs in the server's own process: jobs of continuous SQL.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::clients::Origin;
 use crate::net::{Message, Stream};
 use crate::protocols::REDIS;
 use crate::server::Server;
-
-/// What is told of those who run in the server's process, by their names: INFO shows it.
-#[derive(Debug, Default)]
-pub struct Neighbours(Mutex<BTreeMap<String, String>>);
-
-impl Neighbours {
-    /// Names, and what was told last.
-    pub fn told(&self) -> Vec<(String, String)> {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().map(|(name, text)| (name.clone(), text.clone())).collect()
-    }
-}
 
 /// Lets connect to the server, in its own process and without a password. It does not keep the server alive.
 #[derive(Clone)]
@@ -61,8 +48,8 @@ impl Door {
 
     /// Says in one line how it stands with who has this name.
     pub fn tell(&self, name: &str, text: &str) {
-        let Ok(server) = self.server() else { return };
-        let text = text.replace(['\r', '\n'], " ");
-        server.neighbours.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), text);
+        if let Ok(server) = self.server() {
+            server.neighbours.tell(name, text);
+        }
     }
 }

@@ -30,6 +30,7 @@ pub mod local;
 pub mod log;
 pub mod memcached;
 pub mod messages;
+mod neighbours;
 pub mod net;
 pub mod notifications;
 mod notify;

@@ -3,10 +3,10 @@
 use crate::clients::{Client, Clients};
 use crate::command::CommandError;
 use crate::config::Config;
-use crate::door::Neighbours;
 use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
+use crate::neighbours::Neighbours;
 use crate::net::Inbox;
 use crate::notifications::{Classes, EXPIRED};
 use crate::stats::{Totals, WorkerStats};

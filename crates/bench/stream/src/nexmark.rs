@@ -216,8 +216,7 @@ pub fn measure(settings: &Nexmark, tell: &mut dyn FnMut(&str)) -> Result<Found, 
     let mut found = Found::default();
     let mut add = |query: u32, how: &str, times: &[Duration]| {
         let rates: Vec<f64> = times.iter().map(|time| settings.events as f64 / time.as_secs_f64()).collect();
-        let mut one =
-            Measurement::new("nexmark", &format!("q{query}, {how}")).with("events", settings.events);
+        let mut one = Measurement::new("nexmark", format!("q{query}, {how}")).with("events", settings.events);
         let metric = Metric::from_samples(&rates, Unit::OperationsPerSecond, Better::Higher);
         one.metrics.extend(metric.map(|metric| ("rate".to_owned(), metric)));
         found.measurements.push(one);
@@ -285,11 +284,14 @@ const PRICE: usize = 2;
 const TIME: usize = 5;
 const EXTRA: usize = 6;
 
+/// What a loop does with a batch.
+type Each = Box<dyn FnMut(&Batch, &mut Given)>;
+
 /// The loop that one would write for a query, over the bids: rows that it gave, and its time. None for most.
 fn by_hand(number: u32, bids: &Rows) -> Option<(u64, Duration)> {
     let mut given = Given { buffer: Vec::with_capacity(4096), rows: 0 };
     // The same copies that a query begins with.
-    let (reads, mut each): (&[usize], Box<dyn FnMut(&Batch, &mut Given)>) = match number {
+    let (reads, mut each): (&[usize], Each) = match number {
         0 => (&[AUCTION, BIDDER, PRICE, TIME, EXTRA], Box::new(q0)),
         1 => (&[AUCTION, BIDDER, PRICE, TIME, EXTRA], Box::new(q1)),
         2 => (&[AUCTION, PRICE], Box::new(q2)),
@@ -400,8 +402,8 @@ impl Hot {
         while at < count {
             // Bids come in the order of their times: runs of one slice.
             let start = times[at].div_euclid(SLICE) * SLICE;
-            let end = at
-                + times[at..].iter().take_while(|time| (**time - start) as u64 <= SLICE as u64 - 1).count();
+            let end =
+                at + times[at..].iter().take_while(|time| ((**time - start) as u64) < SLICE as u64).count();
             let slice = self.slices.entry(start).or_default();
             auctions[at..end].iter().for_each(|auction| slice.add(*auction, 1));
             at = end;

@@ -64,7 +64,7 @@ impl Settings {
                             stop: Arc::clone(&jobs.stop),
                         };
                         let thread = std::thread::Builder::new().name(format!("sql {name}"));
-                        match thread.spawn(move || run.to_the_end()) {
+                        match thread.spawn(move || run.run_until_it_ends()) {
                             Ok(thread) => jobs.threads.push(thread),
                             Err(error) => tell_failed(&door, &name, &error.to_string()),
                         }
@@ -132,7 +132,7 @@ impl Drop for Run {
 }
 
 impl Run {
-    fn to_the_end(self) {
+    fn run_until_it_ends(self) {
         match self.run() {
             Ok(ended) => {
                 log::notice(format_args!("job {}: {ended}", self.name));

@@ -19,7 +19,7 @@ impl Room {
             _ => Path::new("."),
         };
         match rustix::fs::statfs(directory) {
-            Ok(found) if found.f_type as i64 != TMPFS => {
+            Ok(found) if found.f_type != TMPFS => {
                 Room::of(directory, bytes_max.unwrap_or_else(|| memory(Path::new("/")) / 2))
             }
             _ => Room::default(),

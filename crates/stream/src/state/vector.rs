@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use duramen_media::Scratch;
+use duramen::Scratch;
 
 /// Smaller vectors stay on the heap: a file each would cost more than it frees.
 const MAPPED_LEAST: usize = 64 << 10;
