@@ -195,6 +195,5 @@ pub(crate) trait KeyBytes: Keys {
     fn key_at(&self, at: Offset) -> Option<&[u8]>;
 
     /// The value of the record at `at`, where that orders elements.
-    #[cfg_attr(loom, expect(dead_code, reason = "the models have no collections"))]
     fn value_at(&self, at: Offset) -> Option<&[u8]>;
 }
