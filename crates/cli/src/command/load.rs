@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         if line.is_empty() {
             continue;
         }
-        match parse(&line).and_then(|line| loader.put(&mut writer, line)) {
+        match parse(&line).map_err(Failure::from).and_then(|line| loader.put(&mut writer, line)) {
             Err(why) => {
                 loader.put_root(&mut writer)?;
                 writer.settle()?;
@@ -118,34 +118,27 @@ struct Loader {
 
 impl Loader {
     /// Stores what the line says; how many keys.
-    fn put(&mut self, writer: &mut Writer, line: Line) -> Result<u64, String> {
-        match (line, &self.root) {
-            (Line::Element { name, value }, Some((elements, _))) => {
-                writer.collection(elements).put(&name, &value).map_err(|e| e.to_string())?;
-                Ok(0)
-            }
-            (Line::Element { .. }, None) => {
-                Err("element is given, and the line before is neither a root nor an element".to_owned())
-            }
-            (line, _) => self
-                .put_root(writer)
-                .and_then(|()| self.put_line(writer, line))
-                .map_err(|error| error.to_string()),
+    fn put(&mut self, writer: &mut Writer, line: Line) -> Result<u64, Failure> {
+        if !matches!(line, Line::Element { .. }) {
+            self.put_root(writer)?;
         }
-    }
-
-    fn put_line(&mut self, writer: &mut Writer, line: Line) -> duramen::Result<u64> {
         match line {
+            Line::Element { name, value } => {
+                let Some((elements, _)) = &self.root else {
+                    return Err(
+                        "element is given, and the line before is neither a root nor an element".into()
+                    );
+                };
+                writer.collection(elements).put(&name, &value)?;
+                return Ok(0);
+            }
             Line::Table(name, index) => {
                 let table = find_or_make(writer.store(), &name, index)?;
                 self.tables.insert(name, table);
                 return Ok(0);
             }
+            Line::Key(pair, Some(order)) => self.root = Some((writer.store().new_collection(order), pair)),
             Line::Key(pair, None) => self.put_pair(writer, pair)?,
-            Line::Key(pair, Some(order)) => {
-                self.root = Some((writer.store().new_collection(order), pair));
-            }
-            Line::Element { .. } => return Ok(0),
         }
         Ok(1)
     }
