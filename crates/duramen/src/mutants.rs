@@ -110,6 +110,10 @@ pub enum Mutant {
     ImageKeepsFreed,
     /// Slots of an image count that do not lead into kept blocks.
     ImageSlotsAllKept,
+    /// Blocks that may hold elements are not read where the image's collections do not count.
+    ImageElementsKept,
+    /// The image does not tell how many roots name a collection.
+    ImageNamesForgotten,
     /// A table that nothing names is given up though something is damaged.
     NamelessBuried,
     /// A dead table is buried while writers may still put something into it.
@@ -320,6 +324,8 @@ mod planting {
         Mutant::UpdateNotRechecked,
         Mutant::ImageKeepsFreed,
         Mutant::ImageSlotsAllKept,
+        Mutant::ImageElementsKept,
+        Mutant::ImageNamesForgotten,
         Mutant::ImageVersionsForgotten,
         Mutant::OwnerNotCopied,
         Mutant::OwnerReused,

@@ -628,7 +628,8 @@ fn apart(reply: &[u8], letters: &[String]) -> (String, Vec<i64>) {
         .map(|part| {
             let (word, end) = part.split_at(part.find('\r').unwrap_or(part.len()));
             let number = letters.iter().find_map(|letter| {
-                let (letter, is_any) = letter.strip_suffix('*').map_or((letter.as_str(), false), |it| (it, true));
+                let (letter, is_any) =
+                    letter.strip_suffix('*').map_or((letter.as_str(), false), |it| (it, true));
                 let rest = word.strip_prefix(letter)?;
                 Some((rest.strip_prefix('=').unwrap_or(rest).parse::<i64>().ok()?, is_any))
             });

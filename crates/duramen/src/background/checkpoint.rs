@@ -239,7 +239,11 @@ impl<M: Medium> Keeper<M> {
     fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
         self.records.tables.read_pages(&|| false);
         // Before dead ones are buried: one that dies from here on is in the image, and recovery buries it.
-        let tables = self.records.tables.living();
+        let mut tables = self.records.tables.living();
+        if old.is_some() {
+            let collections = self.records.tables.all_collections();
+            tables.extend(collections.into_iter().filter(|it| !it.is_dead()));
+        }
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
         let _inside = self.log().tuning.phase(Phase::Image);
         let mut extents = Extents {
@@ -250,7 +254,7 @@ impl<M: Medium> Keeper<M> {
             pages: Vec::new(),
             next: 0,
             end: 0,
-            expected: self.records.tables.keys() * BYTES_PER_KEY,
+            expected: self.records.tables.keys() * BYTES_PER_KEY + self.records.tables.collections_bytes(),
         };
         let place = match self.write_pages(&mut extents, &tables)? {
             Some(written) => self.write_root(&mut extents, written, before, old)?,
@@ -304,7 +308,7 @@ impl<M: Medium> Keeper<M> {
                 })?;
             let Some(Loaded { slots, keys }) = counted else { return Ok(None) };
             let pages = (extents.pages.len() - from) as u32;
-            written.push(TablePages { owner: table.owner, slots, keys, pages });
+            written.push(TablePages { owner: table.owner, slots, keys, pages, names: table.names() });
         }
         Ok(Some(written))
     }
@@ -397,6 +401,7 @@ impl<M: Medium> Keeper<M> {
                 Use::Damaged => Harm::Unknown,
                 _ => Harm::None,
             },
+            elements: block.may_hold_elements(),
         });
         known.collect()
     }
@@ -413,8 +418,10 @@ impl<M: Medium> Keeper<M> {
             before.into_iter().map(|kept| (kept.granule, kept.generation)).collect();
         for kept in &mut now {
             let is_sealed = matches!(self.log().blocks.at(kept.granule).state(), Use::Sealed | Use::Damaged);
-            let may_hold_elements = self.log().blocks.at(kept.granule).may_hold_elements();
-            if !is_sealed || may_hold_elements || before.get(&kept.granule) != Some(&kept.generation) {
+            if !is_sealed
+                || (kept.elements && !at_close)
+                || before.get(&kept.granule) != Some(&kept.generation)
+            {
                 kept.tail = 0;
             }
         }

@@ -9,7 +9,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 8 | magic, `DURIMAGE` |
-//! | 8 | 4 | version of the image: 5 |
+//! | 8 | 4 | version of the image: 6 |
 //! | 12 | 1 | kind of index of the store's own table (0 hash, 1 ordered) |
 //! | 13 | 1 | 1: written at a clean close, and what is not kept is in the list of blocks |
 //! | 14 | 1 | 1: counts in it are estimates, since an image before it was used after a crash |
@@ -24,9 +24,9 @@
 //! | 56 | | extents, 8 bytes each: first granule (4), granules (4) |
 //! | | | blocks, 32 bytes each: see [`Kept`] |
 //! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
-//! | | | tables, 32 bytes each, whose pages follow each other in this order: see [`TablePages`] |
+//! | | | tables, and collections at a clean close, 32 bytes each, whose pages follow each other in this order: see [`TablePages`] |
 //!
-//! What a page holds is the business of the index: see `index::hash::image` and `index::ordered::image`.
+//! What a page holds is the business of the index: see `index::hash::image`, `index::ordered::image` and `index::collection::image`.
 //!
 //! The image is a hint. Builds that do not know it ignore it, and their first update of the superblock forgets it; so it
 //! takes no version of the format.
@@ -34,7 +34,7 @@
 use super::{Epoch, Generation, Granule, Owner, Version, block, u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"DURIMAGE";
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const FIXED_BYTES: usize = 56;
 const EXTENT_BYTES: usize = 8;
 const KEPT_BYTES: usize = 32;
@@ -51,7 +51,9 @@ const TABLE_BYTES: usize = 32;
 /// | 16 | 4 | tail / 8, as in its seal; 0: this block must be read |
 /// | 20 | 4 | bytes of records that the index leads to |
 /// | 24 | 4 | when the first record expires, in Unix seconds; 2^32 - 1: never |
-/// | 28 | 4 | [`Harm`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
+/// | 28 | 1 | [`Harm`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
+/// | 29 | 1 | 1: it may hold elements of collections, or what names these |
+/// | 30 | 2 | zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub granule: Granule,
@@ -61,6 +63,7 @@ pub(crate) struct Kept {
     pub live: u32,
     pub expiry: u32,
     pub harm: Harm,
+    pub elements: bool,
 }
 
 /// What is known of the damage in a block.
@@ -103,7 +106,7 @@ pub(crate) struct Page {
     pub crc: u32,
 }
 
-/// What of an image is of one table.
+/// What of an image is of one table, or of one collection.
 ///
 /// | offset | bytes | meaning |
 /// |---|---|---|
@@ -111,13 +114,14 @@ pub(crate) struct Page {
 /// | 8 | 8 | slots in its pages |
 /// | 16 | 8 | those of them that are no tombstones |
 /// | 24 | 4 | pages |
-/// | 28 | 4 | zero |
+/// | 28 | 4 | of a collection, how many roots name it |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TablePages {
     pub owner: Owner,
     pub slots: u64,
     pub keys: u64,
     pub pages: u32,
+    pub names: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +168,8 @@ impl Root {
             bytes.extend_from_slice(&kept.granule.0.to_le_bytes());
             bytes.extend_from_slice(&kept.granules.to_le_bytes());
             bytes.extend_from_slice(&kept.generation.0.to_le_bytes());
-            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, kept.harm as u32] {
+            let flags = kept.harm as u32 | u32::from(kept.elements) << 8;
+            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, flags] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -175,7 +180,8 @@ impl Root {
             bytes.extend_from_slice(&page.crc.to_le_bytes());
         }
         for table in &self.tables {
-            for word in [table.owner.0, table.slots, table.keys, table.pages.into()] {
+            let counts = u64::from(table.pages) | u64::from(table.names) << 32;
+            for word in [table.owner.0, table.slots, table.keys, counts] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -211,7 +217,8 @@ impl Root {
                 tail: u64::from(u32_at(b, 16)) * 8,
                 live: u32_at(b, 20),
                 expiry: u32_at(b, 24),
-                harm: Harm::decode(u32_at(b, 28)),
+                harm: Harm::decode(u32_at(b, 28) & 0xff),
+                elements: b[29] & 1 != 0,
             })
             .collect();
         let pages: Vec<_> = part(2)
@@ -223,6 +230,7 @@ impl Root {
                 slots: u64_at(b, 8),
                 keys: u64_at(b, 16),
                 pages: u32_at(b, 24),
+                names: u32_at(b, 28),
             })
             .collect();
         let of_tables = tables.iter().map(|table| u64::from(table.pages)).sum::<u64>();
@@ -283,6 +291,7 @@ mod tests {
             live: 40,
             expiry: u32::MAX,
             harm: if tail == 0 { Harm::Unknown } else { Harm::Known },
+            elements: tail != 0,
         };
         Root {
             kind: 1,
@@ -294,7 +303,7 @@ mod tests {
             extents: vec![(Granule(3), 1), (Granule(4), 2)],
             blocks: vec![kept(6, 128), kept(8, 0)],
             pages: vec![Page { first: 0, at: 4096 * 3 + 64, bytes: 100, crc: 1 }],
-            tables: vec![TablePages { owner: Owner::STORE, slots: 5, keys: 4, pages: 1 }],
+            tables: vec![TablePages { owner: Owner::STORE, slots: 5, keys: 4, pages: 1, names: 3 }],
         }
     }
 

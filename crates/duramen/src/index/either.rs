@@ -259,6 +259,7 @@ impl Index {
     pub(crate) fn is_page(kind: u8, bytes: &[u8]) -> bool {
         match kind {
             HashIndex::KIND => hash::image::is_page(bytes),
+            CollectionIndex::KIND => collection::image::is_page(bytes),
             _ => ordered::image::is_page(bytes),
         }
     }

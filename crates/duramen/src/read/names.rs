@@ -43,6 +43,11 @@ impl Names {
         Err(now)
     }
 
+    /// How many roots name it.
+    pub(super) fn count(&self) -> u32 {
+        self.0.load(Acquire) & COUNT
+    }
+
     /// Another root names it; `None`: it is gone.
     pub(super) fn add(&self) -> Option<Before> {
         let is_open = |now: u32| now & GONE == 0 || planted(Mutant::GoneNamedAgain);

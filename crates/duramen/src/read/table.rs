@@ -26,7 +26,7 @@ use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
-use crate::sync::{Arc, Mutex, PoisonError, lock};
+use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, ErrorKind, Result};
 use std::collections::{HashMap, HashSet};
 
@@ -100,6 +100,11 @@ impl Table {
         let _ = self.names.add();
     }
 
+    /// Roots that name it.
+    pub(crate) fn names(&self) -> u32 {
+        self.names.count()
+    }
+
     /// Itself, unless it is dead. Asked behind the pin under which it is used: who takes a dead one apart waits for that pin.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self> {
@@ -156,6 +161,8 @@ pub(crate) struct Tables {
     others: Mutex<HashMap<Owner, Arc<Table>>>,
     /// The collections, in parts by their numbers, so that threads that use different ones seldom meet.
     collections: [Mutex<HashMap<Owner, Arc<Table>>>; PARTS],
+    /// Those of them whose indexes have not read their pages of an image.
+    unread: Mutex<Vec<Arc<Table>>>,
     /// Dead ones, in the order in which they died.
     dying: Mutex<Vec<Arc<Table>>>,
     maker: Maker,
@@ -174,6 +181,7 @@ impl Tables {
             catalog: Arc::new(Table::new(Owner::CATALOG, maker.make(OwnerKind::Hash))),
             others: Mutex::default(),
             collections: std::array::from_fn(|_| Mutex::default()),
+            unread: Mutex::default(),
             dying: Mutex::default(),
             maker,
             next: AtomicU64::new(0),
@@ -257,8 +265,8 @@ impl Tables {
             Owner::CATALOG => &mut self.catalog,
             _ => {
                 self.met(owner, |_| {});
-                let others = self.others.get_mut().unwrap_or_else(PoisonError::into_inner);
-                return Arc::get_mut(others.get_mut(&owner)?).map(|table| fill(&mut table.index));
+                let mut list = lock(self.list_of(owner));
+                return Arc::get_mut(list.get_mut(&owner)?).map(|table| fill(&mut table.index));
             }
         };
         Arc::get_mut(table).map(|table| fill(&mut table.index))
@@ -274,9 +282,14 @@ impl Tables {
     /// All that may be alive or not: tables, then collections.
     pub(crate) fn all_owners(&self) -> Vec<Arc<Table>> {
         let mut all = self.all();
-        for part in &self.collections {
-            all.extend(lock(part).values().cloned());
-        }
+        all.append(&mut self.all_collections());
+        all
+    }
+
+    /// All collections, dead ones too.
+    pub(crate) fn all_collections(&self) -> Vec<Arc<Table>> {
+        let mut all = Vec::new();
+        self.collections.iter().for_each(|part| all.extend(lock(part).values().cloned()));
         all
     }
 
@@ -370,14 +383,29 @@ impl Tables {
         all
     }
 
-    /// Pages of an image that indexes have not read yet.
+    /// The index of a collection has pages of an image to read. For recovery.
+    pub(crate) fn add_unread(&self, table: Arc<Table>) {
+        lock(&self.unread).push(table);
+    }
+
+    /// Pages of an image that indexes have not read yet; a collection counts as one.
     pub(crate) fn pages_left(&self) -> u64 {
-        self.all().iter().map(|table| table.index.pages_left()).sum()
+        let collections = lock(&self.unread).len() as u64;
+        self.all().iter().map(|table| table.index.pages_left()).sum::<u64>() + collections
     }
 
     /// Reads them, until `stops`.
     pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
         self.all().iter().for_each(|table| table.index.read_pages(stops));
+        while !stops() {
+            let Some(table) = lock(&self.unread).last().cloned() else { return };
+            table.index.read_pages(stops);
+            // It stays in the list until it is read, since others take an empty list for the end.
+            let mut unread = lock(&self.unread);
+            while unread.last().is_some_and(|table| table.index.pages_left() == 0) {
+                unread.pop();
+            }
+        }
     }
 }
 

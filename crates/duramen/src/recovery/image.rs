@@ -45,6 +45,10 @@
 //! ([`Harm`]). An open that refuses damage reads them, so that it can say what is wrong with them; one that
 //! serves the rest takes them from the list, so that each slot that leads to a damaged record still does, and its key answers `Corrupt`.
 //!
+//! *Collections* are in the image of a clean close, with how many roots name each: of nothing else are map and tree of one moment. What it has
+//! of them counts only where all blocks are kept. Else blocks that may hold elements or roots are read, and so they are when a checkpoint is
+//! used.
+//!
 //! What recovery no longer does: verify each record. The background thread does it afterwards (`Keeper::verify`), and
 //! `duramen check`.
 
@@ -53,7 +57,9 @@ use crate::format::holes::Holes;
 use crate::format::image::{Harm, Kept, Page, Root, TablePages};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Granule, Owner, block};
+use crate::index::collection::CollectionIndex;
 use crate::index::either::Index;
+use crate::index::key_index::KeyIndex;
 use crate::index::{Counts, PagesOf};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
@@ -166,7 +172,11 @@ impl<'m> Image<'m> {
 
     /// The kind of index of a table.
     pub(crate) fn kind_of(&self, owner: Owner) -> u8 {
-        if owner == Owner::STORE { self.root.kind } else { u8::from(owner.is_ordered()) }
+        match owner {
+            Owner::STORE => self.root.kind,
+            _ if owner.is_collection() => CollectionIndex::KIND,
+            _ => u8::from(owner.is_ordered()),
+        }
     }
 
     /// What is wrong with a page.
@@ -220,8 +230,11 @@ impl<'m> Image<'m> {
                 block::State::Free => Err(format!("granule {} is free, but it says otherwise", granule.0)),
             }
         };
+        let is_read = |kept: &Kept| kept.is_unknown() || must_read(kept);
+        // What it has of collections counts only if nothing else does.
+        let is_exact = !self.root.blocks.iter().any(is_read);
         let (unknown, kept): (Vec<_>, Vec<Kept>) =
-            self.root.blocks.iter().partition(|kept| kept.is_unknown() || must_read(kept));
+            self.root.blocks.iter().partition(|kept| is_read(kept) || (kept.elements && !is_exact));
         // An open that did not use the image and was killed may have freed blocks without records.
         for empty in kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES && kept.harm == Harm::None) {
             header(empty.granule)?;
@@ -246,6 +259,9 @@ impl<'m> Image<'m> {
         for block in data {
             let header = &block.header;
             let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
+            // The image's collections are of before the store was opened.
+            let must_read =
+                |kept: &Kept| must_read(kept) || (kept.elements && !planted(Mutant::ImageElementsKept));
             let kept = blocks.get(&block.granule).filter(|kept| !must_read(kept)).filter(|kept| {
                 (kept.granules, kept.generation, Some(kept.tail))
                     == (header.granules, header.generation, tail)

@@ -362,12 +362,13 @@ fn attach<M: Medium>(
         block.set_doubtful(true);
         block.live_add(kept.live.into());
         block.set_expiry_seconds(kept.expiry);
+        block.set_elements(kept.elements);
     }
     for extent in &plan.extents {
         blocks.found(extent.granule, extent.header.granules, extent.header.generation, Use::Image);
     }
     let mut all = Loaded::default();
-    for (of, pages) in image.tables() {
+    for (of, pages) in image.tables().filter(|(of, _)| plan.exact || !of.owner.is_collection()) {
         let counts = plan.counts(source.granule_bytes);
         let loaded = match counts {
             Counts::All => Loaded { slots: of.slots, keys: of.keys },
@@ -378,6 +379,11 @@ fn attach<M: Medium>(
         }
         if let Some(table) = tables.of(of.owner) {
             table.count_keys(0, loaded.keys as i64);
+            let names = if planted(Mutant::ImageNamesForgotten) { 0 } else { of.names };
+            (0..names).for_each(|_| table.add_name());
+            if of.owner.is_collection() {
+                tables.add_unread(table);
+            }
         }
         all = all.plus(loaded);
     }

@@ -78,6 +78,9 @@ impl<M: Medium> Scan<'_, M> {
         keeps_nameless: bool,
     ) -> HashSet<Owner> {
         let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
+        // By an image.
+        let collections = self.tables.all_collections();
+        named.extend(collections.iter().filter(|it| it.names() > 0).map(|it| it.owner));
         let mut roots_in: HashMap<Owner, Vec<&MetRoot>> = HashMap::new();
         roots.iter().for_each(|root| roots_in.entry(root.owner).or_default().push(root));
         let mut work: Vec<Owner> = match keeps_nameless || planted(Mutant::RootOfDeadTableLives) {

@@ -36,7 +36,7 @@ pub fn make(store: &Store, key: &[u8], order: ElementOrder) -> Collection {
     made
 }
 
-fn of(store: &Store, key: &[u8]) -> Option<Collection> {
+pub fn of(store: &Store, key: &[u8]) -> Option<Collection> {
     let value = store.get(key).unwrap()?;
     assert_eq!((&*value, value.tag()), (&b"state"[..], 2));
     Some(store.collection(value.meta().collection.unwrap()).unwrap())

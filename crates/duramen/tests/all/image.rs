@@ -1,7 +1,8 @@
 //! The index image: what an open takes from it instead of reading all records, and when it does not.
 
+use crate::collections;
 use duramen::tuning::Phase;
-use duramen::{Batch, Durability, IndexKind, MediumKind, Meta, Options, Residence, Store};
+use duramen::{Batch, Durability, ElementOrder, IndexKind, MediumKind, Meta, Options, Residence, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -549,5 +550,165 @@ fn what_is_written_while_a_checkpoint_is_made_is_there_after_a_crash() {
             };
             assert_eq!(store.get(&key(number)).unwrap().map(|value| value.to_vec()), wanted, "{number}");
         }
+    });
+}
+
+const ORDERS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
+const SIZES: [u64; 4] = [9000, 1, 40, 200];
+
+fn name(order: usize, size: usize) -> Vec<u8> {
+    format!("collection {order} {size}").into_bytes()
+}
+
+/// Collections of each order and of several sizes; one of each order is gone again, and some elements are.
+fn fill_collections(store: &Store) {
+    fill(store);
+    for (at, order) in ORDERS.into_iter().enumerate() {
+        for (size, elements) in SIZES.into_iter().enumerate() {
+            let made = collections::make(store, &name(at, size), order);
+            for element in 0..elements {
+                made.put(&key(element as u32), &(element * 7 % 100).to_be_bytes()).unwrap();
+            }
+            for element in (3..elements).step_by(5) {
+                assert!(made.delete(&key(element as u32)).unwrap());
+            }
+        }
+        assert!(store.delete(&name(at, 2)).unwrap());
+        // Renamed, so that another record names it than the first.
+        let moved = collections::of(store, &name(at, 1)).unwrap();
+        let mut batch = Batch::new();
+        batch.delete(&name(at, 1)).put_with(&name(at, 9), b"state", collections::root(moved.id()));
+        let _ = store.apply(&batch).unwrap();
+    }
+}
+
+/// The elements of all collections, in their order.
+fn elements(store: &Store) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut all = Vec::new();
+    for order in 0..ORDERS.len() {
+        assert!(collections::of(store, &name(order, 1)).is_none());
+        assert!(collections::of(store, &name(order, 2)).is_none());
+        for size in [0, 3, 9] {
+            let collection = collections::of(store, &name(order, size)).unwrap();
+            let mut those = Vec::new();
+            let mut visit = |value: &duramen::Value<'_>| {
+                those.push((value.key().to_vec(), value.to_vec()));
+                true
+            };
+            match ORDERS[order] {
+                ElementOrder::Unordered => collection.each(&mut visit).unwrap(),
+                _ => collection.ranked(0, false, &mut visit).unwrap(),
+            }
+            for (rank, (key, value)) in those.iter().enumerate() {
+                assert_eq!(collection.get(key).unwrap().as_deref(), Some(&value[..]));
+                if ORDERS[order] != ElementOrder::Unordered && rank % 100 == 0 {
+                    assert_eq!(collection.rank(key).unwrap(), Some(rank as u64));
+                }
+            }
+            assert_eq!(collection.len(), those.len() as u64);
+            those.sort_unstable_by_key(|(key, _)| {
+                (ORDERS[order] == ElementOrder::Unordered).then(|| key.clone())
+            });
+            all.push(those);
+        }
+    }
+    assert_eq!(store.audit(), [""; 0]);
+    all
+}
+
+#[test]
+fn collections_are_in_the_image_of_a_clean_close() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill_collections(&store);
+        let (wanted, all) = (elements(&store), contents(&store));
+        store.close().unwrap();
+        let all_read = Options { index_image: false, ..options.clone() };
+        let store = all_read.open(path).unwrap();
+        assert_eq!(store.recovery().imaged, 0);
+        let read = store.stats();
+        store.close().unwrap();
+        // That one wrote none.
+        options.open(path).unwrap().close().unwrap();
+        for round in 0..3 {
+            let store = options.open(path).unwrap();
+            let recovery = store.recovery();
+            assert_eq!((recovery.records, recovery.clean), (recovery.imaged, true), "nothing was read");
+            assert!(recovery.imaged > 27_000 && recovery.image_refused.is_none());
+            let left = store.stats().index_pages_left;
+            assert!(left >= 9, "{left} pages");
+            match round {
+                // Read by those who use them, or by the store itself.
+                0 => assert_eq!(elements(&store), wanted),
+                1 => store.maintain().unwrap(),
+                _ => {}
+            }
+            assert_eq!(elements(&store), wanted, "round {round}");
+            assert_eq!(contents(&store), all);
+            store.maintain().unwrap();
+            let stats = store.stats();
+            assert_eq!(stats.index_pages_left, 0);
+            assert_eq!((stats.used_bytes, stats.live_bytes), (read.used_bytes, read.live_bytes));
+            store.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn after_a_crash_elements_are_read_though_an_image_has_them() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill_collections(&store);
+        let wanted = elements(&store);
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        let killed = collections::after_kill(path, options);
+        let recovery = killed.recovery();
+        assert!(!recovery.clean && recovery.records > recovery.imaged);
+        assert_eq!(elements(&killed), wanted);
+        drop(killed);
+        // What is written after such an open.
+        let changed = collections::of(&store, &name(1, 0)).unwrap();
+        changed.put(&key(1), &1_000_000u64.to_be_bytes()).unwrap();
+        changed.put(b"new", &0u64.to_be_bytes()).unwrap();
+        assert!(changed.delete(&key(2)).unwrap());
+        drop(changed);
+        assert!(store.delete(&name(2, 0)).unwrap());
+        collections::make(&store, &name(2, 0), ElementOrder::ByKey);
+        store.commit().unwrap();
+        let wanted = elements(&store);
+        let killed = collections::after_kill(path, options);
+        assert_eq!(elements(&killed), wanted);
+        killed.close().unwrap();
+        store.maintain().unwrap();
+        assert_eq!(elements(&collections::after_kill(path, options)), wanted);
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert_eq!(store.recovery().records, store.recovery().imaged);
+        assert_eq!(elements(&store), wanted);
+    });
+}
+
+#[test]
+fn a_collection_that_dies_before_its_pages_are_read_comes_back_as_space() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill_collections(&store);
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        let live = store.stats().live_bytes;
+        for order in 0..ORDERS.len() {
+            assert!(store.delete(&name(order, 0)).unwrap());
+        }
+        store.commit().unwrap();
+        for _ in 0..1000 {
+            store.maintain().unwrap();
+            if store.stats().live_bytes < live / 2 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert!(store.stats().live_bytes < live / 2, "{} of {live}", store.stats().live_bytes);
+        assert_eq!(store.audit(), [""; 0]);
     });
 }

@@ -41,6 +41,7 @@
 //! 3. A page at a depth above 0 has 64 buckets. A node with entries for nodes has 512, each of one entry.
 //! 4. Nobody moves elements out of the rest, so a scan that comes to it last misses none.
 
+mod image;
 mod node;
 mod scan;
 
@@ -50,6 +51,8 @@ use crate::index::{BUCKET_BIT, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATI
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use node::Entry;
+
+pub(super) use image::{Head, Loading};
 
 const PAGE_BITS_MAX: u32 = Class::LARGEST.doublings();
 /// Bits of the position in a slot, and how many of them must be known at least: 8 slots are then taken for another in

@@ -13,10 +13,8 @@
 //! pages that are addressed by number ([`Pages`]), without a pointer in them, so an image may copy them; threads with
 //! different collections share only the arena that pages come from.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "images of collections, and accounts of their DRAM, come next")
-)]
+pub(crate) mod image;
+#[cfg_attr(not(test), expect(dead_code, reason = "accounts of their DRAM come next"))]
 mod map;
 #[cfg_attr(not(test), expect(dead_code, reason = "as above"))]
 mod pages;

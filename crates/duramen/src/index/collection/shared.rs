@@ -9,10 +9,12 @@
 //! nothing is waited for meanwhile, so it may be taken by whoever holds whatever. What has to see several elements at one moment holds
 //! the lock of the collection's key, which all others who write the collection hold.
 
+use super::image;
 use super::map::Map;
 use super::pages::{Account, Arena, Pages};
 use super::tree::Tree;
 use crate::Result;
+use crate::index::attached::Attached;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::stripes::{Held, Stripes};
 use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
@@ -42,6 +44,8 @@ pub(crate) struct CollectionIndex {
     stripes: Arc<Stripes>,
     order: Order,
     indexes: Mutex<Indexes>,
+    /// The pages of an image that it is filled from when it is first used.
+    attached: Option<Attached>,
 }
 
 /// The number that bytes begin with.
@@ -56,7 +60,8 @@ impl CollectionIndex {
     pub(crate) fn new(stripes: Arc<Stripes>, arena: &Arc<Arena>, order: Order) -> Self {
         let pages = Pages::new(Arc::clone(arena), Arc::<Account>::default());
         let tree = (order != Order::None).then(|| Tree::new(pages.another()));
-        Self { stripes, order, indexes: Mutex::new(Indexes { map: Map::new(pages), tree }) }
+        let indexes = Mutex::new(Indexes { map: Map::new(pages), tree });
+        Self { stripes, order, indexes, attached: None }
     }
 
     pub(crate) fn order(&self) -> Order {
@@ -64,7 +69,12 @@ impl CollectionIndex {
     }
 
     fn indexes(&self) -> MutexGuard<'_, Indexes> {
-        lock(&self.indexes)
+        let mut indexes = lock(&self.indexes);
+        if let Some(attached) = self.attached.as_ref().filter(|attached| attached.left() > 0) {
+            let Indexes { map, tree } = &mut *indexes;
+            image::read(map, tree.as_mut(), attached);
+        }
+        indexes
     }
 
     /// Elements that are no tombstones.
@@ -139,7 +149,8 @@ impl KeyIndex for CollectionIndex {
     const KIND: u8 = 2;
 
     fn numbers(&self, _: &Guard) -> Numbers {
-        let indexes = self.indexes();
+        // As it is: what is not read yet takes no DRAM.
+        let indexes = lock(&self.indexes);
         let bytes = indexes.map.bytes() + indexes.tree.as_ref().map_or(0, Tree::bytes);
         Numbers { bytes, ..Numbers::default() }
     }
@@ -188,18 +199,39 @@ impl KeyIndex for CollectionIndex {
         self.random(|| random.next().unwrap_or(0))
     }
 
-    /// No image has pages of a collection: recovery reads the blocks of its elements.
+    /// For a clean close: else somebody may change the index between two pages.
     fn dump(
         &self,
         _: &impl KeyBytes,
-        _: &dyn Fn(Slot) -> Slot,
-        _: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+        pending: &dyn Fn(Slot) -> Slot,
+        emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
-        Ok(Some(Loaded::default()))
+        let indexes = self.indexes();
+        image::dump(&indexes.map, indexes.tree.as_ref(), pending, emit)
     }
 
-    unsafe fn attach(&mut self, _: &PagesOf<'_>, _: Counts, _: usize) -> std::result::Result<(), String> {
-        Err("it has pages of a collection".into())
+    /// Of an image of a clean close: all slots count.
+    unsafe fn attach(
+        &mut self,
+        pages: &PagesOf<'_>,
+        counts: Counts,
+        _: usize,
+    ) -> std::result::Result<(), String> {
+        debug_assert!(matches!(counts, Counts::All), "a part of an image has no collections");
+        image::check(pages, self.order != Order::None)?;
+        // SAFETY: as the caller promises.
+        self.attached = Some(unsafe { Attached::new(pages, counts) });
+        Ok(())
+    }
+
+    fn pages_left(&self) -> u64 {
+        self.attached.as_ref().map_or(0, Attached::left)
+    }
+
+    fn read_pages(&self, stops: &dyn Fn() -> bool) {
+        if !stops() {
+            drop(self.indexes());
+        }
     }
 }
 

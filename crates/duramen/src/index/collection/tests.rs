@@ -5,6 +5,8 @@
 #[cfg(not(miri))]
 mod measure;
 #[cfg(not(miri))]
+mod of_image;
+#[cfg(not(miri))]
 mod of_map;
 mod of_pages;
 #[cfg(not(miri))]

@@ -30,6 +30,7 @@
 //! 3. Pages below the root have the class of their level.
 //! 4. There are at most 2^32 - 1 entries, as many as Redis allows.
 
+mod build;
 mod change;
 mod node;
 

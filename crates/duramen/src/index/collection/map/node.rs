@@ -212,6 +212,34 @@ impl Map {
         }
     }
 
+    /// What leads to these pages, which are all with the same first `used` bits of their positions, in order: the only page itself, or a
+    /// node, as small as it can be.
+    pub(super) fn directory(&mut self, pages: &[(u64, Entry)], used: u32) -> Option<Entry> {
+        let &(_, first) = pages.first()?;
+        if first.depth() <= used {
+            return Some(first);
+        }
+        let deepest = pages.iter().map(|(_, entry)| entry.depth()).max().unwrap_or(used);
+        let bits = (deepest - used).clamp(NODE_BITS_MIN, NODE_BITS_MAX);
+        let node = Entry::of_node(self.pages.take(class(bits)), bits);
+        let mut rest = pages;
+        while let Some(&(position, page)) = rest.first() {
+            let number = super::top(position << used, bits);
+            let end = used + bits;
+            let (below, each) = if page.depth() <= end {
+                (1, 1 << (end - page.depth()))
+            } else {
+                (rest.partition_point(|(other, _)| super::top(other << used, bits) <= number), 1)
+            };
+            let child = self.directory(&rest[..below], end)?;
+            for number in number..number + each {
+                self.pages.set_word(node.page(), number as usize, child.0);
+            }
+            rest = &rest[below..];
+        }
+        Some(node)
+    }
+
     /// What a node leads to goes to the list of what is to be freed, and the node is freed.
     pub(super) fn leave_node(&mut self, node: Entry) {
         let mut last = Entry::NONE;

@@ -146,7 +146,7 @@ impl Map {
 }
 
 /// Where the page behind that of a position begins.
-fn behind(entry: Entry, position: u64) -> Option<u64> {
+pub(super) fn behind(entry: Entry, position: u64) -> Option<u64> {
     let step = 1u64.checked_shl(64 - entry.depth()).filter(|_| entry.is_page())?;
     (position & !(step - 1)).checked_add(step)
 }

@@ -1,5 +1,6 @@
 //! The map. Its keys are numbers below `KEYS`; the record of a key lies at any of some places, which tell the key.
 
+use super::of_image::again;
 use super::of_pages::pages;
 use crate::index::collection::map::Map;
 use crate::index::{Keys, Slot};
@@ -97,6 +98,12 @@ impl Tested {
         assert_eq!(old, self.model.remove(&key), "what was there of {key}");
     }
 
+    fn reload(&mut self) {
+        let map = std::mem::replace(&mut self.map, Map::new(pages()));
+        self.map = again(&(map, None)).0;
+        self.model.values_mut().for_each(|slot| *slot = slot.with_pending(false));
+    }
+
     fn check(&self) {
         self.map.check(&|slot| self.hash(key_of(slot)));
         let live = self.model.values().filter(|slot| !slot.is_tombstone()).count() as u64;
@@ -120,6 +127,8 @@ enum Step {
     RemoveMany(u64, u64),
     Damage(u64),
     Clear(usize),
+    /// By way of an index image.
+    Reload,
 }
 
 fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
@@ -133,6 +142,7 @@ fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
         3 => (key.clone(), 1..many).prop_map(|(key, count)| Step::RemoveMany(key, count)),
         1 => key.prop_map(Step::Damage),
         1 => (1..20usize).prop_map(Step::Clear),
+        1 => Just(Step::Reload),
     ];
     prop::collection::vec(step, 1..250)
 }
@@ -163,6 +173,7 @@ fn run(hashes: Hashes, steps: &[Step], damages: bool) {
                 (from..from + count).for_each(|key| tested.put(key, slot_of(key, key)));
             }
             Step::RemoveMany(from, count) => (from..from + count).for_each(|key| tested.remove(key)),
+            Step::Reload => tested.reload(),
             Step::Damage(key) if damages => {
                 tested.log.damaged.insert(key);
             }

@@ -79,6 +79,17 @@ impl Tested {
         assert_eq!(self.tree.remove(order, to(number)), self.model.remove(&(order, number)));
     }
 
+    /// An image keeps where a slot leads; the map has its marks.
+    fn reload(&mut self) {
+        let mut tree = Tree::new(pages());
+        tree.fill(
+            self.tree.len(),
+            self.all().into_iter().map(|(order, slot)| (order, Slot::new(slot.location()))),
+        );
+        self.tree = tree;
+        self.model.values_mut().for_each(|slot| *slot = Slot::new(slot.location()));
+    }
+
     fn all(&self) -> Vec<(u64, Slot)> {
         self.model.iter().map(|(&(order, _), &slot)| (order, slot)).collect()
     }
@@ -135,6 +146,8 @@ enum Step {
     RemoveMany(u64, u64),
     RemoveScattered(u64, u64),
     Clear(usize),
+    /// By way of an index image.
+    Reload,
 }
 
 fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
@@ -150,6 +163,7 @@ fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
         3 => (key.clone(), 1..many).prop_map(|(key, count)| Step::RemoveMany(key, count)),
         2 => (key, 1..many).prop_map(|(key, count)| Step::RemoveScattered(key, count)),
         1 => (1..20usize).prop_map(Step::Clear),
+        1 => Just(Step::Reload),
     ];
     prop::collection::vec(step, 1..200)
 }
@@ -165,6 +179,7 @@ fn run(orders: Orders, steps: &[Step], keys: u64) {
             Step::Put(key, place) => tested.put(key, place),
             Step::Set(key, place) => tested.set(key, place),
             Step::Remove(key) => tested.remove(key),
+            Step::Reload => tested.reload(),
             Step::Absent(key) => {
                 // Between two orders.
                 assert_eq!(tested.tree.find(key * 3 + 1, |_| Ordering::Equal), None);
