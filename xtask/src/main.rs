@@ -15,6 +15,9 @@
 //! | `stress` | many threads, every read verified, for as long as wanted |
 //! | `bench-peers` | nothing: it measures Duramen beside other engines |
 //! | `restart` | what was acknowledged is there after each start, and it says how soon |
+//! | `datafusion` | random SQL over random streams gives what DataFusion gives |
+//! | `kafka` | jobs over a real broker lose and repeat nothing when they or it are killed |
+//! | `nexmark` | nothing: it measures Nexmark's queries beside DataFusion |
 //! | `hit-ratio` | nothing: it measures what caches below a limit find |
 //! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |

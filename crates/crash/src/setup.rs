@@ -197,7 +197,7 @@ impl Setup {
         if rng.one_in(2) {
             tuning.compaction_bytes_min = Some(granule_bytes);
         }
-        // One in five: all keys in two buckets of a segment, so that it splits with every few of them.
+        // About one in seven: all keys in two buckets of a segment, so that it splits with every few of them.
         let splits = !churns && rng.one_in(5);
         let key_count = if splits { 40 + rng.below(25) } else { 3 + rng.below(18) };
         let mut keys = keys(&mut rng, key_count);

@@ -56,6 +56,12 @@ fn what_was_moved_is_durable_before_its_block_is_free() {
 }
 
 #[test]
+fn a_unit_that_recovery_confirms_outlives_a_power_failure() {
+    let _alone = alone();
+    directed::confirmed_by_recovery().unwrap();
+}
+
+#[test]
 fn keys_written_around_damaged_ones_are_found_and_in_order() {
     let _alone = alone();
     directed::written_around_damage().unwrap();

@@ -279,7 +279,8 @@ impl Started {
         self.server.tell_damage();
         if !store.is_empty() {
             log::warning(format_args!(
-                "{} keys of the store are in no database: they are in its own table, where a program that embeds the store puts them, as does                  \"duramen put\" without --db; clients do not see them. With the server stopped \"duramen dump\" writes them out",
+                "{} keys of the store are in no database: they are in its own table, where a program that embeds the store puts them, as does \
+                 \"duramen put\" without --db; clients do not see them. With the server stopped \"duramen dump\" writes them out",
                 store.len()
             ));
         }
@@ -357,6 +358,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         compaction_dead_percent: config.compaction_dead_percent,
         on_damage: config.on_damage,
         verify_at_open: config.verify_at_start,
+        len_max: config.maxmemory.max(Options::default().len_max),
         limit: config.maxmemory,
         eviction: config.policy().eviction(),
         ..Options::default()

@@ -78,7 +78,7 @@ impl fmt::Display for Error {
             Self::NanOrInfinity => "ERR increment would produce NaN or Infinity",
             Self::TooLong => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
             Self::OffsetRange => "ERR offset is out of range",
-            Self::KeyTooLong => "ERR key is longer than 65535 bytes",
+            Self::KeyTooLong => "ERR key is longer than 65536 bytes",
             Self::DumpChecksum => "ERR DUMP payload version or checksum are wrong",
             Self::DumpFormat => "ERR Bad data format",
             Self::DumpType(rdb_type) => {

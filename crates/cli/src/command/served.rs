@@ -34,42 +34,69 @@ impl Settings {
                            know to be there; choose every-write, or an interval";
             return Err(Error::new(ErrorKind::Configuration, message).into());
         }
+        let scripts: Vec<PathBuf> = config.sql.iter().map(PathBuf::from).collect();
+        let same_name = |(at, script): (usize, &PathBuf)| {
+            let before = scripts[..at].iter().find(|other| name_of(other) == name_of(script))?;
+            Some(format!(
+                "duramen-sql: {} and {} would both be job {}; rename one of the files",
+                before.display(),
+                script.display(),
+                name_of(script)
+            ))
+        };
+        if let Some(message) = scripts.iter().enumerate().find_map(same_name) {
+            return Err(Error::new(ErrorKind::Configuration, message).into());
+        }
         let mut beside = config.path.as_os_str().to_owned();
         beside.push(".jobs");
         let directory = match config.sql_directory.as_str() {
+            "" if !scripts.is_empty()
+                && config.path.starts_with("/dev/")
+                && !config.path.starts_with("/dev/shm") =>
+            {
+                let message = format!(
+                    "duramen-sql with a store on the device {}: its jobs keep their own state in files; set \
+                     duramen-sql-directory to a directory for them",
+                    config.path.display()
+                );
+                return Err(Error::new(ErrorKind::Configuration, message).into());
+            }
             "" => PathBuf::from(beside),
             directory => PathBuf::from(directory),
         };
-        let scripts = config.sql.iter().map(PathBuf::from).collect();
         Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every) })
     }
 
     /// Starts all jobs. What is wrong with one is told, and the server and the others go on.
     pub fn start(self, door: Door) -> Jobs {
         let mut jobs = Jobs { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        let mut all = Vec::new();
         for script in &self.scripts {
             let name = name_of(script);
             match parse(script, &door) {
                 Err(why) => tell_failed(&door, &name, &why),
-                Ok(parsed) => {
-                    for (number, job) in (1..).zip(parsed) {
-                        let name = if number > 1 { format!("{name}-{number}") } else { name.clone() };
-                        let run = Run {
-                            name: name.clone(),
-                            job,
-                            store: self.directory.join(format!("{name}.store")),
-                            every: self.every,
-                            note: script.display().to_string(),
-                            door: door.clone(),
-                            stop: Arc::clone(&jobs.stop),
-                        };
-                        let thread = std::thread::Builder::new().name(format!("sql {name}"));
-                        match thread.spawn(move || run.run_until_it_ends()) {
-                            Ok(thread) => jobs.threads.push(thread),
-                            Err(error) => tell_failed(&door, &name, &error.to_string()),
-                        }
-                    }
-                }
+                Ok(parsed) => all.extend((1..).zip(parsed).map(|(number, job)| {
+                    let name = if number > 1 { format!("{name}-{number}") } else { name.clone() };
+                    (name, script, job)
+                })),
+            }
+        }
+        let count = all.len();
+        for (name, script, job) in all {
+            let run = Run {
+                name: name.clone(),
+                job,
+                store: self.directory.join(format!("{name}.store")),
+                jobs: count,
+                every: self.every,
+                note: script.display().to_string(),
+                door: door.clone(),
+                stop: Arc::clone(&jobs.stop),
+            };
+            let thread = std::thread::Builder::new().name(format!("sql {name}"));
+            match thread.spawn(move || run.run_until_it_ends()) {
+                Ok(thread) => jobs.threads.push(thread),
+                Err(error) => tell_failed(&door, &name, &error.to_string()),
             }
         }
         jobs
@@ -117,6 +144,8 @@ struct Run {
     name: String,
     job: Job,
     store: PathBuf,
+    /// How many jobs there are.
+    jobs: usize,
     every: Duration,
     note: String,
     door: Door,
@@ -154,7 +183,7 @@ impl Run {
             every: self.every,
             from_start: false,
             note: self.note.clone(),
-            room: Room::beside(&self.store, None),
+            room: Room::beside(&self.store, None, self.jobs),
         };
         let own = &mut |_: &_, _: &_| Ok(None);
         let start = Start { directory: Path::new("."), keep: Some(&keep), threads: None, own };

@@ -1,4 +1,4 @@
-//! The bytes on the medium, version 2. `docs/format.md` is the same for people; they change together.
+//! The bytes on the medium, version 3. `docs/format.md` is the same for people; they change together.
 //!
 //! ```text
 //! offset 0       superblock 0   (128 bytes used of 4 KiB)
@@ -32,8 +32,8 @@ pub const FORMAT_VERSION: u32 = 3;
 /// Bytes before the first block.
 pub(crate) const HEAD_BYTES: u64 = 16 << 10;
 
-/// Order of the writes of one key: a put writes the successor of what the index holds, recovery
-/// keeps the highest. 52 bits: 28 years of 5 million overwrites a second of one key.
+/// Order of the writes of a store: a write takes a version above all that its writer and its key's stripe gave out before, and
+/// recovery keeps the highest of each key. 52 bits: 28 years of 5 million overwrites a second of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct Version(pub(crate) u64);

@@ -171,7 +171,7 @@ pub const SECOND_DB_INVALID: CommandError = CommandError::new("ERR invalid secon
 /// A scan position that is none.
 pub const INVALID_CURSOR: CommandError = CommandError::new("ERR invalid cursor");
 /// A key longer than the engine keeps. Redis takes keys of up to 512 MiB.
-pub const KEY_TOO_LONG: CommandError = CommandError::new("ERR key is longer than 65535 bytes");
+pub const KEY_TOO_LONG: CommandError = CommandError::new("ERR key is longer than 65536 bytes");
 /// The store has reached `maxmemory`, or the end of its device.
 pub const OUT_OF_SPACE: CommandError =
     CommandError::new("OOM command not allowed when used memory > 'maxmemory'.");

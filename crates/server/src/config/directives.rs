@@ -192,7 +192,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "maxmemory",
         true,
-        "Most bytes that the store may take on its medium; 0: what the medium has. Beyond it writes get an error, or keys \
+        "Most bytes that the store may take on its medium; 0: what the medium has, of a file 1 TiB. Beyond it writes get an error, or keys \
          are evicted (`maxmemory-policy`). Lowered, it is reached by evicting; the medium keeps what it has.",
         |c| c.maxmemory.to_string(),
         |c, v| {
@@ -381,9 +381,10 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-packed-bytes-max",
         false,
-        "Up to how many bytes a hash, list, set or sorted set is one record, which every write to it writes anew. A larger \
-         one has a record for each entry, which is written by itself, and keeps it when it shrinks; then each entry takes 20 to 34 \
-         bytes of DRAM. It may change at any start: what is there changes its form when it is written as a whole or grows. A hash, set or \
+        "Up to how many bytes a hash, list, set, sorted set or stream is one record, which every write to it writes anew. A \
+         larger one has a record for each entry (a stream for each node of some 100 entries), which is written by itself, and keeps it when it \
+         shrinks; then each record takes 20 to 34 bytes of DRAM. Any start may change this: a value changes its form when it is written as a \
+         whole or grows. A hash, set or \
          sorted set with a name longer than 64 KiB is one record whatever its size. A string of which a part is written has a record for each \
          KiB once it is longer than four times this, and than a KiB.",
         |c| c.packed_bytes_max.to_string(),
@@ -454,7 +455,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "notify-keyspace-events",
         true,
         "Which changes of keys are published, by letters: K and E say where (by key, by event), the others what (g $ l s h z t, x \
-         expired; A is all of them; m missed, n new); empty: none. e (evicted) is taken, and nothing is evicted yet.",
+         expired, e evicted; A is all of them; m missed, n new); empty: none.",
         |c| notifications::text(c.notify_keyspace_events),
         |c, v| {
             c.notify_keyspace_events = notifications::parse(v[0])?;

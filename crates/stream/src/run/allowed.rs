@@ -8,11 +8,11 @@ use crate::state::Room;
 const TMPFS: i64 = 0x0102_1994;
 
 impl Room {
-    /// State of a job whose store is at this path: so many bytes in memory, by default half of what the process may
-    /// have, and the rest beside the store. Where the store is in memory itself there are no bounds: a file beside it
+    /// State of one of `jobs` jobs of this process, whose store is at this path: so many bytes in memory, by default
+    /// its share of half of what the process may have, and the rest beside the store. Where the store is in memory itself there are no bounds: a file beside it
     /// would free nothing.
     #[must_use]
-    pub fn beside(store: &Path, bytes_max: Option<usize>) -> Room {
+    pub fn beside(store: &Path, bytes_max: Option<usize>, jobs: usize) -> Room {
         let directory = match store.parent() {
             _ if store.is_dir() => store,
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -20,7 +20,7 @@ impl Room {
         };
         match rustix::fs::statfs(directory) {
             Ok(found) if found.f_type != TMPFS => {
-                Room::of(directory, bytes_max.unwrap_or_else(|| memory(Path::new("/")) / 2))
+                Room::of(directory, bytes_max.unwrap_or_else(|| memory(Path::new("/")) / 2 / jobs.max(1)))
             }
             _ => Room::default(),
         }
@@ -94,6 +94,6 @@ mod tests {
     #[test]
     fn a_store_in_memory_has_no_bounds() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        assert_eq!(Room::beside(&directory.path().join("store"), Some(1)).copies_max(), usize::MAX);
+        assert_eq!(Room::beside(&directory.path().join("store"), Some(1), 1).copies_max(), usize::MAX);
     }
 }
