@@ -585,7 +585,7 @@ fn fill_collections(store: &Store) {
 /// The elements of all collections, in their order.
 fn elements(store: &Store) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut all = Vec::new();
-    for order in 0..ORDERS.len() {
+    for (order, kind) in ORDERS.into_iter().enumerate() {
         assert!(collections::of(store, &name(order, 1)).is_none());
         assert!(collections::of(store, &name(order, 2)).is_none());
         for size in [0, 3, 9] {
@@ -595,20 +595,18 @@ fn elements(store: &Store) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
                 those.push((value.key().to_vec(), value.to_vec()));
                 true
             };
-            match ORDERS[order] {
+            match kind {
                 ElementOrder::Unordered => collection.each(&mut visit).unwrap(),
                 _ => collection.ranked(0, false, &mut visit).unwrap(),
             }
             for (rank, (key, value)) in those.iter().enumerate() {
                 assert_eq!(collection.get(key).unwrap().as_deref(), Some(&value[..]));
-                if ORDERS[order] != ElementOrder::Unordered && rank % 100 == 0 {
+                if kind != ElementOrder::Unordered && rank % 100 == 0 {
                     assert_eq!(collection.rank(key).unwrap(), Some(rank as u64));
                 }
             }
             assert_eq!(collection.len(), those.len() as u64);
-            those.sort_unstable_by_key(|(key, _)| {
-                (ORDERS[order] == ElementOrder::Unordered).then(|| key.clone())
-            });
+            those.sort_unstable_by_key(|(key, _)| (kind == ElementOrder::Unordered).then(|| key.clone()));
             all.push(those);
         }
     }
