@@ -78,7 +78,13 @@ impl<M: Medium> Scan<'_, M> {
         let mut entries = Vec::with_capacity(len(gathered, part));
         gathered.iter().for_each(|gathered| gathered.entries.copy(part, &mut entries));
         entries.sort_unstable_by_key(Sorted::rank);
-        self.keep_newest(&mut entries);
+        self.keep_newest(&mut entries, Sorted::rank);
+        let keys = self.count_keys(&entries);
+        (entries, keys)
+    }
+
+    /// How many of the entries that were kept are no tombstones. A tombstone that hides nothing is dead itself.
+    pub(super) fn count_keys(&self, entries: &[Sorted]) -> i64 {
         let mut keys = 0;
         for slot in entries.iter().map(|entry| entry.slot) {
             if !slot.is_tombstone() {
@@ -87,24 +93,25 @@ impl<M: Medium> Scan<'_, M> {
                 self.uncount_tombstone(slot);
             }
         }
-        (entries, keys)
+        keys
     }
 
-    /// Keeps of each key the newest record, and puts in order what its entries alone did not tell apart.
-    fn keep_newest(&self, entries: &mut Vec<Sorted>) {
+    /// Keeps of each key the newest record, and puts in order what its entries alone did not tell apart. Entries are in the order of
+    /// `rank`, which is the same of all records of a key.
+    pub(super) fn keep_newest(&self, entries: &mut Vec<Sorted>, rank_of: impl Fn(&Sorted) -> u128) {
         let (mut kept, mut from, mut ahead) = (0, 0, 0);
         let mut rivals = Vec::new();
         while from < entries.len() {
             while ahead < entries.len().min(from + AHEAD) {
-                let rank = entries[ahead].rank();
-                let beside = |other: usize| entries.get(other).is_some_and(|other| other.rank() == rank);
+                let rank = rank_of(&entries[ahead]);
+                let beside = |other: usize| entries.get(other).is_some_and(|other| rank_of(other) == rank);
                 if beside(ahead + 1) || beside(ahead.wrapping_sub(1)) {
                     self.prefetch_at(entries[ahead].slot.location());
                 }
                 ahead += 1;
             }
-            let rank = entries[from].rank();
-            let same = entries[from..].iter().take_while(|entry| entry.rank() == rank).count();
+            let rank = rank_of(&entries[from]);
+            let same = entries[from..].iter().take_while(|entry| rank_of(entry) == rank).count();
             let won = if same == 1 { 1 } else { self.newest(&mut entries[from..from + same], &mut rivals) };
             entries.copy_within(from..from + won, kept);
             kept += won;

@@ -1,5 +1,6 @@
 //! Records on their way into the index: what a hash index and an ordered one have in common.
 
+use super::by_collection::ByCollection;
 use super::by_hash::{self, ByHash};
 use super::by_key::ByKey;
 use super::given::{MetRoot, Scan};
@@ -10,7 +11,7 @@ use crate::index::ordered::Parting;
 use crate::mutants::{Mutant, planted};
 use crate::read::table::Table;
 use crate::sync::Arc;
-use crate::sync::reclaim::{self, Guard};
+use crate::sync::reclaim::Guard;
 use duramen_media::Medium;
 use std::collections::HashMap;
 
@@ -18,10 +19,7 @@ use std::collections::HashMap;
 enum Gathered {
     ByHash(ByHash),
     ByKey(ByKey),
-    /// Entered at once: whether any was a tombstone.
-    Entered {
-        absent: bool,
-    },
+    ByCollection(ByCollection),
 }
 
 /// What one thread has gathered.
@@ -38,6 +36,7 @@ pub(super) struct Left {
     pub absent: Vec<Owner>,
     /// What has to be put in order yet.
     pub by_key: Vec<(Owner, ByKey)>,
+    pub by_collection: Vec<(Owner, ByCollection)>,
     pub roots: Vec<MetRoot>,
 }
 
@@ -46,7 +45,7 @@ impl Gathered {
         match index {
             Index::Hash(index) => Self::ByHash(ByHash::new(index)),
             Index::Ordered(_) => Self::ByKey(ByKey::new(parting)),
-            Index::Collection(_) => Self::Entered { absent: false },
+            Index::Collection(_) => Self::ByCollection(ByCollection::default()),
         }
     }
 }
@@ -81,10 +80,10 @@ impl<M: Medium> Scan<'_, M> {
                 self.push_by_hash(table, by_hash::ToEnter { hash, slot, version }, gathered);
             }
             Gathered::ByKey(gathered) => gathered.push(self.parting_of(table), key, slot, version),
-            Gathered::Entered { absent } => {
-                *absent |= slot.is_tombstone();
-                let entry = by_hash::ToEnter { hash: self.hasher.hash(key), slot, version };
-                table.count_keys(0, self.enter(&table.index, &entry, &reclaim::pin()));
+            Gathered::ByCollection(gathered) => {
+                if let Some(index) = table.index.collection() {
+                    self.push_element(index, key, slot, version, gathered);
+                }
             }
         }
     }
@@ -101,7 +100,7 @@ impl<M: Medium> Scan<'_, M> {
                     left.absent.extend(gathered.absent.then_some(table.owner));
                 }
                 Gathered::ByKey(gathered) => left.by_key.push((table.owner, gathered)),
-                Gathered::Entered { absent } => left.absent.extend(absent.then_some(table.owner)),
+                Gathered::ByCollection(gathered) => left.by_collection.push((table.owner, gathered)),
             }
         }
         left

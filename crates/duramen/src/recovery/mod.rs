@@ -28,6 +28,7 @@
 //! the damage too, whatever incarnation then is the last.
 
 pub(crate) mod audit;
+mod by_collection;
 mod by_hash;
 mod by_key;
 mod bytes;
@@ -315,6 +316,7 @@ fn read_records<M: Medium>(
     };
     let mut scanned = scan.run(&plan.data, threads);
     scan.enter_gathered(std::mem::take(&mut scanned.by_key), threads);
+    scan.build_collections(std::mem::take(&mut scanned.by_collection), threads);
     let has_damage =
         heads.has_damage() || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty());
     let names = scan.settle_names(&scanned.roots, has_damage);

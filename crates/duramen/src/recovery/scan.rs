@@ -1,6 +1,7 @@
 //! Reads data blocks and fills the index, on several threads.
 
 use super::Cut;
+use super::by_collection::ByCollection;
 use super::by_key::ByKey;
 use super::bytes::bytes_of;
 use super::claims::claims_in;
@@ -33,6 +34,7 @@ pub(super) struct Scanned {
     pub uncommitted: u64,
     /// What was read for ordered indexes, which have none of it yet.
     pub by_key: Vec<(Owner, ByKey)>,
+    pub by_collection: Vec<(Owner, ByCollection)>,
     pub roots: Vec<MetRoot>,
 }
 
@@ -160,7 +162,8 @@ impl<M: Medium> Scan<'_, M> {
             outcomes,
             uncommitted,
             roots: left.iter_mut().flat_map(|left| std::mem::take(&mut left.roots)).collect(),
-            by_key: left.into_iter().flat_map(|left| left.by_key).collect(),
+            by_key: left.iter_mut().flat_map(|left| std::mem::take(&mut left.by_key)).collect(),
+            by_collection: left.into_iter().flat_map(|left| left.by_collection).collect(),
         }
     }
 

@@ -41,6 +41,7 @@
 //! 3. A page at a depth above 0 has 64 buckets. A node with entries for nodes has 512, each of one entry.
 //! 4. Nobody moves elements out of the rest, so a scan that comes to it last misses none.
 
+mod build;
 mod image;
 mod node;
 mod scan;
@@ -73,7 +74,7 @@ const _: () = assert!(DEPTH_MAX + PAGE_BITS_MAX + FINGERPRINT_BITS <= 64);
 /// The position of a hash: x + c·x·(1 - x) with x in 0..1. Along the positions the density of elements rises from
 /// 1 / (1 + c) to 1 / (1 - c): with c = 11/32 by a factor of 2.05.
 #[inline]
-fn spread(hash: u64) -> u64 {
+pub(crate) fn spread(hash: u64) -> u64 {
     let bend = ((u128::from(hash) * u128::from(!hash)) >> 64) as u64;
     hash + (bend >> 5) * 11
 }

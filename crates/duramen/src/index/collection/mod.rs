@@ -24,5 +24,6 @@ mod tests;
 #[cfg_attr(not(test), expect(dead_code, reason = "as above"))]
 mod tree;
 
+pub(crate) use map::spread as position_of;
 pub(crate) use pages::Arena;
 pub(crate) use shared::{CollectionIndex, Locked, Order, Place};

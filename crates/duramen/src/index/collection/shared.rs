@@ -16,6 +16,7 @@ use super::tree::Tree;
 use crate::Result;
 use crate::index::attached::Attached;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
+use crate::index::ordered::Sorted;
 use crate::index::stripes::{Held, Stripes};
 use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
@@ -107,12 +108,28 @@ impl CollectionIndex {
     }
 
     /// The order of the record at `at`; a damaged one comes first, by chance or not: then nobody knows where it was.
-    fn order_at(&self, at: Slot, keys: &impl KeyBytes) -> u64 {
+    pub(crate) fn order_at(&self, at: Slot, keys: &impl KeyBytes) -> u64 {
         match self.order {
             Order::None => 0,
             Order::Value => keys.value_at(at.location()).map_or(0, number),
             Order::Key => keys.key_at(at.location()).map_or(0, number),
         }
+    }
+
+    /// Fills an index that is empty with elements of different keys, by position and order, in the order of their positions. For recovery.
+    pub(crate) fn build(&self, mut elements: Vec<Sorted>, keys: &impl KeyBytes) {
+        let order = |element: &Sorted| element.words()[1];
+        let mut indexes = self.indexes();
+        indexes.map.build(&elements);
+        let Some(tree) = &mut indexes.tree else { return };
+        elements.retain(|element| !element.slot.is_tombstone());
+        elements.sort_unstable_by_key(order);
+        for same in elements.chunk_by_mut(|one, other| order(one) == order(other)) {
+            if same.len() > 1 {
+                sort_by_keys(same, keys);
+            }
+        }
+        tree.fill(elements.len() as u64, elements.iter().map(|element| (order(element), element.slot)));
     }
 
     /// How many elements come before the one with this order and key; those without an order say `None`.
@@ -233,6 +250,19 @@ impl KeyIndex for CollectionIndex {
             drop(self.indexes());
         }
     }
+}
+
+/// Puts elements of one order in that of their keys.
+fn sort_by_keys(elements: &mut [Sorted], keys: &impl KeyBytes) {
+    let key_of = |element: &Sorted| keys.key_at(element.slot.location()).unwrap_or(&[]);
+    // In the place of the position, which is needed no more: it tells most keys apart without a look at their records.
+    for element in elements.iter_mut() {
+        let [_, order] = element.words();
+        *element = Sorted::new([number(key_of(element)), order], element.slot);
+    }
+    elements.sort_unstable_by(|one, other| {
+        one.words().cmp(&other.words()).then_with(|| key_of(one).cmp(key_of(other)))
+    });
 }
 
 /// Compares what a slot leads to with `key`.

@@ -23,7 +23,8 @@ const CELLS_PER_BOUND: usize = 4;
 /// 16 bytes of a key, in its order.
 type Words = [u64; 2];
 
-/// A slot, and what tells most keys of a part apart: what they have behind that which all keys of the part share.
+/// A slot, and what tells most keys of a part apart: what they have behind that which all keys of the part share. Of an element of a
+/// collection, its position and its order.
 #[derive(Clone, Copy)]
 pub(crate) struct Sorted {
     pub(super) words: Words,
@@ -31,6 +32,15 @@ pub(crate) struct Sorted {
 }
 
 impl Sorted {
+    pub(crate) fn new(words: Words, slot: Slot) -> Self {
+        Self { words, slot }
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> Words {
+        self.words
+    }
+
     /// What to order the entries of a part by, before their keys.
     #[inline]
     pub(crate) fn rank(&self) -> u128 {

@@ -3,6 +3,8 @@
 use super::of_image::again;
 use super::of_pages::pages;
 use crate::index::collection::map::Map;
+use crate::index::collection::position_of;
+use crate::index::ordered::Sorted;
 use crate::index::{Keys, Slot};
 use duramen_media::Offset;
 use proptest::prelude::*;
@@ -98,6 +100,15 @@ impl Tested {
         assert_eq!(old, self.model.remove(&key), "what was there of {key}");
     }
 
+    fn rebuild(&mut self) {
+        let position = |key: &u64| position_of(self.hash(*key));
+        let mut all: Vec<_> =
+            self.model.iter().map(|(key, &slot)| Sorted::new([position(key), 0], slot)).collect();
+        all.sort_unstable_by_key(|element| element.words()[0]);
+        self.map = Map::new(pages());
+        self.map.build(&all);
+    }
+
     fn reload(&mut self) {
         let map = std::mem::replace(&mut self.map, Map::new(pages()));
         self.map = again(&(map, None)).0;
@@ -129,6 +140,8 @@ enum Step {
     Clear(usize),
     /// By way of an index image.
     Reload,
+    /// Made of all elements.
+    Rebuild,
 }
 
 fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
@@ -143,6 +156,7 @@ fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
         1 => key.prop_map(Step::Damage),
         1 => (1..20usize).prop_map(Step::Clear),
         1 => Just(Step::Reload),
+        1 => Just(Step::Rebuild),
     ];
     prop::collection::vec(step, 1..250)
 }
@@ -174,6 +188,7 @@ fn run(hashes: Hashes, steps: &[Step], damages: bool) {
             }
             Step::RemoveMany(from, count) => (from..from + count).for_each(|key| tested.remove(key)),
             Step::Reload => tested.reload(),
+            Step::Rebuild => tested.rebuild(),
             Step::Damage(key) if damages => {
                 tested.log.damaged.insert(key);
             }

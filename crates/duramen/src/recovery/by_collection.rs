@@ -1,0 +1,60 @@
+//! Elements of collections on their way into the indexes of these, gathered by their owners.
+//!
+//! Each thread gathers what it reads. When all has been read, a thread takes what all of them have of a collection, puts it in the order
+//! of its positions in the map, and keeps of each key the newest record. Of that map and tree are built, each from one end to the other.
+
+use super::given::Scan;
+use crate::format::{Owner, Version};
+use crate::index::Slot;
+use crate::index::collection::{CollectionIndex, position_of};
+use crate::index::ordered::Sorted;
+use crate::mutants::{Mutant, planted};
+use crate::sync;
+use duramen_media::Medium;
+use std::collections::HashMap;
+
+/// What one thread has gathered of a collection.
+#[derive(Default)]
+pub(super) struct ByCollection {
+    /// By position and order.
+    entries: Vec<Sorted>,
+    /// The highest of all records.
+    version: Version,
+}
+
+impl<M: Medium> Scan<'_, M> {
+    /// Enters an element, later.
+    pub(super) fn push_element(
+        &self,
+        index: &CollectionIndex,
+        key: &[u8],
+        slot: Slot,
+        version: Version,
+        gathered: &mut ByCollection,
+    ) {
+        let order = if slot.is_tombstone() { 0 } else { index.order_at(slot, self) };
+        gathered.entries.push(Sorted::new([position_of(self.hasher.hash(key)), order], slot));
+        if !planted(Mutant::VersionNotRecovered) {
+            gathered.version = gathered.version.max(version);
+        }
+    }
+
+    /// Fills the indexes of the collections that the threads have met, all of which are empty.
+    pub(super) fn build_collections(&self, gathered: Vec<(Owner, ByCollection)>, threads: usize) {
+        let version = gathered.iter().map(|(_, gathered)| gathered.version).max().unwrap_or_default();
+        self.tables.elements().meet_all(version);
+        let mut by_owner: HashMap<Owner, Vec<Sorted>> = HashMap::new();
+        for (owner, mut gathered) in gathered {
+            by_owner.entry(owner).or_default().append(&mut gathered.entries);
+        }
+        sync::each_on_threads(threads, by_owner.into_iter(), |(owner, mut entries)| {
+            let Some(table) = self.tables.of(owner) else { return };
+            let Some(index) = table.index.collection() else { return };
+            let position = |entry: &Sorted| u128::from(entry.words()[0]);
+            entries.sort_unstable_by_key(position);
+            self.keep_newest(&mut entries, position);
+            self.count_keys(&entries);
+            index.build(entries, self);
+        });
+    }
+}
