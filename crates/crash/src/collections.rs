@@ -7,7 +7,9 @@
 use crate::entry::Entry;
 use crate::oracle::{Effects, State};
 use crate::setup::{Change, Setup, value};
-use duramen::{Batch, CollectionOn, ElementOrder, ErrorKind, Meta, StoreOn, TableOn};
+use duramen::{
+    Batch, CollectionOn, CollectionReader, ElementOrder, ErrorKind, Meta, StoreOn, TableOn, Value,
+};
 use duramen_media::sim::{Rng, SimMedium};
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ pub const ELEMENTS: usize = 5;
 /// Kinds of collections, by the first byte of the root's value.
 pub const KINDS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
 /// Instead of a kind: there is no collection under this key, but a value.
-const STRING: u8 = 9;
+pub const STRING: u8 = 9;
 
 impl Setup {
     /// Places of all tables.
@@ -105,7 +107,7 @@ pub fn element_key(element: usize) -> Vec<u8> {
 }
 
 /// A value with what goes with it, and the collection that it names.
-type Root = (Entry, Option<CollectionOn<SimMedium>>);
+pub type Root = (Entry, Option<CollectionOn<SimMedium>>);
 
 /// What is there under a key of a place: the value with what goes with it, and the collection that it names.
 fn root_at(store: &Sim, table: Option<&TableOn<SimMedium>>, key: &[u8]) -> Result<Option<Root>, String> {
@@ -113,7 +115,15 @@ fn root_at(store: &Sim, table: Option<&TableOn<SimMedium>>, key: &[u8]) -> Resul
         None => store.get(key),
         Some(table) => table.get(key),
     };
-    let Some(found) = found.map_err(|error| format!("get of a root: {error}"))? else { return Ok(None) };
+    let found = found.map_err(|error| format!("get of a root: {error}"))?;
+    found.map(|found| root_of(store, &found)).transpose()
+}
+
+/// The same, of what was found there by somebody who keeps others from writing the key.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn root_of(store: &Sim, found: &Value<'_>) -> Result<Root, String> {
     let meta = found.meta();
     let entry = Entry {
         value: found.to_vec(),
@@ -131,7 +141,7 @@ fn root_at(store: &Sim, table: Option<&TableOn<SimMedium>>, key: &[u8]) -> Resul
             return Err(format!("a root of kind {kind} names {:?}", named.as_ref().map(CollectionOn::order)));
         }
     }
-    Ok(Some((entry, named)))
+    Ok((entry, named))
 }
 
 /// The collection of a place.
@@ -167,37 +177,35 @@ pub fn read_places(
         let expires_at = root.expires_at;
         state[cells.start] = Some(Arc::new(root));
         if let Some(named) = named {
-            read_elements(&named, expires_at, &mut state[cells.start + 1..cells.end])
+            read_elements(&named, named.reads(), expires_at, &mut state[cells.start + 1..cells.end])
                 .map_err(|wrong| format!("collection of place {place}: {wrong}"))?;
         }
     }
     Ok(keys)
 }
 
-fn read_elements(
+/// The keys of all elements.
+fn element_keys() -> Vec<Vec<u8>> {
+    (0..ELEMENTS).map(element_key).collect()
+}
+
+/// Reads the elements of a collection in every way they can be read, while nobody writes any: all must agree.
+///
+/// # Errors
+/// What does not agree.
+pub fn read_elements(
     collection: &CollectionOn<SimMedium>,
+    reads: CollectionReader<'_, SimMedium>,
     expires_at: Option<u64>,
     cells: &mut [Option<Arc<Entry>>],
 ) -> Result<(), String> {
-    let keys: Vec<Vec<u8>> = (0..ELEMENTS).map(element_key).collect();
+    let keys = element_keys();
     let mut seen: Vec<Vec<Vec<u8>>> = vec![Vec::new(); ELEMENTS];
-    let (mut cursor, mut unknown) = (0, None);
-    loop {
-        let visit = &mut |found: &duramen::Value<'_>| match keys.iter().position(|key| key == found.key()) {
-            Some(at) => seen[at].push(found.to_vec()),
-            None => unknown = Some(found.key().to_vec()),
-        };
-        cursor = collection.scan(cursor, 3, visit).map_err(|error| format!("scan: {error}"))?;
-        if cursor == 0 {
-            break;
-        }
-    }
-    if let Some(key) = unknown {
-        return Err(format!("a scan shows element {key:02x?}, which was never written"));
-    }
+    let scanned = scan_elements(reads, &mut |at, value| seen[at].push(value.to_vec()));
+    scanned.map_err(|error| format!("scan: {error}"))??;
     let mut count = 0;
     for (at, key) in keys.iter().enumerate() {
-        let found = collection.get(key).map_err(|error| format!("get: {error}"))?;
+        let found = reads.get(key).map_err(|error| format!("get: {error}"))?;
         let found = found.map(|found| found.to_vec());
         if seen[at].first() != found.as_ref() || seen[at].iter().any(|other| Some(other) != found.as_ref()) {
             return Err(format!("element {at}: a scan and a get differ"));
@@ -209,9 +217,63 @@ fn read_elements(
     if collection.len() != count {
         return Err(format!("it says it has {} elements, it shows {count}", collection.len()));
     }
-    if collection.order() == ElementOrder::Unordered {
-        return Ok(());
+    let is_there = |value: &Value<'_>| {
+        let at = keys.iter().position(|key| key == value.key());
+        at.and_then(|at| cells[at].as_ref()).is_some_and(|entry| entry.value == value[..])
+    };
+    let (mut each, mut wrong) = (0, false);
+    let visit = &mut |value: &Value<'_>| {
+        each += 1;
+        wrong |= !is_there(value);
+        true
+    };
+    reads.each(visit).map_err(|error| format!("each: {error}"))?;
+    if wrong || each != count {
+        return Err(format!("a visit of each of {count} elements shows {each}, wrong ones: {wrong}"));
     }
+    let picked = reads.pick(count ^ seen[0].len() as u64 + 7, &mut |_| true);
+    let picked = picked.map_err(|error| format!("pick: {error}"))?;
+    if picked.as_ref().map_or(count > 0, |picked| !is_there(picked)) {
+        return Err(format!("of {count} elements {:02x?} is picked", picked.map(|picked| picked.to_vec())));
+    }
+    match collection.order() {
+        ElementOrder::Unordered => Ok(()),
+        _ => read_in_order(collection, reads, cells),
+    }
+}
+
+/// Scans a collection to its end; within, what is wrong with what it shows.
+///
+/// # Errors
+/// What the scan says.
+pub fn scan_elements(
+    reads: CollectionReader<'_, SimMedium>,
+    see: &mut dyn FnMut(usize, &[u8]),
+) -> duramen::Result<Result<(), String>> {
+    let keys = element_keys();
+    let (mut cursor, mut unknown) = (0, None);
+    loop {
+        let visit = &mut |found: &Value<'_>| match keys.iter().position(|key| key == found.key()) {
+            Some(at) => see(at, found),
+            None => unknown = Some(found.key().to_vec()),
+        };
+        cursor = reads.scan(cursor, 3, visit)?;
+        if let Some(key) = unknown {
+            return Ok(Err(format!("a scan shows element {key:02x?}, which was never written")));
+        }
+        if cursor == 0 {
+            return Ok(Ok(()));
+        }
+    }
+}
+
+/// The elements of a collection that orders them, which are in `cells`, by their order and their ranks.
+fn read_in_order(
+    collection: &CollectionOn<SimMedium>,
+    reads: CollectionReader<'_, SimMedium>,
+    cells: &[Option<Arc<Entry>>],
+) -> Result<(), String> {
+    let keys = element_keys();
     let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |order| u64::from_be_bytes(*order));
     let order = |at: usize| match (collection.order(), &cells[at]) {
         (ElementOrder::ByValue, Some(entry)) => number(&entry.value),
@@ -221,12 +283,12 @@ fn read_elements(
     sorted.sort_by_key(|&at| (order(at), &keys[at]));
     for reverse in [false, true] {
         let mut walked = Vec::new();
-        let visit = &mut |found: &duramen::Value<'_>| {
+        let visit = &mut |found: &Value<'_>| {
             walked.push((found.key().to_vec(), found.to_vec()));
             true
         };
-        let from = if reverse { count.saturating_sub(1) } else { 0 };
-        collection.ranked(from, reverse, visit).map_err(|error| format!("in order: {error}"))?;
+        let from = if reverse { (sorted.len() as u64).saturating_sub(1) } else { 0 };
+        reads.ranked(from, reverse, visit).map_err(|error| format!("in order: {error}"))?;
         if reverse {
             walked.reverse();
         }
@@ -240,10 +302,26 @@ fn read_elements(
         }
     }
     for (rank, &at) in sorted.iter().enumerate() {
-        let found = collection.rank(&keys[at]).map_err(|error| format!("rank: {error}"))?;
+        let found = reads.rank(&keys[at]).map_err(|error| format!("rank: {error}"))?;
         if found != Some(rank as u64) {
             return Err(format!("element {at} has rank {found:?}, wanted {rank}"));
         }
+        let nth = reads.nth(rank as u64).map_err(|error| format!("nth: {error}"))?;
+        if nth.as_ref().is_none_or(|nth| nth.key() != keys[at]) {
+            return Err(format!(
+                "of rank {rank} is {:02x?}, wanted element {at}",
+                nth.map(|nth| nth.to_vec())
+            ));
+        }
+        let below = collection.rank_of_order(order(at).to_be_bytes(), false);
+        let wanted = sorted.iter().filter(|&&other| order(other) < order(at)).count() as u64;
+        if below.as_ref().ok() != Some(&wanted) {
+            return Err(format!("below the order of element {at} are {below:?}, wanted {wanted}"));
+        }
+    }
+    let behind = reads.nth(sorted.len() as u64).map_err(|error| format!("nth: {error}"))?;
+    if let Some(behind) = behind {
+        return Err(format!("{:02x?} lies behind the last element", behind.key()));
     }
     Ok(())
 }

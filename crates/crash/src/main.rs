@@ -215,14 +215,15 @@ fn soak(arguments: &Arguments) -> ExitCode {
 fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bool {
     if counts.schedules > 0 {
         println!(
-            "{} schedules of threads, {} points of choice, {} switches, {} calls in histories, {} merged segments, {} persist points, {} images",
+            "{} schedules of threads, {} points of choice, {} switches, {} calls in histories, {} merged segments, {} persist points, {} images, {} recoveries crashed",
             counts.schedules,
             counts.steps,
             counts.switches,
             counts.calls,
             counts.merges,
             counts.points,
-            counts.images
+            counts.images,
+            counts.nested
         );
     }
     if totals.seeds == 0 {

@@ -4,9 +4,11 @@
 
 use duramen::tuning::Tuning;
 use duramen::{Batch, Durability, ErrorKind, Options, StoreOn, Swap};
+use duramen_crash::setup::{CASES, Change};
 use duramen_crash::threads::plan::{Kind, Op};
+use duramen_crash::threads::touch::{Touch, Way};
 use duramen_crash::threads::{Counts, Plan, run_plan, scheduled};
-use duramen_crash::{Case, setup::CASES};
+use duramen_crash::Case;
 use duramen_media::sim::schedule::{self, Point, Report, Settings, Strategy};
 use duramen_media::sim::{Log, Model, SimMedium};
 use std::sync::atomic::Ordering::Relaxed;
@@ -151,6 +153,18 @@ fn what_several_threads_were_told_survives_a_crash_at_any_persist_point() {
     assert!(counts.images > 1_000 && counts.switches > 1_500, "{counts:?}");
 }
 
+/// Elements, roots and plain keys that are written in one step, with compaction, readers and crashes, also of recoveries.
+#[test]
+fn collections_that_several_threads_write_survive_a_crash_at_any_persist_point() {
+    let _alone = alone();
+    let mut counts = Counts::default();
+    for seed in 1..=32 {
+        let plan = Plan::new(seed, Some(Kind::Collections), None, None);
+        counts.add(&run_plan(&plan, 30).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    assert!(counts.images > 600 && counts.switches > 1_000 && counts.nested > 5, "{counts:?}");
+}
+
 /// Given threads, through many schedules.
 fn crashed(case: &str, keys: usize, threads: &[&[Op]], seeds: u64) {
     let _alone = alone();
@@ -158,6 +172,7 @@ fn crashed(case: &str, keys: usize, threads: &[&[Op]], seeds: u64) {
         let mut plan = Plan::new(seed, Some(Kind::Mixed), Some(Case::named(case).unwrap()), Some(2));
         plan.setup.keys = (0..keys).map(|key| vec![b'k', key as u8]).collect();
         plan.setup.numbers = OnceLock::new();
+        plan.setup.places = 2;
         plan.setup.hash_mask = u64::MAX;
         plan.setup.tuning = Tuning::default();
         plan.setup.granule_bytes = 512;
@@ -194,6 +209,17 @@ fn a_batch_that_writes_nothing_waits_for_what_it_tells() {
     let group = [Op::Group(vec![Op::Delete { key: 0 }, put(1)])];
     crashed("page/every-write", 2, &[&delete, &batch], 60);
     crashed("line/every-write", 2, &[&group, &batch], 60);
+}
+
+/// Who took a collection over from a writer that had not settled yet, and renamed it: the rename came through a crash, and the elements
+/// did not.
+#[test]
+fn what_a_step_was_built_on_survives_with_it() {
+    let step = |change| Op::Touch(Touch::Change { changes: vec![change], keys: Vec::new(), way: Way::Unit });
+    let elements = vec![(0, 24), (1, 24)];
+    let make = [step(Change::Make { place: 0, kind: 1, elements, ttl: None })];
+    let rename = [0, 1].map(|_| step(Change::Rename { from: 0, to: 1 }));
+    crashed("line/every-write", 1, &[&make, &rename], 60);
 }
 
 /// An update in place of a key whose delete was in a group, not settled yet, told that the key is absent.

@@ -142,6 +142,12 @@ pub enum Mutant {
     SweptRootKept,
     /// The tree of a collection keeps what its elements led to before.
     TreeNotLed,
+    /// An element that is led elsewhere is out of the tree for a moment.
+    LedInTwoSteps,
+    /// Elements that a walk by ranks meets are taken for settled ones.
+    RankedAsSettled,
+    /// A collection dies when a unit has superseded its root, before the unit is shown.
+    LostBeforeShown,
     /// Numbers of owners are used again.
     OwnerReused,
     /// Two names are swapped by two writes.

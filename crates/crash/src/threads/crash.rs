@@ -1,7 +1,7 @@
 //! Crashes a run of several threads at the persist points of its log, and looks whether what is found can be
 //! explained.
 
-use super::history::History;
+use super::history::{Act, History};
 use super::linear::{self, Event, Goal};
 use super::plan::Plan;
 use super::values::{ABSENT, Id, Values};
@@ -11,6 +11,9 @@ use crate::oracle::State;
 use crate::setup::{Case, Promise};
 use duramen::StoreOn;
 use duramen_media::sim::{Choice, Log, Rng, SimMedium, Walker};
+
+/// One image in so many is recovered twice: the first recovery is crashed.
+const NESTED_ONE_IN: u64 = 60;
 
 /// How a store came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +34,9 @@ fn events_at(history: &History, case: Case, position: usize, end: End) -> Vec<Ev
     let mut events = Vec::new();
     for call in &history.calls {
         let begun = end == End::Close || call.from <= position;
-        if call.void || !begun {
+        // Whether that a collection is gone is durable is told by what lies under its key: by itself it proves nothing.
+        let is_gone = matches!(call.act, Act::Element { found: None, .. });
+        if call.void || !begun || is_gone && end != End::Close {
             continue;
         }
         let ended = call.ended.filter(|_| end == End::Close || call.to.is_some_and(|to| to <= position));
@@ -99,6 +104,8 @@ pub struct Looked {
     pub points: u64,
     /// Images.
     pub images: u64,
+    /// Recoveries that were crashed, too.
+    pub nested: u64,
 }
 
 /// Forms some `images_max` images along the log, opens each, and looks.
@@ -137,15 +144,75 @@ pub fn crash(
             boot += u64::from(end == End::Power);
             looked.images += 1;
             let boot = if end == End::Power { boot } else { 1 };
-            look(plan, &mut walker, choice, boot, position, end, ended, rng).map_err(|what| {
+            let told = |what: String| {
                 format!(
                     "crashed at event {position} of {}, {end:?}: {what}\n    image: {choice:?}",
                     log.events.len()
                 )
-            })?;
+            };
+            if end == End::Power && rng.one_in(NESTED_ONE_IN) {
+                looked.nested += 1;
+                looked.images +=
+                    crash_again(plan, &mut walker, choice, boot, position, ended, rng).map_err(told)?;
+            }
+            look(plan, &mut walker, choice, boot, position, end, ended, rng).map_err(told)?;
         }
     }
     Ok(looked)
+}
+
+/// Crashes the recovery of an image, within it and behind it; returns how many images that made.
+///
+/// Within it the store may hold afterwards what it may hold after the first crash; behind it, what it showed.
+fn crash_again(
+    plan: &Plan,
+    walker: &mut Walker<'_>,
+    choice: &Choice,
+    boot: u64,
+    position: usize,
+    ended: &mut Ended,
+    rng: &mut Rng,
+) -> Result<u64, String> {
+    let setup = &plan.setup;
+    let (memory, len) = walker.form(choice);
+    let log = Log::on(setup.case.model, setup.len_max, memory.snapshot(), len);
+    drop(memory);
+    let medium = SimMedium::resume(log);
+    let open = |medium: &SimMedium, boot: u64, values: &mut Values| {
+        let opened = crate::explore::caught(|| {
+            let store = StoreOn::open_on(medium.clone(), &setup.options(boot))
+                .map_err(|error| format!("the store does not open: {error}"))?;
+            let opened = medium.position();
+            let found = ids(&check::read_all(setup, &store, true, None)?, values);
+            check::accounts(&store)?;
+            medium.power_off();
+            Ok((opened, found))
+        });
+        medium.power_off();
+        opened
+    };
+    let (opened, shown) = open(&medium, boot, &mut ended.values)?;
+    let log = medium.take_log();
+    let mut again = Walker::new(&log);
+    let mut images = 0;
+    let reached = position + usize::from(choice.is_torn());
+    while let Some(at) = again.next_point() {
+        for choice in again.choices(rng, 2) {
+            images += 1;
+            let (memory, len) = again.form(&choice);
+            let medium = SimMedium::from_image(setup.case.model, setup.len_max, memory, len);
+            let at_crash =
+                |what| format!("crashed again at event {at} of the recovery: {what}\n    {choice:?}");
+            let (_, found) = open(&medium, boot | 1 << 32, &mut ended.values).map_err(at_crash)?;
+            if at < opened {
+                check_found(&ended.history, setup.case, reached, End::Power, &found, &mut ended.values)
+                    .map_err(at_crash)?;
+            } else if found != shown {
+                return Err(at_crash(format!("{shown:?} was shown, and now {found:?}")));
+            }
+        }
+    }
+    Ok(images)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the inside of `crash`, cut out where an image begins")]

@@ -1,5 +1,6 @@
 //! What several threads did: each call with when it began and ended, what it was and what it told.
 
+use super::section::{Places, Section};
 use super::values::{ABSENT, Id, Values};
 use std::fmt::Write as _;
 
@@ -65,6 +66,14 @@ pub enum Act {
     LeadBack {
         tables: [usize; 2],
     },
+    /// Saw and wrote several things in one step.
+    Section(Section),
+    /// An element of a collection held this at some moment; `None`: no root named the collection.
+    Element {
+        collection: u64,
+        element: usize,
+        found: Option<Id>,
+    },
     /// Made everything durable that had been acknowledged.
     Commit,
 }
@@ -77,13 +86,15 @@ pub struct Shape {
     pub keys: usize,
     /// Named tables.
     pub tables: usize,
+    /// Places for collections, behind keys and tables.
+    pub places: Places,
 }
 
 impl Shape {
     /// Cells of what a store shows.
     #[must_use]
     pub fn shown(self) -> usize {
-        (self.tables + 1) * self.keys + self.tables
+        (self.tables + 1) * self.keys + self.tables + self.places.cells()
     }
 
     /// All cells.
@@ -196,7 +207,8 @@ impl Act {
     #[must_use]
     pub fn only_reads(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::Look { .. } | Self::Gone { .. } => true,
+            Self::Read { .. } | Self::Look { .. } | Self::Gone { .. } | Self::Element { .. } => true,
+            Self::Section(section) => section.writes.is_empty(),
             Self::Drop { was, .. } => *was == Some(false),
             Self::Delete { was, .. } => *was == Some(false),
             Self::Update { told, .. } => told.is_some_and(|told| told != Updated::Done),
@@ -300,6 +312,11 @@ impl Act {
                     None
                 }
             }
+            Self::Section(section) => section.apply(state, shape.places, values),
+            Self::Element { collection, element, found } => {
+                let cell = shape.places.element(*collection, *element, state, values);
+                if cell.map(|cell| state[cell]) == *found { same() } else { None }
+            }
             Self::Commit => same(),
             // One change of tables at a time.
             Self::Make { .. } | Self::Clear { .. } | Self::Drop { .. } | Self::Lead { .. }
@@ -359,6 +376,18 @@ impl Act {
         }
     }
 
+    /// The cells that it has to do with.
+    #[must_use]
+    pub fn cells(&self, shape: Shape) -> Vec<usize> {
+        match self {
+            Self::Section(section) => section.cells(shape.places),
+            Self::Element { element, .. } => {
+                (0..shape.places.count).map(|place| shape.places.root(place) + 1 + element).collect()
+            }
+            act => act.keys(),
+        }
+    }
+
     /// The keys that it has to do with.
     #[must_use]
     pub fn keys(&self) -> Vec<usize> {
@@ -372,7 +401,9 @@ impl Act {
             Self::Swap { expects, writes, .. } => expects.iter().chain(writes).map(|&(key, _)| key).collect(),
             Self::Look { cell, .. } => vec![*cell],
             Self::Gone { cells } => cells.clone(),
-            Self::Commit
+            Self::Section(_)
+            | Self::Element { .. }
+            | Self::Commit
             | Self::Make { .. }
             | Self::Clear { .. }
             | Self::Drop { .. }
@@ -412,6 +443,13 @@ impl Act {
             Self::Drop { table, was } => format!("drop t{table}: was there: {was:?}"),
             Self::Lead { tables: [a, b] } => format!("swap t{a} and t{b}: t{a} is what t{b} is"),
             Self::LeadBack { tables: [a, b] } => format!("swap t{a} and t{b}: t{b} is what t{a} was"),
+            Self::Section(Section { saw, writes }) => {
+                format!("in one step: saw{}, wrote {writes:?}", list(saw))
+            }
+            Self::Element { collection, element, found: Some(found) } => {
+                format!("element {element} of collection {collection:#x}: {}", id(*found))
+            }
+            Self::Element { collection, .. } => format!("collection {collection:#x} is gone"),
             Self::Commit => "commit".into(),
         }
     }

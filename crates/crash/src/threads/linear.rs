@@ -202,15 +202,18 @@ impl Search<'_, '_> {
                 show(&best.committed)
             ),
         };
-        let mut keys: Vec<usize> = stuck.iter().flat_map(|&at| self.events[at].call.act.keys()).collect();
+        let shape = self.shape;
+        let mut keys: Vec<usize> =
+            stuck.iter().flat_map(|&at| self.events[at].call.act.cells(shape)).collect();
         if let Goal::Ends(goal) | Goal::Passes(goal) | Goal::Committed(goal) = self.goal {
             keys.extend((0..goal.len()).filter(|&key| goal[key] != best.state[key]));
         }
         let mut lines = Vec::new();
         for (at, event) in self.events.iter().enumerate() {
             let state = if best.is_decided(at) { "fits  " } else { "stuck " };
-            let near = event.call.act.keys().iter().any(|key| keys.contains(key)) || stuck.contains(&at);
-            if near || event.call.act.keys().is_empty() {
+            let cells = event.call.act.cells(shape);
+            let near = cells.iter().any(|cell| keys.contains(cell)) || stuck.contains(&at);
+            if near || cells.is_empty() {
                 let maybe = if event.required { "" } else { " (may not have happened)" };
                 lines.push(format!("\n      {state}{}{maybe}", event.call.show()));
             }
@@ -230,7 +233,8 @@ mod tests {
     #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
     use super::super::history::Act;
-    use super::super::values::ABSENT;
+    use super::super::section::{Places, Section, Write};
+    use super::super::values::{ABSENT, ROOT_TAG};
     use super::*;
 
     fn call(thread: usize, begun: u64, ended: u64, act: Act) -> Call {
@@ -245,7 +249,7 @@ mod tests {
             .iter()
             .map(|call| Event { call, ended: call.ended.unwrap_or(u64::MAX), required: call.ended.is_some() })
             .collect();
-        let shape = Shape { keys: 2, tables: 0 };
+        let shape = Shape { keys: 2, ..Shape::default() };
         check(&events, shape, &[ABSENT, ABSENT], goal, &mut Values::default()).is_ok()
     }
 
@@ -310,6 +314,54 @@ mod tests {
         };
         assert!(!holds(&[call(0, 1, 2, put(1)), add(3, 6, 1, 2), add(4, 5, 1, 3)], Goal::Any));
         assert!(holds(&[call(0, 1, 2, put(1)), add(3, 6, 1, 2), add(4, 5, 2, 3)], Goal::Any));
+    }
+
+    /// Of two places; a collection lies at the first, whose root is there as `root`, with what its elements hold.
+    fn collected(calls: &[Call], goal: Option<&[Id]>, values: &mut Values) -> bool {
+        let shape = Shape { keys: 1, tables: 0, places: Places { first: 1, count: 2 } };
+        let mut events: Vec<Event<'_>> = calls
+            .iter()
+            .map(|call| Event { call, ended: call.ended.unwrap_or(u64::MAX), required: call.ended.is_some() })
+            .collect();
+        events.sort_by_key(|event| event.call.begun);
+        let state = vec![ABSENT; shape.cells()];
+        check(&events, shape, &state, goal.map_or(Goal::Any, Goal::Ends), values).is_ok()
+    }
+
+    #[test]
+    fn elements_go_with_their_root_and_a_step_is_seen_whole() {
+        let values = &mut Values::default();
+        let root = |change: u8| [&[0][..], &7u64.to_le_bytes(), &[change; 8]].concat();
+        let (made, moved) = (values.id(&root(1), ROOT_TAG), values.id(&root(2), ROOT_TAG));
+        let (old, new) = (values.id(b"old", 0), values.id(b"new", 0));
+        let step =
+            |saw: &[(usize, Id)], writes: Vec<Write>| Act::Section(Section { saw: saw.to_vec(), writes });
+        let element = |value| Write::Element { collection: 7, element: 0, value };
+        let make = step(&[], vec![Write::Root { place: 0, value: made }, element(old)]);
+        let make = call(1, 1, 2, make);
+        let write = call(1, 3, 9, step(&[(1, made)], vec![element(new), Write::Key { cell: 0, value: new }]));
+        let look = |begun, key, first| call(2, begun, begun + 1, step(&[(0, key), (2, first)], Vec::new()));
+        let mut holds =
+            |more: &[Call]| collected(&[&[make.clone(), write.clone()][..], more].concat(), None, values);
+        assert!(holds(&[look(4, ABSENT, old), look(6, new, new)]));
+        assert!(!holds(&[look(4, new, old)]) && !holds(&[look(4, ABSENT, new)]));
+        assert!(!holds(&[look(4, new, new), look(6, ABSENT, old)]));
+        let go = call(3, 10, 11, step(&[(1, made)], vec![Write::Move { from: 0, to: 1, value: moved }]));
+        let shown = |found| call(2, 12, 13, Act::Element { collection: 7, element: 0, found });
+        assert!(holds(&[go.clone(), shown(Some(new))]));
+        assert!(!holds(&[go.clone(), shown(Some(old))]) && !holds(&[go.clone(), shown(None)]));
+        let over = call(3, 10, 11, step(&[], vec![Write::Root { place: 0, value: old }]));
+        assert!(holds(&[over.clone(), shown(None)]) && !holds(&[over, shown(Some(new))]));
+        // What a crash leaves of a rename that was under way: all or nothing.
+        let go = Call { ended: None, to: None, ..go };
+        let place = |root: Id, first: Id| [root, first, ABSENT, ABSENT, ABSENT, ABSENT];
+        let mut ends = |places: [[Id; 6]; 2]| {
+            let goal = [&[new][..], &places.concat()].concat();
+            collected(&[make.clone(), write.clone(), go.clone()], Some(&goal), values)
+        };
+        let nothing = place(ABSENT, ABSENT);
+        assert!(ends([place(made, new), nothing]) && ends([nothing, place(moved, new)]));
+        assert!(!ends([nothing, place(moved, ABSENT)]) && !ends([place(made, new), place(moved, new)]));
     }
 
     #[test]

@@ -19,9 +19,12 @@
 //! read several keys (`get_many`, scans) read them one by one: each key at some moment of the call.
 
 pub mod crash;
+mod elements;
 pub mod history;
 pub mod linear;
 pub mod plan;
+pub mod section;
+pub mod touch;
 pub mod values;
 pub mod work;
 
@@ -52,6 +55,8 @@ pub struct Counts {
     pub points: u64,
     /// Images opened.
     pub images: u64,
+    /// Recoveries that were crashed.
+    pub nested: u64,
     /// Segments of the index that were merged.
     pub merges: u64,
 }
@@ -65,6 +70,7 @@ impl Counts {
         self.calls += other.calls;
         self.points += other.points;
         self.images += other.images;
+        self.nested += other.nested;
         self.merges += other.merges;
     }
 }
@@ -153,6 +159,7 @@ fn judge(
     }
     let mut rng = Rng::new(plan.setup.seed ^ 0x0069_6d61_6765);
     let (calls, merges) = (ended.history.calls.len() as u64, ended.merges);
-    let Looked { points, images } = crash::crash(plan, log, &mut ended, images_max, &mut rng)?;
-    Ok(Counts { schedules: 1, steps: report.steps, switches: report.switches, calls, points, images, merges })
+    let Looked { points, images, nested } = crash::crash(plan, log, &mut ended, images_max, &mut rng)?;
+    let (steps, switches) = (report.steps, report.switches);
+    Ok(Counts { schedules: 1, steps, switches, calls, points, images, nested, merges })
 }

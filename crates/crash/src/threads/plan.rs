@@ -1,5 +1,6 @@
 //! What each thread of a run does, all from one seed.
 
+use super::touch::Touch;
 use crate::setup::{Case, Promise, Setup};
 use duramen::Options;
 use duramen::tuning::Tuning;
@@ -67,6 +68,8 @@ pub enum Op {
     Walk {
         table: usize,
     },
+    /// Something with collections.
+    Touch(Touch),
     /// Several operations, settled at once.
     Group(Vec<Op>),
     /// The same, with their keys locked.
@@ -93,6 +96,7 @@ impl Op {
             Self::GetMany { keys } => keys.clone(),
             Self::Group(ops) | Self::Locked(ops) => ops.iter().flat_map(Self::keys).collect(),
             Self::Scan
+            | Self::Touch(_)
             | Self::Make { .. }
             | Self::Clear { .. }
             | Self::Drop { .. }
@@ -116,6 +120,8 @@ pub struct Plan {
     pub threads: Vec<(bool, Vec<Op>)>,
     /// Keys that are there at first.
     pub first: Vec<usize>,
+    /// What is done after these were put, before threads begin.
+    pub then: Vec<Op>,
     /// Whether the store has its own thread.
     pub background: bool,
     /// Whether the store is closed by whichever thread is the last to have it.
@@ -152,6 +158,9 @@ pub enum Kind {
     /// The same, and swapped. Only when it is asked for: a call that found its table before a swap may act on it afterwards
     /// ([`duramen::StoreOn::swap_tables`]), and seeds find that.
     Swaps,
+    /// Collections: elements of several at once, beside plain keys; made, renamed, overwritten and deleted; read in every way, under
+    /// locks and without.
+    Collections,
 }
 
 impl Kind {
@@ -171,6 +180,7 @@ impl Plan {
             3 => Kind::Churn,
             4 => Kind::Growth,
             5 | 6 => Kind::Tables,
+            7 | 8 => Kind::Collections,
             11 => Kind::Locks,
             _ => Kind::Mixed,
         };
@@ -216,7 +226,11 @@ impl Plan {
             Kind::Splits => 26,
             Kind::Growth => 12,
             Kind::Tables | Kind::Swaps => 1 + rng.below(4) as usize,
+            Kind::Collections => 1 + rng.below(2) as usize,
         };
+        if kind == Kind::Collections {
+            setup.places = 2 + rng.below(2) as usize;
+        }
         if kind == Kind::Splits {
             // One segment, and in it two buckets: 16 slots.
             setup.hash_mask = 0x7fff_ffff_0000_0000;
@@ -232,6 +246,7 @@ impl Plan {
         let first = match kind {
             Kind::Splits => (0..14 + rng.below(3) as usize).collect(),
             Kind::Batches | Kind::Cells | Kind::Churn | Kind::Locks => (0..keys).collect(),
+            Kind::Collections => (0..keys).filter(|_| rng.one_in(2)).collect(),
             Kind::Mixed => (0..keys).filter(|_| rng.one_in(2)).collect(),
             Kind::Growth => Vec::new(),
             Kind::Tables | Kind::Swaps => (0..keys * (setup.tables + 1)).filter(|_| rng.one_in(2)).collect(),
@@ -240,9 +255,15 @@ impl Plan {
         let per_thread = per_thread[rng.below(3) as usize];
         // An iterator goes on with the table that it began with, wherever that is swapped to.
         let swaps = setup.tables > 1 && rng.one_in(2) && kind == Kind::Swaps;
-        let tables = setup.tables;
-        let mut maker =
-            Maker { kind, keys, tables, swaps, granule: granule as usize, rng: rng.fork(), weights: [0; 14] };
+        let mut maker = Maker {
+            kind,
+            keys,
+            setup: &setup,
+            swaps,
+            granule: granule as usize,
+            rng: rng.fork(),
+            weights: [0; 15],
+        };
         let threads = (0..threads)
             .map(|_| {
                 let mut fork = rng.fork();
@@ -250,7 +271,9 @@ impl Plan {
                 (fork.one_in(3), maker.thread(fork, count))
             })
             .collect();
-        Self { kind, setup, threads, first, background, last_closes, schedule }
+        let then = if kind == Kind::Collections { Touch::first(&setup, &mut rng) } else { Vec::new() };
+        let then = then.into_iter().map(Op::Touch).collect();
+        Self { kind, setup, threads, first, then, background, last_closes, schedule }
     }
 
     /// Whether there is room for all that is written, so that a write that finds none is wrong.
@@ -287,39 +310,45 @@ impl Plan {
     }
 }
 
-struct Maker {
+struct Maker<'s> {
     kind: Kind,
     keys: usize,
-    tables: usize,
+    setup: &'s Setup,
     /// Tables are swapped, else iterated over.
     swaps: bool,
     granule: usize,
     rng: Rng,
-    weights: [u64; 14],
+    weights: [u64; 15],
 }
 
-impl Maker {
+impl Maker<'_> {
     fn thread(&mut self, rng: Rng, count: u64) -> Vec<Op> {
         self.rng = rng;
         // Each thread has its own preferences, so that readers meet writers.
         let usual = match self.kind {
-            Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3, 0, 3],
-            Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0, 0, 0],
-            Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0, 0, 0],
-            Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8, 0, 0],
-            Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1, 0, 0],
-            Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1, 0, 0],
-            Kind::Tables | Kind::Swaps => [20, 4, 4, 3, 4, 14, 0, 1, 2, 1, 6, 2, 16, 0],
-            Kind::Locks => [16, 4, 4, 4, 8, 12, 1, 0, 1, 1, 2, 1, 0, 24],
+            Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3, 0, 3, 0],
+            Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0, 0, 0, 0],
+            Kind::Cells => [1, 0, 20, 2, 0, 20, 1, 0, 1, 0, 1, 0, 0, 0, 0],
+            Kind::Churn => [40, 6, 0, 4, 4, 10, 0, 0, 2, 2, 4, 8, 0, 0, 0],
+            Kind::Splits => [20, 4, 3, 4, 10, 10, 4, 1, 1, 0, 2, 1, 0, 0, 0],
+            Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            Kind::Tables | Kind::Swaps => [20, 4, 4, 3, 4, 14, 0, 1, 2, 1, 6, 2, 16, 0, 0],
+            Kind::Locks => [16, 4, 4, 4, 8, 12, 1, 0, 1, 1, 2, 1, 0, 24, 0],
+            Kind::Collections => [6, 2, 0, 2, 4, 4, 2, 1, 3, 1, 5, 2, 0, 0, 50],
         };
-        self.weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
+        let mut weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
+        if self.kind == Kind::Collections {
+            // Every thread does something with them.
+            weights[14] = weights[14].max(usual[14]);
+        }
+        self.weights = weights;
         (0..count).map(|_| self.op(false)).collect()
     }
 
     fn key(&mut self) -> usize {
         if self.kind.has_tables() {
             // Mostly of tables.
-            let table = self.rng.below(2 * self.tables as u64 + 1) as usize;
+            let table = self.rng.below(2 * self.setup.tables as u64 + 1) as usize;
             return table.div_ceil(2) * self.keys + self.rng.below(self.keys as u64) as usize;
         }
         if matches!(self.kind, Kind::Splits | Kind::Growth) {
@@ -344,7 +373,7 @@ impl Maker {
     }
 
     fn table_op(&mut self) -> Op {
-        let mut table = || 1 + self.rng.below(self.tables as u64) as usize;
+        let mut table = || 1 + self.rng.below(self.setup.tables as u64) as usize;
         let (table, other) = (table(), table());
         match self.rng.below(9) {
             0..=3 => Op::Clear { table },
@@ -406,6 +435,7 @@ impl Maker {
             Some(10) if !grouped => Op::Maintain,
             Some(11) if !grouped => Op::Retire,
             Some(12) if !grouped => self.table_op(),
+            Some(14) => Op::Touch(Touch::some(self.setup, &mut self.rng)),
             _ => Op::Put { key: self.key(), bytes: self.bytes(), updatable: self.rng.one_in(3) },
         }
     }

@@ -2,6 +2,8 @@
 
 use super::history::{Act, Call, History, Shape, Updated};
 use super::plan::{Kind, Op, Plan};
+use super::section::Places;
+use super::touch::Touch;
 use super::values::{ABSENT, Id, Values};
 use crate::setup::{Setup, table_name, value};
 use duramen::{
@@ -44,7 +46,9 @@ impl Recorder {
     #[must_use]
     pub fn new(medium: SimMedium, plan: &Plan) -> Self {
         let recorder = Self { notes: Arc::default(), medium, roomy: plan.is_roomy() };
-        recorder.notes().history.shape = Shape { keys: plan.setup.keys.len(), tables: plan.setup.tables };
+        let places = Places { first: plan.setup.cell_of_root(0), count: plan.setup.all_places() };
+        recorder.notes().history.shape =
+            Shape { keys: plan.setup.keys.len(), tables: plan.setup.tables, places };
         recorder
     }
 
@@ -62,7 +66,7 @@ impl Recorder {
     }
 
     /// Runs `work` as a call; `tell` enters what it told.
-    fn call<T>(
+    pub(super) fn call<T>(
         &self,
         thread: usize,
         group: Option<usize>,
@@ -131,18 +135,27 @@ impl Recorder {
         Ok(())
     }
 
+    /// Now: what a call begins with.
+    pub(super) fn now(&self) -> (u64, usize) {
+        (schedule::stamp(), self.medium.position())
+    }
+
     /// Notes that several keys were read within one call.
     fn reads(&self, thread: usize, begun: (u64, usize), found: impl Iterator<Item = (usize, Id)>) {
+        self.saw(thread, begun, found.map(|(key, found)| Act::Read { key, found }));
+    }
+
+    /// Notes what was seen within one call, each at some moment of it.
+    pub(super) fn saw(&self, thread: usize, begun: (u64, usize), acts: impl Iterator<Item = Act>) {
         let (ended, to) = (Some(schedule::stamp()), Some(self.medium.position()));
         let mut notes = self.notes();
         let (begun, from) = begun;
-        for (key, found) in found {
-            let act = Act::Read { key, found };
+        for act in acts {
             notes.history.calls.push(Call { thread, act, begun, ended, from, to, group: None, void: false });
         }
     }
 
-    fn id(&self, value: Option<&Value<'_>>) -> Id {
+    pub(super) fn id(&self, value: Option<&Value<'_>>) -> Id {
         value.map_or(ABSENT, |value| self.notes().values.id(value, value.tag()))
     }
 }
@@ -175,6 +188,7 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
     for &key in &plan.first {
         hand.run(&Op::Put { key, bytes: 64, updatable: key % 2 == 0 })?;
     }
+    plan.then.iter().try_for_each(|op| hand.run(op))?;
     let workers: Vec<_> = (0..plan.threads.len())
         .map(|worker| {
             let (plan, recorder, store) = (Arc::clone(plan), recorder.clone(), hand.store.clone());
@@ -200,6 +214,8 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
         hand.run(&Op::Get { key, hold: 0 })?;
     }
     hand.run(&Op::Scan)?;
+    let places = (0..plan.setup.places).collect();
+    hand.run(&Op::Touch(Touch::Look { places, keys: Vec::new() }))?;
     let store = hand.store;
     drop(hand.writer);
     // What several writers and the compactor counted together.
@@ -213,19 +229,19 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
 }
 
 /// A thread with its writer.
-struct Hand<'p> {
-    plan: &'p Plan,
-    recorder: &'p Recorder,
-    thread: usize,
+pub(super) struct Hand<'p> {
+    pub(super) plan: &'p Plan,
+    pub(super) recorder: &'p Recorder,
+    pub(super) thread: usize,
     /// Made when it is needed.
-    writer: Option<WriterOn<SimMedium>>,
-    store: Sim,
+    pub(super) writer: Option<WriterOn<SimMedium>>,
+    pub(super) store: Sim,
     /// Writes through the handle.
     plain: bool,
-    group: Option<usize>,
+    pub(super) group: Option<usize>,
     /// It holds the keys of its operations.
     locked: bool,
-    count: u64,
+    pub(super) count: u64,
 }
 
 impl<'p> Hand<'p> {
@@ -234,7 +250,7 @@ impl<'p> Hand<'p> {
     }
 
     /// Bytes that nobody else writes.
-    fn bytes(&mut self, bytes: usize) -> Vec<u8> {
+    pub(super) fn bytes(&mut self, bytes: usize) -> Vec<u8> {
         self.count += 1;
         let number = (self.thread as u64) << 24 | self.count;
         if bytes < 8 {
@@ -303,6 +319,7 @@ impl<'p> Hand<'p> {
                 self.change_tables(op)
             }
             Op::Walk { table } => self.walk_table(*table),
+            Op::Touch(touch) => self.touch(touch),
             Op::Group(ops) => self.grouped(ops),
             Op::Locked(ops) => self.locked(ops),
             Op::Commit => {
@@ -659,11 +676,15 @@ impl<'p> Hand<'p> {
         schedule::say("scan");
         let begun = (schedule::stamp(), self.recorder.medium.position());
         // Of the store's own table.
-        let keys = &self.plan.setup.keys;
+        let setup = &self.plan.setup;
+        let keys = &setup.keys;
+        // With the cells in which they lie: roots, too.
+        let roots = (0..setup.places).map(|place| (setup.key_of_place(place), setup.cell_of_root(place)));
+        let names: Vec<(Vec<u8>, usize)> = keys.iter().cloned().zip(0..).chain(roots).collect();
         let mut found = Vec::new();
         let mut wrong = None;
-        let mut see = |value: &Value<'_>| match keys.iter().position(|key| key == value.key()) {
-            Some(key) => found.push((key, self.recorder.id(Some(value)))),
+        let mut see = |value: &Value<'_>| match names.iter().find(|(name, _)| name == value.key()) {
+            Some((_, cell)) => found.push((*cell, self.recorder.id(Some(value)))),
             None => wrong = Some("a scan shows a key that was never written"),
         };
         if self.plan.setup.index == IndexKind::Ordered && !self.count.is_multiple_of(3) {
@@ -675,8 +696,11 @@ impl<'p> Hand<'p> {
         if let Some(wrong) = wrong {
             return Err(wrong.into());
         }
-        let missing: Vec<usize> =
-            (0..keys.len()).filter(|key| found.iter().all(|(other, _)| other != key)).collect();
+        let missing: Vec<usize> = names
+            .iter()
+            .map(|(_, cell)| *cell)
+            .filter(|cell| found.iter().all(|(other, _)| other != cell))
+            .collect();
         found.extend(missing.into_iter().map(|key| (key, ABSENT)));
         self.recorder.reads(self.thread, begun, found.into_iter());
         Ok(())

@@ -395,8 +395,11 @@ impl Pen {
         }
         drop(locked);
         self.count_key(table, old.as_ref(), new.is_some());
-        if let Some(running) = &mut self.unit {
-            running.lost.extend(old.as_ref().and_then(Old::names));
+        let lost = old.as_ref().and_then(Old::names);
+        if planted(Mutant::LostBeforeShown) {
+            lost.into_iter().for_each(|owner| records.tables.unname(owner));
+        } else if let Some(running) = &mut self.unit {
+            running.lost.extend(lost);
         }
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
         Wrote::Done { appended, replaced, crowded }

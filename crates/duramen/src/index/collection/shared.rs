@@ -371,6 +371,10 @@ impl KeyPlace for Place<'_> {
         if planted(Mutant::TreeNotLed) && !old.is_tombstone() {
             return;
         }
+        if planted(Mutant::LedInTwoSteps) {
+            drop(indexes);
+            indexes = self.index.indexes();
+        }
         if let Some(tree) = &mut indexes.tree
             && !slot.is_tombstone()
         {

@@ -1,0 +1,618 @@
+//! What a thread does with collections. Who writes elements, or reads several, has locked the keys under which their roots
+//! lie; roots alone are also written without, and elements read.
+
+use super::history::Act;
+use super::section::{Section, Write};
+use super::touch::{Peek, Touch, Way};
+use super::values::{ABSENT, Id, ROOT_TAG, Values};
+use super::work::Hand;
+use crate::collections::{ELEMENTS, KINDS, Root, STRING, element_key, read_elements, root_of, scan_elements};
+use crate::setup::Change;
+use duramen::{Batch, CollectionOn, Error, ErrorKind, Meta, Stamp, Swap, UnitOn, Value, WriterOn};
+use duramen_media::sim::SimMedium;
+use duramen_media::sim::schedule::{self, Point};
+use std::collections::BTreeMap;
+
+type Elements = CollectionOn<SimMedium>;
+type Writer = WriterOn<SimMedium>;
+
+/// Why a step was not done.
+enum Failed {
+    /// The engine said so.
+    Engine(Error),
+    /// Something is wrong.
+    Wrong(String),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<String> for Failed {
+    fn from(wrong: String) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+/// The collection that lies at a place.
+#[derive(Clone)]
+struct Named {
+    /// The first byte of its roots.
+    kind: u8,
+    number: u64,
+    handle: Elements,
+}
+
+/// One write that the engine is asked for.
+struct Todo {
+    /// An element of this collection, or a key of the store's own table.
+    of: Option<Elements>,
+    key: Vec<u8>,
+    new: Option<(Vec<u8>, Meta)>,
+}
+
+/// What is to be written in one step, from what was seen.
+#[derive(Default)]
+struct Draft {
+    section: Section,
+    todo: Vec<Todo>,
+    made: Vec<Elements>,
+    /// What lies at the places, as far as it is known.
+    named: BTreeMap<usize, Option<Named>>,
+    /// Places that are not what they were at the beginning.
+    moved: Vec<usize>,
+    /// Of a single write whether something was there.
+    was: bool,
+}
+
+/// The number of a root's collection, and what its value begins with.
+fn root_value(kind: u8, number: u64, change: u64) -> Vec<u8> {
+    [&[kind][..], &number.to_le_bytes(), &change.to_le_bytes()].concat()
+}
+
+impl Draft {
+    fn todo_key(&mut self, key: Vec<u8>, new: Option<(Vec<u8>, Meta)>) {
+        self.todo.push(Todo { of: None, key, new });
+    }
+
+    fn todo_element(&mut self, of: &Named, element: usize, new: Option<Vec<u8>>) {
+        let new = new.map(|value| (value, Meta::default()));
+        self.todo.push(Todo { of: Some(of.handle.clone()), key: element_key(element), new });
+    }
+}
+
+impl Hand<'_> {
+    pub(super) fn touch(&mut self, touch: &Touch) -> Result<(), String> {
+        match touch {
+            Touch::Peek { place, element, how } => self.peek(*place, *element, *how),
+            Touch::Change { changes, keys, way: Way::Free } => match &changes[0] {
+                Change::Rename { from, to } if from != to => self.rename_freely(*from, *to),
+                change @ (Change::Make { .. } | Change::Overwrite { .. } | Change::Delete { .. }) => {
+                    let change = std::slice::from_ref(change);
+                    self.in_one_step(
+                        &[],
+                        &[],
+                        |hand, writer| {
+                            let mut draft = Draft::default();
+                            hand.draft(&mut draft, writer, change, &[])?;
+                            Ok(draft)
+                        },
+                        Way::Free,
+                    )
+                }
+                _ => self.change(changes, keys, Way::Unit),
+            },
+            Touch::Change { changes, keys, way } => self.change(changes, keys, *way),
+            Touch::Look { places, keys } => self.in_one_step(
+                places,
+                keys,
+                |hand, writer| {
+                    let mut draft = Draft::default();
+                    hand.see_keys(&mut draft, writer, keys)?;
+                    places.iter().try_for_each(|place| hand.look(&mut draft, writer, *place))?;
+                    // Nothing has changed meanwhile.
+                    let mut again = Draft::default();
+                    places.iter().try_for_each(|place| hand.see_root(&mut again, writer, *place))?;
+                    if again.section.saw.iter().any(|seen| !draft.section.saw.contains(seen)) {
+                        return Err("a root changed while its key was locked".to_owned().into());
+                    }
+                    Ok(draft)
+                },
+                Way::Unit,
+            ),
+        }
+    }
+
+    fn change(
+        &mut self,
+        changes: &[Change],
+        keys: &[(usize, Option<usize>)],
+        way: Way,
+    ) -> Result<(), String> {
+        let mut places: Vec<usize> = changes
+            .iter()
+            .flat_map(|change| match *change {
+                Change::Make { place, .. }
+                | Change::Elements { place, .. }
+                | Change::Again { place, .. }
+                | Change::Overwrite { place }
+                | Change::Delete { place } => vec![place],
+                Change::Rename { from, to } => vec![from, to],
+            })
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        let names: Vec<usize> = keys.iter().map(|(key, _)| *key).collect();
+        self.in_one_step(
+            &places,
+            &names,
+            |hand, writer| {
+                let mut draft = Draft::default();
+                places.iter().try_for_each(|place| hand.see_root(&mut draft, writer, *place))?;
+                hand.see_keys(&mut draft, writer, &names)?;
+                hand.draft(&mut draft, writer, changes, keys)?;
+                Ok(draft)
+            },
+            way,
+        )
+    }
+
+    /// Locks the keys of these places, and these plain ones, unless it is done freely; drafts what is to be written, and writes it.
+    fn in_one_step(
+        &mut self,
+        places: &[usize],
+        keys: &[usize],
+        mut draft: impl FnMut(&mut Self, &Writer) -> Result<Draft, Failed>,
+        way: Way,
+    ) -> Result<(), String> {
+        let Some(mut writer) = self.take_writer()? else { return Err("no writer".into()) };
+        let setup = &self.plan.setup;
+        let roots = places.iter().map(|&place| setup.key_of_place(place));
+        let names: Vec<Vec<u8>> = roots.chain(keys.iter().map(|&key| setup.keys[key].clone())).collect();
+        let (recorder, thread, group) = (self.recorder, self.thread, self.group);
+        let work = || {
+            let mut once = |writer: &mut Writer| {
+                let draft = draft(self, writer)?;
+                schedule::say(&format!("in one step, {way:?}: {:?}", draft.section.writes));
+                let done = draft.write(writer, way);
+                if done.is_err() {
+                    draft.made.into_iter().for_each(CollectionOn::abandon);
+                }
+                done.map(|()| draft.section)
+            };
+            let done = match way {
+                Way::Free => once(&mut writer),
+                _ => writer.locked(names.iter().map(|name| &name[..]), once),
+            };
+            match done {
+                Ok(section) => Ok(Ok(section)),
+                Err(Failed::Wrong(wrong)) => Ok(Err(wrong)),
+                Err(Failed::Engine(error)) => Err(error),
+            }
+        };
+        let tell = |act: &mut Act, told: &Result<Section, String>, _: &mut Values| {
+            if let (Act::Section(section), Ok(told)) = (act, told) {
+                section.clone_from(told);
+            }
+        };
+        let done = recorder.call(thread, group, Act::Section(Section::default()), work, tell);
+        self.writer = Some(writer);
+        done?.map_or(Ok(()), |done| done.map(|_| ()))
+    }
+
+    /// The writer, made if there is none.
+    fn take_writer(&mut self) -> Result<Option<Writer>, String> {
+        match self.writer.take() {
+            None => self.store.writer().map(Some).map_err(|error| error.to_string()),
+            writer => Ok(writer),
+        }
+    }
+
+    /// A number that nobody else gives.
+    fn number(&mut self) -> u64 {
+        self.count += 1;
+        (self.thread as u64) << 24 | self.count
+    }
+
+    fn id_of(&self, value: &[u8], tag: u8) -> Id {
+        self.recorder.notes().values.id(value, tag)
+    }
+
+    fn see_keys(&self, draft: &mut Draft, writer: &Writer, keys: &[usize]) -> Result<(), Failed> {
+        for &key in keys {
+            let found = writer.get(&self.plan.setup.keys[key])?;
+            draft.section.saw.push((key, self.recorder.id(found.as_ref())));
+        }
+        Ok(())
+    }
+
+    fn see_root(&self, draft: &mut Draft, writer: &Writer, place: usize) -> Result<(), Failed> {
+        let found = writer.get(&self.plan.setup.key_of_place(place))?;
+        let id = self.recorder.id(found.as_ref());
+        draft.section.saw.push((self.plan.setup.cell_of_root(place), id));
+        let root = found.map(|found| root_of(&self.store, &found)).transpose()?;
+        let number = self.recorder.notes().values.collection(id);
+        let named = match (root, number) {
+            (Some((entry, Some(handle))), Some(number)) => {
+                Some(Named { kind: entry.value[0], number, handle })
+            }
+            (Some((_, None)) | None, None) => None,
+            (root, number) => {
+                let named: Option<Root> = root;
+                return Err(format!("root {named:?} of collection {number:?}").into());
+            }
+        };
+        draft.named.insert(place, named);
+        Ok(())
+    }
+
+    /// Reads all that is at a place.
+    fn look(&self, draft: &mut Draft, writer: &Writer, place: usize) -> Result<(), Failed> {
+        self.see_root(draft, writer, place)?;
+        let cell = self.plan.setup.cell_of_root(place) + 1;
+        let mut cells = vec![None; ELEMENTS];
+        if let Some(Some(named)) = draft.named.get(&place) {
+            read_elements(&named.handle, writer.read(&named.handle), None, &mut cells)
+                .map_err(|wrong| format!("under the lock of place {place}: {wrong}"))?;
+        }
+        let ids =
+            cells.iter().map(|entry| entry.as_ref().map_or(ABSENT, |entry| self.id_of(&entry.value, 0)));
+        draft.section.saw.extend((cell..).zip(ids));
+        Ok(())
+    }
+
+    /// Adds what these changes, one after the other, and writes of plain keys come to.
+    fn draft(
+        &mut self,
+        draft: &mut Draft,
+        writer: &Writer,
+        changes: &[Change],
+        keys: &[(usize, Option<usize>)],
+    ) -> Result<(), Failed> {
+        for change in changes {
+            self.draft_change(draft, writer, change)?;
+        }
+        for &(key, bytes) in keys {
+            let new = bytes.map(|bytes| self.bytes(bytes));
+            let value = new.as_ref().map_or(ABSENT, |new| self.id_of(new, 9));
+            draft.section.writes.push(Write::Key { cell: key, value });
+            let meta = Meta { tag: 9, ..Meta::default() };
+            draft.todo_key(self.plan.setup.keys[key].clone(), new.map(|new| (new, meta)));
+            draft.was = draft.section.saw.iter().any(|&(cell, seen)| cell == key && seen != ABSENT);
+        }
+        Ok(())
+    }
+
+    fn draft_change(&mut self, draft: &mut Draft, writer: &Writer, change: &Change) -> Result<(), Failed> {
+        match change {
+            Change::Make { place, kind, elements, .. } => {
+                let handle = self.store.new_collection(KINDS[*kind]);
+                draft.made.push(handle.clone());
+                let named = Named { kind: *kind as u8, number: self.number(), handle };
+                // The root first, or last.
+                let root_first = self.count.is_multiple_of(2);
+                if root_first {
+                    self.draft_root(draft, *place, Some(&named));
+                }
+                for &(element, bytes) in elements {
+                    self.draft_element(draft, &named, element, Some(bytes));
+                }
+                if !root_first {
+                    // Elements of a collection that nothing names are none: so it comes first where it is judged.
+                    let writes = draft.section.writes.len() - elements.len();
+                    self.draft_root(draft, *place, Some(&named));
+                    draft.section.writes[writes..].rotate_right(1);
+                }
+                self.now_at(draft, *place, Some(named));
+            }
+            Change::Elements { place, writes } => {
+                let Some(Some(named)) = draft.named.get(place).cloned() else { return Ok(()) };
+                for &(element, bytes) in writes {
+                    if !draft.moved.contains(place) {
+                        let found = writer.read(&named.handle).get(&element_key(element))?;
+                        let cell = self.plan.setup.cell_of_root(*place) + 1 + element;
+                        draft.was = found.is_some();
+                        draft.section.saw.push((cell, self.recorder.id(found.as_ref())));
+                    }
+                    self.draft_element(draft, &named, element, bytes);
+                }
+            }
+            Change::Rename { from, to } => {
+                let Some(Some(named)) = draft.named.get(from).cloned() else { return Ok(()) };
+                if from == to {
+                    return Ok(());
+                }
+                draft.todo_key(self.plan.setup.key_of_place(*from), None);
+                let value = self.todo_root(draft, *to, Some(&named));
+                draft.section.writes.push(Write::Move { from: *from, to: *to, value });
+                self.now_at(draft, *from, None);
+                self.now_at(draft, *to, Some(named));
+            }
+            Change::Again { place, .. } => {
+                if let Some(Some(named)) = draft.named.get(place).cloned() {
+                    self.draft_root(draft, *place, Some(&named));
+                }
+            }
+            Change::Overwrite { place } => {
+                self.draft_root(draft, *place, None);
+                self.now_at(draft, *place, None);
+            }
+            Change::Delete { place } => {
+                let cell = self.plan.setup.cell_of_root(*place);
+                draft.was = draft.section.saw.iter().any(|&(other, seen)| other == cell && seen != ABSENT);
+                draft.todo_key(self.plan.setup.key_of_place(*place), None);
+                draft.section.writes.push(Write::Root { place: *place, value: ABSENT });
+                self.now_at(draft, *place, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn now_at(&self, draft: &mut Draft, place: usize, named: Option<Named>) {
+        draft.named.insert(place, named);
+        draft.moved.push(place);
+    }
+
+    /// A root at a place, which names this collection, or a plain value.
+    fn draft_root(&mut self, draft: &mut Draft, place: usize, named: Option<&Named>) {
+        let value = self.todo_root(draft, place, named);
+        draft.section.writes.push(Write::Root { place, value });
+    }
+
+    fn todo_root(&mut self, draft: &mut Draft, place: usize, named: Option<&Named>) -> Id {
+        let change = self.number();
+        let value = match named {
+            Some(named) => root_value(named.kind, named.number, change),
+            None => root_value(STRING, 0, change),
+        };
+        let id = self.id_of(&value, ROOT_TAG);
+        let collection = named.map(|named| named.handle.id());
+        let meta = Meta { tag: ROOT_TAG, collection, ..Meta::default() };
+        draft.todo_key(self.plan.setup.key_of_place(place), Some((value, meta)));
+        id
+    }
+
+    fn draft_element(&mut self, draft: &mut Draft, named: &Named, element: usize, bytes: Option<usize>) {
+        let new = bytes.map(|bytes| {
+            // Of few orders, so that some have the same.
+            let order = self.number() % 4;
+            [&order.to_be_bytes()[..], &self.bytes(bytes.max(8))].concat()
+        });
+        let value = new.as_ref().map_or(ABSENT, |new| self.id_of(new, 0));
+        draft.section.writes.push(Write::Element { collection: named.number, element, value });
+        draft.todo_element(named, element, new);
+    }
+
+    /// Gives a collection another key, if that has not changed since it was read.
+    fn rename_freely(&mut self, from: usize, to: usize) -> Result<(), String> {
+        let Some(mut writer) = self.take_writer()? else { return Err("no writer".into()) };
+        let mut draft = Draft::default();
+        let seen = self.stamp_of_root(&mut draft, from);
+        let done = seen.and_then(|seen| {
+            let Some((stamp, named)) = seen else { return Ok(()) };
+            let (source, target) = (self.plan.setup.key_of_place(from), self.plan.setup.key_of_place(to));
+            let value = self.todo_root(&mut draft, to, Some(&named));
+            draft.section.writes.push(Write::Move { from, to, value });
+            let mut batch = Batch::new();
+            batch.expect(&source, stamp).delete(&source);
+            for Todo { new, .. } in &draft.todo {
+                if let Some((value, meta)) = new {
+                    batch.put_with(&target, value, *meta);
+                }
+            }
+            let work = || match writer.apply(&batch) {
+                // The collection is gone, and so is its root.
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(Swap::Changed),
+                done => done,
+            };
+            let section = draft.section.clone();
+            let tell = move |act: &mut Act, told: &Swap, _: &mut Values| {
+                if let (Act::Section(told), Swap::Done) = (act, told) {
+                    *told = section;
+                }
+            };
+            let act = Act::Section(Section::default());
+            self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+        });
+        self.writer = Some(writer);
+        done
+    }
+
+    /// The collection that lies at a place, with the stamp of its root, which `draft` expects to be there.
+    fn stamp_of_root(&self, draft: &mut Draft, place: usize) -> Result<Option<(Stamp, Named)>, String> {
+        let begun = self.recorder.now();
+        let cell = self.plan.setup.cell_of_root(place);
+        let key = self.plan.setup.key_of_place(place);
+        // Not the writer's own read: what that shows within a group may not be told.
+        let found = self.store.get(&key).map_err(|error| format!("get of a root: {error}"))?;
+        let id = self.recorder.id(found.as_ref());
+        self.recorder.saw(self.thread, begun, std::iter::once(Act::Read { key: cell, found: id }));
+        draft.section.saw.push((cell, id));
+        let number = self.recorder.notes().values.collection(id);
+        let (Some(found), Some(number)) = (found, number) else { return Ok(None) };
+        let Some(name) = found.meta().collection else { return Err("a root names nothing".into()) };
+        let handle = match self.store.collection(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            handle => handle.map_err(|error| error.to_string())?,
+        };
+        Ok(Some((found.stamp(), Named { kind: found[0], number, handle })))
+    }
+
+    /// Reads elements without a lock: each is what it was at some moment.
+    fn peek(&mut self, place: usize, element: usize, how: Peek) -> Result<(), String> {
+        schedule::say(&format!("peek at place {place}, element {element}, {how:?}"));
+        let begun = self.recorder.now();
+        let cell = self.plan.setup.cell_of_root(place);
+        let found = self.store.get(&self.plan.setup.key_of_place(place));
+        let found = found.map_err(|error| format!("get of a root: {error}"))?;
+        let id = self.recorder.id(found.as_ref());
+        let mut acts = vec![Act::Read { key: cell, found: id }];
+        let number = self.recorder.notes().values.collection(id);
+        let name = found.as_ref().and_then(|found| found.meta().collection);
+        drop(found);
+        if let (Some(number), Some(name)) = (number, name) {
+            let mut seen = Vec::new();
+            let shown = self.store.collection(name).and_then(|elements| {
+                self.peek_into(&elements, element, how, &mut |element, found| seen.push((element, found)))
+            });
+            let act = |(element, found)| Act::Element { collection: number, element, found: Some(found) };
+            acts.extend(seen.into_iter().map(act));
+            match shown {
+                Ok(Ok(())) => {}
+                Ok(Err(wrong)) => return Err(format!("without a lock, place {place}: {wrong}")),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    acts.push(Act::Element { collection: number, element, found: None });
+                }
+                Err(error) => return Err(format!("without a lock, place {place}: {error}")),
+            }
+        }
+        self.recorder.saw(self.thread, begun, acts.into_iter());
+        Ok(())
+    }
+
+    fn peek_into(
+        &self,
+        elements: &Elements,
+        element: usize,
+        how: Peek,
+        see: &mut dyn FnMut(usize, Id),
+    ) -> duramen::Result<Result<(), String>> {
+        let at_of = |value: &Value<'_>| (0..ELEMENTS).find(|&at| element_key(at) == value.key());
+        let mut see_value = |value: &Value<'_>| match at_of(value) {
+            Some(at) => {
+                see(at, self.id_of(value, 0));
+                Ok(())
+            }
+            None => Err(format!("element {:02x?} was never written", value.key())),
+        };
+        match how {
+            Peek::Get(hold) => {
+                let found = elements.get(&element_key(element))?;
+                let copy = found.as_ref().map(|value| value.to_vec());
+                see(element, found.as_ref().map_or(ABSENT, |value| self.id_of(value, 0)));
+                for _ in 0..hold {
+                    schedule::point(Point::Other, 0);
+                    if found.as_deref() != copy.as_deref() {
+                        return Ok(Err(format!("element {element} changed while it was being read")));
+                    }
+                }
+                Ok(Ok(()))
+            }
+            Peek::Scan => {
+                let mut seen = [false; ELEMENTS];
+                let scanned = scan_elements(elements.reads(), &mut |at, value| {
+                    seen[at] = true;
+                    see(at, self.id_of(value, 0));
+                })?;
+                if scanned.is_ok() {
+                    (0..ELEMENTS).filter(|&at| !seen[at]).for_each(|at| see(at, ABSENT));
+                }
+                Ok(scanned)
+            }
+            Peek::Ranked(reverse) => {
+                let mut shown = Ok(());
+                let visit = &mut |value: &Value<'_>| {
+                    shown = see_value(value);
+                    shown.is_ok()
+                };
+                match elements.ranked(if reverse { ELEMENTS as u64 } else { 0 }, reverse, visit) {
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                    done => done?,
+                }
+                Ok(shown)
+            }
+            Peek::Pick => {
+                let seed = self.thread as u64 ^ self.count << 8;
+                let picked = elements.pick(seed, &mut |_| true)?;
+                Ok(picked.map_or(Ok(()), |value| see_value(&value)))
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// Writes what was drafted.
+    fn write(&self, writer: &mut Writer, way: Way) -> Result<(), Failed> {
+        match way {
+            _ if self.todo.is_empty() => Ok(()),
+            Way::Alone | Way::Free if self.todo.len() == 1 => self.write_alone(writer, &self.todo[0], way),
+            Way::Batch | Way::Free => match writer.apply(&self.batch())? {
+                Swap::Done => Ok(()),
+                Swap::Changed => Err("a batch without conditions failed".to_owned().into()),
+            },
+            Way::GivenUpFirst => {
+                let mut wrong = None;
+                let given_up = writer.unit(|unit| {
+                    self.write_in(unit, &mut wrong)?;
+                    Err::<(), _>(Error::given_up("on purpose"))
+                });
+                match given_up {
+                    Err(error) if error.kind() == ErrorKind::GivenUp => self.write_unit(writer),
+                    done => done.map_err(Failed::from),
+                }
+            }
+            Way::Unit | Way::Alone => self.write_unit(writer),
+        }
+    }
+
+    fn batch(&self) -> Batch {
+        let mut batch = Batch::new();
+        for Todo { of, key, new } in &self.todo {
+            match of {
+                Some(elements) => batch.collection(elements),
+                None => batch.table::<SimMedium>(None),
+            };
+            match new {
+                Some((value, meta)) => batch.put_with(key, value, *meta),
+                None => batch.delete(key),
+            };
+        }
+        batch
+    }
+
+    fn write_unit(&self, writer: &mut Writer) -> Result<(), Failed> {
+        let mut wrong = None;
+        writer.unit(|unit| self.write_in(unit, &mut wrong))?;
+        wrong.map_or(Ok(()), |wrong| Err(Failed::Wrong(wrong)))
+    }
+
+    /// Writes all within a unit, which sees it.
+    fn write_in(&self, unit: &mut UnitOn<'_, SimMedium>, wrong: &mut Option<String>) -> duramen::Result<()> {
+        for Todo { of, key, new } in &self.todo {
+            let mut keys = match of {
+                Some(elements) => unit.collection(elements),
+                None => unit.store(),
+            };
+            match new {
+                Some((value, meta)) => keys.put_with(key, value, *meta)?,
+                None => {
+                    keys.delete(key)?;
+                }
+            }
+            let found = keys.get(key)?;
+            if found.as_deref() != new.as_ref().map(|(value, _)| &value[..]) {
+                wrong.get_or_insert(format!("a unit does not see what it wrote to {key:02x?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_alone(&self, writer: &mut Writer, todo: &Todo, way: Way) -> Result<(), Failed> {
+        let Todo { of, key, new } = todo;
+        let was = match (of, new) {
+            (Some(elements), Some((value, _))) => writer.collection(elements).replace(key, value)?,
+            (Some(elements), None) => writer.collection(elements).delete(key)?,
+            (None, Some((value, meta))) => {
+                writer.put_with(key, value, *meta)?;
+                return Ok(());
+            }
+            (None, None) => writer.delete(key)?,
+        };
+        if way != Way::Free && was != self.was {
+            return Err(format!("a write says that something was there: {was}, it was: {}", self.was).into());
+        }
+        Ok(())
+    }
+}
