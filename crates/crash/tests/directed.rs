@@ -14,6 +14,12 @@ fn records_that_were_not_committed_keep_no_tombstone() {
 }
 
 #[test]
+fn what_was_read_of_another_group_is_durable_before_what_is_written_next() {
+    let _alone = alone();
+    directed::renamed_before_settled().unwrap();
+}
+
+#[test]
 fn what_a_reader_is_shown_of_a_copy_survives_a_power_failure() {
     let _alone = alone();
     directed::copied_and_shown().unwrap();

@@ -4,11 +4,11 @@
 
 use duramen::tuning::Tuning;
 use duramen::{Batch, Durability, ErrorKind, Options, StoreOn, Swap};
+use duramen_crash::Case;
 use duramen_crash::setup::{CASES, Change};
 use duramen_crash::threads::plan::{Kind, Op};
 use duramen_crash::threads::touch::{Touch, Way};
 use duramen_crash::threads::{Counts, Plan, run_plan, scheduled};
-use duramen_crash::Case;
 use duramen_media::sim::schedule::{self, Point, Report, Settings, Strategy};
 use duramen_media::sim::{Log, Model, SimMedium};
 use std::sync::atomic::Ordering::Relaxed;
