@@ -235,7 +235,7 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 9] = [
+const DIRECTED: [(Mutant, Scenario); 10] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
@@ -245,6 +245,7 @@ const DIRECTED: [(Mutant, Scenario); 9] = [
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
     (Mutant::NamelessBuried, directed::name_lost),
     (Mutant::DamagedPlacedByGuess, directed::written_around_damage),
+    (Mutant::BuiltOnUndrained, directed::renamed_before_settled),
 ];
 
 /// All planted bugs.

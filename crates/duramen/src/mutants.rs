@@ -76,6 +76,8 @@ pub enum Mutant {
     SpaceNotLookedForAgain,
     /// A reader shows what a writer has not made durable yet.
     UndurableShown,
+    /// Who is in a group writes before that is durable what it has read of another.
+    BuiltOnUndrained,
     /// A reader that copied a cell does not look again whether an update of it is under way.
     CellNotLookedAtAgain,
     /// An update in place is not counted, so that readers take a copy for one moment's that was made beside several.

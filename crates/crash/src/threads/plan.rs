@@ -334,7 +334,7 @@ impl Maker<'_> {
             Kind::Growth => [40, 1, 0, 0, 2, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0],
             Kind::Tables | Kind::Swaps => [20, 4, 4, 3, 4, 14, 0, 1, 2, 1, 6, 2, 16, 0, 0],
             Kind::Locks => [16, 4, 4, 4, 8, 12, 1, 0, 1, 1, 2, 1, 0, 24, 0],
-            Kind::Collections => [6, 2, 0, 2, 4, 4, 2, 1, 3, 1, 5, 2, 0, 0, 50],
+            Kind::Collections => [6, 2, 0, 2, 4, 4, 2, 1, 12, 1, 5, 2, 0, 0, 50],
         };
         let mut weights = usual.map(|weight| weight * [0, 1, 1, 4][self.rng.below(4) as usize]);
         if self.kind == Kind::Collections {

@@ -1,6 +1,7 @@
 //! Cells as readers and updates meet them: a copy at one moment, and one store. What a cell is, [`crate::log::cell`] says.
 
 use super::Records;
+use super::judge::Owed;
 use crate::log::cell::Cell;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Release};
@@ -71,16 +72,17 @@ impl<M: Medium> Records<M> {
     }
 
     /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
-    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`].
+    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`]. `owed` when the reader is
+    /// in a group: it drains then, too, as in [`Records::help_read`], but where it holds the key itself, so that nobody updates.
     #[inline]
-    pub(super) fn flush_shown(&self, hash: u64, cell: Option<Cell>, drain: bool) {
+    pub(super) fn flush_shown(&self, hash: u64, cell: Option<Cell>, owed: Option<&Owed>) {
         if self.log.shows_before_durable()
             && !planted(Mutant::CellNotLookedAtAgain)
             && (self.has_unflushed_cells() || self.stripes().is_locked(hash))
             && let Some(cell) = cell
         {
             cell.flush(&self.log.medium);
-            if drain {
+            if owed.is_none() || self.has_unflushed_cells() || !self.stripes().is_held_here(hash) {
                 self.log.medium.drain();
             }
         }

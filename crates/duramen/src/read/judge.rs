@@ -6,14 +6,14 @@
 //! | verdict | because | dealt with by |
 //! |---|---|---|
 //! | [`OfUnit`](Verdict::OfUnit) | the slot is pending, since the unit of its record runs or is not settled | [`Records::standing`]: what the slot led to before is shown, or the unit is made durable |
-//! | [`Undrained`](Verdict::Undrained) | the slot is pending, since its writer is in a group and has not drained yet | [`Records::help`]: the reader flushes the record itself, from where its block is settled, and drains |
+//! | [`Undrained`](Verdict::Undrained) | the slot is pending, since its writer is in a group and has not drained yet | [`Records::help_read`]: the reader flushes the record itself, from where its block is settled, and drains |
 //! | [`Uncommitted`](Verdict::Uncommitted) | its epoch is not committed, and writes are to be durable one by one, or the reader is in a group. Not so for a copy that compaction made of a committed record | [`Records::owe`]: it waits for the commit, or notes the epoch |
 //! | [`Copied`](Verdict::Copied) | the value is updated in place, and may just be | [`Records::flush_shown`]: it is copied, and flushed while a writer holds the key's lock |
 
 use super::Records;
 use super::value::Record;
 use crate::Result;
-use crate::format::Epoch;
+use crate::format::{Epoch, Granule};
 use crate::index::Slot;
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
@@ -26,6 +26,9 @@ pub(crate) struct Owed {
     pub epoch: Cell<u64>,
     /// The reader's own unit that runs, whose writes it sees, or 0.
     pub unit: Cell<u64>,
+    /// The lane of its units, and the block that it appends to: what is pending there is of its own group.
+    pub lane: Cell<Option<u16>>,
+    pub block: Cell<Option<Granule>>,
 }
 
 /// Where the unit of a member stands, whose slot is pending.
@@ -132,7 +135,7 @@ impl<M: Medium> Records<M> {
     /// besides.
     ///
     /// Recovery reads a block from its beginning, so everything between what is settled and the end of this record
-    /// must be durable with it. A caller in a group drains when it settles.
+    /// must be durable with it.
     #[cold]
     pub(crate) fn help(&self, record: &Record<'_>, drain: bool) -> Epoch {
         if planted(Mutant::UndurableShown) {
@@ -153,6 +156,18 @@ impl<M: Medium> Records<M> {
             self.log.medium.drain();
         }
         Epoch(0)
+    }
+
+    /// The same for who is shown it; `owed` when that is in a group. What its own group wrote is drained when it is settled. What another
+    /// wrote is drained at once: what is written next may be built on it, and must not survive a power failure without it.
+    #[cold]
+    pub(crate) fn help_read(&self, record: &Record<'_>, owed: Option<&Owed>) -> Epoch {
+        let is_own = |owed: &Owed| match record.head.is_member() {
+            true => owed.lane.get() == Some(Slot::lane_of(record.trailer().previous)),
+            false => owed.block.get() == Some(self.log.blocks.granule_of(record.at.0)),
+        };
+        let waits = planted(Mutant::BuiltOnUndrained) || owed.is_some_and(is_own);
+        self.help(record, owed.is_none() || !waits)
     }
 
     /// The epoch that must be durable before the record is shown. None (0) for a copy by the compactor of a committed record:

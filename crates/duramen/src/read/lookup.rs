@@ -278,13 +278,13 @@ impl<M: Medium> Records<M> {
                                 continue;
                             }
                         }
-                        let epoch = self.help(&record, owed.is_none());
+                        let epoch = self.help_read(&record, owed);
                         self.owe(epoch, owed)?;
                         found.0 = slot.with_pending(false);
                     }
                 },
                 Verdict::Undrained => {
-                    self.help(&record, owed.is_none());
+                    self.help_read(&record, owed);
                     found.0 = slot.with_pending(false);
                 }
                 Verdict::Uncommitted(epoch) => self.owe(epoch, owed)?,
@@ -292,7 +292,7 @@ impl<M: Medium> Records<M> {
                 Verdict::Shown => return Ok(Looked::Present((record, take(&record)))),
                 Verdict::Copied => {
                     let taken = take(&record);
-                    self.flush_shown(hash, record.cell(), owed.is_none());
+                    self.flush_shown(hash, record.cell(), owed);
                     return Ok(Looked::Present((record, taken)));
                 }
             }

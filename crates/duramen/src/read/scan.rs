@@ -57,7 +57,7 @@ impl<M: Medium> Records<M> {
             Verdict::Copied => {
                 let hash = self.hasher.hash(record.key());
                 let copy = record.cell().map(|cell| self.copy_cell(hash, cell));
-                self.flush_shown(hash, record.cell(), owed.is_none());
+                self.flush_shown(hash, record.cell(), owed);
                 Ok(Some(Value::new(guard, record, copy)))
             }
             Verdict::Absent => Ok(None),

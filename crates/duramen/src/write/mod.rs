@@ -161,7 +161,10 @@ impl Pen {
 
     /// What the group owes, if there is one.
     pub(crate) fn owed(&self) -> Option<&Owed> {
-        self.group.as_ref().map(|group| &group.owed)
+        let owed = &self.group.as_ref()?.owed;
+        owed.lane.set(self.units.as_ref().map(unit::Units::lane));
+        owed.block.set(self.appender.place().map(|(granule, _)| granule));
+        Some(owed)
     }
 
     fn check<M: Medium>(records: &Records<M>, key: &[u8], value_bytes: usize) -> Result<()> {

@@ -84,7 +84,7 @@ impl Pen {
     pub(super) fn told_of<M: Medium>(&self, records: &Records<M>, old: Option<&Old<'_>>) -> Epoch {
         let Some((slot, record)) = old.and_then(|old| Some((old.slot, old.record?))) else { return Epoch(0) };
         let epoch = records.epoch_of(&record);
-        if slot.is_pending() { epoch.max(records.help(&record, self.group.is_none())) } else { epoch }
+        if slot.is_pending() { epoch.max(records.help_read(&record, self.owed())) } else { epoch }
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.

@@ -98,6 +98,12 @@ pub(super) struct Units {
     counted: Vec<u64>,
 }
 
+impl Units {
+    pub(super) fn lane(&self) -> u16 {
+        self.lane
+    }
+}
+
 /// What a write in a unit did.
 enum Wrote {
     Done {
@@ -227,7 +233,7 @@ impl Pen {
     }
 
     fn lane(&self) -> u16 {
-        self.units.as_ref().map_or(0, |units| units.lane)
+        self.units.as_ref().map_or(0, Units::lane)
     }
 
     /// Sets or deletes a key in the unit that runs; what went with the live value that was there, if that is asked.

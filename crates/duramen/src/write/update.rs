@@ -184,7 +184,7 @@ impl Pen {
         let changed = seen.is_some_and(|seen| seen != records.stamp_locked(&record));
         if changed || slot.is_tombstone() || records.is_expired(record.expires_at()) {
             if slot.is_pending() {
-                records.help(&record, self.group.is_none());
+                records.help_read(&record, self.owed());
             }
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         }
