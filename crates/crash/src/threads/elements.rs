@@ -545,7 +545,7 @@ impl Draft {
             Way::GivenUpFirst => {
                 let mut wrong = None;
                 let given_up = writer.unit(|unit| {
-                    self.write_in(unit, &mut wrong)?;
+                    self.write_in(unit, b"never", &mut wrong)?;
                     Err::<(), _>(Error::given_up("on purpose"))
                 });
                 match given_up {
@@ -574,25 +574,31 @@ impl Draft {
 
     fn write_unit(&self, writer: &mut Writer) -> Result<(), Failed> {
         let mut wrong = None;
-        writer.unit(|unit| self.write_in(unit, &mut wrong))?;
+        writer.unit(|unit| self.write_in(unit, b"", &mut wrong))?;
         wrong.map_or(Ok(()), |wrong| Err(Failed::Wrong(wrong)))
     }
 
-    /// Writes all within a unit, which sees it.
-    fn write_in(&self, unit: &mut UnitOn<'_, SimMedium>, wrong: &mut Option<String>) -> duramen::Result<()> {
+    /// Writes all, each with `more` behind it, within a unit, which sees it.
+    fn write_in(
+        &self,
+        unit: &mut UnitOn<'_, SimMedium>,
+        more: &[u8],
+        wrong: &mut Option<String>,
+    ) -> duramen::Result<()> {
         for Todo { of, key, new } in &self.todo {
             let mut keys = match of {
                 Some(elements) => unit.collection(elements),
                 None => unit.store(),
             };
-            match new {
+            let value = new.as_ref().map(|(value, meta)| ([value, more].concat(), *meta));
+            match &value {
                 Some((value, meta)) => keys.put_with(key, value, *meta)?,
                 None => {
                     keys.delete(key)?;
                 }
             }
             let found = keys.get(key)?;
-            if found.as_deref() != new.as_ref().map(|(value, _)| &value[..]) {
+            if found.as_deref() != value.as_ref().map(|(value, _)| &value[..]) {
                 wrong.get_or_insert(format!("a unit does not see what it wrote to {key:02x?}"));
             }
         }

@@ -198,6 +198,7 @@ impl Plan {
         let room = match kind {
             Kind::Churn => 4,
             Kind::Growth => ROOM_ENOUGH,
+            Kind::Collections => [4, 8, 30][rng.below(3) as usize],
             _ => [6, 12, 60][rng.below(3) as usize],
         };
         let more = if kind == Kind::Growth { room } else { rng.below(room) };

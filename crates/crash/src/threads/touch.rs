@@ -9,7 +9,7 @@ use duramen_media::sim::Rng;
 pub enum Way {
     /// Under the locks of all keys, as a unit.
     Unit,
-    /// The same, by a unit that is given up, and then another one.
+    /// The same, by a unit that is given up, of values that nobody must see, and then another one.
     GivenUpFirst,
     /// Under the locks, as a batch.
     Batch,
@@ -50,7 +50,7 @@ impl Touch {
     pub fn some(setup: &Setup, rng: &mut Rng) -> Self {
         let keys: Vec<usize> = (0..setup.keys.len()).filter(|_| rng.one_in(4)).collect();
         match rng.below(10) {
-            0..=5 => {
+            0..=4 => {
                 let count = [1, 1, 2, 3][rng.below(4) as usize];
                 let changes = (0..count).map(|_| setup.collection_op(rng)).collect();
                 let mut bytes = || if rng.one_in(4) { None } else { Some(8 + rng.below(60) as usize) };
@@ -58,16 +58,16 @@ impl Touch {
                 let ways = [Way::Unit, Way::Unit, Way::GivenUpFirst, Way::Batch, Way::Alone, Way::Free];
                 Self::Change { changes, keys, way: ways[rng.below(6) as usize] }
             }
-            6 | 7 => {
+            5 | 6 => {
                 let one = rng.below(setup.places as u64) as usize;
                 let places = (0..setup.places).filter(|&place| place == one || rng.one_in(2)).collect();
                 Self::Look { places, keys }
             }
             _ => {
                 let how = match rng.below(6) {
-                    0..=2 => Peek::Get(rng.below(4) * 3),
-                    3 => Peek::Scan,
-                    4 => Peek::Ranked(rng.one_in(2)),
+                    0 | 1 => Peek::Get(rng.below(4) * 3),
+                    2 => Peek::Scan,
+                    3 | 4 => Peek::Ranked(rng.one_in(2)),
                     _ => Peek::Pick,
                 };
                 let place = rng.below(setup.places as u64) as usize;
