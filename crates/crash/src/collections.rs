@@ -231,7 +231,7 @@ pub fn read_elements(
     if wrong || each != count {
         return Err(format!("a visit of each of {count} elements shows {each}, wrong ones: {wrong}"));
     }
-    let picked = reads.pick(count ^ seen[0].len() as u64 + 7, &mut |_| true);
+    let picked = reads.pick(count << 8 | seen[0].len() as u64, &mut |_| true);
     let picked = picked.map_err(|error| format!("pick: {error}"))?;
     if picked.as_ref().map_or(count > 0, |picked| !is_there(picked)) {
         return Err(format!("of {count} elements {:02x?} is picked", picked.map(|picked| picked.to_vec())));
