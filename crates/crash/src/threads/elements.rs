@@ -1,87 +1,16 @@
 //! What a thread does with collections. Who writes elements, or reads several, has locked the keys under which their roots
-//! lie; roots alone are also written without, and elements read.
+//! lie; roots alone are also written without, and elements read (`peek`).
 
+use super::draft::{Draft, Failed, Named, Todo, Writer, root_value};
 use super::history::Act;
 use super::section::{Section, Write};
-use super::touch::{Peek, Touch, Way};
+use super::touch::{Touch, Way};
 use super::values::{ABSENT, Id, ROOT_TAG, Values};
 use super::work::Hand;
-use crate::collections::{ELEMENTS, KINDS, Root, STRING, element_key, read_elements, root_of, scan_elements};
+use crate::collections::{ELEMENTS, KINDS, Root, STRING, element_key, read_elements, root_of};
 use crate::setup::Change;
-use duramen::{Batch, CollectionOn, Error, ErrorKind, Meta, Stamp, Swap, UnitOn, Value, WriterOn};
-use duramen_media::sim::SimMedium;
-use duramen_media::sim::schedule::{self, Point};
-use std::collections::BTreeMap;
-
-type Elements = CollectionOn<SimMedium>;
-type Writer = WriterOn<SimMedium>;
-
-/// Why a step was not done.
-enum Failed {
-    /// The engine said so.
-    Engine(Error),
-    /// Something is wrong.
-    Wrong(String),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Engine(error)
-    }
-}
-
-impl From<String> for Failed {
-    fn from(wrong: String) -> Self {
-        Self::Wrong(wrong)
-    }
-}
-
-/// The collection that lies at a place.
-#[derive(Clone)]
-struct Named {
-    /// The first byte of its roots.
-    kind: u8,
-    number: u64,
-    handle: Elements,
-}
-
-/// One write that the engine is asked for.
-struct Todo {
-    /// An element of this collection, or a key of the store's own table.
-    of: Option<Elements>,
-    key: Vec<u8>,
-    new: Option<(Vec<u8>, Meta)>,
-}
-
-/// What is to be written in one step, from what was seen.
-#[derive(Default)]
-struct Draft {
-    section: Section,
-    todo: Vec<Todo>,
-    made: Vec<Elements>,
-    /// What lies at the places, as far as it is known.
-    named: BTreeMap<usize, Option<Named>>,
-    /// Places that are not what they were at the beginning.
-    moved: Vec<usize>,
-    /// Of a single write whether something was there.
-    was: bool,
-}
-
-/// The number of a root's collection, and what its value begins with.
-fn root_value(kind: u8, number: u64, change: u64) -> Vec<u8> {
-    [&[kind][..], &number.to_le_bytes(), &change.to_le_bytes()].concat()
-}
-
-impl Draft {
-    fn todo_key(&mut self, key: Vec<u8>, new: Option<(Vec<u8>, Meta)>) {
-        self.todo.push(Todo { of: None, key, new });
-    }
-
-    fn todo_element(&mut self, of: &Named, element: usize, new: Option<Vec<u8>>) {
-        let new = new.map(|value| (value, Meta::default()));
-        self.todo.push(Todo { of: Some(of.handle.clone()), key: element_key(element), new });
-    }
-}
+use duramen::{Batch, CollectionOn, ErrorKind, Meta, Stamp, Swap};
+use duramen_media::sim::schedule;
 
 impl Hand<'_> {
     pub(super) fn touch(&mut self, touch: &Touch) -> Result<(), String> {
@@ -216,7 +145,7 @@ impl Hand<'_> {
         (self.thread as u64) << 24 | self.count
     }
 
-    fn id_of(&self, value: &[u8], tag: u8) -> Id {
+    pub(super) fn id_of(&self, value: &[u8], tag: u8) -> Id {
         self.recorder.notes().values.id(value, tag)
     }
 
@@ -438,187 +367,5 @@ impl Hand<'_> {
             handle => handle.map_err(|error| error.to_string())?,
         };
         Ok(Some((found.stamp(), Named { kind: found[0], number, handle })))
-    }
-
-    /// Reads elements without a lock: each is what it was at some moment.
-    fn peek(&mut self, place: usize, element: usize, how: Peek) -> Result<(), String> {
-        schedule::say(&format!("peek at place {place}, element {element}, {how:?}"));
-        let begun = self.recorder.now();
-        let cell = self.plan.setup.cell_of_root(place);
-        let found = self.store.get(&self.plan.setup.key_of_place(place));
-        let found = found.map_err(|error| format!("get of a root: {error}"))?;
-        let id = self.recorder.id(found.as_ref());
-        let mut acts = vec![Act::Read { key: cell, found: id }];
-        let number = self.recorder.notes().values.collection(id);
-        let name = found.as_ref().and_then(|found| found.meta().collection);
-        drop(found);
-        if let (Some(number), Some(name)) = (number, name) {
-            let mut seen = Vec::new();
-            let shown = self.store.collection(name).and_then(|elements| {
-                self.peek_into(&elements, element, how, &mut |element, found| seen.push((element, found)))
-            });
-            let act = |(element, found)| Act::Element { collection: number, element, found: Some(found) };
-            acts.extend(seen.into_iter().map(act));
-            match shown {
-                Ok(Ok(())) => {}
-                Ok(Err(wrong)) => return Err(format!("without a lock, place {place}: {wrong}")),
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    acts.push(Act::Element { collection: number, element, found: None });
-                }
-                Err(error) => return Err(format!("without a lock, place {place}: {error}")),
-            }
-        }
-        self.recorder.saw(self.thread, begun, acts.into_iter());
-        Ok(())
-    }
-
-    fn peek_into(
-        &self,
-        elements: &Elements,
-        element: usize,
-        how: Peek,
-        see: &mut dyn FnMut(usize, Id),
-    ) -> duramen::Result<Result<(), String>> {
-        let at_of = |value: &Value<'_>| (0..ELEMENTS).find(|&at| element_key(at) == value.key());
-        let mut see_value = |value: &Value<'_>| match at_of(value) {
-            Some(at) => {
-                see(at, self.id_of(value, 0));
-                Ok(())
-            }
-            None => Err(format!("element {:02x?} was never written", value.key())),
-        };
-        match how {
-            Peek::Get(hold) => {
-                let found = elements.get(&element_key(element))?;
-                let copy = found.as_ref().map(|value| value.to_vec());
-                see(element, found.as_ref().map_or(ABSENT, |value| self.id_of(value, 0)));
-                for _ in 0..hold {
-                    schedule::point(Point::Other, 0);
-                    if found.as_deref() != copy.as_deref() {
-                        return Ok(Err(format!("element {element} changed while it was being read")));
-                    }
-                }
-                Ok(Ok(()))
-            }
-            Peek::Scan => {
-                let mut seen = [false; ELEMENTS];
-                let scanned = scan_elements(elements.reads(), &mut |at, value| {
-                    seen[at] = true;
-                    see(at, self.id_of(value, 0));
-                })?;
-                if scanned.is_ok() {
-                    (0..ELEMENTS).filter(|&at| !seen[at]).for_each(|at| see(at, ABSENT));
-                }
-                Ok(scanned)
-            }
-            Peek::Ranked(reverse) => {
-                let mut shown = Ok(());
-                let visit = &mut |value: &Value<'_>| {
-                    shown = see_value(value);
-                    shown.is_ok()
-                };
-                match elements.ranked(if reverse { ELEMENTS as u64 } else { 0 }, reverse, visit) {
-                    Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                    done => done?,
-                }
-                Ok(shown)
-            }
-            Peek::Pick => {
-                let seed = self.thread as u64 ^ self.count << 8;
-                let picked = elements.pick(seed, &mut |_| true)?;
-                Ok(picked.map_or(Ok(()), |value| see_value(&value)))
-            }
-        }
-    }
-}
-
-impl Draft {
-    /// Writes what was drafted.
-    fn write(&self, writer: &mut Writer, way: Way) -> Result<(), Failed> {
-        match way {
-            _ if self.todo.is_empty() => Ok(()),
-            Way::Alone | Way::Free if self.todo.len() == 1 => self.write_alone(writer, &self.todo[0], way),
-            Way::Batch | Way::Free => match writer.apply(&self.batch())? {
-                Swap::Done => Ok(()),
-                Swap::Changed => Err("a batch without conditions failed".to_owned().into()),
-            },
-            Way::GivenUpFirst => {
-                let mut wrong = None;
-                let given_up = writer.unit(|unit| {
-                    self.write_in(unit, b"never", &mut wrong)?;
-                    Err::<(), _>(Error::given_up("on purpose"))
-                });
-                match given_up {
-                    Err(error) if error.kind() == ErrorKind::GivenUp => self.write_unit(writer),
-                    done => done.map_err(Failed::from),
-                }
-            }
-            Way::Unit | Way::Alone => self.write_unit(writer),
-        }
-    }
-
-    fn batch(&self) -> Batch {
-        let mut batch = Batch::new();
-        for Todo { of, key, new } in &self.todo {
-            match of {
-                Some(elements) => batch.collection(elements),
-                None => batch.table::<SimMedium>(None),
-            };
-            match new {
-                Some((value, meta)) => batch.put_with(key, value, *meta),
-                None => batch.delete(key),
-            };
-        }
-        batch
-    }
-
-    fn write_unit(&self, writer: &mut Writer) -> Result<(), Failed> {
-        let mut wrong = None;
-        writer.unit(|unit| self.write_in(unit, b"", &mut wrong))?;
-        wrong.map_or(Ok(()), |wrong| Err(Failed::Wrong(wrong)))
-    }
-
-    /// Writes all, each with `more` behind it, within a unit, which sees it.
-    fn write_in(
-        &self,
-        unit: &mut UnitOn<'_, SimMedium>,
-        more: &[u8],
-        wrong: &mut Option<String>,
-    ) -> duramen::Result<()> {
-        for Todo { of, key, new } in &self.todo {
-            let mut keys = match of {
-                Some(elements) => unit.collection(elements),
-                None => unit.store(),
-            };
-            let value = new.as_ref().map(|(value, meta)| ([value, more].concat(), *meta));
-            match &value {
-                Some((value, meta)) => keys.put_with(key, value, *meta)?,
-                None => {
-                    keys.delete(key)?;
-                }
-            }
-            let found = keys.get(key)?;
-            if found.as_deref() != value.as_ref().map(|(value, _)| &value[..]) {
-                wrong.get_or_insert(format!("a unit does not see what it wrote to {key:02x?}"));
-            }
-        }
-        Ok(())
-    }
-
-    fn write_alone(&self, writer: &mut Writer, todo: &Todo, way: Way) -> Result<(), Failed> {
-        let Todo { of, key, new } = todo;
-        let was = match (of, new) {
-            (Some(elements), Some((value, _))) => writer.collection(elements).replace(key, value)?,
-            (Some(elements), None) => writer.collection(elements).delete(key)?,
-            (None, Some((value, meta))) => {
-                writer.put_with(key, value, *meta)?;
-                return Ok(());
-            }
-            (None, None) => writer.delete(key)?,
-        };
-        if way != Way::Free && was != self.was {
-            return Err(format!("a write says that something was there: {was}, it was: {}", self.was).into());
-        }
-        Ok(())
     }
 }

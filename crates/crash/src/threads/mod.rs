@@ -19,9 +19,11 @@
 //! read several keys (`get_many`, scans) read them one by one: each key at some moment of the call.
 
 pub mod crash;
+mod draft;
 mod elements;
 pub mod history;
 pub mod linear;
+mod peek;
 pub mod plan;
 pub mod section;
 pub mod touch;

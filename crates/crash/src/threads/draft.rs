@@ -1,0 +1,169 @@
+//! What is to be written in one step, and how the engine is asked for it.
+
+use super::section::Section;
+use super::touch::Way;
+use crate::collections::element_key;
+use duramen::{Batch, CollectionOn, Error, ErrorKind, Meta, Swap, UnitOn, WriterOn};
+use duramen_media::sim::SimMedium;
+use std::collections::BTreeMap;
+
+pub(super) type Elements = CollectionOn<SimMedium>;
+pub(super) type Writer = WriterOn<SimMedium>;
+
+/// Why a step was not done.
+pub(super) enum Failed {
+    /// The engine said so.
+    Engine(Error),
+    /// Something is wrong.
+    Wrong(String),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<String> for Failed {
+    fn from(wrong: String) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+/// The collection that lies at a place.
+#[derive(Clone)]
+pub(super) struct Named {
+    /// The first byte of its roots.
+    pub(super) kind: u8,
+    pub(super) number: u64,
+    pub(super) handle: Elements,
+}
+
+/// One write that the engine is asked for.
+pub(super) struct Todo {
+    /// An element of this collection, or a key of the store's own table.
+    pub(super) of: Option<Elements>,
+    pub(super) key: Vec<u8>,
+    pub(super) new: Option<(Vec<u8>, Meta)>,
+}
+
+/// What is to be written in one step, from what was seen.
+#[derive(Default)]
+pub(super) struct Draft {
+    pub(super) section: Section,
+    pub(super) todo: Vec<Todo>,
+    pub(super) made: Vec<Elements>,
+    /// What lies at the places, as far as it is known.
+    pub(super) named: BTreeMap<usize, Option<Named>>,
+    /// Places that are not what they were at the beginning.
+    pub(super) moved: Vec<usize>,
+    /// Of a single write whether something was there.
+    pub(super) was: bool,
+}
+
+/// The number of a root's collection, and what its value begins with.
+pub(super) fn root_value(kind: u8, number: u64, change: u64) -> Vec<u8> {
+    [&[kind][..], &number.to_le_bytes(), &change.to_le_bytes()].concat()
+}
+
+impl Draft {
+    pub(super) fn todo_key(&mut self, key: Vec<u8>, new: Option<(Vec<u8>, Meta)>) {
+        self.todo.push(Todo { of: None, key, new });
+    }
+
+    pub(super) fn todo_element(&mut self, of: &Named, element: usize, new: Option<Vec<u8>>) {
+        let new = new.map(|value| (value, Meta::default()));
+        self.todo.push(Todo { of: Some(of.handle.clone()), key: element_key(element), new });
+    }
+}
+
+impl Draft {
+    /// Writes what was drafted.
+    pub(super) fn write(&self, writer: &mut Writer, way: Way) -> Result<(), Failed> {
+        match way {
+            _ if self.todo.is_empty() => Ok(()),
+            Way::Alone | Way::Free if self.todo.len() == 1 => self.write_alone(writer, &self.todo[0], way),
+            Way::Batch | Way::Free => match writer.apply(&self.batch())? {
+                Swap::Done => Ok(()),
+                Swap::Changed => Err("a batch without conditions failed".to_owned().into()),
+            },
+            Way::GivenUpFirst => {
+                let mut wrong = None;
+                let given_up = writer.unit(|unit| {
+                    self.write_in(unit, b"never", &mut wrong)?;
+                    Err::<(), _>(Error::given_up("on purpose"))
+                });
+                match given_up {
+                    Err(error) if error.kind() == ErrorKind::GivenUp => self.write_unit(writer),
+                    done => done.map_err(Failed::from),
+                }
+            }
+            Way::Unit | Way::Alone => self.write_unit(writer),
+        }
+    }
+
+    fn batch(&self) -> Batch {
+        let mut batch = Batch::new();
+        for Todo { of, key, new } in &self.todo {
+            match of {
+                Some(elements) => batch.collection(elements),
+                None => batch.table::<SimMedium>(None),
+            };
+            match new {
+                Some((value, meta)) => batch.put_with(key, value, *meta),
+                None => batch.delete(key),
+            };
+        }
+        batch
+    }
+
+    fn write_unit(&self, writer: &mut Writer) -> Result<(), Failed> {
+        let mut wrong = None;
+        writer.unit(|unit| self.write_in(unit, b"", &mut wrong))?;
+        wrong.map_or(Ok(()), |wrong| Err(Failed::Wrong(wrong)))
+    }
+
+    /// Writes all, each with `more` behind it, within a unit, which sees it.
+    fn write_in(
+        &self,
+        unit: &mut UnitOn<'_, SimMedium>,
+        more: &[u8],
+        wrong: &mut Option<String>,
+    ) -> duramen::Result<()> {
+        for Todo { of, key, new } in &self.todo {
+            let mut keys = match of {
+                Some(elements) => unit.collection(elements),
+                None => unit.store(),
+            };
+            let value = new.as_ref().map(|(value, meta)| ([value, more].concat(), *meta));
+            match &value {
+                Some((value, meta)) => keys.put_with(key, value, *meta)?,
+                None => {
+                    keys.delete(key)?;
+                }
+            }
+            let found = keys.get(key)?;
+            if found.as_deref() != value.as_ref().map(|(value, _)| &value[..]) {
+                wrong.get_or_insert(format!("a unit does not see what it wrote to {key:02x?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_alone(&self, writer: &mut Writer, todo: &Todo, way: Way) -> Result<(), Failed> {
+        let Todo { of, key, new } = todo;
+        let was = match (of, new) {
+            (Some(elements), Some((value, _))) => writer.collection(elements).replace(key, value)?,
+            (Some(elements), None) => writer.collection(elements).delete(key)?,
+            (None, Some((value, meta))) => {
+                writer.put_with(key, value, *meta)?;
+                return Ok(());
+            }
+            (None, None) => writer.delete(key)?,
+        };
+        if way != Way::Free && was != self.was {
+            return Err(format!("a write says that something was there: {was}, it was: {}", self.was).into());
+        }
+        Ok(())
+    }
+}
