@@ -172,7 +172,7 @@ static COPIES_NOT_DRAINED: Lost =
 static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 34] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 33] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -206,7 +206,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 34] = [
     (Mutant::LostBeforeShown, Kind::Collections, None),
     (Mutant::TreeNotLed, Kind::Collections, None),
     (Mutant::DiesWithAnyRoot, Kind::Collections, None),
-    (Mutant::BuiltOnUndrained, Kind::Collections, Some("line/every-write")),
 ];
 
 /// Bugs that one thread shows without any crash: values that are held while others write.

@@ -1,6 +1,6 @@
 //! What is to be written in one step, and how the engine is asked for it.
 
-use super::section::Section;
+use super::section::{Section, Write};
 use super::touch::Way;
 use crate::collections::element_key;
 use duramen::{Batch, CollectionOn, Error, ErrorKind, Meta, Swap, UnitOn, WriterOn};
@@ -67,6 +67,14 @@ pub(super) fn root_value(kind: u8, number: u64, change: u64) -> Vec<u8> {
 }
 
 impl Draft {
+    /// Whether it writes elements of the collection at a place, which others may know.
+    pub(super) fn has_written_to(&self, place: usize) -> bool {
+        let Some(Some(named)) = self.named.get(&place) else { return false };
+        let is_its =
+            |write: &Write| matches!(write, Write::Element { collection, .. } if *collection == named.number);
+        self.section.writes.iter().any(is_its) && self.made.iter().all(|made| made.id() != named.handle.id())
+    }
+
     pub(super) fn todo_key(&mut self, key: Vec<u8>, new: Option<(Vec<u8>, Meta)>) {
         self.todo.push(Todo { of: None, key, new });
     }

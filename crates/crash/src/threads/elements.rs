@@ -215,6 +215,18 @@ impl Hand<'_> {
     }
 
     fn draft_change(&mut self, draft: &mut Draft, writer: &Writer, change: &Change) -> Result<(), Failed> {
+        let over = match change {
+            Change::Make { place, .. } | Change::Overwrite { place } | Change::Delete { place } => {
+                Some(place)
+            }
+            Change::Rename { to, .. } => Some(to),
+            Change::Elements { .. } | Change::Again { .. } => None,
+        };
+        // A reader that has a handle sees what was written to elements until their collection is known to be gone, just after the
+        // step in which its root goes: then it would see what never was.
+        if over.is_some_and(|place| draft.has_written_to(*place)) {
+            return Ok(());
+        }
         match change {
             Change::Make { place, kind, elements, .. } => {
                 let handle = self.store.new_collection(KINDS[*kind]);
