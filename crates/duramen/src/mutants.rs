@@ -309,7 +309,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 39] = [
+    pub const ALL: [Mutant; 41] = [
         Mutant::LockedInEpoch,
         Mutant::GenerationKept,
         Mutant::TombstoneDroppedEarly,
