@@ -1,7 +1,7 @@
 //! Cells as readers and updates meet them: a copy at one moment, and one store. What a cell is, [`crate::log::cell`] says.
 
 use super::Records;
-use super::judge::Owed;
+use super::owed::Owed;
 use crate::log::cell::Cell;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Release};

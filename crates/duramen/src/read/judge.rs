@@ -11,25 +11,13 @@
 //! | [`Copied`](Verdict::Copied) | the value is updated in place, and may just be | [`Records::flush_shown`]: it is copied, and flushed while a writer holds the key's lock |
 
 use super::Records;
+use super::owed::Owed;
 use super::value::Record;
 use crate::Result;
-use crate::format::{Epoch, Granule};
+use crate::format::Epoch;
 use crate::index::Slot;
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
-use std::cell::Cell;
-
-/// What a reader within a group owes before its results may be shown.
-#[derive(Default)]
-pub(crate) struct Owed {
-    /// The newest epoch read.
-    pub epoch: Cell<u64>,
-    /// The reader's own unit that runs, whose writes it sees, or 0.
-    pub unit: Cell<u64>,
-    /// The lane of its units, and the block that it appends to: what is pending there is of its own group.
-    pub lane: Cell<Option<u16>>,
-    pub block: Cell<Option<Granule>>,
-}
 
 /// Where the unit of a member stands, whose slot is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 
 use super::Records;
 use super::cell::CellCopy;
-use super::judge::{Owed, Standing, Verdict};
+use super::judge::{Standing, Verdict};
+use super::owed::Owed;
 use super::table::{Table, Target};
 use super::value::{Record, Stamp, Value, is_same};
 use crate::Result;

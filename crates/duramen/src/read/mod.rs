@@ -9,6 +9,7 @@ pub(crate) mod judge;
 pub(crate) mod lookup;
 mod many;
 pub(crate) mod names;
+pub(crate) mod owed;
 pub(crate) mod range;
 mod reachable;
 pub(crate) mod scan;

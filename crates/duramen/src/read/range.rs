@@ -6,7 +6,7 @@
 //! its key.
 
 use super::Records;
-use super::judge::Owed;
+use super::owed::Owed;
 use super::table::{Table, Target};
 use super::value::Value;
 use crate::index::ordered::Chunk;

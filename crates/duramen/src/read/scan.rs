@@ -2,7 +2,8 @@
 
 use super::Records;
 use super::few::List;
-use super::judge::{Owed, Verdict};
+use super::judge::Verdict;
+use super::owed::Owed;
 use super::table::{Table, Target};
 use super::value::{Cursor, Value};
 use crate::index::Slot;

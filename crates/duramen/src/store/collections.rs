@@ -18,7 +18,7 @@ use crate::format::OwnerKind;
 use crate::index::Slot;
 use crate::index::collection::Order;
 use crate::mutants::{Mutant, planted};
-use crate::read::judge::Owed;
+use crate::read::owed::Owed;
 use crate::read::table::{Table, Target};
 use crate::read::{CollectionId, Cursor, Records, Value};
 use crate::sync::Arc;

@@ -21,7 +21,7 @@ use crate::background::expirations::OnExpired;
 use crate::format::superblock::Regime;
 use crate::log::Log;
 use crate::options::{Durability, IndexKind};
-use crate::read::judge::Owed;
+use crate::read::owed::Owed;
 use crate::read::table::Target;
 use crate::read::{Cursor, Records, Value};
 use crate::recovery;

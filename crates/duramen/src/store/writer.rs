@@ -2,8 +2,8 @@
 
 use super::StoreOn;
 use super::core::Held;
-use crate::read::judge::Owed;
 use crate::read::lookup::Looked;
+use crate::read::owed::Owed;
 use crate::read::table::Target;
 use crate::sync::reclaim;
 use crate::write::{Batch, Modified, Pen, Site, Swap, Update};

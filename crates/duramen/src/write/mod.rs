@@ -45,7 +45,7 @@ use crate::log::appender::Appender;
 use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
 use crate::read::Records;
-use crate::read::judge::Owed;
+use crate::read::owed::Owed;
 use crate::read::value::Meta;
 use crate::sync::Arc;
 use crate::sync::reclaim::{self, Turns};
