@@ -17,9 +17,9 @@ use std::collections::HashMap;
 
 /// What one thread has gathered of a table.
 enum Gathered {
-    ByHash(ByHash),
-    ByKey(ByKey),
-    ByCollection(ByCollection),
+    Hash(ByHash),
+    Ordered(ByKey),
+    Collection(ByCollection),
 }
 
 /// What one thread has gathered.
@@ -43,9 +43,9 @@ pub(super) struct Left {
 impl Gathered {
     fn new(index: &Index, parting: &Parting<'_>) -> Self {
         match index {
-            Index::Hash(index) => Self::ByHash(ByHash::new(index)),
-            Index::Ordered(_) => Self::ByKey(ByKey::new(parting)),
-            Index::Collection(_) => Self::ByCollection(ByCollection::default()),
+            Index::Hash(index) => Self::Hash(ByHash::new(index)),
+            Index::Ordered(_) => Self::Ordered(ByKey::new(parting)),
+            Index::Collection(_) => Self::Collection(ByCollection::default()),
         }
     }
 }
@@ -75,12 +75,12 @@ impl<M: Medium> Scan<'_, M> {
     #[inline]
     fn push_to(&self, table: &Table, gathered: &mut Gathered, key: &[u8], slot: Slot, version: Version) {
         match gathered {
-            Gathered::ByHash(gathered) => {
+            Gathered::Hash(gathered) => {
                 let hash = self.hasher.hash(key);
                 self.push_by_hash(table, by_hash::ToEnter { hash, slot, version }, gathered);
             }
-            Gathered::ByKey(gathered) => gathered.push(self.parting_of(table), key, slot, version),
-            Gathered::ByCollection(gathered) => {
+            Gathered::Ordered(gathered) => gathered.push(self.parting_of(table), key, slot, version),
+            Gathered::Collection(gathered) => {
                 if let Some(index) = table.index.collection() {
                     self.push_element(index, key, slot, version, gathered);
                 }
@@ -94,13 +94,13 @@ impl<M: Medium> Scan<'_, M> {
         let store = (Arc::clone(&self.tables.store), entries.store);
         for (table, gathered) in std::iter::once(store).chain(entries.others.into_values()) {
             match gathered {
-                Gathered::ByHash(mut gathered) => {
+                Gathered::Hash(mut gathered) => {
                     self.enter_all(&table, &mut gathered);
                     table.count_keys(0, gathered.added);
                     left.absent.extend(gathered.absent.then_some(table.owner));
                 }
-                Gathered::ByKey(gathered) => left.by_key.push((table.owner, gathered)),
-                Gathered::ByCollection(gathered) => left.by_collection.push((table.owner, gathered)),
+                Gathered::Ordered(gathered) => left.by_key.push((table.owner, gathered)),
+                Gathered::Collection(gathered) => left.by_collection.push((table.owner, gathered)),
             }
         }
         left
