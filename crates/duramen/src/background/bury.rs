@@ -37,17 +37,21 @@ const BUCKETS: usize = 16;
 impl<M: Medium> Keeper<M> {
     /// Goes on with dead tables.
     pub(super) fn bury(&self, mover: &mut Mover, until: Until) -> Left {
-        let fresh = self.records.tables.take_dying();
-        mover.dying.extend(fresh.into_iter().map(|table| Dying {
-            table,
-            moment: None,
-            has_left: false,
-            cursor: 0,
-        }));
         let begun = Instant::now();
         let is_part = until == Until::Part;
         let mut at = 0;
-        while at < mover.dying.len() && (!is_part || begun.elapsed() < PART) {
+        loop {
+            // Again after each one: a table that is buried takes collections with it.
+            let fresh = self.records.tables.take_dying();
+            mover.dying.extend(fresh.into_iter().map(|table| Dying {
+                table,
+                moment: None,
+                has_left: false,
+                cursor: 0,
+            }));
+            if at == mover.dying.len() || (is_part && begun.elapsed() >= PART) {
+                break;
+            }
             let mut dying = mover.dying.swap_remove(at);
             if until == Until::Closed {
                 // Nobody has the store any more.

@@ -710,3 +710,28 @@ fn a_collection_that_dies_before_its_pages_are_read_comes_back_as_space() {
         assert_eq!(store.audit(), [""; 0]);
     });
 }
+
+#[test]
+fn collections_of_a_table_that_was_cleared_before_the_close_are_in_no_account() {
+    for_each_store(|options, path| {
+        let store = options.open(path).unwrap();
+        fill(&store);
+        let table = store.table(b"table", IndexKind::Hash).unwrap();
+        let made = store.new_collection(ElementOrder::ByValue);
+        let mut batch = Batch::new();
+        batch.table(Some(&table)).put_with(b"key", b"state", collections::root(made.id()));
+        let _ = store.apply(&batch).unwrap();
+        for element in 0..3000 {
+            made.put(&key(element), &[1; 50]).unwrap();
+        }
+        let live = store.stats().live_bytes;
+        table.clear().unwrap();
+        drop((made, table));
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert_eq!(store.recovery().records, store.recovery().imaged);
+        assert_eq!(store.audit(), [""; 0]);
+        store.maintain().unwrap();
+        assert!(store.stats().live_bytes < live - 150_000, "{} of {live}", store.stats().live_bytes);
+    });
+}
