@@ -240,9 +240,11 @@ impl<M: Medium> Keeper<M> {
         self.records.tables.read_pages(&|| false);
         // Before dead ones are buried: one that dies from here on is in the image, and recovery buries it.
         let mut tables = self.records.tables.living();
+        let mut expected = self.records.tables.keys() * BYTES_PER_KEY;
         if old.is_some() {
             let collections = self.records.tables.all_collections();
             tables.extend(collections.into_iter().filter(|it| !it.is_dead()));
+            expected += self.records.tables.collections_bytes();
         }
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
         let _inside = self.log().tuning.phase(Phase::Image);
@@ -254,7 +256,7 @@ impl<M: Medium> Keeper<M> {
             pages: Vec::new(),
             next: 0,
             end: 0,
-            expected: self.records.tables.keys() * BYTES_PER_KEY + self.records.tables.collections_bytes(),
+            expected,
         };
         let place = match self.write_pages(&mut extents, &tables)? {
             Some(written) => self.write_root(&mut extents, written, before, old)?,
