@@ -235,10 +235,14 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 10] = [
+const DIRECTED: [(Mutant, Scenario); 14] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
+    (Mutant::ImageTreeLacks, directed::image_beside_unit_of_elements),
+    (Mutant::MovedRootForgotten, directed::root_moved_before_image),
+    (Mutant::ImageRootsLost, directed::root_deleted_beside_image),
+    (Mutant::BuriedBesideGroup, directed::root_deleted_before_image),
     (Mutant::ImageOfPending, directed::image_beside_group),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),

@@ -50,6 +50,30 @@ fn an_image_knows_nothing_of_a_unit_that_runs() {
 }
 
 #[test]
+fn an_image_knows_elements_in_the_order_that_they_had_before_a_unit_that_runs() {
+    let _alone = alone();
+    directed::image_beside_unit_of_elements().unwrap();
+}
+
+#[test]
+fn an_image_knows_a_root_that_is_deleted_while_it_is_written() {
+    let _alone = alone();
+    directed::root_deleted_beside_image().unwrap();
+}
+
+#[test]
+fn what_a_group_has_deleted_is_not_buried_before_that_is_durable() {
+    let _alone = alone();
+    directed::root_deleted_before_image().unwrap();
+}
+
+#[test]
+fn an_image_knows_where_a_root_is_that_was_moved() {
+    let _alone = alone();
+    directed::root_moved_before_image().unwrap();
+}
+
+#[test]
 fn an_image_leads_to_nothing_that_a_power_failure_takes_away() {
     let _alone = alone();
     directed::image_beside_group().unwrap();

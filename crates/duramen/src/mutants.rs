@@ -112,10 +112,18 @@ pub enum Mutant {
     ImageKeepsFreed,
     /// Slots of an image count that do not lead into kept blocks.
     ImageSlotsAllKept,
-    /// Blocks that may hold elements are not read where the image's collections do not count.
-    ImageElementsKept,
-    /// The image does not tell how many roots name a collection.
+    /// What names a collection is not taken from an image of which all counts ...
     ImageNamesForgotten,
+    /// ... nor from one of which a part counts.
+    ImageRootsForgotten,
+    /// An image passes over roots that are superseded or moved while it is written.
+    ImageRootsLost,
+    /// A collection is buried before the group has ended that superseded its root.
+    BuriedBesideGroup,
+    /// Compaction moves a root and does not say so.
+    MovedRootForgotten,
+    /// An image does not say what a collection's tree may lack.
+    ImageTreeLacks,
     /// A table that nothing names is given up though something is damaged.
     NamelessBuried,
     /// A dead table is buried while writers may still put something into it.
@@ -332,8 +340,8 @@ mod planting {
         Mutant::UpdateNotRechecked,
         Mutant::ImageKeepsFreed,
         Mutant::ImageSlotsAllKept,
-        Mutant::ImageElementsKept,
         Mutant::ImageNamesForgotten,
+        Mutant::ImageRootsForgotten,
         Mutant::ImageVersionsForgotten,
         Mutant::OwnerNotCopied,
         Mutant::OwnerReused,

@@ -7,7 +7,9 @@
 //!
 //! 1. *Dead*: nothing names the owner, and that is durable (but with `manual`, where blocks are freed only when it is). Its records
 //!    are dead, and none of them needs a tombstone: numbers of owners are not used twice, so no crash brings them back.
-//! 2. Whoever looked the table up before it died has left when the moment is past that is noted then. So nobody adds slots any more.
+//! 2. Whoever looked the table up before it died has left when the moment is past that is noted then. So nobody adds slots any more. And
+//!    the group has ended in which a root was superseded: until then a crash may take that away. An image is begun only when all that is
+//!    dead is buried, so what it does not have is dead for good ([`crate::recovery::image`]).
 //! 3. Each slot is *marked* as one of a tombstone that hides nothing, and its record is taken off its block's live bytes. The compactor
 //!    that meets the record afterwards takes it for what it is, and removes the slot.
 //!    A root takes what it names with it: that dies then, and is buried after this one.
@@ -93,7 +95,8 @@ impl<M: Medium> Keeper<M> {
     fn bury_part(&self, mover: &Mover, dying: &mut Dying, stops: &dyn Fn() -> bool) -> bool {
         let Dying { table, moment, has_left, cursor } = dying;
         if moment.is_none() {
-            *moment = Moment::now(Vec::new());
+            let groups = self.log().epochs().groups();
+            *moment = Moment::now(if planted(Mutant::BuriedBesideGroup) { Vec::new() } else { groups });
         }
         *has_left |=
             moment.as_mut().is_some_and(Moment::is_past) || planted(Mutant::BuriedBeforeWritersLeave);
@@ -124,7 +127,7 @@ impl<M: Medium> Keeper<M> {
                 let Some(place) = locked.find(record.key(), |slot| slot.location() == at) else { continue };
                 if !place.get().hides_nothing() {
                     if !place.get().is_tombstone()
-                        && let Some(names) = record.names().filter(|_| !planted(Mutant::ClearedRootsKept))
+                        && let Some(names) = record.met_name().filter(|_| !planted(Mutant::ClearedRootsKept))
                     {
                         // What it names dies with it, and is buried after it.
                         self.records.tables.unname(names);

@@ -5,7 +5,7 @@ use super::grow::Growth;
 use crate::Result;
 use crate::format::image::{Extent, Harm, Kept, Page, Root, TablePages};
 use crate::format::superblock::{ImagePlace, Regime};
-use crate::format::{Granule, block};
+use crate::format::{Granule, Owner, block};
 use crate::index::{Loaded, Slot};
 use crate::log::Log;
 use crate::log::blocks::Use;
@@ -14,7 +14,7 @@ use crate::log::read;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::options::{Options, Residence};
-use crate::read::table::Table;
+use crate::read::table::{LeftPlaces, MetName, Table};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
@@ -22,6 +22,7 @@ use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Extents are this long where there is room: on page media each is synced once before it is filled.
@@ -238,15 +239,13 @@ impl<M: Medium> Keeper<M> {
     /// `old`, at a close: extents of the image before.
     fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
         self.records.tables.read_pages(&|| false);
-        // Before dead ones are buried: one that dies from here on is in the image, and recovery buries it.
-        let mut tables = self.records.tables.living();
-        let mut expected = self.records.tables.keys() * BYTES_PER_KEY;
-        if old.is_some() {
-            let collections = self.records.tables.all_collections();
-            tables.extend(collections.into_iter().filter(|it| !it.is_dead()));
-            expected += self.records.tables.collections_bytes();
-        }
+        let left = self.records.tables.note_left();
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
+        // All that records in these blocks may belong to; also what has died since, until it is buried: recovery buries it. At a close nobody
+        // uses what is dead any more, and it has been buried.
+        let mut tables = self.records.tables.all_owners();
+        tables.retain(|table| old.is_none() || !table.is_dead());
+        let expected = self.records.tables.keys() * BYTES_PER_KEY + self.records.tables.collections_bytes();
         let _inside = self.log().tuning.phase(Phase::Image);
         let mut extents = Extents {
             log: &self.records.log,
@@ -258,8 +257,8 @@ impl<M: Medium> Keeper<M> {
             end: 0,
             expected,
         };
-        let place = match self.write_pages(&mut extents, &tables)? {
-            Some(written) => self.write_root(&mut extents, written, before, old)?,
+        let place = match self.write_pages(&mut extents, &tables, left)? {
+            Some((written, roots)) => self.write_root(&mut extents, (written, roots), before, old)?,
             None => None,
         };
         let taken = extents.taken;
@@ -287,12 +286,14 @@ impl<M: Medium> Keeper<M> {
         Some(before)
     }
 
-    /// Writes the pages of the indexes of `tables`; `None` when there is no room for them.
+    /// Writes the pages of the indexes of `tables`, and says what there is of each, and where the roots of collections lie; `None` when
+    /// there is no room for them.
     fn write_pages(
         &self,
         extents: &mut Extents<'_, M>,
         tables: &[Arc<Table>],
-    ) -> Result<Option<Vec<TablePages>>> {
+        left: LeftPlaces<'_>,
+    ) -> Result<Option<(Vec<TablePages>, Vec<Offset>)>> {
         let mut committed = Instant::now();
         let interval = self.log().durable.interval();
         let mut written = Vec::new();
@@ -308,11 +309,23 @@ impl<M: Medium> Keeper<M> {
                     }
                     extents.page(first, bytes)
                 })?;
-            let Some(Loaded { slots, keys }) = counted else { return Ok(None) };
+            let Some(Loaded { slots, keys, changed }) = counted else { return Ok(None) };
             let pages = (extents.pages.len() - from) as u32;
-            written.push(TablePages { owner: table.owner, slots, keys, pages, names: table.names() });
+            let owner = table.owner;
+            written.push(TablePages { owner, slots, keys, pages, roots: 0, changed });
         }
-        Ok(Some(written))
+        let mut places: Vec<Vec<Offset>> = tables.iter().map(|table| table.places_of_names()).collect();
+        let at: HashMap<Owner, usize> = tables.iter().enumerate().map(|(at, it)| (it.owner, at)).collect();
+        for MetName { owner, place } in left.take() {
+            if let Some(&at) = at.get(&owner) {
+                places[at].push(place);
+            }
+        }
+        for (table, places) in written.iter_mut().zip(&places) {
+            table.roots = places.len() as u32;
+        }
+        let roots = places.concat();
+        Ok(Some((written, roots)))
     }
 
     /// What an image has in the place of a slot: it leads to what is settled.
@@ -335,7 +348,7 @@ impl<M: Medium> Keeper<M> {
     fn write_root(
         &self,
         extents: &mut Extents<'_, M>,
-        tables: Vec<TablePages>,
+        (tables, roots): (Vec<TablePages>, Vec<Offset>),
         before: Vec<Kept>,
         old: Option<&[Extent]>,
     ) -> Result<Option<ImagePlace>> {
@@ -353,6 +366,7 @@ impl<M: Medium> Keeper<M> {
             blocks: self.kept_blocks(before, old.is_some()),
             pages: std::mem::take(&mut extents.pages),
             tables,
+            roots,
         };
         let old = old.unwrap_or_default();
         root.extents = vec![(Granule(0), 0); old.len() + extents.taken.len() + 1];
@@ -403,7 +417,6 @@ impl<M: Medium> Keeper<M> {
                 Use::Damaged => Harm::Unknown,
                 _ => Harm::None,
             },
-            elements: block.may_hold_elements(),
         });
         known.collect()
     }
@@ -416,14 +429,10 @@ impl<M: Medium> Keeper<M> {
             Use::Free | Use::Image => false,
             Use::Open | Use::Retired => at_close,
         });
-        let before: std::collections::HashMap<_, _> =
-            before.into_iter().map(|kept| (kept.granule, kept.generation)).collect();
+        let before: HashMap<_, _> = before.into_iter().map(|kept| (kept.granule, kept.generation)).collect();
         for kept in &mut now {
             let is_sealed = matches!(self.log().blocks.at(kept.granule).state(), Use::Sealed | Use::Damaged);
-            if !is_sealed
-                || (kept.elements && !at_close)
-                || before.get(&kept.granule) != Some(&kept.generation)
-            {
+            if !is_sealed || before.get(&kept.granule) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }

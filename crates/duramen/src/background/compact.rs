@@ -391,6 +391,11 @@ impl<M: Medium> Keeper<M> {
             if let Some(found) = locked.find(key, |slot| slot.location() == met.place) {
                 let slot = found.get();
                 found.lead(key, slot.moved_to(copy), &self.records);
+                if met.header.kind == Kind::Root
+                    && let Some(name) = self.records.record(met.place).met_name()
+                {
+                    self.records.tables.root_moved(name, copy.at());
+                }
                 if slot.hides_nothing() {
                     // It hides nothing, so it was taken off already; the copy is dead in its place.
                     mover.activity.dead_add(bytes as i64 - met.bytes() as i64);

@@ -588,7 +588,7 @@ impl<M: Medium> Keeper<M> {
             found.get().hides_at_most(gone.dead_here) || planted(Mutant::EvictedWithStale),
             "only who has the mover counts stale records of what stays where it is"
         );
-        if let Some(names) = self.records.whole_record(place).and_then(|record| record.names()) {
+        if let Some(names) = self.records.whole_record(place).and_then(|record| record.met_name()) {
             self.records.tables.unname(names);
         }
         self.log().uncount(place, header.record_bytes(), &mover.activity);
@@ -614,7 +614,7 @@ impl<M: Medium> Keeper<M> {
             return Buried::Superseded;
         };
         let epoch = epochs.enter(&mover.activity);
-        let names = self.records.whole_record(place).and_then(|record| record.names());
+        let names = self.records.whole_record(place).and_then(|record| record.met_name());
         let version = match locked.next_version(Version(0)) {
             _ if planted(Mutant::EvictedBelow) => Version(header.version.0 - 1),
             version => version,

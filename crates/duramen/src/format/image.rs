@@ -9,7 +9,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 8 | magic, `DURIMAGE` |
-//! | 8 | 4 | version of the image: 6 |
+//! | 8 | 4 | version of the image: 7 |
 //! | 12 | 1 | kind of index of the store's own table (0 hash, 1 ordered) |
 //! | 13 | 1 | 1: written at a clean close, and what is not kept is in the list of blocks |
 //! | 14 | 1 | 1: counts in it are estimates, since an image before it was used after a crash |
@@ -21,10 +21,13 @@
 //! | 40 | 4 | pages |
 //! | 44 | 4 | tables |
 //! | 48 | 8 | the greatest version of a record that was given out |
-//! | 56 | | extents, 8 bytes each: first granule (4), granules (4) |
+//! | 56 | 4 | roots of collections |
+//! | 60 | 4 | zero |
+//! | 64 | | extents, 8 bytes each: first granule (4), granules (4) |
 //! | | | blocks, 32 bytes each: see [`Kept`] |
 //! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
-//! | | | tables, and collections at a clean close, 32 bytes each, whose pages follow each other in this order: see [`TablePages`] |
+//! | | | tables and collections, 40 bytes each, whose pages and roots follow each other in this order: see [`TablePages`] |
+//! | | | roots of collections, 8 bytes each: where the record lies |
 //!
 //! What a page holds is the business of the index: see `index::hash::image`, `index::ordered::image` and `index::collection::image`.
 //!
@@ -32,14 +35,16 @@
 //! takes no version of the format.
 
 use super::{Epoch, Generation, Granule, Owner, Version, block, u32_at, u64_at};
+use duramen_media::Offset;
 
 const MAGIC: [u8; 8] = *b"DURIMAGE";
-const VERSION: u32 = 6;
-const FIXED_BYTES: usize = 56;
+const VERSION: u32 = 7;
+const FIXED_BYTES: usize = 64;
 const EXTENT_BYTES: usize = 8;
 const KEPT_BYTES: usize = 32;
 const PAGE_BYTES: usize = 24;
-const TABLE_BYTES: usize = 32;
+const TABLE_BYTES: usize = 40;
+const ROOT_BYTES: usize = 8;
 
 /// A block of which the image knows all that recovery would find in it.
 ///
@@ -52,8 +57,7 @@ const TABLE_BYTES: usize = 32;
 /// | 20 | 4 | bytes of records that the index leads to |
 /// | 24 | 4 | when the first record expires, in Unix seconds; 2^32 - 1: never |
 /// | 28 | 1 | [`Harm`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
-/// | 29 | 1 | 1: it may hold elements of collections, or what names these |
-/// | 30 | 2 | zero |
+/// | 29 | 3 | zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub granule: Granule,
@@ -63,7 +67,6 @@ pub(crate) struct Kept {
     pub live: u32,
     pub expiry: u32,
     pub harm: Harm,
-    pub elements: bool,
 }
 
 /// What is known of the damage in a block.
@@ -114,14 +117,17 @@ pub(crate) struct Page {
 /// | 8 | 8 | slots in its pages |
 /// | 16 | 8 | those of them that are no tombstones |
 /// | 24 | 4 | pages |
-/// | 28 | 4 | of a collection, how many roots name it |
+/// | 28 | 4 | of a collection, the roots that name it |
+/// | 32 | 1 | 1: the pages are not of one moment |
+/// | 33 | 7 | zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TablePages {
     pub owner: Owner,
     pub slots: u64,
     pub keys: u64,
     pub pages: u32,
-    pub names: u32,
+    pub roots: u32,
+    pub changed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +144,8 @@ pub(crate) struct Root {
     pub blocks: Vec<Kept>,
     pub pages: Vec<Page>,
     pub tables: Vec<TablePages>,
+    /// Where the roots of collections lie.
+    pub roots: Vec<Offset>,
 }
 
 impl Root {
@@ -147,6 +155,7 @@ impl Root {
             + self.blocks.len() * KEPT_BYTES
             + self.pages.len() * PAGE_BYTES
             + self.tables.len() * TABLE_BYTES
+            + self.roots.len() * ROOT_BYTES
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -160,6 +169,7 @@ impl Root {
             bytes.extend_from_slice(&(count as u32).to_le_bytes());
         }
         bytes.extend_from_slice(&self.version.0.to_le_bytes());
+        bytes.extend_from_slice(&(self.roots.len() as u64).to_le_bytes());
         for (granule, granules) in &self.extents {
             bytes.extend_from_slice(&granule.0.to_le_bytes());
             bytes.extend_from_slice(&granules.to_le_bytes());
@@ -168,8 +178,7 @@ impl Root {
             bytes.extend_from_slice(&kept.granule.0.to_le_bytes());
             bytes.extend_from_slice(&kept.granules.to_le_bytes());
             bytes.extend_from_slice(&kept.generation.0.to_le_bytes());
-            let flags = kept.harm as u32 | u32::from(kept.elements) << 8;
-            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, flags] {
+            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, kept.harm as u32] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -180,10 +189,13 @@ impl Root {
             bytes.extend_from_slice(&page.crc.to_le_bytes());
         }
         for table in &self.tables {
-            let counts = u64::from(table.pages) | u64::from(table.names) << 32;
-            for word in [table.owner.0, table.slots, table.keys, counts] {
+            let counts = u64::from(table.pages) | u64::from(table.roots) << 32;
+            for word in [table.owner.0, table.slots, table.keys, counts, table.changed.into()] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
+        }
+        for root in &self.roots {
+            bytes.extend_from_slice(&root.0.to_le_bytes());
         }
         bytes
     }
@@ -196,8 +208,8 @@ impl Root {
         if u32_at(bytes, 8) != VERSION {
             return Err(format!("its version is {}, this build reads {VERSION}", u32_at(bytes, 8)));
         }
-        let counts = [32, 36, 40, 44].map(|at| u32_at(bytes, at) as usize);
-        let sizes = [EXTENT_BYTES, KEPT_BYTES, PAGE_BYTES, TABLE_BYTES];
+        let counts = [32, 36, 40, 44, 56].map(|at| u32_at(bytes, at) as usize);
+        let sizes = [EXTENT_BYTES, KEPT_BYTES, PAGE_BYTES, TABLE_BYTES, ROOT_BYTES];
         let wanted = FIXED_BYTES + counts.iter().zip(sizes).map(|(count, size)| count * size).sum::<usize>();
         if bytes.len() != wanted {
             return Err(format!("it has {} bytes, its counts say {wanted}", bytes.len()));
@@ -217,8 +229,7 @@ impl Root {
                 tail: u64::from(u32_at(b, 16)) * 8,
                 live: u32_at(b, 20),
                 expiry: u32_at(b, 24),
-                harm: Harm::decode(u32_at(b, 28) & 0xff),
-                elements: b[29] & 1 != 0,
+                harm: Harm::decode(u32_at(b, 28)),
             })
             .collect();
         let pages: Vec<_> = part(2)
@@ -230,12 +241,19 @@ impl Root {
                 slots: u64_at(b, 8),
                 keys: u64_at(b, 16),
                 pages: u32_at(b, 24),
-                names: u32_at(b, 28),
+                roots: u32_at(b, 28),
+                changed: b[32] != 0,
             })
             .collect();
-        let of_tables = tables.iter().map(|table| u64::from(table.pages)).sum::<u64>();
-        if of_tables != pages.len() as u64 {
-            return Err(format!("it has {} pages, its tables say {of_tables}", pages.len()));
+        let roots: Vec<_> = part(4).map(|b| Offset(u64_at(b, 0))).collect();
+        let sum = |of: fn(&TablePages) -> u32| tables.iter().map(|table| u64::from(of(table))).sum::<u64>();
+        let (of_pages, of_roots) = (sum(|table| table.pages), sum(|table| table.roots));
+        if (of_pages, of_roots) != (pages.len() as u64, roots.len() as u64) {
+            return Err(format!(
+                "it has {} pages and {} roots, its tables say {of_pages} and {of_roots}",
+                pages.len(),
+                roots.len()
+            ));
         }
         let root = Self {
             kind: bytes[12],
@@ -248,6 +266,7 @@ impl Root {
             blocks,
             pages,
             tables,
+            roots,
         };
         root.check_places(granules, granule_bytes)?;
         Ok(root)
@@ -274,6 +293,9 @@ impl Root {
         if let Some(page) = self.pages.iter().find(lies_outside) {
             return Err(format!("its page at offset {:#x} lies behind the end", page.at));
         }
+        if let Some(root) = self.roots.iter().find(|root| root.0 >= end || !root.0.is_multiple_of(8)) {
+            return Err(format!("its root of a collection at offset {root} is no place of this store"));
+        }
         Ok(())
     }
 }
@@ -291,7 +313,6 @@ mod tests {
             live: 40,
             expiry: u32::MAX,
             harm: if tail == 0 { Harm::Unknown } else { Harm::Known },
-            elements: tail != 0,
         };
         Root {
             kind: 1,
@@ -303,7 +324,15 @@ mod tests {
             extents: vec![(Granule(3), 1), (Granule(4), 2)],
             blocks: vec![kept(6, 128), kept(8, 0)],
             pages: vec![Page { first: 0, at: 4096 * 3 + 64, bytes: 100, crc: 1 }],
-            tables: vec![TablePages { owner: Owner::STORE, slots: 5, keys: 4, pages: 1, names: 3 }],
+            tables: vec![TablePages {
+                owner: Owner::STORE,
+                slots: 5,
+                keys: 4,
+                pages: 1,
+                roots: 2,
+                changed: true,
+            }],
+            roots: vec![Offset(4096), Offset(8)],
         }
     }
 
@@ -326,7 +355,11 @@ mod tests {
         assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("extent at granule 9"));
         let far = Root { pages: vec![Page { at: u64::MAX, ..sample().pages[0] }], ..sample() };
         assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("behind the end"));
-        for cut in [0, 55, bytes.len() - 1] {
+        let outside = Root { roots: vec![Offset(8), Offset(40_960)], ..sample() };
+        assert!(Root::decode(&outside.encode(), 10, 4096).unwrap_err().contains("root of a collection"));
+        let few = Root { roots: vec![Offset(8)], ..sample() };
+        assert!(Root::decode(&few.encode(), 10, 4096).unwrap_err().contains("and 1 roots"));
+        for cut in [0, 63, bytes.len() - 1] {
             assert!(Root::decode(&bytes[..cut], 10, 4096).is_err(), "{cut}");
         }
     }

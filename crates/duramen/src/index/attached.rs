@@ -33,7 +33,7 @@ pub(crate) enum Counts {
 impl Counts {
     /// The slot as the index is to have it, if it counts.
     #[inline]
-    pub(super) fn keep(&self, slot: Slot) -> Option<Slot> {
+    pub(crate) fn keep(&self, slot: Slot) -> Option<Slot> {
         let Self::Kept { granules, granule_bytes } = self else { return Some(slot) };
         let granule = slot.location().0 / granule_bytes;
         let is_kept = granules.get(granule as usize / 64).is_some_and(|bits| bits >> (granule % 64) & 1 != 0);

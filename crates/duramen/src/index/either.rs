@@ -268,6 +268,7 @@ impl Index {
     pub(crate) fn count(kind: u8, pages: &PagesOf<'_>, counts: &Counts, threads: usize) -> Loaded {
         let count = |&(_, page): &(u64, &[u8])| match kind {
             HashIndex::KIND => counts.count(hash::image::slots(page)),
+            CollectionIndex::KIND => counts.count(collection::image::slots(page)),
             _ => counts.count(ordered::image::slots(page)),
         };
         sync::each_on_threads(threads, pages.iter(), count).into_iter().fold(Loaded::default(), Loaded::plus)

@@ -120,6 +120,12 @@ impl Slot {
         Self(if tombstone { self.0 | TOMBSTONE } else { self.0 & !TOMBSTONE })
     }
 
+    /// The slot in a word of a bucket, without what is the bucket's.
+    #[inline]
+    pub(crate) fn of_word(word: u64) -> Self {
+        Self(word & !(FINGERPRINT_MASK | BUCKET_BIT))
+    }
+
     /// The same slot for a record elsewhere.
     #[inline]
     pub(crate) fn at(self, at: Offset) -> Self {
@@ -141,7 +147,7 @@ impl Slot {
     /// The slot in what [`Slot::as_previous`] made; its fingerprint is not that of any key.
     #[inline]
     pub(crate) fn of_previous(previous: u64) -> Self {
-        Self(previous & !(FINGERPRINT_MASK | BUCKET_BIT))
+        Self::of_word(previous)
     }
 }
 
@@ -156,6 +162,8 @@ pub(crate) struct Loaded {
     pub slots: u64,
     /// Those that are no tombstones.
     pub keys: u64,
+    /// The pages are not of one moment, so that recovery has to put them right: of a collection with an order alone.
+    pub changed: bool,
 }
 
 impl Loaded {
@@ -166,7 +174,11 @@ impl Loaded {
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
-        Self { slots: self.slots + other.slots, keys: self.keys + other.keys }
+        Self {
+            slots: self.slots + other.slots,
+            keys: self.keys + other.keys,
+            changed: self.changed || other.changed,
+        }
     }
 }
 

@@ -387,9 +387,6 @@ impl Appender {
             if let Some(at) = fields.expires_at {
                 log.blocks.at(block.granule).expiry_add(at);
             }
-            if fields.owner.is_collection() || fields.kind == Kind::Root {
-                log.blocks.at(block.granule).set_elements(true);
-            }
             if fields.kind.is_updatable() {
                 log.blocks.at(block.granule).set_cells(true);
             }

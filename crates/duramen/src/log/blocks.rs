@@ -74,8 +74,6 @@ pub(crate) struct Block {
     state: AtomicU8,
     /// May hold cells.
     cells: AtomicBool,
-    /// May hold elements or roots of collections, which no image knows.
-    elements: AtomicBool,
     /// Units that run, or are not settled, have members here, or the records that their members took the place of: see
     /// [`Block::pin`].
     pins: AtomicU32,
@@ -223,14 +221,6 @@ impl Block {
     /// Whether it may hold a cell, which changes after it was appended.
     pub(crate) fn may_hold_cells(&self) -> bool {
         self.cells.load(Acquire)
-    }
-
-    pub(crate) fn may_hold_elements(&self) -> bool {
-        self.elements.load(Relaxed)
-    }
-
-    pub(crate) fn set_elements(&self, elements: bool) {
-        self.elements.store(elements, Relaxed);
     }
 
     /// Whether what it has came from writers, as far as that is known.
@@ -407,7 +397,6 @@ impl Blocks {
         block.set_tail(HEADER_BYTES);
         block.set_settled(HEADER_BYTES);
         block.set_cells(false);
-        block.set_elements(false);
         block
     }
 

@@ -1,4 +1,4 @@
-//! How many live roots name a collection, and what follows when there are none.
+//! The live roots that name a collection, and what follows when there are none.
 //!
 //! ```text
 //!  fresh ──(a root is about to be written)──▶ named, by n roots ──(the last is superseded, swept, or its table buried)──▶ gone
@@ -9,19 +9,29 @@
 //! Order: a root is counted before it is written, and taken off after no slot leads to it. So the count is never less than the roots that
 //! slots lead to, and a collection that is gone is named by none. What is gone cannot be named again: a crash would find such a root
 //! beside what is left of elements that were dead. A crash forgets the counts; recovery counts the live roots.
+//!
+//! A root's *place* is noted when a slot leads to it, before its block can be sealed, and changed when it is moved; both under its key's
+//! lock. An index image has the places, since recovery does not read what the image keeps.
 
 use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::AtomicU32;
-use crate::sync::atomic::Ordering::{AcqRel, Acquire};
-
-/// Some root named it.
-const NAMED: u32 = 1 << 30;
-const GONE: u32 = 1 << 31;
-const COUNT: u32 = NAMED - 1;
+use crate::sync::{Mutex, lock};
+use duramen_media::Offset;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Names(AtomicU32);
+pub(super) struct Names(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Some root named it.
+    named: bool,
+    gone: bool,
+    count: u32,
+    /// Where the first of them lies whose place is known ...
+    place: Option<Offset>,
+    /// ... and the others.
+    more: Vec<Offset>,
+}
 
 /// What a collection was when a root was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,54 +40,97 @@ pub(crate) enum Before {
     Named,
 }
 
-impl Names {
-    /// Changes the word as `change` says, and returns what it was; `Err` where it says nothing.
-    fn change(&self, change: impl Fn(u32) -> Option<u32>) -> Result<u32, u32> {
-        let mut now = self.0.load(Acquire);
-        while let Some(next) = change(now) {
-            match self.0.compare_exchange(now, next, AcqRel, Acquire) {
-                Ok(before) => return Ok(before),
-                Err(other) => now = other,
-            }
+impl State {
+    fn note(&mut self, place: Offset) {
+        match self.place {
+            None => self.place = Some(place),
+            Some(_) => self.more.push(place),
         }
-        Err(now)
     }
 
+    fn forget(&mut self, place: Offset) {
+        if self.place == Some(place) {
+            self.place = self.more.pop();
+        } else if let Some(at) = self.more.iter().position(|&other| other == place) {
+            self.more.swap_remove(at);
+        }
+    }
+
+    /// One root fewer; whether it is gone by that.
+    fn remove(&mut self) -> bool {
+        if self.count == 0 {
+            return false;
+        }
+        if self.count == 1 || planted(Mutant::DiesWithAnyRoot) {
+            *self = Self { gone: true, ..Self::default() };
+            return true;
+        }
+        self.count -= 1;
+        false
+    }
+}
+
+impl Names {
     /// How many roots name it.
     pub(super) fn count(&self) -> u32 {
-        self.0.load(Acquire) & COUNT
+        lock(&self.0).count
+    }
+
+    /// Where those of them lie that slots lead to.
+    pub(super) fn places(&self) -> Vec<Offset> {
+        let state = lock(&self.0);
+        state.place.iter().chain(&state.more).copied().collect()
     }
 
     /// Another root names it; `None`: it is gone.
     pub(super) fn add(&self) -> Option<Before> {
-        let is_open = |now: u32| now & GONE == 0 || planted(Mutant::GoneNamedAgain);
-        let before = self.change(|now| is_open(now).then_some((now | NAMED) + 1)).ok()?;
-        Some(if before & NAMED == 0 { Before::Fresh } else { Before::Named })
+        let mut state = lock(&self.0);
+        if state.gone && !planted(Mutant::GoneNamedAgain) {
+            return None;
+        }
+        state.count += 1;
+        Some(if std::mem::replace(&mut state.named, true) { Before::Named } else { Before::Fresh })
     }
 
-    /// One root fewer; whether it is gone by that.
-    pub(super) fn remove(&self) -> bool {
-        let is_last = |now: u32| now & COUNT == 1 || planted(Mutant::DiesWithAnyRoot);
-        let before = self.change(|now| match now & COUNT {
-            0 => None,
-            _ if is_last(now) => Some(GONE),
-            _ => Some(now - 1),
-        });
-        before.is_ok_and(is_last)
+    /// A root that was counted lies here.
+    pub(super) fn note(&self, place: Offset) {
+        lock(&self.0).note(place);
     }
 
-    /// A root that was counted was not written; whether the collection is gone by that.
-    pub(super) fn give_up(&self, before: Before) -> bool {
-        let is_only = |now: u32| (now == NAMED + 1).then_some(0);
-        if before == Before::Fresh && self.change(is_only).is_ok() {
+    /// The root at one place was moved to another.
+    pub(super) fn moved(&self, from: Offset, to: Offset) {
+        let mut state = lock(&self.0);
+        if let Some(place) = state.place.iter_mut().find(|place| **place == from) {
+            *place = to;
+        } else if let Some(place) = state.more.iter_mut().find(|place| **place == from) {
+            *place = to;
+        }
+    }
+
+    /// The root at this place names it no more; whether it is gone by that.
+    pub(super) fn remove(&self, place: Offset) -> bool {
+        let mut state = lock(&self.0);
+        state.forget(place);
+        state.remove()
+    }
+
+    /// A root that was counted was not written, or taken back from its place; whether the collection is gone by that.
+    pub(super) fn give_up(&self, before: Before, place: Option<Offset>) -> bool {
+        let mut state = lock(&self.0);
+        if let Some(place) = place {
+            state.forget(place);
+        }
+        if before == Before::Fresh && state.count == 1 && !state.gone {
+            *state = State::default();
             return false;
         }
-        self.remove()
+        state.remove()
     }
 
     /// Gives it up while no root names it; whether it did.
     pub(super) fn abandon(&self) -> bool {
-        self.change(|now| (now & COUNT == 0 && now & GONE == 0).then_some(GONE)).is_ok()
+        let mut state = lock(&self.0);
+        state.count == 0 && !std::mem::replace(&mut state.gone, true)
     }
 }
 
@@ -85,29 +138,53 @@ impl Names {
 mod tests {
     use super::*;
 
+    const AT: Offset = Offset(64);
+    const ELSEWHERE: Offset = Offset(128);
+
     #[test]
     fn the_last_name_takes_the_collection_with_it() {
         let names = Names::default();
         assert_eq!(names.add(), Some(Before::Fresh));
+        names.note(AT);
         assert_eq!(names.add(), Some(Before::Named));
+        names.note(ELSEWHERE);
         assert!(!names.abandon());
-        assert!(!names.remove());
-        assert!(names.remove());
+        assert!(!names.remove(AT));
+        assert!(names.remove(ELSEWHERE));
         assert_eq!(names.add(), None);
-        assert!(!names.remove() && !names.abandon());
+        assert!(!names.remove(AT) && !names.abandon());
     }
 
     #[test]
     fn a_fresh_one_whose_root_was_not_written_is_fresh_again() {
         let names = Names::default();
         let first = names.add().unwrap();
-        assert!(!names.give_up(first));
+        assert!(!names.give_up(first, None));
         assert_eq!(names.add(), Some(Before::Fresh));
+        names.note(AT);
         let second = names.add().unwrap();
         // The one that was there is superseded meanwhile.
-        assert!(!names.remove());
-        assert!(names.give_up(second));
+        assert!(!names.remove(AT));
+        assert!(names.give_up(second, None));
         assert_eq!(names.add(), None);
         assert!(Names::default().abandon());
+    }
+
+    #[test]
+    fn places_are_those_of_the_roots_that_are_there() {
+        let names = Names::default();
+        let first = names.add().unwrap();
+        assert_eq!(names.places(), [], "it is on its way");
+        names.note(AT);
+        assert_eq!(names.places(), [AT]);
+        let second = names.add().unwrap();
+        names.note(ELSEWHERE);
+        names.moved(AT, Offset(192));
+        assert_eq!(names.places(), [Offset(192), ELSEWHERE]);
+        assert!(!names.give_up(second, Some(ELSEWHERE)));
+        assert_eq!(names.places(), [Offset(192)]);
+        assert!(!names.give_up(first, Some(Offset(192))));
+        assert_eq!(names.places(), []);
+        assert_eq!(names.add(), Some(Before::Fresh));
     }
 }

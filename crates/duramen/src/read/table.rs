@@ -28,6 +28,7 @@ use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Mutex, lock};
 use crate::{Error, ErrorKind, Result};
+use duramen_media::Offset;
 use std::collections::{HashMap, HashSet};
 
 /// Counts of keys, so that writers do not meet at one.
@@ -95,14 +96,21 @@ impl Table {
         self.owner != Owner::STORE
     }
 
-    /// A root names it. For recovery.
-    pub(crate) fn add_name(&self) {
-        let _ = self.names.add();
+    /// The root at this place names it. For recovery.
+    pub(crate) fn add_name(&self, place: Offset) {
+        if self.names.add().is_some() {
+            self.names.note(place);
+        }
     }
 
-    /// Roots that name it.
+    /// How many roots name it.
     pub(crate) fn names(&self) -> u32 {
         self.names.count()
+    }
+
+    /// Where these lie, but for those on their way.
+    pub(crate) fn places_of_names(&self) -> Vec<Offset> {
+        self.names.places()
     }
 
     /// Itself, unless it is dead. Asked behind the pin under which it is used: who takes a dead one apart waits for that pin.
@@ -165,6 +173,8 @@ pub(crate) struct Tables {
     unread: Mutex<Vec<Arc<Table>>>,
     /// Dead ones, in the order in which they died.
     dying: Mutex<Vec<Arc<Table>>>,
+    /// Places of roots that were moved or superseded, while an image is written.
+    left: Mutex<Option<Vec<MetName>>>,
     maker: Maker,
     /// The counter of the next owner, and the incarnation in which it is given out.
     next: AtomicU64,
@@ -183,6 +193,7 @@ impl Tables {
             collections: std::array::from_fn(|_| Mutex::default()),
             unread: Mutex::default(),
             dying: Mutex::default(),
+            left: Mutex::default(),
             maker,
             next: AtomicU64::new(0),
             incarnation,
@@ -332,19 +343,49 @@ impl Tables {
         Ok(Naming { tables: self, table, before, is_written: false })
     }
 
-    /// A root that named this collection is superseded.
-    pub(crate) fn unname(&self, owner: Owner) {
-        if let Some(table) = self.of(owner).filter(|_| owner.is_collection() && !planted(Mutant::RootNotDied))
-            && table.names.remove()
-        {
+    /// The root at this place is superseded.
+    pub(crate) fn unname(&self, MetName { owner, place }: MetName) {
+        let Some(table) = self.of(owner).filter(|_| owner.is_collection() && !planted(Mutant::RootNotDied))
+        else {
+            return;
+        };
+        let is_gone = {
+            let mut left = lock(&self.left);
+            note_left(&mut left, MetName { owner, place });
+            table.names.remove(place)
+        };
+        if is_gone {
             self.die(&table);
         }
     }
 
+    /// From now on places are noted that roots leave, or that are superseded, until the result is taken.
+    pub(crate) fn note_left(&self) -> LeftPlaces<'_> {
+        *lock(&self.left) = Some(Vec::new());
+        LeftPlaces(self)
+    }
+
+    /// A slot leads to a root of this collection, which was [counted](Tables::name), from now on. Under its key's lock.
+    #[cold]
+    pub(crate) fn root_written(&self, MetName { owner, place }: MetName) {
+        if let Some(table) = self.of(owner) {
+            table.names.note(place);
+        }
+    }
+
+    /// The root lies elsewhere from now on. Under its key's lock.
+    pub(crate) fn root_moved(&self, MetName { owner, place }: MetName, to: Offset) {
+        if let Some(table) = self.of(owner).filter(|_| !planted(Mutant::MovedRootForgotten)) {
+            let mut left = lock(&self.left);
+            note_left(&mut left, MetName { owner, place });
+            table.names.moved(place, to);
+        }
+    }
+
     /// A root that was [kept](Naming::keep) as one that names this collection was taken back.
-    pub(crate) fn unname_unwritten(&self, owner: Owner, before: Before) {
+    pub(crate) fn unname_unwritten(&self, MetName { owner, place }: MetName, before: Before) {
         if let Some(table) = self.of(owner)
-            && table.names.give_up(before)
+            && table.names.give_up(before, Some(place))
         {
             self.die(&table);
         }
@@ -507,6 +548,35 @@ impl Tables {
     }
 }
 
+/// A root that was met: what it names, and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MetName {
+    pub owner: Owner,
+    pub place: Offset,
+}
+
+fn note_left(left: &mut Option<Vec<MetName>>, name: MetName) {
+    if let Some(left) = left.as_mut().filter(|_| !planted(Mutant::ImageRootsLost)) {
+        left.push(name);
+    }
+}
+
+/// See [`Tables::note_left`].
+pub(crate) struct LeftPlaces<'t>(&'t Tables);
+
+impl LeftPlaces<'_> {
+    /// Those that were left since it was begun.
+    pub(crate) fn take(self) -> Vec<MetName> {
+        lock(&self.0.left).take().unwrap_or_default()
+    }
+}
+
+impl Drop for LeftPlaces<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.left) = None;
+    }
+}
+
 /// A root on its way, which counts as one that names its collection. Dropped before it is written, it does not.
 pub(crate) struct Naming<'t> {
     tables: &'t Tables,
@@ -534,7 +604,7 @@ impl Naming<'_> {
 
 impl Drop for Naming<'_> {
     fn drop(&mut self) {
-        if !self.is_written && self.table.names.give_up(self.before) {
+        if !self.is_written && self.table.names.give_up(self.before, None) {
             self.tables.die(&self.table);
         }
     }

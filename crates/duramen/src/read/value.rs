@@ -1,6 +1,7 @@
 //! What readers are given: values, and what goes with them.
 
 use super::cell::CellCopy;
+use super::table::MetName;
 use crate::format::record::{self, HEADER_BYTES, Head, Trailer};
 use crate::format::{Owner, u64_at};
 use crate::log::cell::Cell;
@@ -173,6 +174,12 @@ impl<'a> Record<'a> {
     #[inline]
     pub(crate) fn names(&self) -> Option<Owner> {
         self.head.is_root().then(|| record::owner_of_root(&self.bytes[self.head.value_at() as usize..]))
+    }
+
+    /// The same, and where it lies.
+    #[inline]
+    pub(crate) fn met_name(&self) -> Option<MetName> {
+        Some(MetName { owner: self.names()?, place: self.at })
     }
 
     /// Of a record that belongs to a unit: which, and what its slot led to before.

@@ -1,12 +1,16 @@
 //! Elements of collections on their way into the indexes of these, gathered by their owners.
 //!
 //! Each thread gathers what it reads. When all has been read, a thread takes what all of them have of a collection, puts it in the order
-//! of its positions in the map, and keeps of each key the newest record. Of that map and tree are built, each from one end to the other.
+//! of its positions in the map, and keeps of each key the newest record. Of that map and tree are built, each from one end to the other;
+//! where an image has some of the collection, that is read first. What an image alone has is read when it is first used, unless it has to be
+//! put right.
 
 use super::given::Scan;
+use super::image::Image;
+use crate::format::record::Header;
 use crate::format::{Owner, Version};
 use crate::index::Slot;
-use crate::index::collection::{CollectionIndex, position_of};
+use crate::index::collection::{CollectionIndex, Counted, position_of};
 use crate::index::ordered::Sorted;
 use crate::mutants::{Mutant, planted};
 use crate::sync;
@@ -39,7 +43,16 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// Fills the indexes of the collections that the threads have met, all of which are empty.
+    /// The collections whose pages in an image have to be put right, with nothing that was read of them.
+    pub(super) fn changed_collections(
+        &self,
+        image: &Image<'_>,
+    ) -> impl Iterator<Item = (Owner, ByCollection)> {
+        let changed = image.root.tables.iter().filter(|of| of.changed && of.owner.is_collection());
+        changed.map(|of| (of.owner, ByCollection::default()))
+    }
+
+    /// Fills the indexes of these collections, all of which are empty, or attached to pages of an image.
     pub(super) fn build_collections(&self, gathered: Vec<(Owner, ByCollection)>, threads: usize) {
         let version = gathered.iter().map(|(_, gathered)| gathered.version).max().unwrap_or_default();
         self.tables.elements().meet_all(version);
@@ -54,7 +67,27 @@ impl<M: Medium> Scan<'_, M> {
             entries.sort_unstable_by_key(position);
             self.keep_newest(&mut entries, position);
             self.count_keys(&entries);
-            index.build(entries, self);
+            if index.is_attached() {
+                index.merge(&entries, self, |slot, imaged| self.newer_of(slot, imaged));
+            } else {
+                index.build(entries, self);
+            }
         });
+    }
+
+    /// Which of two records of an element counts: one that was read, or the image's. The other is dead.
+    fn newer_of(&self, slot: Slot, imaged: Slot) -> Counted {
+        let header = |slot: Slot| self.record_at(slot.location()).0;
+        let dead = |slot: Slot, header: &Header| {
+            self.blocks.of(slot.location().0).live_sub(header.record_bytes());
+        };
+        let (read, other) = (header(slot), header(imaged));
+        if self.is_newer((read.version, slot.location()), (other.version, imaged.location())) {
+            dead(imaged, &other);
+            Counted::Read(slot.met_beside(imaged))
+        } else {
+            dead(slot, &read);
+            Counted::Imaged(imaged.met_beside(slot))
+        }
     }
 }

@@ -45,9 +45,14 @@
 //! ([`Harm`]). An open that refuses damage reads them, so that it can say what is wrong with them; one that
 //! serves the rest takes them from the list, so that each slot that leads to a damaged record still does, and its key answers `Corrupt`.
 //!
-//! *Collections* are in the image of a clean close, with how many roots name each: of nothing else are map and tree of one moment. What it has
-//! of them counts only where all blocks are kept. Else blocks that may hold elements or roots are read, and so they are when a checkpoint is
-//! used.
+//! *Collections* are in it as tables are; `index::collection::image` says how map and tree, of which each is written at moments of its own,
+//! come to agree. What names a collection is a root, which is not read where its block is kept; so the image has the places of roots. One
+//! that is live and lies in a kept block was led to from 1 to 3, and its place was noted before its block could be sealed (`read::names`):
+//! so it is among them. Or it was moved, or superseded by what a crash then took away: before 1 its block is not kept, or what
+//! superseded it is durable (by 4, or since its collection would be dead otherwise, and no image is begun before that is buried); and
+//! places that roots leave from then on are noted until all are known. Of the places recovery asks the tables whether they are live.
+//!
+//! The tables and collections that are written are those that there are *after* 1: what comes later has no record in a kept block.
 //!
 //! What recovery no longer does: verify each record. The background thread does it afterwards (`Keeper::verify`), and
 //! `duramen check`.
@@ -170,6 +175,16 @@ impl<'m> Image<'m> {
         })
     }
 
+    /// The same, with where the roots lie that name it.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = (TablePages, &[Offset])> {
+        let mut rest = &self.root.roots[..];
+        self.root.tables.iter().map(move |&table| {
+            let (roots, behind) = rest.split_at(table.roots as usize);
+            rest = behind;
+            (table, roots)
+        })
+    }
+
     /// The kind of index of a table.
     pub(crate) fn kind_of(&self, owner: Owner) -> u8 {
         match owner {
@@ -231,10 +246,7 @@ impl<'m> Image<'m> {
             }
         };
         let is_read = |kept: &Kept| kept.is_unknown() || must_read(kept);
-        // What it has of collections counts only if nothing else does.
-        let is_exact = !self.root.blocks.iter().any(is_read);
-        let (unknown, kept): (Vec<_>, Vec<Kept>) =
-            self.root.blocks.iter().partition(|kept| is_read(kept) || (kept.elements && !is_exact));
+        let (unknown, kept): (Vec<_>, Vec<Kept>) = self.root.blocks.iter().partition(|kept| is_read(kept));
         // An open that did not use the image and was killed may have freed blocks without records.
         for empty in kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES && kept.harm == Harm::None) {
             header(empty.granule)?;
@@ -259,9 +271,6 @@ impl<'m> Image<'m> {
         for block in data {
             let header = &block.header;
             let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
-            // The image's collections are of before the store was opened.
-            let must_read =
-                |kept: &Kept| must_read(kept) || (kept.elements && !planted(Mutant::ImageElementsKept));
             let kept = blocks.get(&block.granule).filter(|kept| !must_read(kept)).filter(|kept| {
                 (kept.granules, kept.generation, Some(kept.tail))
                     == (header.granules, header.generation, tail)

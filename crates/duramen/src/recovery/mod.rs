@@ -316,7 +316,12 @@ fn read_records<M: Medium>(
     };
     let mut scanned = scan.run(&plan.data, threads);
     scan.enter_gathered(std::mem::take(&mut scanned.by_key), threads);
-    scan.build_collections(std::mem::take(&mut scanned.by_collection), threads);
+    let mut by_collection = std::mem::take(&mut scanned.by_collection);
+    if let Some(image) = &heads.image {
+        by_collection.extend(scan.changed_collections(image));
+        scanned.roots.append(&mut scan.roots_of_image(image, plan));
+    }
+    scan.build_collections(by_collection, threads);
     let has_damage =
         heads.has_damage() || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty());
     let names = scan.settle_names(&scanned.roots, has_damage);
@@ -364,16 +369,15 @@ fn attach<M: Medium>(
         block.set_doubtful(true);
         block.live_add(kept.live.into());
         block.set_expiry_seconds(kept.expiry);
-        block.set_elements(kept.elements);
     }
     for extent in &plan.extents {
         blocks.found(extent.granule, extent.header.granules, extent.header.generation, Use::Image);
     }
     let mut all = Loaded::default();
-    for (of, pages) in image.tables().filter(|(of, _)| plan.exact || !of.owner.is_collection()) {
+    for ((of, pages), (_, roots)) in image.tables().zip(image.roots()) {
         let counts = plan.counts(source.granule_bytes);
         let loaded = match counts {
-            Counts::All => Loaded { slots: of.slots, keys: of.keys },
+            Counts::All => Loaded { slots: of.slots, keys: of.keys, changed: of.changed },
             Counts::Kept { .. } => Index::count(image.kind_of(of.owner), pages, &counts, threads),
         };
         if let Some(attached) = tables.fill(of.owner, |index| index.attach(pages, counts, threads)) {
@@ -381,8 +385,9 @@ fn attach<M: Medium>(
         }
         if let Some(table) = tables.of(of.owner) {
             table.count_keys(0, loaded.keys as i64);
-            let names = if planted(Mutant::ImageNamesForgotten) { 0 } else { of.names };
-            (0..names).for_each(|_| table.add_name());
+            if plan.exact && !planted(Mutant::ImageNamesForgotten) {
+                roots.iter().for_each(|&root| table.add_name(root));
+            }
             if of.owner.is_collection() {
                 tables.add_unread(table);
             }

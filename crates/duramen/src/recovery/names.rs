@@ -1,12 +1,15 @@
 //! Which tables and collections something names, and what becomes of the others.
 
 use super::given::{MetRoot, Scan};
+use super::image::{Image, Plan};
 use crate::format::Owner;
+use crate::format::record::{self, Kind};
+use crate::index::{KeyBytes, Keys, Slot};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::read::table;
 use crate::sync::reclaim;
-use duramen_media::Medium;
+use duramen_media::{Medium, Offset};
 use std::collections::{HashMap, HashSet};
 
 /// What the catalog tells.
@@ -69,6 +72,28 @@ impl<M: Medium> Scan<'_, M> {
         names
     }
 
+    /// The roots that lie in blocks which the image keeps, unless all that it has counts.
+    pub(super) fn roots_of_image(&self, image: &Image<'_>, plan: &Plan) -> Vec<MetRoot> {
+        if plan.exact || planted(Mutant::ImageRootsForgotten) {
+            return Vec::new();
+        }
+        let counts = plan.counts(self.granule_bytes);
+        let is_kept = |place: &&Offset| counts.keep(Slot::new(**place)).is_some();
+        let mut met = Vec::new();
+        for (of, roots) in image.roots() {
+            roots.iter().for_each(|&place| self.prefetch_at(place));
+            for &at in roots.iter().filter(is_kept) {
+                let Some((header, key)) = self.record_met(at) else { continue };
+                let names = (header.kind == Kind::Root).then(|| self.value_at(at)).flatten();
+                if names.map(record::owner_of_root) == Some(of.owner) {
+                    let hash = self.hasher.hash(key);
+                    met.push(MetRoot { owner: header.owner, hash, at, names: of.owner });
+                }
+            }
+        }
+        met
+    }
+
     /// The owners that something names: tables by the catalog, collections by roots that are alive, which are counted. A root is alive if
     /// it is the newest record of its key and its own owner is named, or is kept though nothing names it.
     fn named_owners(
@@ -78,7 +103,7 @@ impl<M: Medium> Scan<'_, M> {
         keeps_nameless: bool,
     ) -> HashSet<Owner> {
         let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
-        // By an image.
+        // By an image of which all counts.
         let collections = self.tables.all_collections();
         named.extend(collections.iter().filter(|it| it.names() > 0).map(|it| it.owner));
         let mut roots_in: HashMap<Owner, Vec<&MetRoot>> = HashMap::new();
@@ -92,7 +117,7 @@ impl<M: Medium> Scan<'_, M> {
                 if self.is_live_root(root) && root.names.is_collection() {
                     // Also one that has no element.
                     if !planted(Mutant::EmptyForgotten) || self.tables.of(root.names).is_some() {
-                        self.tables.met(root.names, |_| ()).add_name();
+                        self.tables.met(root.names, |_| ()).add_name(root.at);
                     }
                     named.insert(root.names);
                     work.push(root.names);

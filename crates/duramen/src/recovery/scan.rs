@@ -335,8 +335,8 @@ impl<M: Medium> Scan<'_, M> {
     #[inline]
     pub(super) fn meet(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
         reading.outcome.records += 1;
-        if header.kind == Kind::Root || header.owner.is_collection() {
-            self.meet_of_collection(reading, at, header);
+        if header.kind == Kind::Root {
+            self.meet_root(reading, at, header);
         }
         // Until it turns out that there is a newer one.
         reading.outcome.entered += header.record_bytes();
@@ -354,17 +354,13 @@ impl<M: Medium> Scan<'_, M> {
         self.push(header.owner, key, slot, header.version, reading.entries);
     }
 
-    /// A root, or an element.
     #[cold]
-    fn meet_of_collection(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
-        reading.entry.set_elements(true);
-        if header.kind == Kind::Root {
-            let record = &reading.bytes[at as usize..];
-            let names = record::owner_of_root(&record[header.value_at() as usize..]);
-            let hash = self.hasher.hash(header.key(record));
-            let at = reading.place(at);
-            reading.entries.roots.push(MetRoot { owner: header.owner, hash, at, names });
-        }
+    fn meet_root(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
+        let record = &reading.bytes[at as usize..];
+        let names = record::owner_of_root(&record[header.value_at() as usize..]);
+        let hash = self.hasher.hash(header.key(record));
+        let at = reading.place(at);
+        reading.entries.roots.push(MetRoot { owner: header.owner, hash, at, names });
     }
 
     /// Tombstones that hide nothing are dead themselves.

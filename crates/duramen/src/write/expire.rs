@@ -36,7 +36,7 @@ impl<M: Medium> Records<M> {
             self.log.blocks.of(place.0).expiry_add(expires_at.unwrap_or(u64::MAX));
             return false;
         }
-        let names = self.whole_record(place).and_then(|record| record.names());
+        let names = self.whole_record(place).and_then(|record| record.met_name());
         found.set(found.get().with_tombstone(true));
         if let Some(names) = names.filter(|_| !planted(Mutant::SweptRootKept)) {
             self.tables.unname(names);

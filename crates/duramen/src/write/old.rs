@@ -2,12 +2,12 @@
 
 use super::Pen;
 use crate::durability::Activity;
-use crate::format::{Epoch, Owner};
+use crate::format::Epoch;
 use crate::index::Slot;
 use crate::index::either::{Locked, Place};
 use crate::log::read::Unknown;
 use crate::read::Records;
-use crate::read::table::Table;
+use crate::read::table::{MetName, Table};
 use crate::read::value::{Record, Stamp};
 use crate::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
@@ -30,8 +30,8 @@ impl<'a> Old<'a> {
 
     /// What it names, if it is a root that was alive: of one that was swept, that was taken off then.
     #[inline]
-    pub(super) fn names(&self) -> Option<Owner> {
-        if self.slot.is_tombstone() { None } else { self.record?.names() }
+    pub(super) fn names(&self) -> Option<MetName> {
+        if self.slot.is_tombstone() { None } else { self.record?.met_name() }
     }
 
     /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.

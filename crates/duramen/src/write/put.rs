@@ -16,7 +16,7 @@ use crate::log::read::Unknown;
 use crate::mutants::{Mutant, planted};
 use crate::read::CollectionId;
 use crate::read::Records;
-use crate::read::table::{Table, Target};
+use crate::read::table::{MetName, Table, Target};
 use crate::read::value::{Meta, Stamp};
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
@@ -342,6 +342,12 @@ impl Pen {
             None if unknown => locked.insert(key, slot.hiding_unknown(), records),
             None => locked.insert(key, slot, records),
         };
+        if let (Kind::Root, Some((_, Meta { collection: Some(CollectionId(owner)), .. }))) =
+            (writing.kind, new)
+        {
+            // Before anybody can seal its block.
+            records.tables.root_written(MetName { owner, place: appended.at });
+        }
         if let Some(turn) = turn {
             self.appender.end_turn(turn);
         }

@@ -49,7 +49,7 @@ use crate::log::read::Unknown;
 use crate::log::unit::{Lane, Numbers};
 use crate::mutants::{Mutant, planted};
 use crate::read::names::Before;
-use crate::read::table::{Table, Target};
+use crate::read::table::{MetName, Table, Target};
 use crate::read::value::{Meta, Record};
 use crate::read::{CollectionId, Records};
 use crate::sync::Backoff;
@@ -71,9 +71,11 @@ pub(super) struct Running {
     sum: UnitSum,
     stretches: Vec<Stretch>,
     /// Collections whose roots it superseded.
-    lost: Vec<Owner>,
+    lost: Vec<MetName>,
     /// Those that its roots name, each with what it was before.
-    named: Vec<(Owner, Before)>,
+    named: Vec<(MetName, Before)>,
+    /// Where the root lies that it wrote last.
+    root_at: Offset,
     /// Keys of tables that were absent when it deleted them, unless they were locked.
     missed: Vec<Missed>,
     /// The group was begun for it.
@@ -220,6 +222,7 @@ impl Pen {
             stretches: Vec::new(),
             lost: Vec::new(),
             named: Vec::new(),
+            root_at: Offset(0),
             missed: Vec::new(),
             own_group,
             _inside: inside,
@@ -254,7 +257,7 @@ impl Pen {
         // It is taken off when the unit is given up.
         let before = naming.keep();
         if let Some(running) = &mut self.unit {
-            running.named.push((owner, before));
+            running.named.push((MetName { owner, place: running.root_at }, before));
         }
         Ok(wrote)
     }
@@ -393,6 +396,12 @@ impl Pen {
             None if unknown => locked.insert(key, slot.hiding_unknown(), records),
             None => locked.insert(key, slot, records),
         };
+        if let Some((_, Meta { collection: Some(CollectionId(owner)), .. })) = new {
+            records.tables.root_written(MetName { owner, place: appended.at });
+            if let Some(running) = &mut self.unit {
+                running.root_at = appended.at;
+            }
+        }
         locked.count_member(true);
         if self.meets_others(table)
             && let Some(units) = &mut self.units
@@ -403,7 +412,7 @@ impl Pen {
         self.count_key(table, old.as_ref(), new.is_some());
         let lost = old.as_ref().and_then(Old::names);
         if planted(Mutant::LostBeforeShown) {
-            lost.into_iter().for_each(|owner| records.tables.unname(owner));
+            lost.into_iter().for_each(|name| records.tables.unname(name));
         } else if let Some(running) = &mut self.unit {
             running.lost.extend(lost);
         }
@@ -534,8 +543,8 @@ impl Pen {
             return;
         }
         running.named.clear();
-        for owner in running.lost.drain(..) {
-            records.tables.unname(owner);
+        for name in running.lost.drain(..) {
+            records.tables.unname(name);
         }
         let stretches = std::mem::take(&mut running.stretches);
         if let Some(group) = &mut self.group {
@@ -550,8 +559,8 @@ impl Pen {
         let over = self.unit.take();
         let own_group = over.as_ref().is_some_and(|running| running.own_group);
         // Those of its roots that were not written after all.
-        for (owner, before) in over.into_iter().flat_map(|running| running.named.into_iter().rev()) {
-            records.tables.unname_unwritten(owner, before);
+        for (name, before) in over.into_iter().flat_map(|running| running.named.into_iter().rev()) {
+            records.tables.unname_unwritten(name, before);
         }
         if let Some(units) = &mut self.units {
             records.stripes().end_running(&mut units.counted);

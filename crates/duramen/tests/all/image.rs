@@ -5,7 +5,8 @@ use duramen::tuning::Phase;
 use duramen::{Batch, Durability, ElementOrder, IndexKind, MediumKind, Meta, Options, Residence, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 const NOW: u64 = 1_000_000;
@@ -374,7 +375,7 @@ fn a_damaged_image_is_refused_and_all_records_are_read() {
         let root = word(96);
         assert_eq!(&bytes[root..root + 8], b"DURIMAGE");
         let count = |at: usize| word(root + at) & 0xffff_ffff;
-        let page = word(root + 56 + 8 * count(32) + 32 * count(36) + 8);
+        let page = word(root + 64 + 8 * count(32) + 32 * count(36) + 8);
         for (at, part) in [(root + 17, "root"), (page + 10, "page")] {
             let mut damaged = bytes.clone();
             damaged[at] ^= 4;
@@ -652,38 +653,196 @@ fn collections_are_in_the_image_of_a_clean_close() {
     });
 }
 
+/// What is done to collections after a checkpoint, or while it is made.
+fn change_collections(store: &Store, round: u64) {
+    for order in 0..ORDERS.len() {
+        let large = collections::of(store, &name(order, 0)).unwrap();
+        for element in 0..300 {
+            large.put(&key(element * 11 % 9000), &(u64::from(element) + round).to_be_bytes()).unwrap();
+        }
+        large.put(format!("new {round}").as_bytes(), &0u64.to_be_bytes()).unwrap();
+        for element in [1, 2, 7000 + round as u32] {
+            let _ = large.delete(&key(element)).unwrap();
+        }
+    }
+    let small = collections::of(store, &name(1, 3)).unwrap();
+    small.put(&key(5), &1_000_000u64.to_be_bytes()).unwrap();
+    // Another under the same name, and one under another.
+    assert!(store.delete(&name(2, 3)).unwrap());
+    let made = collections::make(store, &name(2, 3), ElementOrder::ByKey);
+    made.put(&key(round as u32), b"of another").unwrap();
+    let moved = collections::of(store, &name(0, 9)).unwrap();
+    let mut batch = Batch::new();
+    batch.delete(&name(0, 9)).put_with(&name(0, 4), b"state", collections::root(moved.id()));
+    let _ = store.apply(&batch).unwrap();
+    let mut batch = Batch::new();
+    batch.delete(&name(0, 4)).put_with(&name(0, 9), b"state", collections::root(moved.id()));
+    let _ = store.apply(&batch).unwrap();
+}
+
+/// A process was killed now: what the next finds by image is what all records say; how many records it read of how many.
+fn after_kill(path: &Path, options: &Options, wanted: &[Vec<(Vec<u8>, Vec<u8>)>]) -> (u64, u64) {
+    let killed = collections::after_kill(path, options);
+    let recovery = killed.recovery();
+    assert!(!recovery.clean && recovery.image_refused.is_none());
+    let read = (recovery.records - recovery.imaged, recovery.records);
+    assert_eq!(elements(&killed), wanted);
+    killed.maintain().unwrap();
+    assert_eq!(elements(&killed), wanted);
+    let all_read = collections::after_kill(path, &Options { index_image: false, ..options.clone() });
+    assert_eq!(elements(&all_read), wanted);
+    read
+}
+
 #[test]
-fn after_a_crash_elements_are_read_though_an_image_has_them() {
+fn after_a_crash_collections_are_taken_from_the_image_of_the_close_before() {
     for_each_store(|options, path| {
+        let options = &Options { residence: Residence::Persistent, ..options.clone() };
         let store = options.open(path).unwrap();
         fill_collections(&store);
         let wanted = elements(&store);
         store.close().unwrap();
         let store = options.open(path).unwrap();
-        let killed = collections::after_kill(path, options);
-        let recovery = killed.recovery();
-        assert!(!recovery.clean && recovery.records > recovery.imaged);
-        assert_eq!(elements(&killed), wanted);
-        drop(killed);
-        // What is written after such an open.
-        let changed = collections::of(&store, &name(1, 0)).unwrap();
-        changed.put(&key(1), &1_000_000u64.to_be_bytes()).unwrap();
-        changed.put(b"new", &0u64.to_be_bytes()).unwrap();
-        assert!(changed.delete(&key(2)).unwrap());
-        drop(changed);
-        assert!(store.delete(&name(2, 0)).unwrap());
-        collections::make(&store, &name(2, 0), ElementOrder::ByKey);
-        store.commit().unwrap();
-        let wanted = elements(&store);
-        let killed = collections::after_kill(path, options);
-        assert_eq!(elements(&killed), wanted);
-        killed.close().unwrap();
-        store.maintain().unwrap();
-        assert_eq!(elements(&collections::after_kill(path, options)), wanted);
+        let (read, all) = after_kill(path, options, &wanted);
+        assert!(read == 0 && all > 27_000, "{read} of {all}");
+        for round in 0..3 {
+            change_collections(&store, round);
+            store.commit().unwrap();
+            let (read, all) = after_kill(path, options, &elements(&store));
+            assert!(read < all / 3, "{read} of {all} in round {round}");
+        }
         store.close().unwrap();
         let store = options.open(path).unwrap();
         assert_eq!(store.recovery().records, store.recovery().imaged);
-        assert_eq!(elements(&store), wanted);
+    });
+}
+
+#[test]
+fn collections_are_in_checkpoints() {
+    for_each_store(|options, path| {
+        let options =
+            &Options { residence: Residence::Persistent, checkpoint_bytes: 50_000, ..options.clone() };
+        let store = options.open(path).unwrap();
+        fill_collections(&store);
+        store.maintain().unwrap();
+        for round in 0..4 {
+            let (read, all) = after_kill(path, options, &elements(&store));
+            assert!(read < all / 3, "{read} of {all} in round {round}");
+            (0..3).for_each(|part| change_collections(&store, 3 * round + part));
+            store.commit().unwrap();
+            let (read, all) = after_kill(path, options, &elements(&store));
+            assert!(read < all / 3, "{read} of {all} in round {round}");
+            store.maintain().unwrap();
+        }
+        assert!(store.stats().checkpoints >= 2, "{} checkpoints", store.stats().checkpoints);
+        store.close().unwrap();
+        let store = options.open(path).unwrap();
+        assert_eq!(store.recovery().records, store.recovery().imaged);
+    });
+}
+
+#[test]
+fn collections_that_are_changed_while_a_checkpoint_is_made_are_there_after_a_crash() {
+    for_each_store(|options, path| {
+        let during: Arc<Mutex<Option<Store>>> = Arc::default();
+        for wanted_phase in [Phase::Image, Phase::ImageRoot] {
+            let mut options = Options { residence: Residence::Persistent, ..options.clone() };
+            let store_in = Arc::clone(&during);
+            options.tuning.on_phase = Some(Arc::new(move |phase, begins| {
+                let store = store_in.try_lock().ok().filter(|_| begins && phase == wanted_phase);
+                if let Some(store) = store.and_then(|mut store| store.take()) {
+                    change_collections(&store, 1);
+                }
+            }));
+            let path = path.with_extension(format!("{wanted_phase:?}"));
+            let store = options.open(&path).unwrap();
+            fill_collections(&store);
+            *during.lock().unwrap() = Some(store.clone());
+            // It waits until what is dead is buried.
+            let is_made = || during.lock().unwrap().is_none();
+            assert!((0..100).any(|_| store.maintain().is_ok() && is_made()), "a checkpoint was made");
+            options.tuning.on_phase = None;
+            let (read, all) = after_kill(&path, &options, &elements(&store));
+            assert!(read < all / 3, "{read} of {all}");
+        }
+    });
+}
+
+/// Stops who looks at it, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// The elements of three collections that threads write, of which each unit writes one of all three.
+fn of_threads(store: &Store) -> [BTreeMap<Vec<u8>, Vec<u8>>; 3] {
+    [0, 1, 2].map(|order| {
+        let those = collections::of(store, &name(order, 0)).unwrap();
+        let mut all = BTreeMap::new();
+        let visit = &mut |value: &duramen::Value<'_>| {
+            if value.key().starts_with(b"thread") {
+                assert_eq!(all.insert(value.key().to_vec(), value.to_vec()), None);
+            }
+            true
+        };
+        match those.order() {
+            ElementOrder::Unordered => those.each(visit).unwrap(),
+            _ => those.ranked(0, false, visit).unwrap(),
+        }
+        all
+    })
+}
+
+/// Threads write while checkpoints are made; they rest while the medium is copied, as a kill would leave it.
+#[test]
+fn what_threads_write_to_collections_beside_checkpoints_outlives_kills() {
+    for_each_store(|options, path| {
+        let options =
+            &Options { residence: Residence::Persistent, checkpoint_bytes: 20_000, ..options.clone() };
+        let store = options.open(path).unwrap();
+        fill_collections(&store);
+        let (over, rest) = (AtomicBool::new(false), RwLock::new(()));
+        let imaged = std::thread::scope(|scope| {
+            let _over = Over(&over);
+            for thread in 0..2u64 {
+                let (store, over, rest) = (&store, &over, &rest);
+                scope.spawn(move || {
+                    let those = [0, 1, 2].map(|order| collections::of(store, &name(order, 0)).unwrap());
+                    let mut writer = store.writer().unwrap();
+                    for number in (0u64..).take_while(|_| !over.load(Relaxed)) {
+                        let _works = rest.read().unwrap();
+                        let key = format!("thread {thread} {}", number % 700).into_bytes();
+                        let written = writer.unit(|unit| {
+                            let put = |those| unit.collection(those).put(&key, &number.to_be_bytes());
+                            those.iter().try_for_each(put)
+                        });
+                        written.unwrap();
+                    }
+                });
+            }
+            let mut imaged = 0;
+            for _ in 0..4 {
+                for _ in 0..6 {
+                    store.maintain().unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let (killed, wanted) = {
+                    let _rests = rest.write().unwrap();
+                    store.commit().unwrap();
+                    (collections::after_kill(path, options), of_threads(&store))
+                };
+                imaged += u64::from(killed.recovery().imaged > 20_000);
+                let found = of_threads(&killed);
+                assert!(!found[0].is_empty() && found[0] == found[1] && found[1] == found[2]);
+                assert!(found == wanted);
+                assert_eq!(killed.audit(), [""; 0]);
+            }
+            imaged
+        });
+        assert!(imaged >= 2, "{imaged} of 4 opens had an image");
     });
 }
 

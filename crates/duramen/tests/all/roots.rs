@@ -206,7 +206,7 @@ fn a_root_of_an_empty_collection_names_it_after_a_crash() {
 }
 
 #[test]
-fn an_image_keeps_no_block_whose_batches_have_roots() {
+fn an_image_knows_the_roots_of_batches() {
     for at_close in [true, false] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");

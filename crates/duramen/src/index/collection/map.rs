@@ -116,6 +116,8 @@ pub(crate) struct Map {
     depths: Vec<u32>,
     /// What [`Map::clear_some`] has yet to free.
     leaving: Vec<Entry>,
+    /// See [`Map::keep_apart`].
+    keeps_apart: bool,
 }
 
 /// Where an element is.
@@ -136,6 +138,7 @@ impl Map {
             rest: Vec::new(),
             depths: Vec::new(),
             leaving: Vec::new(),
+            keeps_apart: false,
         }
     }
 
@@ -173,14 +176,23 @@ impl Map {
     /// The slot of the element that `is` recognises.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
-        let position = spread(hash);
+        self.find_at(spread(hash), is)
+    }
+
+    /// The same, by its position.
+    #[inline]
+    pub(crate) fn find_at(&self, position: u64, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
         self.place(position, self.entry(position), is).map(|(_, slot)| slot)
     }
 
     /// Hints that an element of this hash is looked for soon.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        let position = spread(hash);
+        self.prefetch_at(spread(hash));
+    }
+
+    #[inline]
+    pub(crate) fn prefetch_at(&self, position: u64) {
         let entry = self.entry(position);
         if entry.is_page() {
             self.pages.prefetch(entry.page() + top(position << entry.depth(), entry.bits()), 1);
@@ -198,7 +210,7 @@ impl Map {
                 let words = High::of(line);
                 let mut which = words.matching(want | away_field(away), mask);
                 while let Some(word) = line.get(which.trailing_zeros() as usize) {
-                    let slot = Slot(word.load(Relaxed) & !(FINGERPRINT_MASK | BUCKET_BIT));
+                    let slot = Slot::of_word(word.load(Relaxed));
                     if !slot.is_empty() && is(slot) {
                         return Some((Place::Page(entry.page(), home, away, which.trailing_zeros()), slot));
                     }
@@ -230,7 +242,11 @@ impl Map {
 
     /// Adds an element that is not there.
     pub(crate) fn insert(&mut self, hash: u64, slot: Slot, keys: &impl Keys) {
-        let position = spread(hash);
+        self.insert_at(spread(hash), slot, keys);
+    }
+
+    /// The same, by its position.
+    pub(crate) fn insert_at(&mut self, position: u64, slot: Slot, keys: &impl Keys) {
         self.slots += 1;
         self.count(slot);
         if self.root.is_none() {
@@ -276,7 +292,11 @@ impl Map {
 
     /// Changes the slot of the element that `is` recognises, and returns what it was.
     pub(crate) fn set(&mut self, hash: u64, slot: Slot, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
-        let position = spread(hash);
+        self.set_at(spread(hash), slot, is)
+    }
+
+    /// The same, by its position.
+    pub(crate) fn set_at(&mut self, position: u64, slot: Slot, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
         let entry = self.entry(position);
         let (place, old) = self.place(position, entry, is)?;
         match place {
@@ -357,7 +377,7 @@ impl Map {
             }
             match keys.hash_at(Slot(word).location()) {
                 Some(hash) => all.push((spread(hash) << entry.depth(), word)),
-                None => damaged.push(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))),
+                None => damaged.push(Slot::of_word(word)),
             }
         });
         let known = entry.depth();
@@ -443,6 +463,9 @@ impl Map {
 
     /// Makes a page from which an element was removed smaller, or one with its sibling, if both have little.
     fn shrink(&mut self, position: u64, keys: &impl Keys) {
+        if self.keeps_apart {
+            return;
+        }
         let found = self.locate(position);
         let entry = found.entry;
         let (page, bits, depth) = (entry.page(), entry.bits(), entry.depth());
@@ -512,7 +535,7 @@ impl Map {
         for _ in 0..pages_max {
             let Some(entry) = self.leaving.pop() else { break };
             if entry.is_page() {
-                self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
+                self.each_word(entry, |_, word| visit(Slot::of_word(word)));
                 self.pages.give(entry.page(), Class::doubled(entry.bits()));
             } else {
                 self.leave_node(entry);

@@ -14,8 +14,10 @@
 //! different collections share only the arena that pages come from.
 
 pub(crate) mod image;
+mod indexes;
 #[cfg_attr(not(test), expect(dead_code, reason = "accounts of their DRAM come next"))]
 mod map;
+mod merge;
 #[cfg_attr(not(test), expect(dead_code, reason = "as above"))]
 mod pages;
 mod shared;
@@ -24,6 +26,8 @@ mod tests;
 #[cfg_attr(not(test), expect(dead_code, reason = "as above"))]
 mod tree;
 
+pub(crate) use indexes::Order;
 pub(crate) use map::spread as position_of;
+pub(crate) use merge::Counted;
 pub(crate) use pages::Arena;
-pub(crate) use shared::{CollectionIndex, Locked, Order, Place};
+pub(crate) use shared::{CollectionIndex, Locked, Place};

@@ -11,9 +11,20 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 
 pub(crate) mod image {
+    use crate::index::Slot;
+
     pub(crate) fn is_page(_: &[u8]) -> bool {
         false
     }
+
+    pub(crate) fn slots(_: &[u8]) -> impl Iterator<Item = Slot> {
+        std::iter::empty()
+    }
+}
+
+pub(crate) enum Counted {
+    Read(Slot),
+    Imaged(Slot),
 }
 
 #[derive(Default)]
@@ -54,6 +65,14 @@ impl CollectionIndex {
     }
 
     pub(crate) fn each_at(&self, _: u64, _: &impl Keys, _: &mut dyn FnMut(Slot)) -> Option<u64> {
+        match self.0 {}
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn merge(&self, _: &[Sorted], _: &impl KeyBytes, _: impl FnMut(Slot, Slot) -> Counted) {
         match self.0 {}
     }
 

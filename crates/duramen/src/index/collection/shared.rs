@@ -10,7 +10,9 @@
 //! the lock of the collection's key, which all others who write the collection hold.
 
 use super::image;
+use super::indexes::{Indexes, Order, compared, put_in_order};
 use super::map::Map;
+use super::merge::{self, Counted};
 use super::pages::{Account, Arena, Pages};
 use super::tree::Tree;
 use crate::Result;
@@ -25,22 +27,6 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-/// What orders the elements of a collection, by 8 bytes as a big-endian number; equal ones are ordered by their keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Nothing.
-    None,
-    /// The beginning of the value.
-    Value,
-    /// The beginning of the key.
-    Key,
-}
-
-struct Indexes {
-    map: Map,
-    tree: Option<Tree>,
-}
-
 pub(crate) struct CollectionIndex {
     stripes: Arc<Stripes>,
     order: Order,
@@ -49,19 +35,11 @@ pub(crate) struct CollectionIndex {
     attached: Option<Attached>,
 }
 
-/// The number that bytes begin with.
-fn number(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    let len = bytes.len().min(8);
-    word[..len].copy_from_slice(&bytes[..len]);
-    u64::from_be_bytes(word)
-}
-
 impl CollectionIndex {
     pub(crate) fn new(stripes: Arc<Stripes>, arena: &Arc<Arena>, order: Order) -> Self {
         let pages = Pages::new(Arc::clone(arena), Arc::<Account>::default());
         let tree = (order != Order::None).then(|| Tree::new(pages.another()));
-        let indexes = Mutex::new(Indexes { map: Map::new(pages), tree });
+        let indexes = Mutex::new(Indexes::new(Map::new(pages), tree, order));
         Self { stripes, order, indexes, attached: None }
     }
 
@@ -72,7 +50,7 @@ impl CollectionIndex {
     fn indexes(&self) -> MutexGuard<'_, Indexes> {
         let mut indexes = lock(&self.indexes);
         if let Some(attached) = self.attached.as_ref().filter(|attached| attached.left() > 0) {
-            let Indexes { map, tree } = &mut *indexes;
+            let Indexes { map, tree, .. } = &mut *indexes;
             image::read(map, tree.as_mut(), attached);
         }
         indexes
@@ -109,27 +87,36 @@ impl CollectionIndex {
 
     /// The order of the record at `at`; a damaged one comes first, by chance or not: then nobody knows where it was.
     pub(crate) fn order_at(&self, at: Slot, keys: &impl KeyBytes) -> u64 {
-        match self.order {
-            Order::None => 0,
-            Order::Value => keys.value_at(at.location()).map_or(0, number),
-            Order::Key => keys.key_at(at.location()).map_or(0, number),
-        }
+        self.order.at(at, keys)
+    }
+
+    /// Whether there are pages of an image that it has not read.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.pages_left() > 0
     }
 
     /// Fills an index that is empty with elements of different keys, by position and order, in the order of their positions. For recovery.
     pub(crate) fn build(&self, mut elements: Vec<Sorted>, keys: &impl KeyBytes) {
-        let order = |element: &Sorted| element.words()[1];
         let mut indexes = self.indexes();
         indexes.map.build(&elements);
         let Some(tree) = &mut indexes.tree else { return };
         elements.retain(|element| !element.slot.is_tombstone());
-        elements.sort_unstable_by_key(order);
-        for same in elements.chunk_by_mut(|one, other| order(one) == order(other)) {
-            if same.len() > 1 {
-                sort_by_keys(same, keys);
-            }
+        put_in_order(&mut elements, keys);
+        tree.fill(elements.len() as u64, elements.iter().map(|it| (it.words()[1], it.slot)));
+    }
+
+    /// Fills an index that has read none of the pages that it is attached to, with what they have, and with these elements of different
+    /// keys, by position and order, in the order of their positions. `meet` says of a record and of the image's of the same key which
+    /// counts. For recovery.
+    pub(crate) fn merge(
+        &self,
+        elements: &[Sorted],
+        keys: &impl KeyBytes,
+        meet: impl FnMut(Slot, Slot) -> Counted,
+    ) {
+        if let Some(attached) = self.attached.as_ref() {
+            merge::merge(&mut lock(&self.indexes), attached, elements, keys, meet);
         }
-        tree.fill(elements.len() as u64, elements.iter().map(|element| (order(element), element.slot)));
     }
 
     /// How many elements come before the one with this order and key; those without an order say `None`.
@@ -216,25 +203,22 @@ impl KeyIndex for CollectionIndex {
         self.random(|| random.next().unwrap_or(0))
     }
 
-    /// For a clean close: else somebody may change the index between two pages.
     fn dump(
         &self,
-        _: &impl KeyBytes,
+        keys: &impl KeyBytes,
         pending: &dyn Fn(Slot) -> Slot,
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
-        let indexes = self.indexes();
-        image::dump(&indexes.map, indexes.tree.as_ref(), pending, emit)
+        drop(self.indexes());
+        image::dump(&self.indexes, keys, pending, emit)
     }
 
-    /// Of an image of a clean close: all slots count.
     unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
         counts: Counts,
         _: usize,
     ) -> std::result::Result<(), String> {
-        debug_assert!(matches!(counts, Counts::All), "a part of an image has no collections");
         image::check(pages, self.order != Order::None)?;
         // SAFETY: as the caller promises.
         self.attached = Some(unsafe { Attached::new(pages, counts) });
@@ -250,24 +234,6 @@ impl KeyIndex for CollectionIndex {
             drop(self.indexes());
         }
     }
-}
-
-/// Puts elements of one order in that of their keys.
-fn sort_by_keys(elements: &mut [Sorted], keys: &impl KeyBytes) {
-    let key_of = |element: &Sorted| keys.key_at(element.slot.location()).unwrap_or(&[]);
-    // In the place of the position, which is needed no more: it tells most keys apart without a look at their records.
-    for element in elements.iter_mut() {
-        let [_, order] = element.words();
-        *element = Sorted::new([number(key_of(element)), order], element.slot);
-    }
-    elements.sort_unstable_by(|one, other| {
-        one.words().cmp(&other.words()).then_with(|| key_of(one).cmp(key_of(other)))
-    });
-}
-
-/// Compares what a slot leads to with `key`.
-fn compared<'k>(key: &'k [u8], keys: &'k impl KeyBytes) -> impl FnMut(Slot) -> Ordering + 'k {
-    move |slot| keys.key_at(slot.location()).unwrap_or(&[]).cmp(key)
 }
 
 /// A locked element.
@@ -305,6 +271,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
 
     fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {
         let mut indexes = self.index.indexes();
+        indexes.changes += 1;
         indexes.map.insert(self.hash, slot, keys);
         if let Some(tree) = &mut indexes.tree
             && !slot.is_tombstone()
@@ -317,36 +284,9 @@ impl<'a> LockedKey<'a> for Locked<'a> {
     fn remove(&self, place: &Place<'_>, keys: &impl KeyBytes) {
         let slot = place.get();
         let mut indexes = self.index.indexes();
+        indexes.changes += 1;
         indexes.map.remove(self.hash, |other| other.location() == slot.location(), keys);
-        indexes.leave(self.index, slot, keys);
-    }
-}
-
-impl Indexes {
-    /// What `slot` leads to is no element any more.
-    fn leave(&mut self, index: &CollectionIndex, slot: Slot, keys: &impl KeyBytes) {
-        let Some(tree) = &mut self.tree else { return };
-        if slot.is_tombstone() {
-            return;
-        }
-        let found = keys
-            .key_at(slot.location())
-            .and_then(|key| tree.remove(index.order_at(slot, keys), compared(key, keys)));
-        if found.is_none_or(|found| found.location() != slot.location()) {
-            // It is damaged, or one that is stood in the way of the search: where it was is not known.
-            forget(tree, slot);
-        }
-    }
-}
-
-/// Takes out what leads to a record, wherever it is: makes the tree anew without it.
-#[cold]
-fn forget(tree: &mut Tree, slot: Slot) {
-    let mut entries = Vec::with_capacity(tree.len() as usize);
-    tree.each(&mut |order, other| entries.push((order, other)));
-    tree.clear_some(usize::MAX, &mut |_| ());
-    for (order, other) in entries.into_iter().filter(|(_, other)| other.location() != slot.location()) {
-        tree.insert(order, other, |_| Ordering::Less);
+        indexes.leave(slot, keys);
     }
 }
 
@@ -364,8 +304,9 @@ impl KeyPlace for Place<'_> {
     fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         let old = self.slot.replace(slot);
         let mut indexes = self.index.indexes();
+        indexes.changes += 1;
         if !planted(Mutant::TreeNotLed) || old.is_tombstone() || slot.is_tombstone() {
-            indexes.leave(self.index, old, keys);
+            indexes.leave(old, keys);
         }
         indexes.map.set(self.hash, slot, |other| other.location() == old.location());
         if planted(Mutant::TreeNotLed) && !old.is_tombstone() {

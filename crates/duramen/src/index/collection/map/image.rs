@@ -1,7 +1,6 @@
 //! The pages of a map for an index image, and a map from them.
 
 use super::*;
-use crate::index::{Loaded, PENDING};
 
 /// What an image says of a page of a map, beside its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,50 +40,48 @@ pub(in crate::index::collection) struct Loading {
 }
 
 impl Map {
-    /// Hands out each page with its position, in their order, and its words without pending marks. `settled` says of a slot that is pending
-    /// what it is once it is settled. Returns what there was, with the rest; `None` where a slot leads elsewhere once it is settled.
-    pub(in crate::index::collection) fn dump<E>(
+    /// From now on pages are not put together, so that those of [`Map::dump_page`], taken one after the other, are those of one map; or
+    /// they are again.
+    pub(in crate::index::collection) fn keep_apart(&mut self, keeps: bool) {
+        self.keeps_apart = keeps;
+    }
+
+    /// The page at this position, its words as `settle` makes them of those that have slots, and where the next begins. `None`: there is none.
+    pub(in crate::index::collection) fn dump_page(
         &self,
-        settled: &dyn Fn(Slot) -> Slot,
-        mut emit: impl FnMut(u64, Head, &[u64]) -> Result<(), E>,
-    ) -> Result<Option<Loaded>, E> {
-        let mut loaded = Loaded::default();
-        let mut is_settled = true;
-        let mut words = Vec::new();
-        let mut settle = |word: u64| {
-            let slot = Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT));
-            if !slot.is_empty() {
-                loaded.count(slot);
-                is_settled &= !slot.is_pending() || settled(slot).location() == slot.location();
-            }
-            word & !PENDING
-        };
-        let mut position = Some(0).filter(|_| self.root.is_page() || self.root.is_node());
-        while let Some(at) = position {
-            let entry = self.entry(at);
-            words.clear();
-            let page = self.pages.words(entry.page(), Class::doubled(entry.bits()).words());
-            words.extend(page.iter().map(|word| settle(word.load(Relaxed))));
-            emit(at, Head { bits: entry.bits(), depth: entry.depth(), known: entry.known() }, &words)?;
-            position = scan::behind(entry, at);
+        at: u64,
+        words: &mut Vec<u64>,
+        settle: &mut dyn FnMut(Slot) -> Slot,
+    ) -> Option<(Head, Option<u64>)> {
+        let entry = if self.root.is_none() { self.root } else { self.entry(at) };
+        if !entry.is_page() {
+            return None;
         }
-        self.rest.iter().for_each(|rest| {
-            settle(rest.slot.0);
-        });
-        Ok(is_settled.then_some(loaded))
+        words.clear();
+        let page = self.pages.words(entry.page(), Class::doubled(entry.bits()).words());
+        words.extend(page.iter().map(|word| with_slot(word.load(Relaxed), &mut *settle)));
+        let head = Head { bits: entry.bits(), depth: entry.depth(), known: entry.known() };
+        Some((head, scan::behind(entry, at)))
     }
 
-    /// The elements in no page: position, how much of it is known, and slot without a pending mark.
-    pub(in crate::index::collection) fn dump_rest(&self) -> impl Iterator<Item = [u64; 3]> {
-        self.rest.iter().map(|rest| [rest.position, rest.known.into(), rest.slot.with_pending(false).0])
+    /// How many elements are in no page.
+    pub(in crate::index::collection) fn rest_len(&self) -> usize {
+        self.rest.len()
     }
 
-    /// Adds the next page to a map that has nothing else. Pages come in order, and are those of one map.
+    /// These: position, how much of it is known, and the slot.
+    pub(in crate::index::collection) fn dump_rest(&self) -> impl Iterator<Item = (u64, u32, Slot)> {
+        self.rest.iter().map(|rest| (rest.position, rest.known, rest.slot))
+    }
+
+    /// Adds the next page to a map that has nothing else, with those of its slots that `keep` makes something of. Pages come in order, and
+    /// are those of one map.
     pub(in crate::index::collection) fn load(
         &mut self,
         loading: &mut Loading,
         head: Head,
         words: impl Iterator<Item = u64>,
+        keep: impl Fn(Slot) -> Option<Slot>,
     ) {
         let position = if loading.pages.is_empty() { Some(0) } else { loading.next };
         let Some(position) = position else { return };
@@ -92,6 +89,7 @@ impl Map {
         let page = self.pages.take(class);
         let mut count = 0;
         for (at, word) in self.pages.words(page, class.words()).iter().zip(words) {
+            let word = with_slot(word, &mut |slot| keep(slot).unwrap_or_default());
             at.store(word, Relaxed);
             let slot = Slot(word);
             if !slot.is_empty() {
@@ -105,8 +103,7 @@ impl Map {
         loading.next = head.behind(position).ok().flatten();
     }
 
-    pub(in crate::index::collection) fn load_rest(&mut self, [position, known, slot]: [u64; 3]) {
-        let slot = Slot(slot);
+    pub(in crate::index::collection) fn load_rest(&mut self, position: u64, known: u64, slot: Slot) {
         self.slots += 1;
         self.tombstones += u64::from(slot.is_tombstone());
         self.rest.push(Rest { position, known: known.min(64) as u32, slot });
@@ -117,5 +114,30 @@ impl Map {
         if let Some(root) = self.directory(&loading.pages, 0) {
             self.root = root;
         }
+    }
+}
+
+/// The word of a page with what `change` makes of the slot in it, if it has one. What it says of its bucket stays.
+fn with_slot(word: u64, change: &mut dyn FnMut(Slot) -> Slot) -> u64 {
+    let slot = Slot::of_word(word);
+    if slot.is_empty() {
+        return word;
+    }
+    let slot = change(slot);
+    let print = if slot.is_empty() { 0 } else { word & FINGERPRINT_MASK };
+    Slot::of_word(slot.0).0 | print | word & BUCKET_BIT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_changed_where_there_is_one_and_the_rest_of_its_word_stays() {
+        let print = 7 << FINGERPRINT_SHIFT;
+        let mut moved = |slot: Slot| Slot(slot.0 + 1);
+        assert_eq!(with_slot(5 | print | BUCKET_BIT, &mut moved), 6 | print | BUCKET_BIT);
+        assert_eq!(with_slot(BUCKET_BIT, &mut moved), BUCKET_BIT);
+        assert_eq!(with_slot(5 | print | BUCKET_BIT, &mut |_| Slot::default()), BUCKET_BIT);
     }
 }

@@ -42,7 +42,7 @@ impl Map {
                 let word = word.load(Relaxed);
                 is_passed |= word & BUCKET_BIT != 0;
                 if word & LOCATION_MASK != 0 && word & (3 << AWAY_SHIFT) == away_field(away) {
-                    visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT)));
+                    visit(Slot::of_word(word));
                 }
             }
             if !is_passed {
@@ -92,7 +92,7 @@ impl Map {
 
     fn each_of_page(&self, entry: Entry, visit: &mut dyn FnMut(Slot)) {
         if entry.is_page() {
-            self.each_word(entry, |_, word| visit(Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))));
+            self.each_word(entry, |_, word| visit(Slot::of_word(word)));
         }
     }
 
@@ -141,7 +141,7 @@ impl Map {
         let at = below(draw << more, slots(entry.bits()).into()) as u32;
         let line = self.line(entry.page(), entry.bits(), at / LINE_WORDS as u32);
         let word = line[at as usize % LINE_WORDS].load(Relaxed);
-        Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT))
+        Slot::of_word(word)
     }
 }
 

@@ -111,7 +111,7 @@ impl Tested {
 
     fn reload(&mut self) {
         let map = std::mem::replace(&mut self.map, Map::new(pages()));
-        self.map = again(&(map, None)).0;
+        self.map = again(map, None).0;
         self.model.values_mut().for_each(|slot| *slot = slot.with_pending(false));
     }
 

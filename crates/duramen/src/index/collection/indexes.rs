@@ -1,0 +1,138 @@
+//! Map and tree of a collection, which are changed together.
+//!
+//! Who changes which record an element leads to changes both; who changes but a mark changes the map alone.
+
+use super::map::Map;
+use super::tree::Tree;
+use crate::index::ordered::Sorted;
+use crate::index::{KeyBytes, Slot};
+use std::cmp::Ordering;
+
+/// What orders the elements of a collection, by 8 bytes as a big-endian number; equal ones are ordered by their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing.
+    None,
+    /// The beginning of the value.
+    Value,
+    /// The beginning of the key.
+    Key,
+}
+
+/// The number that bytes begin with.
+fn number(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let len = bytes.len().min(8);
+    word[..len].copy_from_slice(&bytes[..len]);
+    u64::from_be_bytes(word)
+}
+
+/// Map and tree of a collection.
+pub(super) struct Indexes {
+    pub(super) map: Map,
+    pub(super) tree: Option<Tree>,
+    order: Order,
+    /// How often what an element leads to was changed.
+    pub(super) changes: u64,
+    /// What is in the tree no more, by its order, while an image of it is written.
+    lacking: Option<Vec<(u64, Slot)>>,
+}
+
+impl Order {
+    pub(super) fn at(self, at: Slot, keys: &impl KeyBytes) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Value => keys.value_at(at.location()).map_or(0, number),
+            Self::Key => keys.key_at(at.location()).map_or(0, number),
+        }
+    }
+}
+
+/// Puts elements in order, and those of one order in that of their keys.
+pub(super) fn put_in_order(elements: &mut [Sorted], keys: &impl KeyBytes) {
+    let order = |element: &Sorted| element.words()[1];
+    elements.sort_unstable_by_key(order);
+    for same in elements.chunk_by_mut(|one, other| order(one) == order(other)) {
+        if same.len() > 1 {
+            sort_by_keys(same, keys);
+        }
+    }
+}
+
+/// Puts elements of one order in that of their keys.
+fn sort_by_keys(elements: &mut [Sorted], keys: &impl KeyBytes) {
+    let key_of = |element: &Sorted| keys.key_at(element.slot.location()).unwrap_or(&[]);
+    // In the place of the position, which is needed no more: it tells most keys apart without a look at their records.
+    for element in elements.iter_mut() {
+        let [_, order] = element.words();
+        *element = Sorted::new([number(key_of(element)), order], element.slot);
+    }
+    elements.sort_unstable_by(|one, other| {
+        one.words().cmp(&other.words()).then_with(|| key_of(one).cmp(key_of(other)))
+    });
+}
+
+/// Compares what a slot leads to with `key`.
+pub(super) fn compared<'k>(key: &'k [u8], keys: &'k impl KeyBytes) -> impl FnMut(Slot) -> Ordering + 'k {
+    move |slot| keys.key_at(slot.location()).unwrap_or(&[]).cmp(key)
+}
+
+impl Indexes {
+    pub(super) fn new(map: Map, tree: Option<Tree>, order: Order) -> Self {
+        Self { map, tree, order, changes: 0, lacking: None }
+    }
+
+    /// An image of it is about to be written; how often it was changed, and how many elements are in no page of the map.
+    pub(super) fn begin_dump(&mut self) -> (u64, usize) {
+        self.map.keep_apart(true);
+        self.lacking = Some(Vec::new());
+        (self.changes, self.map.rest_len())
+    }
+
+    /// The image has what it is to have. Whether anything that has an order was changed meanwhile, and what is in the tree no more.
+    pub(super) fn end_dump(&mut self, changes: u64) -> (bool, Vec<(u64, Slot)>) {
+        self.map.keep_apart(false);
+        (self.tree.is_some() && self.changes != changes, self.lacking.take().unwrap_or_default())
+    }
+
+    /// The image has these elements, which units have superseded, in the place of what those wrote; whether the tree lacks any by that.
+    pub(super) fn lacks(&mut self, put_back: &[Slot], keys: &impl KeyBytes) -> bool {
+        let (true, Some(lacking)) = (self.tree.is_some(), &mut self.lacking) else { return false };
+        let slots = put_back.iter().filter(|slot| !slot.is_empty() && !slot.is_tombstone());
+        lacking.extend(slots.map(|&slot| (self.order.at(slot, keys), slot)));
+        !put_back.is_empty()
+    }
+
+    /// The order of what an element leads to.
+    pub(super) fn order_at(&self, slot: Slot, keys: &impl KeyBytes) -> u64 {
+        self.order.at(slot, keys)
+    }
+
+    /// What `slot` leads to is no element any more.
+    pub(super) fn leave(&mut self, slot: Slot, keys: &impl KeyBytes) {
+        let Some(tree) = &mut self.tree else { return };
+        if slot.is_tombstone() {
+            return;
+        }
+        let order = self.order.at(slot, keys);
+        if let Some(lacking) = &mut self.lacking {
+            lacking.push((order, slot));
+        }
+        let found = keys.key_at(slot.location()).and_then(|key| tree.remove(order, compared(key, keys)));
+        if found.is_none_or(|found| found.location() != slot.location()) {
+            // It is damaged, or one that is stood in the way of the search: where it was is not known.
+            forget(tree, slot);
+        }
+    }
+}
+
+/// Takes out what leads to a record, wherever it is: makes the tree anew without it.
+#[cold]
+fn forget(tree: &mut Tree, slot: Slot) {
+    let mut entries = Vec::with_capacity(tree.len() as usize);
+    tree.each(&mut |order, other| entries.push((order, other)));
+    tree.clear_some(usize::MAX, &mut |_| ());
+    for (order, other) in entries.into_iter().filter(|(_, other)| other.location() != slot.location()) {
+        tree.insert(order, other, |_| Ordering::Less);
+    }
+}
