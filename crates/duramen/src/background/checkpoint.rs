@@ -18,11 +18,12 @@ use crate::read::table::{LeftPlaces, MetName, Table};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
+use crate::sync::reclaim::{self, Moment};
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Extents are this long where there is room: on page media each is synced once before it is filled.
@@ -120,6 +121,8 @@ pub(crate) struct Images {
     at_close: bool,
     /// Whether the store's dead bytes are an estimate: see [`Summary::estimated`](crate::Summary::estimated).
     estimated: bool,
+    /// Blocks in which a tombstone came to count again, while an image is written.
+    revived: Mutex<Option<HashSet<Granule>>>,
     /// Checkpoints since the store was opened, and bytes of all images since then.
     pub checkpoints: AtomicU64,
     pub bytes: AtomicU64,
@@ -133,9 +136,17 @@ impl Images {
             residence: options.residence,
             checkpoint_bytes: options.checkpoint_bytes,
             at_close: options.index_image,
+            revived: Mutex::default(),
             estimated,
             checkpoints: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// A tombstone in this block, which was taken off its live bytes, counts among them again.
+    pub(super) fn note_revived(&self, granule: Granule) {
+        if let Some(revived) = &mut *lock(&self.revived) {
+            revived.insert(granule);
         }
     }
 
@@ -153,6 +164,10 @@ struct Current {
     /// Bytes that had been written when the last one was begun.
     written: u64,
 }
+
+/// How long an image waits for those who are about to take superseded records off live bytes, looking from time to time.
+const ACCOUNTED_MAX: Duration = BURY_MAX;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 
 /// How long an image waits for those who may still use dead tables. Another is written soon.
 const BURY_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 10 });
@@ -240,6 +255,7 @@ impl<M: Medium> Keeper<M> {
     fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
         self.records.tables.read_pages(&|| false);
         let left = self.records.tables.note_left();
+        *lock(&self.images.revived) = Some(HashSet::new());
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
         // All that records in these blocks may belong to; also what has died since, until it is buried: recovery buries it. At a close nobody
         // uses what is dead any more, and it has been buried.
@@ -353,6 +369,9 @@ impl<M: Medium> Keeper<M> {
         old: Option<&[Extent]>,
     ) -> Result<Option<ImagePlace>> {
         let _inside = self.log().tuning.phase(Phase::ImageRoot);
+        if old.is_none() {
+            self.wait_for_accounts();
+        }
         // Before the root is made, which lists its own extent: it gets one for itself.
         (extents.next, extents.end) = (0, 0);
         let mut root = Root {
@@ -382,6 +401,17 @@ impl<M: Medium> Keeper<M> {
         // Also what slots led to when they were read: with epochs by this, and else by the drain, which `pending` left to it.
         self.log().commit()?;
         Ok(Some(ImagePlace { at, bytes, crc: crc32c::crc32c(&root) }))
+    }
+
+    /// Waits a while for those who have superseded a record that the image does not have any more, until they have taken it off the live
+    /// bytes of its block. Who is pinned for longer is most likely a reader.
+    fn wait_for_accounts(&self) {
+        let begun = Instant::now();
+        let Some(mut moment) = Moment::now(Vec::new()) else { return };
+        // A thread that is pinned itself would wait for itself.
+        while !moment.is_past() && begun.elapsed() < ACCOUNTED_MAX && !reclaim::is_pinned() {
+            crate::sync::thread::sleep(BETWEEN_LOOKS);
+        }
     }
 
     /// Gives the extents of an image back, to which nothing durable leads, and of which the index needs no page any more.
@@ -430,9 +460,12 @@ impl<M: Medium> Keeper<M> {
             Use::Open | Use::Retired => at_close,
         });
         let before: HashMap<_, _> = before.into_iter().map(|kept| (kept.granule, kept.generation)).collect();
+        let revived = lock(&self.images.revived).take().unwrap_or_default();
         for kept in &mut now {
             let is_sealed = matches!(self.log().blocks.at(kept.granule).state(), Use::Sealed | Use::Damaged);
-            if !is_sealed || before.get(&kept.granule) != Some(&kept.generation) {
+            // The image's slots say that such a tombstone is dead, and its live bytes have it.
+            let is_revived = revived.contains(&kept.granule);
+            if !is_sealed || is_revived || before.get(&kept.granule) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }

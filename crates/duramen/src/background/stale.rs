@@ -61,6 +61,8 @@ impl<M: Medium> Keeper<M> {
         if fate == Fate::Died {
             self.log().uncount(at, bytes, &mover.activity);
         } else {
+            // Before: an image that has its block without it has been told.
+            self.images.note_revived(self.log().blocks.granule_of(at.0));
             self.log().blocks.of(at.0).live_add(bytes);
             mover.activity.dead_add(-(bytes as i64));
         }

@@ -34,6 +34,8 @@
 //! "many" ([`STALE_MANY`](crate::index::Slot::STALE_MANY)), which compaction counts anew when it must. 0 is right: blocks with records that no slot
 //! counts are retired, and not kept. *Live bytes* of a kept block are of the moment of 3, and what was superseded between a
 //! page and 3 is taken off again when it is read: too few, never too many, so compaction comes too early at most.
+//! So who has superseded a record that no page has is waited for before 3, until it has taken that off (`Keeper::wait_for_accounts`), and a
+//! block is read in which a tombstone came to count again meanwhile.
 //! After a clean close with nothing left to read both are exact.
 //!
 //! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The extents stay until all have
