@@ -264,19 +264,8 @@ fn beside_image<T: Sync>(
     write: impl FnOnce(&mut UnitOn<'_, SimMedium>, &T) -> duramen::Result<()> + Send,
     look: impl FnOnce(&StoreOn<SimMedium>) -> Result<(), String>,
 ) -> Result<(), String> {
-    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let (begin, begins) = mpsc::channel();
-    let (written, is_written) = mpsc::channel();
+    let (store, medium, begins, written) = waiting_at_image()?;
     let (end, ends) = mpsc::channel::<()>();
-    let mut options = with_images(1, Durability::EveryWrite);
-    let waits = Mutex::new(is_written);
-    options.tuning.on_phase = Some(Arc::new(move |phase, is_beginning| {
-        // Once: afterwards nobody listens.
-        if phase == Phase::Image && is_beginning && begin.send(()).is_ok() {
-            let _ = waits.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        }
-    }));
-    let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
     let made = make(&store).map_err(told)?;
     // The block of that is full to its end, so it is sealed.
     (0..16u8).try_for_each(|key| store.put(&[key, 0], &[key])).map_err(told)?;
@@ -313,22 +302,28 @@ fn beside_image<T: Sync>(
     })
 }
 
-/// A store whose maintenance waits at the beginning of an image, with a collection that lies in a block that recovery does not read
-/// again; what tells that it waits, and what has it go on.
+/// A store whose maintenance waits at the beginning of the first image; what tells that it waits, and what has it go on.
 type Waiting = (StoreOn<SimMedium>, SimMedium, mpsc::Receiver<()>, mpsc::Sender<()>);
 
-fn with_collection_beside_image() -> Result<Waiting, String> {
+fn waiting_at_image() -> Result<Waiting, String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut options = with_images(1, Durability::EveryWrite);
     let (begin, begins) = mpsc::channel();
     let (written, is_written) = mpsc::channel();
     let waits = Mutex::new(is_written);
     options.tuning.on_phase = Some(Arc::new(move |phase, is_beginning| {
+        // Once: afterwards nobody listens.
         if phase == Phase::Image && is_beginning && begin.send(()).is_ok() {
             let _ = waits.lock().unwrap_or_else(PoisonError::into_inner).recv();
         }
     }));
     let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
+    Ok((store, medium, begins, written))
+}
+
+/// The same with a collection, which lies in blocks that recovery does not read again.
+fn with_collection_beside_image() -> Result<Waiting, String> {
+    let (store, medium, begins, written) = waiting_at_image()?;
     let elements = store.new_collection(ElementOrder::ByKey);
     let root = Meta { collection: Some(elements.id()), ..Meta::default() };
     let mut batch = Batch::new();

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// How long one part takes, about, unless all is asked for.
 const PART: Duration = Duration::from_millis(1);
 /// Between two looks for whether those have left who may use a dead table.
-const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
+pub(super) const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 /// Buckets or leaves between two looks at the clock.
 const BUCKETS: usize = 16;
 

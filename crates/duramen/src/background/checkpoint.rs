@@ -1,6 +1,7 @@
 //! Checkpoints of the index: writing an image. See [`crate::recovery::image`] for the order.
 
 use super::Keeper;
+use super::bury::BETWEEN_LOOKS;
 use super::grow::Growth;
 use crate::Result;
 use crate::format::image::{Extent, Harm, Kept, Page, Root, TablePages};
@@ -165,12 +166,9 @@ struct Current {
     written: u64,
 }
 
-/// How long an image waits for those who are about to take superseded records off live bytes, looking from time to time.
-const ACCOUNTED_MAX: Duration = BURY_MAX;
-const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
-
-/// How long an image waits for those who may still use dead tables. Another is written soon.
-const BURY_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 10 });
+/// How long an image waits for those who may still use dead tables, and then for those who are about to take superseded records off live
+/// bytes. Another is written soon.
+const OTHERS_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 10 });
 
 impl<M: Medium> Keeper<M> {
     /// Writes an image when so much was written since the last that a crash would leave much to read.
@@ -189,7 +187,7 @@ impl<M: Medium> Keeper<M> {
             return Ok(());
         }
         self.log().epochs().check_writable()?;
-        if !planted(Mutant::ImageBesideDying) && !self.bury_all(&mut self.mover(), BURY_MAX) {
+        if !planted(Mutant::ImageBesideDying) && !self.bury_all(&mut self.mover(), OTHERS_MAX) {
             // Soon: those who may still use a dead table leave.
             return Ok(());
         }
@@ -255,7 +253,6 @@ impl<M: Medium> Keeper<M> {
     fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
         self.records.tables.read_pages(&|| false);
         let left = self.records.tables.note_left();
-        *lock(&self.images.revived) = Some(HashSet::new());
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
         // All that records in these blocks may belong to; also what has died since, until it is buried: recovery buries it. At a close nobody
         // uses what is dead any more, and it has been buried.
@@ -273,6 +270,7 @@ impl<M: Medium> Keeper<M> {
             end: 0,
             expected,
         };
+        *lock(&self.images.revived) = Some(HashSet::new());
         let place = match self.write_pages(&mut extents, &tables, left)? {
             Some((written, roots)) => self.write_root(&mut extents, (written, roots), before, old)?,
             None => None,
@@ -409,7 +407,7 @@ impl<M: Medium> Keeper<M> {
         let begun = Instant::now();
         let Some(mut moment) = Moment::now(Vec::new()) else { return };
         // A thread that is pinned itself would wait for itself.
-        while !moment.is_past() && begun.elapsed() < ACCOUNTED_MAX && !reclaim::is_pinned() {
+        while !moment.is_past() && begun.elapsed() < OTHERS_MAX && !reclaim::is_pinned() {
             crate::sync::thread::sleep(BETWEEN_LOOKS);
         }
     }

@@ -167,23 +167,14 @@ impl<'m> Image<'m> {
         }
     }
 
-    /// What it has of each table: how much, and the pages.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = (TablePages, &PagesOf<'m>)> {
-        let mut rest = &self.pages[..];
+    /// What it has of each table: how much, the pages, and where the roots lie that name it.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (TablePages, &PagesOf<'m>, &[Offset])> {
+        let (mut pages, mut roots) = (&self.pages[..], &self.root.roots[..]);
         self.root.tables.iter().map(move |&table| {
-            let (pages, behind) = rest.split_at(table.pages as usize);
-            rest = behind;
-            (table, pages)
-        })
-    }
-
-    /// The same, with where the roots lie that name it.
-    pub(crate) fn roots(&self) -> impl Iterator<Item = (TablePages, &[Offset])> {
-        let mut rest = &self.root.roots[..];
-        self.root.tables.iter().map(move |&table| {
-            let (roots, behind) = rest.split_at(table.roots as usize);
-            rest = behind;
-            (table, roots)
+            let (its_pages, pages_behind) = pages.split_at(table.pages as usize);
+            let (its_roots, roots_behind) = roots.split_at(table.roots as usize);
+            (pages, roots) = (pages_behind, roots_behind);
+            (table, its_pages, its_roots)
         })
     }
 

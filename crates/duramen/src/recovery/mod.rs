@@ -374,7 +374,7 @@ fn attach<M: Medium>(
         blocks.found(extent.granule, extent.header.granules, extent.header.generation, Use::Image);
     }
     let mut all = Loaded::default();
-    for ((of, pages), (_, roots)) in image.tables().zip(image.roots()) {
+    for (of, pages, roots) in image.tables() {
         let counts = plan.counts(source.granule_bytes);
         let loaded = match counts {
             Counts::All => Loaded { slots: of.slots, keys: of.keys, changed: of.changed },

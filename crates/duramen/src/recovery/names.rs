@@ -80,7 +80,7 @@ impl<M: Medium> Scan<'_, M> {
         let counts = plan.counts(self.granule_bytes);
         let is_kept = |place: &&Offset| counts.keep(Slot::new(**place)).is_some();
         let mut met = Vec::new();
-        for (of, roots) in image.roots() {
+        for (of, _, roots) in image.tables() {
             roots.iter().for_each(|&place| self.prefetch_at(place));
             for &at in roots.iter().filter(is_kept) {
                 let Some((header, key)) = self.record_met(at) else { continue };
