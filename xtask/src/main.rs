@@ -302,7 +302,7 @@ enum Check {
     ///
     /// Large stores are loaded sooner by an optimised program: cargo run --release -p xtask -- restart
     Restart {
-        /// Records of 16 and 100 bytes, several with commas
+        /// Records, several with commas
         #[arg(long, default_value = "100000,1000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
         keys: Vec<u64>,
         /// How keys are found: hash or ordered, several with commas
@@ -329,9 +329,9 @@ enum Check {
         /// The duramen program [default: built now, optimised]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
-        /// Asks for the first key by memcached's protocol
-        #[arg(long)]
-        memcached: bool,
+        /// What the stores hold
+        #[arg(long, value_enum, default_value_t = restart::Content::Strings)]
+        content: restart::Content,
         /// Further arguments of duramen serve, behind --
         #[arg(last = true)]
         arguments: Vec<String>,
@@ -480,11 +480,11 @@ fn run(check: Check) -> Result<bool> {
             seed,
             json,
             duramen,
-            memcached,
+            content,
             arguments,
         } => {
             let settings = restart::Settings {
-                memcached,
+                content,
                 keys,
                 indexes: index,
                 media: medium,

@@ -1,7 +1,7 @@
 //! `cargo xtask restart`: how long `duramen serve` takes from the start of its process to the first answered GET.
 //!
-//! A store of each size is loaded by way of the engine, and the real program is started on it again and again: after a clean
-//! end (SIGTERM), and after SIGKILL with writes of which each was acknowledged. The clock runs from before the process is
+//! A store of each size is loaded, strings by way of the engine and collections by way of the server, and the real program
+//! is started on it again and again: after a clean end (SIGTERM), and after SIGKILL with writes of which each was acknowledged. The clock runs from before the process is
 //! made until the value of a random key has come by TCP and is the right one; the client's first bytes lie in the
 //! socket when the server begins to accept. After each start some hundred keys more are compared, those that
 //! were just written among them, and the number of keys. One start before the measured ones ends what loading left.
@@ -16,8 +16,9 @@ mod table;
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use crate::server::{Server, free_port, release_program};
-use crate::wire::Connection;
-use content::{Versions, key_of, value_of};
+use crate::wire::{Connection, Reply};
+pub use content::Content;
+use content::{Command, Versions, key_of, value_of};
 use duramen::{Create, Durability, IndexKind, MediumKind, Meta, Options};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +28,7 @@ use table::Row;
 
 /// A start that takes longer is taken for one that never ends.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Keys that are written before each SIGKILL.
+/// Records that are written before each SIGKILL.
 const WRITTEN: usize = 1000;
 /// Keys that are compared after each start, beside the first and those that were written.
 const COMPARED: u64 = 200;
@@ -52,8 +53,7 @@ pub struct Settings {
     pub seed: u64,
     pub json: Option<PathBuf>,
     pub duramen: Option<PathBuf>,
-    /// Whether the first key is asked for by memcached's protocol.
-    pub memcached: bool,
+    pub content: Content,
     /// Further arguments of the server.
     pub arguments: Vec<String>,
 }
@@ -99,9 +99,9 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
             for &index in &settings.indexes {
                 let path = place.path().join(format!("store-{keys}-{index}"));
                 let mut versions = Versions::default();
-                let bytes = load(&path, medium, index, keys)?;
                 let log = place.path().join("log");
                 let restarts = Restarts { settings, program: &program, path: &path, medium, index, log };
+                let bytes = restarts.load(keys)?;
                 for row in restarts.measure(keys, bytes, &mut versions)? {
                     if rows.is_empty() {
                         println!("{}", table::head());
@@ -144,6 +144,43 @@ struct Start {
 }
 
 impl Restarts<'_> {
+    /// Makes a store of `keys` records, and says how many bytes it takes.
+    fn load(&self, keys: u64) -> Result<u64> {
+        let begun = Instant::now();
+        match self.settings.content {
+            Content::Strings | Content::Memcached => load_strings(self.path, self.medium, self.index, keys)?,
+            Content::Collections => {
+                let arguments =
+                    [self.arguments(), vec!["--duramen-durability".to_owned(), "1s".to_owned()]].concat();
+                let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                let mut server = Server::start_duramen(self.program, &arguments, &self.log)?;
+                server.demand_ready(PATIENCE)?;
+                let mut connection = server.connect()?;
+                for command in content::collections(keys) {
+                    demand(&mut connection, &command)?;
+                }
+                self.close(&mut server)?;
+            }
+        }
+        let attempt = || format!("read the size of {}", self.path.display());
+        // A file may have holes.
+        let bytes = self.path.metadata().attempt(attempt)?.blocks() * 512;
+        let (seconds, mebibytes) = (begun.elapsed().as_secs_f64(), bytes >> 20);
+        eprintln!("{}: loaded {keys} records in {seconds:.1} s, {mebibytes} MiB", self.medium.kind());
+        Ok(bytes)
+    }
+
+    /// Of the server, for this store.
+    fn arguments(&self) -> Vec<String> {
+        let (path, medium, index) =
+            (self.path.display().to_string(), self.medium.kind().to_string(), self.index.to_string());
+        let mut arguments = ["--duramen-path", &path, "--duramen-medium", &medium, "--index", &index]
+            .map(str::to_owned)
+            .to_vec();
+        arguments.extend(self.settings.arguments.iter().cloned());
+        arguments
+    }
+
     fn measure(&self, keys: u64, bytes: u64, versions: &mut Versions) -> Result<[Row; 2]> {
         let mut random = Random::new(self.settings.seed ^ keys);
         let row = |after| Row::new(self.medium.kind(), self.index, keys, bytes, after, self.settings.cold);
@@ -167,17 +204,16 @@ impl Restarts<'_> {
         if self.settings.cold && self.medium == Medium::File {
             forget_pages(self.path)?;
         }
+        let content = self.settings.content;
         let number = random.below(keys);
-        let key = key_of(number);
-        let (path, medium, index) =
-            (self.path.display().to_string(), self.medium.kind().to_string(), self.index.to_string());
-        let mut arguments = vec!["--duramen-path", &path, "--duramen-medium", &medium, "--index", &index];
-        arguments.extend(self.settings.arguments.iter().map(String::as_str));
-        let memcached = if self.settings.memcached { Some(free_port()?) } else { None };
+        let memcached = if self.settings.content == Content::Memcached { Some(free_port()?) } else { None };
         let memcached_text = memcached.unwrap_or_default().to_string();
+        let mut arguments = self.arguments();
         if memcached.is_some() {
-            arguments.extend(["--memcached", &memcached_text, "--memcached-database", "0"]);
+            arguments
+                .extend(["--memcached", &memcached_text, "--memcached-database", "0"].map(str::to_owned));
         }
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let begun = Instant::now();
         let mut server = Server::start_duramen(self.program, &arguments, &self.log)?;
         let mut connection = loop {
@@ -196,18 +232,14 @@ impl Restarts<'_> {
             }
             std::thread::sleep(Duration::from_micros(200));
         };
-        let value = value_of(number, versions.of(number));
         let first = match memcached {
-            None => connection
-                .call(&[&b"GET"[..], &key], PATIENCE)
-                .map(|reply| reply.text() == Some(&value))
-                .map_err(|ended| format!("{ended:?}")),
-            Some(_) => first_hit(&mut connection, &key, &value),
+            None => answers(&mut connection, &content.read(number, versions.of(number))),
+            Some(_) => first_hit(&mut connection, &key_of(number), &value_of(number, versions.of(number))),
         };
         let seconds = begun.elapsed().as_secs_f64();
         let is_right = first.map_err(|ended| {
             let words = server.last_words();
-            Failure::new(format!("duramen serve did not answer GET ({ended}); its last words:\n{words}"))
+            Failure::new(format!("duramen serve did not answer ({ended}); its last words:\n{words}"))
         })?;
         let mut wrong = u64::from(!is_right);
         if memcached.is_some() {
@@ -215,29 +247,30 @@ impl Restarts<'_> {
         }
         let more: Vec<u64> = (0..COMPARED).map(|_| random.below(keys)).chain(versions.numbers()).collect();
         for number in more {
-            let reply = connection.call(&[&b"GET"[..], &key_of(number)], PATIENCE);
-            let value = value_of(number, versions.of(number));
-            wrong += u64::from(!reply.is_ok_and(|reply| reply.text() == Some(&value)));
+            let right = answers(&mut connection, &content.read(number, versions.of(number)));
+            wrong += u64::from(!right.is_ok_and(|right| right));
         }
-        let count = connection.call(&["DBSIZE"], PATIENCE).ok().and_then(|reply| reply.integer());
-        if count != Some(keys as i64) {
-            eprintln!("DBSIZE says {count:?}, wanted {keys}");
-            wrong += 1;
+        for count in content.count(keys) {
+            let reply = connection.call(&count.arguments, PATIENCE).ok();
+            if reply.as_ref().and_then(Reply::text) != Some(&count.reply) {
+                eprintln!(
+                    "{} says {reply:?}, wanted {}",
+                    count.name(),
+                    String::from_utf8_lossy(&count.reply)
+                );
+                wrong += 1;
+            }
         }
         row.wrong += wrong;
         Ok(Start { server, seconds })
     }
 
-    /// Overwrites some keys; each is acknowledged.
+    /// Overwrites some records; each is acknowledged.
     fn write(&self, server: &Server, keys: u64, random: &mut Random, versions: &mut Versions) -> Result<()> {
         let mut connection = server.connect()?;
         for _ in 0..WRITTEN {
             let number = random.below(keys);
-            let value = value_of(number, versions.of(number) + 1);
-            let reply = connection.call(&[&b"SET"[..], &key_of(number), &value], PATIENCE);
-            if !reply.as_ref().is_ok_and(|reply| reply.text() == Some(b"OK")) {
-                return Err(Failure::new(format!("SET was answered {reply:?}, wanted OK")));
-            }
+            demand(&mut connection, &self.settings.content.overwrite(number, versions.of(number) + 1))?;
             versions.next(number);
         }
         Ok(())
@@ -278,11 +311,26 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Makes a store of `keys` records, as a server would have, and says how many bytes it takes.
-fn load(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Result<u64> {
-    let begun = Instant::now();
+/// Whether a command is answered as it must be.
+fn answers(connection: &mut Connection, command: &Command) -> std::result::Result<bool, String> {
+    let reply = connection.call(&command.arguments, PATIENCE).map_err(|ended| format!("{ended:?}"))?;
+    Ok(reply.text() == Some(&command.reply))
+}
+
+/// Says a command that must be answered so.
+fn demand(connection: &mut Connection, command: &Command) -> Result<()> {
+    let reply = connection.call(&command.arguments, PATIENCE);
+    if reply.as_ref().is_ok_and(|reply| reply.text() == Some(&command.reply)) {
+        return Ok(());
+    }
+    let (name, wanted) = (command.name(), String::from_utf8_lossy(&command.reply));
+    Err(Failure::new(format!("{name} was answered {reply:?}, wanted {wanted}")))
+}
+
+/// Puts `keys` strings into a store, as a server would.
+fn load_strings(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Result<()> {
     let attempt = || format!("load {}", path.display());
-    // Loading is not measured: on a file nobody waits for the disk.
+    // On a file nobody waits for the disk.
     let durability = Durability::Interval(Duration::from_secs(1));
     let options =
         Options { create: Create::CreateNew, medium: medium.kind(), durability, index, ..Options::default() };
@@ -299,12 +347,7 @@ fn load(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Result<u64>
         writer.settle().attempt(attempt)?;
     }
     drop((writer, database));
-    store.close().attempt(attempt)?;
-    // A file may have holes.
-    let bytes = path.metadata().attempt(attempt)?.blocks() * 512;
-    let (seconds, mebibytes) = (begun.elapsed().as_secs_f64(), bytes >> 20);
-    eprintln!("{}: loaded {keys} records in {seconds:.1} s, {mebibytes} MiB", medium.kind());
-    Ok(bytes)
+    store.close().attempt(attempt)
 }
 
 /// Takes a file's pages from the page cache: durable ones go.
