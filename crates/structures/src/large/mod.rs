@@ -29,7 +29,7 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 use crate::packed::Malformed;
 pub(crate) use labelled::Labelled;
 pub(crate) use named::Named;
-pub(crate) use noded::Noded;
+pub(crate) use noded::{HEAD_IN_NODE, Noded};
 pub(crate) use pieced::{PIECE, Pieced};
 
 const FORM: u8 = 2;

@@ -1,13 +1,14 @@
-//! Streams in their large form: an element for the head, one for the groups, and one for each node.
+//! Streams in their large form: an element for each node, one for the groups, and one for the head while there is no node.
 //!
 //! | key | value |
 //! |---|---|
-//! | 8 zero bytes | a [`stream`](crate::stream) without groups and nodes: its head |
+//! | 8 zero bytes | a [`stream`](crate::stream) without groups and nodes: its head, if it has no nodes |
 //! | 9 zero bytes | the groups, as a stream has them; nothing without any |
-//! | id of a node (16 bytes, big-endian) | its listpack |
+//! | id of a node (16 bytes, big-endian) | a stream of this node alone, without groups |
 //!
-//! An entry that is added writes the head and the last node, which is no longer than Redis's limits say; groups that change write the
-//! groups. Both of the first two are always there, and come before all nodes: no id is 0-0.
+//! 1. The head that counts is that of the last node: so an entry that is added is one write, of a node no longer than Redis's limits say.
+//!    Other nodes have the head of when they were written. Groups that change write the groups.
+//! 2. The first two are always there, and come before all nodes: no id is 0-0.
 //!
 //! What is done to a stream is done to a *window* of it: a stream with its head and those nodes that it is about.
 
@@ -22,7 +23,12 @@ const GROUPS_KEY: [u8; 9] = [0; 9];
 /// Elements before the first node.
 const FIRST_NODE: u64 = 2;
 
+/// Flags of the root: its last node has the head. Builds before it had that in an element of its own.
+pub(crate) const HEAD_IN_NODE: u8 = 1;
+
 const NO_HEAD: Malformed = Malformed { at: 0, why: "the head of the stream is not among its elements" };
+const OLD_HEAD: Malformed =
+    Malformed { at: 0, why: "an earlier build wrote the stream, whose form this version does not know" };
 const NO_ID: Malformed = Malformed { at: 0, why: "an element of the stream has no id for its key" };
 
 /// A stream with its head, and no nodes or some.
@@ -32,26 +38,31 @@ pub(crate) type Window = Stream<Vec<u8>>;
 pub(crate) struct Noded {
     elements: Collection,
     head: Window,
+    /// The head is another than the one that was written last.
+    is_head_new: bool,
 }
 
 impl Noded {
-    /// The head of a stream in these elements.
-    pub(crate) fn read_head(reads: CollectionReader<'_>) -> Result<Window> {
-        let head = reads.get(&HEAD_KEY)?.ok_or(NO_HEAD)?;
-        Ok(Stream::of(head.to_vec())?)
-    }
-
-    /// The stream in these elements, with its head.
-    pub(crate) fn of(elements: Collection, head: Window) -> Self {
-        Self { elements, head }
+    /// The stream in these elements; `root` is the value of its root.
+    pub(crate) fn open(root: &[u8], elements: Collection, reads: CollectionReader<'_>) -> Result<Self> {
+        if super::flags(root, HEAD_IN_NODE)? != HEAD_IN_NODE {
+            return Err(OLD_HEAD.into());
+        }
+        let head = match last_rank(&elements) {
+            Some(last) => reads.nth(last)?,
+            None => reads.get(&HEAD_KEY)?,
+        };
+        let head = Stream::of(&*head.ok_or(NO_HEAD)?)?.without_nodes();
+        Ok(Self { elements, head, is_head_new: false })
     }
 
     /// Makes a large form of a stream. Nothing names it yet.
     pub(crate) fn make(pen: &mut impl Pen, stream: &Window) -> Result<Self> {
-        let made = Self { elements: pen.new_collection(ElementOrder::ByKey), head: stream.without_nodes() };
+        let elements = pen.new_collection(ElementOrder::ByKey);
+        let made = Self { elements, head: stream.without_nodes(), is_head_new: false };
+        pen.put(&made.elements, &HEAD_KEY, &made.head.without_nodes().into_run())?;
         made.set_groups(pen, &stream.groups()?)?;
         made.put_nodes(pen, stream)?;
-        made.save(pen)?;
         Ok(made)
     }
 
@@ -94,10 +105,11 @@ impl Noded {
             if !is_descending && id > to {
                 return Ok(false);
             }
+            let node = Stream::of(&**node)?;
             if most != usize::MAX {
-                found += self.of_node(id, node).count(from, to, most - found)?;
+                found += node.count(from, to, most - found)?;
             }
-            nodes.push((id, node.to_vec()));
+            nodes.push((id, node.sole_pack()?.to_vec()));
             Ok(found < most && !(is_descending && id <= from))
         };
         reads.ranked(begin, is_descending, &mut |node| {
@@ -159,15 +171,17 @@ impl Noded {
     /// A window of the node of this rank, or of none.
     fn window_at(&self, reads: CollectionReader<'_>, rank: u64) -> Result<Window> {
         Ok(match reads.nth(rank)? {
-            Some(node) => self.of_node(node_id(&node)?, &node),
+            Some(node) => self.head.with_node(node_id(&node)?, Stream::of(&*node)?.sole_pack()?),
             None => self.head.without_nodes(),
         })
     }
 
-    fn of_node(&self, id: StreamId, pack: &[u8]) -> Window {
-        let mut window = self.head.without_nodes();
-        window.push_pack(id, pack);
-        window
+    /// A window of the last node, or of none.
+    fn last_window(&self, reads: CollectionReader<'_>) -> Result<Window> {
+        match last_rank(&self.elements) {
+            Some(last) => self.window_at(reads, last),
+            None => Ok(self.head.without_nodes()),
+        }
     }
 
     // --- writes
@@ -180,13 +194,11 @@ impl Noded {
         pairs: &[&[u8]],
         limits: NodeLimits,
     ) -> Result<()> {
-        let reads = pen.reads(&self.elements);
-        let last = FIRST_NODE + self.nodes().saturating_sub(1);
-        let mut window = self.window_at(reads, last)?;
+        let mut window = self.last_window(pen.reads(&self.elements))?;
         window.append(id, pairs, limits)?;
-        self.put_last_node(pen, &window)?;
         self.head = window.without_nodes();
-        Ok(())
+        pen.ends_with_next();
+        self.put_last_node(pen, window)
     }
 
     /// As [`Stream::delete`].
@@ -199,7 +211,7 @@ impl Noded {
             let node = window.first_node_id()?;
             if window.delete(&[id])? > 0 {
                 deleted += 1;
-                self.put_window(pen, node, &window)?;
+                self.put_window(pen, rank, node, &window)?;
             }
         }
         self.seek_first(pen)?;
@@ -225,7 +237,7 @@ impl Noded {
                 break;
             }
             removed += gone;
-            self.put_window(pen, node, &window)?;
+            self.put_window(pen, FIRST_NODE, node, &window)?;
             if is_over {
                 break;
             }
@@ -236,6 +248,7 @@ impl Noded {
 
     pub(crate) fn set_ids(&mut self, last: StreamId, added: Option<u64>, deleted: Option<StreamId>) {
         self.head.set_ids(last, added, deleted);
+        self.is_head_new = true;
     }
 
     pub(crate) fn set_groups(&self, pen: &mut impl Pen, groups: &Groups) -> Result<()> {
@@ -243,23 +256,37 @@ impl Noded {
         Ok(())
     }
 
-    /// Writes the head.
-    pub(crate) fn save(&self, pen: &mut impl Pen) -> Result<()> {
-        pen.put(&self.elements, &HEAD_KEY, &self.head.without_nodes().into_run())?;
-        Ok(())
+    /// Writes the head, if it changed since it was written.
+    pub(crate) fn save(&mut self, pen: &mut impl Pen) -> Result<()> {
+        if !self.is_head_new {
+            return Ok(());
+        }
+        let window = self.last_window(pen.reads(&self.elements))?;
+        if self.nodes() == 0 {
+            self.is_head_new = false;
+            pen.put(&self.elements, &HEAD_KEY, &window.into_run())?;
+            return Ok(());
+        }
+        self.put_last_node(pen, window)
     }
 
-    /// A window of one node has changed: writes the node, or removes it, and takes over the head.
-    fn put_window(&mut self, pen: &mut impl Pen, node: Option<StreamId>, window: &Window) -> Result<()> {
-        match window.first_node_id()? {
-            Some(_) => self.put_nodes(pen, window)?,
-            None => {
-                if let Some(node) = node {
-                    pen.delete(&self.elements, &node.to_bytes())?;
-                }
-            }
+    /// A window of the node of this rank has changed: writes the node, or removes it, and takes over the head.
+    fn put_window(
+        &mut self,
+        pen: &mut impl Pen,
+        rank: u64,
+        node: Option<StreamId>,
+        window: &Window,
+    ) -> Result<()> {
+        let is_last = Some(rank) == last_rank(&self.elements);
+        let is_left = window.first_node_id()?.is_some();
+        if is_left {
+            self.put_nodes(pen, window)?;
+        } else if let Some(node) = node {
+            pen.delete(&self.elements, &node.to_bytes())?;
         }
         self.head = window.without_nodes();
+        self.is_head_new = !(is_last && is_left);
         Ok(())
     }
 
@@ -269,16 +296,16 @@ impl Noded {
             let all = (StreamId::MIN, StreamId::MAX);
             let first = self.window(pen.reads(&self.elements), all, false, 1)?;
             self.head.set_counts(self.head.len(), first.first_entry_id()?)?;
+            self.is_head_new = true;
         }
         Ok(())
     }
 
-    fn put_last_node(&self, pen: &mut impl Pen, window: &Window) -> Result<()> {
-        let mut last = None;
-        window.visit_nodes(|id, pack| last = Some((id, pack.to_vec())))?;
-        if let Some((id, pack)) = last {
-            pen.put(&self.elements, &id.to_bytes(), &pack)?;
-        }
+    /// Writes the last node of a window, which is the stream's, and with it the head.
+    fn put_last_node(&mut self, pen: &mut impl Pen, window: Window) -> Result<()> {
+        let (id, node) = window.into_last_node()?.ok_or(NO_HEAD)?;
+        pen.put(&self.elements, &id.to_bytes(), &node)?;
+        self.is_head_new = false;
         Ok(())
     }
 
@@ -286,12 +313,17 @@ impl Noded {
         let mut put = Ok(false);
         stream.visit_nodes(|id, pack| {
             if put.is_ok() {
-                put = pen.put(&self.elements, &id.to_bytes(), pack);
+                put = pen.put(&self.elements, &id.to_bytes(), &stream.with_node(id, pack).into_run());
             }
         })?;
         put?;
         Ok(())
     }
+}
+
+/// The rank of the last node.
+fn last_rank(elements: &Collection) -> Option<u64> {
+    elements.len().checked_sub(1).filter(|&last| last >= FIRST_NODE)
 }
 
 fn node_id(node: &Value<'_>) -> std::result::Result<StreamId, Malformed> {

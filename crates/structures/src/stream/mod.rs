@@ -50,6 +50,10 @@ const DELETED_ID_AT: usize = 45;
 const ADDED_AT: usize = 61;
 const GROUPS_BYTES_AT: usize = 69;
 const HEAD_BYTES: usize = 73;
+/// Bytes of most entries, beside which a node need not be copied again.
+const ENTRY_ROOM: usize = 256;
+
+const NOT_ALONE: Malformed = Malformed { at: LAST_NODE_AT, why: "it has more than one node" };
 
 /// A stream, in bytes of its own or where it lies.
 #[derive(Clone, Debug)]
@@ -82,6 +86,16 @@ impl Stream<Vec<u8>> {
     pub fn into_run(mut self) -> Vec<u8> {
         self.write_head();
         self.run
+    }
+
+    /// The last node with its id, as a run of its own.
+    pub(crate) fn into_last_node(self) -> Result<Option<(StreamId, Vec<u8>)>, Malformed> {
+        if self.head.last_node == 0 {
+            return Ok(None);
+        }
+        let Node { id, pack, at } = Node::open(&self.run, self.head.last_node)?;
+        let is_alone = at == HEAD_BYTES;
+        Ok(Some((id, if is_alone { self.into_run() } else { self.with_node(id, pack).into_run() })))
     }
 
     fn write_head(&mut self) {
@@ -324,6 +338,17 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         stream
     }
 
+    /// The head and one node, with room for an entry more.
+    pub(crate) fn with_node(&self, id: StreamId, pack: &[u8]) -> Stream<Vec<u8>> {
+        let mut run = Vec::with_capacity(HEAD_BYTES + StreamId::BYTES + pack.len() + ENTRY_ROOM);
+        run.push(FORM);
+        run.resize(HEAD_BYTES, 0);
+        let head = Head { last_node: 0, groups_bytes: 0, ..self.head };
+        let mut stream = Stream { run, head };
+        stream.push_pack(id, pack);
+        stream
+    }
+
     /// The id of the first node.
     pub(crate) fn first_node_id(&self) -> Result<Option<StreamId>, Malformed> {
         let at = self.nodes_at();
@@ -342,6 +367,12 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
     pub(crate) fn visit_nodes(&self, mut visit: impl FnMut(StreamId, &[u8])) -> Result<(), Malformed> {
         self.nodes()?.iter().for_each(|node| visit(node.id, node.pack));
         Ok(())
+    }
+
+    /// The listpack of its only node.
+    pub(crate) fn sole_pack(&self) -> Result<&[u8], Malformed> {
+        let node = Node::open(&self.run, self.nodes_at())?;
+        if node.end() == self.run.len() { Ok(node.pack) } else { Err(NOT_ALONE) }
     }
 
     fn nodes_at(&self) -> usize {

@@ -8,7 +8,7 @@ use super::collection::{error, meta};
 use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::error::Result;
-use crate::large::{self, Fault, Noded};
+use crate::large::{Fault, HEAD_IN_NODE, Noded};
 use crate::stream::{Entry, Group, Groups, NodeLimits, Stream, StreamId, Trim, tree_nodes};
 use crate::{Type, dump};
 
@@ -89,7 +89,7 @@ impl<'w> Txn<'w> {
         expires_at: Option<u64>,
     ) -> Result<()> {
         let made = Noded::make(self, stream).map_err(|it| error(Type::Stream, key, it))?;
-        self.put_root(Type::Stream, db, key, made.elements(), 0, expires_at)
+        self.put_root(Type::Stream, db, key, made.elements(), HEAD_IN_NODE, expires_at)
     }
 
     /// Copies the nodes of a large stream to one that nothing names yet.
@@ -99,7 +99,7 @@ impl<'w> Txn<'w> {
         let Form::Large(noded) = &stream.form else { return Ok(None) };
         let whole = stream.told(noded.whole(stream.reads(noded)))?;
         let made = Noded::make(self, &whole).map_err(|it| error(Type::Stream, key, it))?;
-        Ok(Some((made.elements().clone(), 0)))
+        Ok(Some((made.elements().clone(), HEAD_IN_NODE)))
     }
 }
 
@@ -113,10 +113,9 @@ impl<B: Deref<Target = [u8]>> Form<B> {
         let Some(id) = found.collection() else {
             return Stream::of(packed(found)).map(Self::Packed).map_err(|it| error(Type::Stream, key, it));
         };
-        large::flags(&found, 0).map_err(|it| error(Type::Stream, key, it))?;
         let elements = reads.open(id)?;
-        let head = Noded::read_head(Source::reads(&reads, &elements));
-        head.map(|head| Self::Large(Noded::of(elements, head))).map_err(|it| error(Type::Stream, key, it))
+        let noded = Noded::open(&found, elements.clone(), Source::reads(&reads, &elements));
+        noded.map(Self::Large).map_err(|it| error(Type::Stream, key, it))
     }
 }
 
@@ -332,7 +331,7 @@ impl EditStream<'_, '_> {
                 txn.put_vec(db, key, stream.into_run(), meta(Type::Stream, expires_at))
             }
             Form::Packed(stream) => txn.put_noded(db, key, &stream, expires_at),
-            Form::Large(noded) => {
+            Form::Large(mut noded) => {
                 noded.save(txn).map_err(|it| error(Type::Stream, key, it))?;
                 txn.end_edit();
                 txn.element_changed(db, key);

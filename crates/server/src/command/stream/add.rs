@@ -24,6 +24,9 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if options.id == Some(ParsedId { id: StreamId::MIN, any_seq: false }) {
         return Err(ZERO_ID);
     }
+    if options.trim.is_none() {
+        call.edits_one();
+    }
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
     if stream.is_new() && options.no_make {
         call.reply.null();
