@@ -382,7 +382,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-packed-bytes-max",
         false,
         "Up to how many bytes a hash, list, set, sorted set or stream is one record, which every write to it writes anew. A \
-         larger one has a record for each entry (a stream for each node of some 100 entries), which is written by itself, and keeps it when it \
+         larger one has a record for each entry (a stream for each node of some 100 entries, and each that is pending), which is written by itself, and keeps it when it \
          shrinks; then each record takes 20 to 34 bytes of DRAM. Any start may change this: a value changes its form when it is written as a \
          whole or grows. A hash, set or \
          sorted set with a name longer than 64 KiB is one record whatever its size. A string of which a part is written has a record for each \

@@ -54,7 +54,8 @@ pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Ma
         encode_id(group.last_id, &mut out);
         encode_len(group.entries_read.unwrap_or(READ_NOT_KNOWN) as u64, &mut out);
         encode_len(group.pending_len() as u64, &mut out);
-        for (id, pending) in group.pending_from(StreamId::MIN, None) {
+        let pending = group.known_from(StreamId::MIN).filter_map(|(id, pending)| Some((id, pending?)));
+        for (id, pending) in pending.clone() {
             out.extend_from_slice(&id.to_bytes());
             out.extend_from_slice(&pending.delivered_at.to_le_bytes());
             encode_len(pending.deliveries, &mut out);
@@ -65,7 +66,7 @@ pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Ma
             encode(consumer.name(), &mut out);
             out.extend_from_slice(&consumer.seen_at.to_le_bytes());
             encode_len(counts.get(index).copied().unwrap_or_default() as u64, &mut out);
-            for (id, _) in group.pending_from(StreamId::MIN, Some(index)) {
+            for (id, _) in pending.clone().filter(|(_, pending)| pending.consumer == index) {
                 out.extend_from_slice(&id.to_bytes());
             }
         }
@@ -136,7 +137,7 @@ fn groups(rdb_type: u8, rest: &mut Input<'_>, stream: &Stream<Vec<u8>>, bytes_ma
                 let id = StreamId::of_bytes(rest.take_array()?);
                 // What is pending is so for one consumer.
                 let (delivered_at, deliveries) = pending.remove(&id)?;
-                group.set_pending(id, Pending { consumer, delivered_at, deliveries });
+                group.add_pending(id, Pending { consumer, delivered_at, deliveries });
             }
         }
         if !pending.is_empty() {

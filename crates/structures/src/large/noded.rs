@@ -4,11 +4,12 @@
 //! |---|---|
 //! | 8 zero bytes | a [`stream`](crate::stream) without groups and nodes: its head, if it has no nodes |
 //! | 9 zero bytes | the groups, as a stream has them; nothing without any |
+//! | 16 zero bytes, the number of a group (4 bytes, big-endian), an id (16) | an entry that is pending, see `stream::groups` |
 //! | id of a node (16 bytes, big-endian) | a stream of this node alone, without groups |
 //!
 //! 1. The head that counts is that of the last node: so an entry that is added is one write, of a node no longer than Redis's limits say.
 //!    Other nodes have the head of when they were written. Groups that change write the groups.
-//! 2. The first two are always there, and come before all nodes: no id is 0-0.
+//! 2. The first two are always there. All others come before the nodes: no id is 0-0.
 //!
 //! What is done to a stream is done to a *window* of it: a stream with its head and those nodes that it is about.
 
@@ -16,12 +17,13 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use super::{Pen, Result};
 use crate::packed::Malformed;
-use crate::stream::{Groups, NodeLimits, Stream, StreamId, Trim};
+use crate::stream::{Group, Groups, NodeLimits, Pending, Stream, StreamId, Trim};
 
 const HEAD_KEY: [u8; 8] = [0; 8];
 const GROUPS_KEY: [u8; 9] = [0; 9];
-/// Elements before the first node.
-const FIRST_NODE: u64 = 2;
+/// Elements before the first that is pending.
+const FIRST_PENDING: u64 = 2;
+const PENDING_KEY_BYTES: usize = 36;
 
 /// Flags of the root: its last node has the head. Builds before it had that in an element of its own.
 pub(crate) const HEAD_IN_NODE: u8 = 1;
@@ -48,10 +50,8 @@ impl Noded {
         if super::flags(root, HEAD_IN_NODE)? != HEAD_IN_NODE {
             return Err(OLD_HEAD.into());
         }
-        let head = match last_rank(&elements) {
-            Some(last) => reads.nth(last)?,
-            None => reads.get(&HEAD_KEY)?,
-        };
+        let last = reads.nth(elements.len().saturating_sub(1))?.filter(is_node);
+        let head = last.map_or_else(|| reads.get(&HEAD_KEY), |node| Ok(Some(node)))?;
         let head = Stream::of(&*head.ok_or(NO_HEAD)?)?.without_nodes();
         Ok(Self { elements, head, is_head_new: false })
     }
@@ -61,7 +61,7 @@ impl Noded {
         let elements = pen.new_collection(ElementOrder::ByKey);
         let made = Self { elements, head: stream.without_nodes(), is_head_new: false };
         pen.put(&made.elements, &HEAD_KEY, &made.head.without_nodes().into_run())?;
-        made.set_groups(pen, &stream.groups()?)?;
+        made.set_groups(pen, &stream.groups()?.into_large())?;
         made.put_nodes(pen, stream)?;
         Ok(made)
     }
@@ -79,7 +79,78 @@ impl Noded {
 
     pub(crate) fn groups(&self, reads: CollectionReader<'_>) -> Result<Groups> {
         let groups = reads.get(&GROUPS_KEY)?.ok_or(NO_HEAD)?;
-        Ok(if groups.is_empty() { Groups::default() } else { Groups::decode(&groups, 0)? })
+        Ok(Groups::decode_large(&groups)?)
+    }
+
+    /// How an entry is pending, by the elements of the group.
+    pub(crate) fn pending(
+        &self,
+        reads: CollectionReader<'_>,
+        group: &Group,
+        id: StreamId,
+    ) -> Result<Option<Pending>> {
+        let Some(number) = group.number() else { return Ok(None) };
+        let Some(found) = reads.get(&pending_key(number, id))? else { return Ok(None) };
+        Ok(Some(group.pending_of_element(&found)?))
+    }
+
+    /// Calls `visit` for the elements of the group from an id on, with their values, until it says false.
+    pub(crate) fn pending_from(
+        &self,
+        reads: CollectionReader<'_>,
+        group: &Group,
+        from: StreamId,
+        mut visit: impl FnMut(StreamId, &[u8]) -> std::result::Result<bool, Malformed>,
+    ) -> Result<()> {
+        let Some(number) = group.number() else { return Ok(()) };
+        let begin = self.seek(reads, &pending_key(number, from))?;
+        let mut bad = None;
+        reads.ranked(begin, false, &mut |element| {
+            let Some(id) = pending_id(element, number) else { return false };
+            visit(id, element).unwrap_or_else(|malformed| {
+                bad = Some(malformed);
+                false
+            })
+        })?;
+        bad.map_or(Ok(()), |malformed| Err(malformed.into()))
+    }
+
+    /// The last entry that is pending, by the elements of the group.
+    pub(crate) fn last_pending(
+        &self,
+        reads: CollectionReader<'_>,
+        group: &Group,
+    ) -> Result<Option<StreamId>> {
+        let Some(number) = group.number() else { return Ok(None) };
+        let behind = [&pending_key(number, StreamId::MAX)[..], &[0]].concat();
+        let end = self.seek(reads, &behind)?;
+        let last = reads.nth(end.saturating_sub(1))?;
+        Ok(last.and_then(|element| pending_id(&element, number)))
+    }
+
+    /// The rank of the first element from this key on, among those that begin with 8 zero bytes.
+    fn seek(&self, reads: CollectionReader<'_>, key: &[u8]) -> Result<u64> {
+        let (mut low, mut high) = (FIRST_PENDING, self.elements.rank_of_order([0; 8], true)?);
+        while low < high {
+            let middle = low.midpoint(high);
+            let Some(element) = reads.nth(middle)? else { break };
+            if element.key() < key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    /// The rank of the first node, or that it would have.
+    fn first_node(&self, reads: CollectionReader<'_>) -> Result<u64> {
+        let end = self.elements.rank_of_order([0; 8], true)?;
+        match reads.nth(end.saturating_sub(1))? {
+            // Only nodes of the first millisecond are among what is pending.
+            Some(last) if is_node(&last) => self.seek(reads, &StreamId { ms: 0, seq: 1 }.to_bytes()),
+            _ => Ok(end),
+        }
     }
 
     /// The nodes that have the first `most` entries, from one end on, of those from one id to another.
@@ -93,12 +164,12 @@ impl Noded {
         let begin = match self.rank(reads, if is_descending { to } else { from })? {
             Some(rank) => rank,
             None if is_descending => return Ok(self.head.without_nodes()),
-            None => FIRST_NODE,
+            None => self.first_node(reads)?,
         };
         let (mut nodes, mut found, mut bad) = (Vec::new(), 0, None);
         let mut look = |node: &Value<'_>| {
-            // Descending, the head and the groups come behind all nodes.
-            if node.key().len() < StreamId::BYTES {
+            // Descending, all else comes behind the nodes.
+            if !is_node(node) {
                 return Ok(false);
             }
             let id = node_id(node)?;
@@ -132,30 +203,34 @@ impl Noded {
     /// All of it.
     pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<Window> {
         let mut whole = self.window(reads, (StreamId::MIN, StreamId::MAX), false, usize::MAX)?;
-        whole.set_groups(&self.groups(reads)?);
+        let groups = self.groups(reads)?.into_whole(|group| {
+            let mut all = Vec::with_capacity(group.pending_len());
+            self.pending_from(reads, group, StreamId::MIN, |id, value| {
+                all.push((id, group.pending_of_element(value)?));
+                Ok(true)
+            })?;
+            Ok(all)
+        })?;
+        whole.set_groups(&groups);
         Ok(whole)
     }
 
     /// The id of each node.
     pub(crate) fn node_ids(&self, reads: CollectionReader<'_>) -> Result<Vec<StreamId>> {
-        let mut ids = Vec::with_capacity(self.nodes() as usize);
-        reads.ranked(FIRST_NODE, false, &mut |node| {
+        let mut ids = Vec::new();
+        reads.ranked(self.first_node(reads)?, false, &mut |node| {
             ids.push(node_id(node));
             true
         })?;
         Ok(ids.into_iter().collect::<std::result::Result<_, _>>()?)
     }
 
-    fn nodes(&self) -> u64 {
-        self.elements.len().saturating_sub(FIRST_NODE)
-    }
-
     /// The rank of the last node that does not begin behind this id.
     fn rank(&self, reads: CollectionReader<'_>, id: StreamId) -> Result<Option<u64>> {
         // Of those that begin in the same millisecond, how many do not begin behind it.
-        let order = id.ms.to_be_bytes();
-        let mut low = self.elements.rank_of_order(order, false)?.max(FIRST_NODE);
-        let mut high = self.elements.rank_of_order(order, true)?.max(FIRST_NODE);
+        let (order, first) = (id.ms.to_be_bytes(), self.first_node(reads)?);
+        let mut low = self.elements.rank_of_order(order, false)?.max(first);
+        let mut high = self.elements.rank_of_order(order, true)?.max(first);
         while low < high {
             let middle = low.midpoint(high);
             let Some(node) = reads.nth(middle)? else { break };
@@ -165,12 +240,12 @@ impl Noded {
                 high = middle;
             }
         }
-        Ok(low.checked_sub(1).filter(|rank| *rank >= FIRST_NODE))
+        Ok(low.checked_sub(1).filter(|rank| *rank >= first))
     }
 
     /// A window of the node of this rank, or of none.
     fn window_at(&self, reads: CollectionReader<'_>, rank: u64) -> Result<Window> {
-        Ok(match reads.nth(rank)? {
+        Ok(match reads.nth(rank)?.filter(is_node) {
             Some(node) => self.head.with_node(node_id(&node)?, Stream::of(&*node)?.sole_pack()?),
             None => self.head.without_nodes(),
         })
@@ -178,10 +253,7 @@ impl Noded {
 
     /// A window of the last node, or of none.
     fn last_window(&self, reads: CollectionReader<'_>) -> Result<Window> {
-        match last_rank(&self.elements) {
-            Some(last) => self.window_at(reads, last),
-            None => Ok(self.head.without_nodes()),
-        }
+        self.window_at(reads, self.elements.len().saturating_sub(1))
     }
 
     // --- writes
@@ -226,9 +298,9 @@ impl Noded {
         whole_nodes: bool,
         most: u64,
     ) -> Result<u64> {
-        let mut removed = 0;
-        while self.nodes() > 0 && (most == 0 || removed < most) {
-            let mut window = self.window_at(pen.reads(&self.elements), FIRST_NODE)?;
+        let (mut removed, first) = (0, self.first_node(pen.reads(&self.elements))?);
+        while first < self.elements.len() && (most == 0 || removed < most) {
+            let mut window = self.window_at(pen.reads(&self.elements), first)?;
             let node = window.first_node_id()?;
             let left = if most == 0 { 0 } else { most - removed };
             let gone = window.trim(trim, whole_nodes, left)?;
@@ -237,7 +309,7 @@ impl Noded {
                 break;
             }
             removed += gone;
-            self.put_window(pen, FIRST_NODE, node, &window)?;
+            self.put_window(pen, first, node, &window)?;
             if is_over {
                 break;
             }
@@ -251,7 +323,21 @@ impl Noded {
         self.is_head_new = true;
     }
 
+    /// As [`Stream::set_groups`], with what is pending otherwise than before.
     pub(crate) fn set_groups(&self, pen: &mut impl Pen, groups: &Groups) -> Result<()> {
+        for &number in groups.removed() {
+            self.delete_pending(pen, number)?;
+        }
+        for group in groups.iter() {
+            let Some(number) = group.number() else { continue };
+            for (id, pending) in group.known_from(StreamId::MIN) {
+                let key = pending_key(number, id);
+                match pending {
+                    Some(pending) => pen.put(&self.elements, &key, &group.element_of_pending(pending))?,
+                    None => pen.delete(&self.elements, &key)?,
+                };
+            }
+        }
         pen.put(&self.elements, &GROUPS_KEY, &groups.encoded())?;
         Ok(())
     }
@@ -262,12 +348,27 @@ impl Noded {
             return Ok(());
         }
         let window = self.last_window(pen.reads(&self.elements))?;
-        if self.nodes() == 0 {
+        if window.first_node_id()?.is_none() {
             self.is_head_new = false;
             pen.put(&self.elements, &HEAD_KEY, &window.into_run())?;
             return Ok(());
         }
         self.put_last_node(pen, window)
+    }
+
+    /// Deletes what is pending in the group of this number.
+    fn delete_pending(&self, pen: &mut impl Pen, group: u32) -> Result<()> {
+        let reads = pen.reads(&self.elements);
+        let mut ids = Vec::new();
+        reads.ranked(self.seek(reads, &pending_key(group, StreamId::MIN))?, false, &mut |element| {
+            let id = pending_id(element, group);
+            ids.extend(id);
+            id.is_some()
+        })?;
+        for id in ids {
+            pen.delete(&self.elements, &pending_key(group, id))?;
+        }
+        Ok(())
     }
 
     /// A window of the node of this rank has changed: writes the node, or removes it, and takes over the head.
@@ -278,7 +379,7 @@ impl Noded {
         node: Option<StreamId>,
         window: &Window,
     ) -> Result<()> {
-        let is_last = Some(rank) == last_rank(&self.elements);
+        let is_last = rank + 1 == self.elements.len();
         let is_left = window.first_node_id()?.is_some();
         if is_left {
             self.put_nodes(pen, window)?;
@@ -321,9 +422,22 @@ impl Noded {
     }
 }
 
-/// The rank of the last node.
-fn last_rank(elements: &Collection) -> Option<u64> {
-    elements.len().checked_sub(1).filter(|&last| last >= FIRST_NODE)
+fn is_node(element: &Value<'_>) -> bool {
+    element.key().len() == StreamId::BYTES
+}
+
+fn pending_key(group: u32, id: StreamId) -> [u8; PENDING_KEY_BYTES] {
+    let mut key = [0; PENDING_KEY_BYTES];
+    key[16..20].copy_from_slice(&group.to_be_bytes());
+    key[20..].copy_from_slice(&id.to_bytes());
+    key
+}
+
+/// The id of an element for what is pending in this group; `None` for others.
+fn pending_id(element: &Value<'_>, group: u32) -> Option<StreamId> {
+    let key: [u8; PENDING_KEY_BYTES] = element.key().try_into().ok()?;
+    let (begin, id) = key.split_last_chunk()?;
+    begin.ends_with(&group.to_be_bytes()).then(|| StreamId::of_bytes(*id))
 }
 
 fn node_id(node: &Value<'_>) -> std::result::Result<StreamId, Malformed> {

@@ -9,7 +9,7 @@ use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::error::Result;
 use crate::large::{Fault, HEAD_IN_NODE, Noded};
-use crate::stream::{Entry, Group, Groups, NodeLimits, Stream, StreamId, Trim, tree_nodes};
+use crate::stream::{Entry, Group, Groups, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes};
 use crate::{Type, dump};
 
 /// A stream: see [`Collection`](super::Collection) for its parameters.
@@ -181,6 +181,102 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
             Form::Packed(stream) => self.told(stream.groups()),
             Form::Large(noded) => self.told(noded.groups(self.reads(noded))),
         }
+    }
+
+    /// How an entry is pending in a group, if it is.
+    pub fn pending(&self, group: &Group, id: StreamId) -> Result<Option<Pending>> {
+        match (group.known(id), &self.form) {
+            (None, Form::Large(noded)) => self.told(noded.pending(self.reads(noded), group, id)),
+            (known, _) => Ok(known.flatten()),
+        }
+    }
+
+    /// Calls `visit` for what is pending in a group from an id on, until it says false.
+    pub fn visit_pending(
+        &self,
+        group: &Group,
+        from: StreamId,
+        mut visit: impl FnMut(StreamId, Pending) -> bool,
+    ) -> Result<()> {
+        // What was changed counts in place of what the elements say.
+        let (mut known, mut goes_on) = (group.known_from(from).peekable(), true);
+        if let Form::Large(noded) = &self.form {
+            let visited = noded.pending_from(self.reads(noded), group, from, |id, value| {
+                while goes_on && let Some((before, changed)) = known.next_if(|(before, _)| *before < id) {
+                    goes_on = changed.is_none_or(|changed| visit(before, changed));
+                }
+                if goes_on {
+                    let now = match known.next_if(|(same, _)| *same == id) {
+                        Some((_, changed)) => changed,
+                        None => Some(group.pending_of_element(value)?),
+                    };
+                    goes_on = now.is_none_or(|pending| visit(id, pending));
+                }
+                Ok(goes_on)
+            });
+            self.told(visited)?;
+        }
+        while goes_on && let Some((id, changed)) = known.next() {
+            goes_on = changed.is_none_or(|changed| visit(id, changed));
+        }
+        Ok(())
+    }
+
+    /// The first entries that are pending in a group from an id on, for one consumer or for all, and no more than `most`.
+    pub fn pending_from(
+        &self,
+        group: &Group,
+        from: StreamId,
+        consumer: Option<usize>,
+        most: usize,
+    ) -> Result<Vec<(StreamId, Pending)>> {
+        let mut found = Vec::new();
+        if most > 0 {
+            self.visit_pending(group, from, |id, pending| {
+                if consumer.is_none_or(|consumer| pending.consumer == consumer) {
+                    found.push((id, pending));
+                }
+                found.len() < most
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// The first and the last id that are pending in a group that was not changed.
+    pub fn pending_ends(&self, group: &Group) -> Result<Option<(StreamId, StreamId)>> {
+        let Some(&(first, _)) = self.pending_from(group, StreamId::MIN, None, 1)?.first() else {
+            return Ok(None);
+        };
+        let last = match &self.form {
+            Form::Packed(_) => group.known_from(StreamId::MIN).last().map(|(id, _)| id),
+            Form::Large(noded) => self.told(noded.last_pending(self.reads(noded), group))?,
+        };
+        Ok(last.map(|last| (first, last)))
+    }
+
+    /// An entry is pending so from now on, once the group is saved with the others.
+    pub fn set_pending(&self, group: &mut Group, id: StreamId, pending: Pending) -> Result<()> {
+        let old = self.pending(group, id)?;
+        group.change_pending(id, old, Some(pending));
+        Ok(())
+    }
+
+    /// An entry is not pending any more; whether it was.
+    pub fn acknowledge(&self, group: &mut Group, id: StreamId) -> Result<bool> {
+        let old = self.pending(group, id)?;
+        if old.is_some() {
+            group.change_pending(id, old, None);
+        }
+        Ok(old.is_some())
+    }
+
+    /// Removes a consumer with what it has pending; how much that was.
+    pub fn remove_consumer(&self, group: &mut Group, name: &[u8]) -> Result<usize> {
+        let Some(at) = group.find_consumer(name) else { return Ok(0) };
+        let pending = self.pending_from(group, StreamId::MIN, Some(at), usize::MAX)?;
+        pending.iter().for_each(|&(id, old)| group.change_pending(id, Some(old), None));
+        group.remove_consumer(at);
+        Ok(pending.len())
     }
 
     /// The entries from one id to another, ascending or descending; no more than `most` of them.

@@ -419,14 +419,29 @@ fn streams_are_the_same_in_both_forms() {
             15..17 => {
                 let mut stream = txn.edit_stream(0, key).unwrap();
                 let mut groups = stream.groups().unwrap();
-                let _ = groups.create(random.one(&[&b"a"[..], b"b"]), id(random), None);
-                if let Some(group) = groups.get_mut(b"a") {
-                    let (consumer, _) = group.see_consumer(b"c", 7);
-                    let pending = Pending { consumer, delivered_at: 7, deliveries: 1 };
-                    group.set_pending(id(random), pending);
-                    stream.read_by(group, id(random));
-                    said.say(stream.lag(group));
+                let name = random.one(&[&b"a"[..], b"b", b"b"]);
+                if random.below(12) == 0 {
+                    said.say(groups.remove(name));
                 }
+                let _ = groups.create(name, id(random), None);
+                let group = groups.get_mut(name).unwrap();
+                for _ in 0..random.below(9) {
+                    let at = if random.below(9) == 0 { StreamId::MAX } else { id(random) };
+                    let (consumer, _) = group.see_consumer(random.one(&[&b"c"[..], b"d", b"e"]), 7);
+                    match random.below(12) {
+                        0 => said.say(stream.remove_consumer(group, b"d").unwrap()),
+                        1..4 => said.say(stream.acknowledge(group, at).unwrap()),
+                        _ => {
+                            let pending = Pending { consumer, delivered_at: 7, deliveries: at.ms };
+                            stream.set_pending(group, at, pending).unwrap();
+                        }
+                    }
+                    said.say(stream.pending(group, id(random)).unwrap());
+                }
+                let consumer = group.find_consumer(b"c").filter(|_| random.below(2) == 0);
+                said.say(stream.pending_from(group, id(random), consumer, random.below(9)).unwrap());
+                stream.read_by(group, id(random));
+                said.say((stream.lag(group), group.pending_len(), group.pending_counts()));
                 stream.set_groups(&groups).unwrap();
                 stream.save().unwrap();
             }
@@ -456,6 +471,14 @@ fn streams_are_the_same_in_both_forms() {
                 stream.added(),
             ));
             said.say((stream.node_counts().unwrap(), stream.last_entry_id().unwrap()));
+            for group in stream.groups().unwrap().iter() {
+                said.say((
+                    group.name().to_vec(),
+                    group.pending_counts(),
+                    stream.pending_ends(group).unwrap(),
+                ));
+                said.say(stream.pending_from(group, StreamId::MIN, None, usize::MAX).unwrap());
+            }
             let (from, to) = (id(random), StreamId { ms: stream.last_id().ms, ..id(random) });
             for (from, to) in
                 [(StreamId::MIN, StreamId::MAX), (from, to), (from, StreamId::MAX), (from, from)]

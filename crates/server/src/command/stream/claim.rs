@@ -28,10 +28,10 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         let part = stream.at(id)?;
         let Some(entry) = part.first()? else {
             // It was deleted: nobody can deal with it.
-            is_changed |= group.acknowledge(id);
+            is_changed |= stream.acknowledge(group, id)?;
             continue;
         };
-        let old = group.pending(id);
+        let old = stream.pending(group, id)?;
         if old.is_none() && !options.force {
             continue;
         }
@@ -48,7 +48,8 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             None if options.just_id => deliveries,
             None => deliveries.wrapping_add(1),
         };
-        group.set_pending(id, Pending { consumer, delivered_at: options.delivered_at, deliveries });
+        let pending = Pending { consumer, delivered_at: options.delivered_at, deliveries };
+        stream.set_pending(group, id, pending)?;
         if options.just_id {
             reply_id(&mut call.reply, id);
         } else {
@@ -165,7 +166,7 @@ impl AutoClaim<'_> {
         let mut groups = stream.groups()?;
         let group = groups.get_mut(self.group).ok_or_else(|| no_key_or_group(key, self.group))?;
         let looks = self.most.saturating_mul(LOOKS_PER_CLAIM);
-        let candidates: Vec<_> = group.pending_from(self.from, None).take(looks.saturating_add(1)).collect();
+        let candidates = stream.pending_from(group, self.from, None, looks.saturating_add(1))?;
         let (mut left, mut consumer, mut looked) = (self.most, None, 0);
         let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
         for &(id, pending) in candidates.iter().take(looks) {
@@ -175,7 +176,7 @@ impl AutoClaim<'_> {
             looked += 1;
             let part = stream.at(id)?;
             if part.first()?.is_none() {
-                group.acknowledge(id);
+                stream.acknowledge(group, id)?;
                 deleted.push(id);
                 left -= 1;
                 continue;
@@ -185,7 +186,7 @@ impl AutoClaim<'_> {
             }
             let (consumer, _) = *consumer.get_or_insert_with(|| group.see_consumer(self.consumer, self.now));
             let deliveries = pending.deliveries.wrapping_add(u64::from(!self.just_id));
-            group.set_pending(id, Pending { consumer, delivered_at: self.now, deliveries });
+            stream.set_pending(group, id, Pending { consumer, delivered_at: self.now, deliveries })?;
             claimed.push((id, part));
             left -= 1;
         }

@@ -5,7 +5,7 @@ use crate::command::call::subcommand_arguments_error;
 use crate::command::{Call, Command, CommandError};
 use crate::notifications::STREAM;
 use duramen_structures::EditStream;
-use duramen_structures::stream::Groups;
+use duramen_structures::stream::Group;
 
 /// The subcommands.
 pub const SUBCOMMANDS: &[Command] = &[
@@ -158,13 +158,13 @@ fn destroy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 fn with_group(
     call: &mut Call<'_, '_>,
     event: &str,
-    change: impl FnOnce(&mut Groups, &[u8], i64) -> Option<(i64, bool)>,
+    change: impl FnOnce(&EditStream<'_, '_>, &mut Group, i64) -> Result<(i64, bool), CommandError>,
 ) -> Result<(), CommandError> {
     let (args, now) = (call.args, i64::try_from(call.now).unwrap_or(i64::MAX));
     let mut stream = stream(call)?;
     let mut groups = stream.groups()?;
-    let changed = change(&mut groups, args.at(3), now);
-    let (told, is_changed) = changed.ok_or_else(|| no_group(args.at(3), args.at(2)))?;
+    let group = groups.get_mut(args.at(3)).ok_or_else(|| no_group(args.at(3), args.at(2)))?;
+    let (told, is_changed) = change(&stream, group, now)?;
     if is_changed {
         stream.set_groups(&groups)?;
         stream.save()?;
@@ -176,17 +176,16 @@ fn with_group(
 
 fn createconsumer(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let consumer = call.args.at(4);
-    with_group(call, "xgroup-createconsumer", |groups, name, now| {
-        let created = groups.get_mut(name)?.create_consumer(consumer, now).is_some();
-        Some((i64::from(created), created))
+    with_group(call, "xgroup-createconsumer", |_, group, now| {
+        let created = group.create_consumer(consumer, now).is_some();
+        Ok((i64::from(created), created))
     })
 }
 
 fn delconsumer(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let consumer = call.args.at(4);
-    with_group(call, "xgroup-delconsumer", |groups, name, _| {
-        let group = groups.get_mut(name)?;
+    with_group(call, "xgroup-delconsumer", |stream, group, _| {
         let is_there = group.find_consumer(consumer).is_some();
-        Some((group.remove_consumer(consumer) as i64, is_there))
+        Ok((stream.remove_consumer(group, consumer)? as i64, is_there))
     })
 }

@@ -89,7 +89,9 @@ fn stream(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     reply.bulk(b"groups");
     let groups = stream.groups()?;
     reply.array(groups.iter().len());
-    groups.iter().for_each(|group| group_in_full(reply, &stream, group, most));
+    for group in groups.iter() {
+        group_in_full(reply, &stream, group, most)?;
+    }
     Ok(())
 }
 
@@ -119,7 +121,12 @@ fn entry(reply: &mut Reply<'_>, name: &str, entry: Option<&Entry<'_>>) {
     }
 }
 
-fn group_in_full(reply: &mut Reply<'_>, stream: &StoredStream<'_, '_>, group: &Group, most: usize) {
+fn group_in_full(
+    reply: &mut Reply<'_>,
+    stream: &StoredStream<'_, '_>,
+    group: &Group,
+    most: usize,
+) -> Result<(), CommandError> {
     reply.map(7);
     reply.bulk(b"name");
     reply.bulk(group.name());
@@ -128,7 +135,7 @@ fn group_in_full(reply: &mut Reply<'_>, stream: &StoredStream<'_, '_>, group: &G
     maybe(reply, "lag", stream.lag(group));
     integer(reply, "pel-count", group.pending_len() as i64);
     reply.bulk(b"pending");
-    let pending: Vec<_> = group.pending_from(StreamId::MIN, None).take(most).collect();
+    let pending = stream.pending_from(group, StreamId::MIN, None, most)?;
     reply.array(pending.len());
     for (id, pending) in pending {
         reply.array(4);
@@ -147,7 +154,7 @@ fn group_in_full(reply: &mut Reply<'_>, stream: &StoredStream<'_, '_>, group: &G
         integer(reply, "seen-time", consumer.seen_at);
         integer(reply, "pel-count", counts[index] as i64);
         reply.bulk(b"pending");
-        let pending: Vec<_> = group.pending_from(StreamId::MIN, Some(index)).take(most).collect();
+        let pending = stream.pending_from(group, StreamId::MIN, Some(index), most)?;
         reply.array(pending.len());
         for (id, pending) in pending {
             reply.array(3);
@@ -156,6 +163,7 @@ fn group_in_full(reply: &mut Reply<'_>, stream: &StoredStream<'_, '_>, group: &G
             reply.integer(pending.deliveries as i64);
         }
     }
+    Ok(())
 }
 
 fn groups(call: &mut Call<'_, '_>) -> Result<(), CommandError> {

@@ -2,7 +2,9 @@
 
 use super::{parse, reply_id};
 use crate::command::{Args, Call, CommandError, errors};
-use duramen_structures::stream::{Group, StreamId};
+use crate::resp::Reply;
+use duramen_structures::StoredStream;
+use duramen_structures::stream::{Group, Pending, StreamId};
 
 /// XACK key group id [id …]: these entries were dealt with; how many were pending.
 pub fn xack(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -15,7 +17,10 @@ pub fn xack(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.reply.integer(0);
         return Ok(());
     };
-    let acknowledged = parse::ids(args, 3)?.into_iter().filter(|id| group.acknowledge(*id)).count();
+    let mut acknowledged = 0;
+    for id in parse::ids(args, 3)? {
+        acknowledged += usize::from(stream.acknowledge(group, id)?);
+    }
     if acknowledged > 0 {
         stream.set_groups(&groups)?;
         stream.save()?;
@@ -38,21 +43,24 @@ pub fn xpending(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         _ => return Err(errors::SYNTAX),
     };
     let stream = call.stats.read(call.txn.stream(call.session.db, args.at(1))?);
-    let groups = stream.map(|stream| stream.groups()).transpose()?;
-    let group = groups.as_ref().and_then(|groups| groups.get(args.at(2)));
-    let group = group.ok_or_else(|| no_key_or_group(args.at(1), args.at(2)))?;
+    let no_group = || no_key_or_group(args.at(1), args.at(2));
+    let stream = stream.ok_or_else(no_group)?;
+    let groups = stream.groups()?;
+    let group = groups.get(args.at(2)).ok_or_else(no_group)?;
     match range {
-        None => summary(call, group),
-        Some(range) => range.reply(call, group),
+        None => summary(&mut call.reply, group, stream.pending_ends(group)?),
+        Some(range) => {
+            let now = i64::try_from(call.now).unwrap_or(i64::MAX);
+            tell(&mut call.reply, now, group, &range.find(&stream, group, now)?);
+        }
     }
     Ok(())
 }
 
-fn summary(call: &mut Call<'_, '_>, group: &Group) {
-    let reply = &mut call.reply;
+fn summary(reply: &mut Reply<'_>, group: &Group, ends: Option<(StreamId, StreamId)>) {
     reply.array(4);
     reply.count(group.pending_len());
-    let Some((first, last)) = group.pending_ends() else {
+    let Some((first, last)) = ends else {
         reply.null();
         reply.null();
         reply.null_array();
@@ -95,26 +103,36 @@ impl<'a> Range<'a> {
         Ok(Self { idle, from, to, most, consumer: args.get(at + 3) })
     }
 
-    fn reply(&self, call: &mut Call<'_, '_>, group: &Group) {
-        let now = i64::try_from(call.now).unwrap_or(i64::MAX);
+    fn find(
+        &self,
+        stream: &StoredStream<'_, '_>,
+        group: &Group,
+        now: i64,
+    ) -> Result<Vec<(StreamId, Pending)>, CommandError> {
+        let mut found = Vec::new();
         let consumer = self.consumer.map(|name| group.find_consumer(name));
-        if consumer == Some(None) {
-            call.reply.array(0);
-            return;
+        if consumer == Some(None) || self.most == 0 {
+            return Ok(found);
         }
-        let found: Vec<_> = group
-            .pending_from(self.from, consumer.flatten())
-            .take_while(|(id, _)| *id <= self.to)
-            .filter(|(_, pending)| self.idle == 0 || now.wrapping_sub(pending.delivered_at) >= self.idle)
-            .take(self.most)
-            .collect();
-        call.reply.array(found.len());
-        for (id, pending) in found {
-            call.reply.array(4);
-            reply_id(&mut call.reply, id);
-            call.reply.bulk(group.consumer_name(pending.consumer));
-            call.reply.integer(now.wrapping_sub(pending.delivered_at).max(0));
-            call.reply.integer(pending.deliveries as i64);
-        }
+        stream.visit_pending(group, self.from, |id, pending| {
+            let is_of_consumer = consumer.is_none_or(|consumer| consumer == Some(pending.consumer));
+            let is_idle = self.idle == 0 || now.wrapping_sub(pending.delivered_at) >= self.idle;
+            if id <= self.to && is_of_consumer && is_idle {
+                found.push((id, pending));
+            }
+            id <= self.to && found.len() < self.most
+        })?;
+        Ok(found)
+    }
+}
+
+fn tell(reply: &mut Reply<'_>, now: i64, group: &Group, found: &[(StreamId, Pending)]) {
+    reply.array(found.len());
+    for &(id, pending) in found {
+        reply.array(4);
+        reply_id(reply, id);
+        reply.bulk(group.consumer_name(pending.consumer));
+        reply.integer(now.wrapping_sub(pending.delivered_at).max(0));
+        reply.integer(pending.deliveries as i64);
     }
 }

@@ -288,7 +288,7 @@ impl Reader<'_, '_, '_> {
             if !self.options.no_ack {
                 // One that was pending before, since the group was set back, goes over to this consumer.
                 let pending = Pending { consumer, delivered_at: self.now, deliveries: 1 };
-                group.set_pending(entry.id, pending);
+                self.stream.set_pending(group, entry.id, pending)?;
             }
         }
         Ok(())
@@ -303,14 +303,18 @@ impl Reader<'_, '_, '_> {
     ) -> Result<(), CommandError> {
         // Behind the greatest id the reference begins anew.
         let from = from.next().unwrap_or(StreamId::MIN);
-        let pending: Vec<_> = group.pending_from(from, Some(consumer)).take(self.options.most).collect();
+        let pending = self.stream.pending_from(group, from, Some(consumer), self.options.most)?;
         self.reply.array(pending.len());
         for (id, pending) in pending {
             match self.stream.at(id)?.first()? {
                 Some(entry) => {
                     reply_entry(&mut self.reply, &entry);
                     let deliveries = pending.deliveries.wrapping_add(1);
-                    group.set_pending(id, Pending { delivered_at: self.now, deliveries, ..pending });
+                    self.stream.set_pending(
+                        group,
+                        id,
+                        Pending { delivered_at: self.now, deliveries, ..pending },
+                    )?;
                 }
                 None => {
                     self.reply.array(2);
