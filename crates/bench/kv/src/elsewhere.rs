@@ -1,9 +1,9 @@
 //! Duramen with its records elsewhere than in the store's own table: in a named table, or as elements of a collection.
 
-use crate::Result;
 use crate::contender::{Contender, Held, Opened};
-use crate::engine::{Changed, Engine, Session, Visit};
+use crate::engine::{Changed, Engine, NO_RANKS, Session, Visit};
 use crate::place::{Fresh, Place};
+use crate::{Failure, Result};
 use duramen::{Batch, Collection, ElementOrder, IndexKind, Meta, Table, Update, Writer};
 use std::path::Path;
 
@@ -89,6 +89,16 @@ impl Engine for ElsewhereEngine {
         let store = self.fresh.engine().store();
         let meta = Meta { updatable: self.updatable, ..Meta::default() };
         Ok(ElsewhereSession { writer: store.writer()?, records: &self.records, meta })
+    }
+}
+
+impl ElsewhereSession<'_> {
+    /// The collection, if it has an order.
+    fn ordered(&self) -> Result<&Collection> {
+        match self.records {
+            Records::Collection(found) if found.order() != ElementOrder::Unordered => Ok(found),
+            _ => Err(Failure::usage(NO_RANKS)),
+        }
     }
 }
 
@@ -191,5 +201,18 @@ impl Session for ElsewhereSession<'_> {
             }
         }
         Ok(seen)
+    }
+
+    #[inline]
+    fn rank(&mut self, key: &[u8]) -> Result<Option<u64>> {
+        Ok(self.ordered()?.rank(key)?)
+    }
+
+    #[inline]
+    fn nth(&mut self, rank: u64, into: &mut Vec<u8>) -> Result<bool> {
+        let found = self.ordered()?.nth(rank)?;
+        into.clear();
+        into.extend_from_slice(found.as_deref().unwrap_or(&[]));
+        Ok(found.is_some())
     }
 }

@@ -92,7 +92,29 @@ pub trait Session {
     /// # Errors
     /// As the engine says.
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
+
+    /// How many entries come before that of `key`; `None` without one.
+    ///
+    /// # Errors
+    /// Of an engine that does not know.
+    fn rank(&mut self, key: &[u8]) -> Result<Option<u64>> {
+        let _ = key;
+        Err(Failure::usage(NO_RANKS))
+    }
+
+    /// Copies the value of the entry that so many come before; whether there is one.
+    ///
+    /// # Errors
+    /// Of an engine that does not know.
+    fn nth(&mut self, rank: u64, into: &mut Vec<u8>) -> Result<bool> {
+        let _ = (rank, into);
+        Err(Failure::usage(NO_RANKS))
+    }
 }
+
+/// What an engine says that has no order to count in.
+pub(crate) const NO_RANKS: &str =
+    "rank and nth are for collections with an order: --variants collection-ordered";
 
 /// Who is told how far a run is. Called from one thread, a few times a second.
 pub trait Watch {

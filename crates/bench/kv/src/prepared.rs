@@ -153,7 +153,9 @@ impl<'a> Ready<'a> {
             | Op::Range10
             | Op::Range100
             | Op::Range1000
-            | Op::Sequential => {
+            | Op::Sequential
+            | Op::Rank
+            | Op::Nth => {
                 return Err(Failure::new(format!("{op} cannot be prepared: it is several operations")));
             }
         }

@@ -404,6 +404,17 @@ impl<'a> Thread<'a> {
                     Err(Failure::missing(number, "delete"))
                 }
             }
+            Op::Rank => match session.rank(&self.key)? {
+                Some(rank) if rank < self.keys => Ok(()),
+                _ => Err(Failure::missing(number, "rank")),
+            },
+            Op::Nth => {
+                if session.nth(number % self.keys, &mut self.copy)? {
+                    Ok(())
+                } else {
+                    Err(Failure::missing(number, "nth"))
+                }
+            }
             Op::Scan => {
                 let count = 1 + random::mix(number ^ u64::from(self.version)) % 100;
                 self.scan(session, count as usize)

@@ -37,11 +37,15 @@ pub enum Op {
     Range1000,
     /// A visit of all entries, from the first on.
     Sequential,
+    /// How many elements of a collection come before one.
+    Rank,
+    /// The element of a collection that so many come before.
+    Nth,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Insert,
         Self::Get,
         Self::GetMany,
@@ -55,6 +59,8 @@ impl Op {
         Self::Range100,
         Self::Range1000,
         Self::Sequential,
+        Self::Rank,
+        Self::Nth,
     ];
 
     /// Its name in tables.
@@ -74,6 +80,8 @@ impl Op {
             Self::Range100 => "range-100",
             Self::Range1000 => "range-1000",
             Self::Sequential => "sequential",
+            Self::Rank => "rank",
+            Self::Nth => "nth",
         }
     }
 
@@ -100,7 +108,7 @@ impl Op {
     /// Whether it leaves the store as it is.
     #[must_use]
     pub fn only_reads(self) -> bool {
-        self.visits() || matches!(self, Self::Get | Self::GetMany)
+        self.visits() || matches!(self, Self::Get | Self::GetMany | Self::Rank | Self::Nth)
     }
 }
 
@@ -132,7 +140,7 @@ const fn workload(
 use Distribution::{Latest, Uniform, Zipfian};
 
 /// In the order in which they disturb a store least: each takes what the one before left.
-static WORKLOADS: [Workload; 24] = [
+static WORKLOADS: [Workload; 26] = [
     workload("insert", "new keys, disjoint ranges per thread", &[(Op::Insert, 100)], Uniform),
     workload("get", "one key each, copied out", &[(Op::Get, 100)], Uniform),
     workload("get_many", "32 keys a call, copied out", &[(Op::GetMany, 100)], Uniform),
@@ -201,6 +209,13 @@ static WORKLOADS: [Workload; 24] = [
         &[(Op::Sequential, 100)],
         Uniform,
     ),
+    workload(
+        "rank",
+        "how many elements come before one: collections with an order",
+        &[(Op::Rank, 100)],
+        Uniform,
+    ),
+    workload("nth", "the element of a rank: collections with an order", &[(Op::Nth, 100)], Uniform),
     workload("delete", "each key once", &[(Op::Delete, 100)], Uniform),
 ];
 
@@ -284,6 +299,12 @@ impl Workload {
     #[must_use]
     pub fn visits(&self) -> bool {
         self.mix.iter().any(|(op, _)| op.visits())
+    }
+
+    /// Whether it asks for ranks, which collections with an order have.
+    #[must_use]
+    pub fn asks_for_ranks(&self) -> bool {
+        self.has(Op::Rank) || self.has(Op::Nth)
     }
 
     /// Whether it leaves the store as it is.

@@ -119,7 +119,8 @@ fn on_liar(
 #[test]
 fn every_workload_runs_on_every_shape_and_is_checked() {
     let dir = directory();
-    let names: Vec<&str> = Workload::names().collect();
+    let workloads = Workload::all().iter().filter(|workload| !workload.asks_for_ranks());
+    let names: Vec<&str> = workloads.map(Workload::name).collect();
     let shapes = ["8+8", "100+900", "16+4096", "16+200~"];
     let settings = Settings {
         shapes: shapes.iter().map(|shape| shape.parse().unwrap()).collect(),
@@ -207,6 +208,21 @@ fn visits_are_counted_in_entries_and_stores_that_are_read_alone_are_kept() {
     let short = Liar { loses: true, ..Liar::default() };
     let failure = on_liar(&short, "sequential", Pace::Closed, 2_000).unwrap_err();
     assert!(failure.to_string().contains("wanted 2000"), "{failure}");
+}
+
+/// Elements of a collection with an order have ranks; of others that is said.
+#[test]
+fn ranks_are_those_of_collections_with_an_order() {
+    let dir = directory();
+    let measured = |name: &str| {
+        let contender = variants::named(name, &place(dir.path())).unwrap();
+        let settings = settings(&["rank", "nth"], 3_000);
+        suite::measure(&[contender.as_ref()], &settings, &Unwatched)
+    };
+    let (cells, _) = measured("collection-ordered").unwrap();
+    assert!(cells.iter().all(|cell| cell.outcomes.iter().all(|outcome| outcome.ops > 0)), "{}", cells.len());
+    let failure = measured("collection").unwrap_err();
+    assert!(failure.is_usage() && failure.to_string().contains("collection-ordered"), "{failure}");
 }
 
 /// Counts the loads of a run.

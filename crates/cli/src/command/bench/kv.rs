@@ -181,7 +181,8 @@ fn find(args: &Args, place: &Place, run: &mut Run) -> Result<Option<String>, Fai
     let names: Vec<&str> = match args.names.iter().map(String::as_str).collect::<Vec<_>>() {
         names if names.is_empty() => USUAL.into(),
         names if names.contains(&"all") => {
-            Workload::names().chain(studies::NAMES).chain(["ablation"]).collect()
+            let workloads = Workload::all().iter().filter(|workload| !workload.asks_for_ranks());
+            workloads.map(Workload::name).chain(studies::NAMES).chain(["ablation"]).collect()
         }
         names => names,
     };
