@@ -172,6 +172,11 @@ impl<M: Medium> Keeper<M> {
         if seen.scattered && self.make_adjoin(least, purpose) || self.evict_now() {
             return true;
         }
+        // A unit leaves a block behind for each delete that follows on large puts: they lie between what is free.
+        if log.seal_dead_partial(purpose) {
+            self.compact_now();
+            return true;
+        }
         // With less than a granule dead, sealing would only cost the room that is left in open blocks.
         let worth_sealing = seen.dead >= log.granule_bytes || purpose == Purpose::Delete;
         // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.

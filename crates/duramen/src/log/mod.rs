@@ -213,10 +213,21 @@ impl<M: Medium> Log<M> {
     /// Seals the open blocks that nobody writes to, so that they can be compacted, but for those that are kept for what is more
     /// urgent; whether there were any.
     pub(crate) fn seal_partial(&self, purpose: Purpose) -> bool {
-        let mut partial = self.space().drain_partial(purpose);
+        let mut partial = self.space().drain_partial(purpose, |_| true);
         partial.extend(lock(&self.shared).take());
         let any = !partial.is_empty();
         partial.into_iter().for_each(|block| self.seal(block));
+        any
+    }
+
+    /// The same of those of which nothing is live: sealed, they can be freed.
+    pub(crate) fn seal_dead_partial(&self, purpose: Purpose) -> bool {
+        // What was appended is added when a block is sealed; what died is taken off at once.
+        let is_dead =
+            |block: &OpenBlock| self.blocks.at(block.granule).live().wrapping_add(block.live as u32) == 0;
+        let dead = self.space().drain_partial(purpose, is_dead);
+        let any = !dead.is_empty();
+        dead.into_iter().for_each(|block| self.seal(block));
         any
     }
 

@@ -322,15 +322,19 @@ impl Space {
         Some(self.partial.swap_remove(fullest))
     }
 
-    /// Those that are not kept for what is more urgent than this. For deletes no more than `D` granules are kept.
-    pub(crate) fn drain_partial(&mut self, purpose: Purpose) -> Vec<OpenBlock> {
+    /// Those of `wanted` that are not kept for what is more urgent than this. For deletes no more than `D` granules are kept.
+    pub(crate) fn drain_partial(
+        &mut self,
+        purpose: Purpose,
+        wanted: impl Fn(&OpenBlock) -> bool,
+    ) -> Vec<OpenBlock> {
         let granule_bytes = self.granule_bytes;
         let mut left = self.reserve() - self.left_by(Purpose::Delete);
         let goes = |block: &mut OpenBlock| {
             let granules = (block.bytes / granule_bytes) as u32;
             let stays = block.purpose > purpose && block.is_roomy_for_deletes() && granules <= left;
             left -= if stays { granules } else { 0 };
-            !stays
+            !stays && wanted(block)
         };
         self.partial.extract_if(.., goes).collect()
     }

@@ -363,12 +363,18 @@ fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
     }
 }
 
-/// The compactor moves halves of batches into blocks of its own, of which half is left.
+/// The compactor moves halves of batches into blocks of its own, of which half is left. And a delete behind two puts of a batch
+/// needs a block that no unit went on to before: some dozen stay open, with one tombstone each, and where a value has
+/// several granules they are in its way.
 #[test]
 fn space_of_batches_of_large_values_comes_back() {
-    for seed in 1..=3 {
+    let granules = [(1 << 10, 800 << 10), (4 << 10, 400 << 10)];
+    for ((granule_bytes, len_max), seed) in
+        granules.into_iter().flat_map(|granule| (1..=3).map(move |seed| (granule, seed)))
+    {
         let mut case = case(MediumKind::Volatile, Durability::EveryWrite, Sizes::Between(10 << 10, 20 << 10));
-        (case.seed, case.granule_bytes, case.len_max, case.background) = (seed, 1 << 10, 800 << 10, false);
+        (case.seed, case.granule_bytes, case.len_max, case.background) =
+            (seed, granule_bytes, len_max, false);
         let mut full = Full::open(&case, Path::new("none"));
         full.fill();
         let first = full.bytes;
