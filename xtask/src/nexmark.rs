@@ -98,7 +98,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         succeeds(call.args([partitions, &rounds]).stdout(out), "run DataFusion")?;
         others.push(read(&file)?);
     }
-    print(&read(&found)?, &others, settings.events);
+    print(&read(&found)?, &others, settings.events)?;
     Ok(true)
 }
 
@@ -108,11 +108,12 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// Rates in millions of events a second, as a table of a document.
-fn print(found: &Value, others: &[Value], events: u64) {
+fn print(found: &Value, others: &[Value], events: u64) -> Result<()> {
+    let all = found["run"]["measurements"].as_array();
+    let all = all.ok_or_else(|| Failure::new("the JSON of duramen bench stream has no run.measurements"))?;
     let shown = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!("{:.2}", rate / 1e6));
     let own = |number: u32, how: &str| {
         let name = format!("q{number}, {how}");
-        let all = found["measurements"].as_array()?;
         let one = all.iter().find(|one| one["name"] == name.as_str())?;
         one["metrics"]["rate"]["value"].as_f64()
     };
@@ -123,13 +124,18 @@ fn print(found: &Value, others: &[Value], events: u64) {
     println!("| query | one thread | two threads | by hand | DataFusion, one partition | two partitions |");
     println!("|---|---|---|---|---|---|");
     for number in (0..=22).filter(|number| ![4, 6, 9].contains(number)) {
+        let one = own(number, "1 thread");
+        if one.is_none() {
+            return Err(Failure::new(format!("the JSON of duramen bench stream has no rate of q{number}")));
+        }
         println!(
             "| q{number} | {} | {} | {} | {} | {} |",
-            shown(own(number, "1 thread")),
+            shown(one),
             shown(own(number, "2 threads")),
             shown(own(number, "by hand")),
             shown(other(number, &others[0])),
             shown(other(number, &others[1])),
         );
     }
+    Ok(())
 }

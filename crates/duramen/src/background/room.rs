@@ -172,7 +172,7 @@ impl<M: Medium> Keeper<M> {
         if seen.scattered && self.make_adjoin(least, purpose) || self.evict_now() {
             return true;
         }
-        // A unit leaves a block behind for each delete that follows on large puts: they lie between what is free.
+        // Sealed, they are free. A unit leaves one for each delete behind large puts, with a tombstone that soon hides nothing.
         if log.seal_dead_partial(purpose) {
             self.compact_now();
             return true;

@@ -42,7 +42,8 @@
 //! * *What is left in the compactor's own block is used.* It is open, so nobody moves it. Where little else gains, blocks whose live
 //!   fits are moved into it as a whole, which frees their granules and takes none (`Keeper::fill_own`).
 //! * *What is dead in open blocks is got at.* Where a round of compaction gains nothing, those that writers left are sealed
-//!   (`Supply::take_granules`), even if the compactor freed as much as it took.
+//!   (`Supply::take_granules`), even if the compactor freed as much as it took. Those of which nothing is live are sealed however
+//!   little that is: they lie between what is free.
 //! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
 //!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
 //!
