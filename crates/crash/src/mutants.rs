@@ -172,7 +172,7 @@ static COPIES_NOT_DRAINED: Lost =
 static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 33] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 32] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -184,7 +184,6 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 33] = [
     (Mutant::BeforeUnitMoved, Kind::Batches, None),
     (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::StripeNotLocked, Kind::Mixed, None),
-    (Mutant::SharedSegmentAlone, Kind::Splits, None),
     (Mutant::OverflowNotMarked, Kind::Splits, None),
     (Mutant::SplitWithoutLocks, Kind::Splits, None),
     (Mutant::SegmentReusedAtOnce, Kind::Splits, None),
