@@ -1,4 +1,5 @@
 //! Collections: elements as records of their own, alive as long as a root names them; over compaction, closes and crashes.
+use crate::maintained;
 use duramen::{
     Batch, Collection, CollectionId, ElementOrder, ErrorKind, IndexKind, MediumKind, Meta, Options,
     Residence, Store, Swap,
@@ -213,12 +214,7 @@ fn collections_hold_what_models_hold() {
             }
             // With a persistent index the image of the last close stays.
             let most = if residence == Residence::Persistent { 250_000 } else { 150_000 };
-            let mut turns = 0;
-            while store.stats().live_bytes > most {
-                store.maintain().unwrap();
-                turns += 1;
-                assert!(turns < 1000, "{:?}", store.stats());
-            }
+            assert!(maintained(&store, || store.stats().live_bytes <= most), "{:?}", store.stats());
             assert_eq!(store.audit(), [""; 0]);
         }
     }
@@ -245,16 +241,9 @@ fn an_expired_root_takes_its_elements_with_it() {
     let killed = after_kill(&path, &options);
     assert_eq!(killed.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(killed.audit(), [""; 0]);
-    // Other tests' readers may be under way: the dead wait for whoever came before.
-    for _ in 0..1000 {
-        store.maintain().unwrap();
-        if store.stats().live_bytes < live / 3 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    let is_back = maintained(&store, || store.stats().live_bytes < live / 3);
+    assert!(is_back, "{} of {live}", store.stats().live_bytes);
     assert_eq!(store.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
-    assert!(store.stats().live_bytes < live / 3, "{} of {live}", store.stats().live_bytes);
     assert_eq!(store.audit(), [""; 0]);
 }
 

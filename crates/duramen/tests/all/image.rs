@@ -1,6 +1,6 @@
 //! The index image: what an open takes from it instead of reading all records, and when it does not.
 
-use crate::collections;
+use crate::{collections, maintained};
 use duramen::tuning::Phase;
 use duramen::{Batch, Durability, ElementOrder, IndexKind, MediumKind, Meta, Options, Residence, Store};
 use std::collections::BTreeMap;
@@ -862,14 +862,8 @@ fn a_collection_that_dies_before_its_pages_are_read_comes_back_as_space() {
             assert!(store.delete(&name(order, 0)).unwrap());
         }
         store.commit().unwrap();
-        for _ in 0..1000 {
-            store.maintain().unwrap();
-            if store.stats().live_bytes < live / 2 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        assert!(store.stats().live_bytes < live / 2, "{} of {live}", store.stats().live_bytes);
+        let is_back = maintained(&store, || store.stats().live_bytes < live / 2);
+        assert!(is_back, "{} of {live}", store.stats().live_bytes);
         assert_eq!(store.audit(), [""; 0]);
     });
 }

@@ -18,3 +18,22 @@ mod roots;
 mod store;
 mod tables;
 mod unit;
+
+use duramen::Store;
+use std::time::{Duration, Instant};
+
+/// Maintains until what is awaited is so; whether it came within a minute. What is dead waits for readers who came before, and other
+/// tests' readers are under way in this process.
+fn maintained(store: &Store, is_so: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        store.maintain().unwrap();
+        if is_so() {
+            return true;
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,4 +1,5 @@
 //! Named tables: each a set of keys of its own, made, cleared, dropped and swapped by one small write, over closes and crashes.
+use crate::maintained;
 use duramen::{
     Batch, Durability, ErrorKind, IndexKind, MediumKind, Meta, Options, Store, Swap, Table, Update,
 };
@@ -114,9 +115,7 @@ fn a_table_is_cleared_dropped_and_swapped_for_good() {
         look(&store);
         look(&after_kill(&path, &shm(kind)));
         // Its space comes back.
-        while store.stats().live_bytes > 200_000 {
-            store.maintain().unwrap();
-        }
+        assert!(maintained(&store, || store.stats().live_bytes <= 200_000), "{:?}", store.stats());
         assert_eq!(store.audit(), [""; 0]);
         look(&store);
         let killed = after_kill(&path, &shm(kind));
@@ -337,14 +336,8 @@ fn images_know_all_tables() {
                 }
             }
             let before = store.stats().checkpoints;
-            // Other tests' readers may be under way, for whom the dead wait, and for these a checkpoint.
-            for _ in 0..1000 {
-                store.maintain().unwrap();
-                if store.stats().checkpoints > before {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(2));
-            }
+            // A checkpoint waits for the dead.
+            maintained(&store, || store.stats().checkpoints > before);
             let killed = after_kill(&path, &options);
             for (at, model) in model.iter().enumerate() {
                 assert_eq!(
@@ -407,9 +400,7 @@ fn tables_are_cleared_beside_those_who_use_them() {
     for table in &tables {
         table.clear().unwrap();
     }
-    while store.stats().live_bytes > 100_000 {
-        store.maintain().unwrap();
-    }
+    assert!(maintained(&store, || store.stats().live_bytes <= 100_000), "{:?}", store.stats());
     assert_eq!(store.audit(), [""; 0]);
 }
 
