@@ -1,9 +1,10 @@
 //! Regular expressions. The syntax is Java's without look-around and back references, which take time that no bound holds for.
+//! `\d`, `\s`, `\w` and `\b` are of ASCII, as in Java; the library's are of Unicode, so they are written out ([`ascii`]).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use regex_lite::Regex;
+use regex::Regex;
 
 use super::Nulls::{Strict, StrictAndMore};
 use super::Param::{Integer, Text};
@@ -78,6 +79,33 @@ fn braced(replacement: &str) -> String {
     out
 }
 
+/// A pattern whose classes of letters are Java's, in the library's syntax.
+fn ascii(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(char) = chars.next() {
+        if char != '\\' {
+            out.push(char);
+            continue;
+        }
+        match chars.next() {
+            // The library takes a class within a class for their union, as it is meant here.
+            Some('d') => out.push_str("[0-9]"),
+            Some('D') => out.push_str("[^0-9]"),
+            Some('s') => out.push_str(r"[\t-\r ]"),
+            Some('S') => out.push_str(r"[^\t-\r ]"),
+            Some('w') => out.push_str("[0-9A-Z_a-z]"),
+            Some('W') => out.push_str("[^0-9A-Z_a-z]"),
+            Some('b') => out.push_str(r"(?-u:\b)"),
+            other => {
+                out.push('\\');
+                out.extend(other);
+            }
+        }
+    }
+    out
+}
+
 /// Runs with the compiled pattern; patterns are kept, since most are literals.
 fn with(pattern: &str, run: impl FnOnce(&Regex) -> Value) -> Result<Value> {
     // 64: more patterns than queries have; one that takes patterns from data starts anew.
@@ -87,7 +115,7 @@ fn with(pattern: &str, run: impl FnOnce(&Regex) -> Value) -> Result<Value> {
     }
     KEPT.with_borrow_mut(|kept| {
         if !kept.contains_key(pattern) {
-            let regex = Regex::new(pattern).map_err(|error| {
+            let regex = Regex::new(&ascii(pattern)).map_err(|error| {
                 Error::evaluation(format!("`{pattern}` is no regular expression: {error}"))
             })?;
             if kept.len() >= KEPT_MAX {
@@ -212,6 +240,32 @@ mod tests {
         assert!(similar("a.c", "a.c", None).unwrap());
         assert!(!similar("abc", "a.c", None).unwrap());
         assert!(!similar("abc", "b", None).unwrap());
+    }
+
+    #[test]
+    fn classes_are_of_ascii() {
+        for (pattern, text, wanted) in [
+            (r"^\d+$", "12", true),
+            (r"^\d+$", "\u{661}", false),
+            (r"^\w+$", "aZ_9", true),
+            (r"^\w+$", "ä", false),
+            (r"^\W$", "ä", true),
+            (r"^[\w-]+$", "a-b", true),
+            (r"^[^\w-]+$", "a-b", false),
+            (r"^[\D]$", "\u{661}", true),
+            (r"^[^\d\s]+$", "ab c", false),
+            (r"^\s+$", " \t\n\u{b}\u{c}\r", true),
+            (r"^\s+$", "\u{a0}", false),
+            (r"\bb\b", "äb", true),
+            (r"\bb\b", "ab", false),
+            (r"^\\d$", r"\d", true),
+            (r"^(?i)AB.$", "abö", true),
+        ] {
+            let found = with(pattern, |regex| Value::Boolean(regex.is_match(text))).unwrap();
+            assert_eq!(found, Value::Boolean(wanted), "{pattern} in {text}");
+        }
+        assert!(with(r"(a)\1", |_| Value::Null).is_err());
+        assert!(with(r"a\", |_| Value::Null).is_err());
     }
 
     #[test]
