@@ -23,6 +23,7 @@ mod duramen_engine;
 mod elsewhere;
 mod engine;
 mod failure;
+mod forms;
 pub mod place;
 mod plan;
 mod prepared;

@@ -3,6 +3,7 @@
 use crate::bound::batches;
 use crate::contender::{Contender, Duramen};
 use crate::engine::{Engine, Session, Watch};
+use crate::forms::forms;
 use crate::place::{Place, never_compacting};
 use crate::probe::{Meter, Mode, Probe, time_this_thread, timing_cost};
 use crate::recovery::recover_copy;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The names of all studies.
-pub const NAMES: [&str; 4] = ["growth", "recovery", "compaction", "breakdown"];
+pub const NAMES: [&str; 5] = ["growth", "recovery", "compaction", "breakdown", "forms"];
 
 /// The study called `name`; `None` when there is none.
 ///
@@ -36,6 +37,7 @@ pub fn named(
         "recovery" => recovery(place, settings, watch),
         "compaction" => compaction(place, settings, watch),
         "breakdown" => breakdown(place, settings, watch),
+        "forms" => forms(place, settings),
         _ => return None,
     })
 }

@@ -1,0 +1,236 @@
+//! What the forms of a write cost beside a plain put: under a lock, as a unit, updatable, and of whole collections and tables.
+
+use crate::bound::batches;
+use crate::place::Place;
+use crate::suite::Settings;
+use crate::{Failure, Records, Result, median};
+use duramen::{Batch, ElementOrder, IndexKind, Meta, Store, Swap, Writer};
+use duramen_bench_report::{Better, Measurement, Metric, Unit};
+use std::time::Instant;
+
+/// Samples by name, in the order in which they were first added.
+#[derive(Default)]
+struct Samples(Vec<(&'static str, Vec<f64>)>);
+
+impl Samples {
+    fn add(&mut self, name: &'static str, value: f64) {
+        match self.0.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, samples)) => samples.push(value),
+            None => self.0.push((name, vec![value])),
+        }
+    }
+
+    fn median(&self, name: &str) -> Option<f64> {
+        let (_, samples) = self.0.iter().find(|(other, _)| *other == name)?;
+        median(samples)
+    }
+
+    fn measurement(&self, name: &str, unit: Unit) -> Measurement {
+        let mut one = Measurement::new("forms", name);
+        let metrics = self.0.iter().filter_map(|(name, samples)| {
+            Some(((*name).into(), Metric::from_samples(samples, unit, Better::Lower)?))
+        });
+        one.metrics.extend(metrics);
+        one
+    }
+}
+
+/// The study, see `docs/bench-kv.md`.
+pub(crate) fn forms(place: &Place, settings: &Settings) -> Result<Vec<Measurement>> {
+    let mut all = Vec::new();
+    for &shape in &settings.shapes {
+        let records = Records::new(shape);
+        let forms = Forms { settings, records: &records };
+        let (mut writes, mut calls) = (Samples::default(), Samples::default());
+        for _ in 0..settings.rounds.max(1) {
+            let fresh = place.fresh(false)?;
+            let store = fresh.engine().store();
+            forms.writes(store, &mut writes)?;
+            forms.calls(store, &mut calls)?;
+        }
+        let calls = calls.measurement("calls", Unit::Seconds);
+        let measured = [writes.with_ratios(), calls];
+        all.extend(measured.map(|one| one.with("record", shape.to_string()).with("keys", settings.keys)));
+    }
+    Ok(all)
+}
+
+impl Samples {
+    /// The times of writes, and what each is beside that with which it is compared.
+    fn with_ratios(&self) -> Measurement {
+        let mut one = self.measurement("writes", Unit::Nanoseconds);
+        for (form, plain) in COMPARED {
+            if let (Some(form_nanos), Some(plain_nanos)) = (self.median(form), self.median(plain)) {
+                let ratio = Metric::once(form_nanos / plain_nanos, Unit::Ratio, Better::Lower);
+                one.metrics.insert(format!("{form} / {plain}"), ratio);
+            }
+        }
+        one
+    }
+}
+
+const PUT: &str = "overwrite";
+const LOCKED: &str = "overwrite under its key's lock";
+const UNIT: &str = "unit of two overwrites";
+const INSERT: &str = "insert";
+const INSERT_UPDATABLE: &str = "insert, updatable";
+const GET: &str = "get";
+const GET_UPDATABLE: &str = "get, updatable";
+const ONE_COLLECTION: &str = "element, one thread";
+const TWO_COLLECTIONS: &str = "element, two threads on two collections";
+
+const COMPARED: [(&str, &str); 5] = [
+    (LOCKED, PUT),
+    (UNIT, PUT),
+    (INSERT_UPDATABLE, INSERT),
+    (GET_UPDATABLE, GET),
+    // One half, if nothing is shared.
+    (TWO_COLLECTIONS, ONE_COLLECTION),
+];
+
+struct Forms<'a> {
+    settings: &'a Settings,
+    records: &'a Records,
+}
+
+impl Forms<'_> {
+    /// Nanoseconds of each of `count` operations, whose first error is returned.
+    fn time(&self, count: u64, mut one: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+        let mut failed = None;
+        let nanos = batches(self.settings.clock, count, |at| {
+            if failed.is_none() {
+                failed = one(at).err();
+            }
+        });
+        failed.map_or(Ok(nanos), Err)
+    }
+
+    /// A key of those that were loaded, in an order that no prefetcher follows.
+    fn key(&self, at: u64, key: &mut Vec<u8>) {
+        self.records.key(at.wrapping_mul(0x9E37_79B9_7F4A_7C15) % self.settings.keys.max(1), key);
+    }
+
+    fn writes(&self, store: &Store, into: &mut Samples) -> Result<()> {
+        let (keys, ops) = (self.settings.keys, self.settings.ops);
+        let mut writer = store.writer()?;
+        let (mut key, mut other, mut value) = (Vec::new(), Vec::new(), Vec::new());
+        self.records.value(0, 0, &mut value);
+        let updatable = store.table(b"updatable", store.index_kind())?;
+        into.add(
+            INSERT,
+            self.time(keys, |at| {
+                self.records.key(at, &mut key);
+                Ok(writer.put(&key, &value)?)
+            })?,
+        );
+        let meta = Meta { updatable: true, ..Meta::default() };
+        into.add(
+            INSERT_UPDATABLE,
+            self.time(keys, |at| {
+                self.records.key(at, &mut key);
+                Ok(writer.table(&updatable).put_with(&key, &value, meta)?)
+            })?,
+        );
+        let mut found = Vec::new();
+        let there = |found: bool| match found {
+            true => Ok(()),
+            false => Err(Failure::new("a key that was put is not there: there are no figures")),
+        };
+        into.add(
+            GET,
+            self.time(ops, |at| {
+                self.key(at, &mut key);
+                there(store.get_into(&key, &mut found)?)
+            })?,
+        );
+        into.add(
+            GET_UPDATABLE,
+            self.time(ops, |at| {
+                self.key(at, &mut key);
+                there(updatable.get_into(&key, &mut found)?)
+            })?,
+        );
+        into.add(
+            PUT,
+            self.time(ops, |at| {
+                self.key(at, &mut key);
+                Ok(writer.put(&key, &value)?)
+            })?,
+        );
+        into.add(
+            LOCKED,
+            self.time(ops, |at| {
+                self.key(at, &mut key);
+                writer.locked([&key[..]], |writer: &mut Writer| Ok(writer.put(&key, &value)?))
+            })?,
+        );
+        let mut batch = Batch::new();
+        into.add(
+            UNIT,
+            self.time(ops / 2, |at| {
+                self.key(2 * at, &mut key);
+                self.key(2 * at + 1, &mut other);
+                batch.clear();
+                batch.put(&key, &value).put(&other, &value);
+                match writer.apply(&batch)? {
+                    Swap::Done => Ok(()),
+                    Swap::Changed => Err(Failure::new("a unit without conditions found a key changed")),
+                }
+            })?,
+        );
+        self.threads(store, into)
+    }
+
+    /// Elements of one thread, and of two of which each has a collection of its own.
+    fn threads(&self, store: &Store, into: &mut Samples) -> Result<()> {
+        let ops = self.settings.ops;
+        // Keys of their own too, or they would meet at the locks of these.
+        let work = |name: &[u8], from: u64| -> Result<()> {
+            let mut writer = store.writer()?;
+            let collection = named(store, &mut writer, name)?;
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            self.records.value(0, 0, &mut value);
+            for at in from..from + ops {
+                self.records.key(at, &mut key);
+                writer.collection(&collection).put(&key, &value)?;
+            }
+            Ok(())
+        };
+        let begun = Instant::now();
+        work(b"alone", 0)?;
+        into.add(ONE_COLLECTION, begun.elapsed().as_nanos() as f64 / ops as f64);
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let work = &work;
+            let both = [(&b"first"[..], 0), (b"second", ops)]
+                .map(|(name, from)| scope.spawn(move || work(name, from)));
+            both.into_iter().try_for_each(|thread| {
+                thread.join().unwrap_or_else(|_| Err(Failure::new("a thread that put elements panicked")))
+            })
+        })?;
+        into.add(TWO_COLLECTIONS, begun.elapsed().as_nanos() as f64 / (2 * ops) as f64);
+        Ok(())
+    }
+
+    /// Calls whose time does not depend on how much they are about.
+    fn calls(&self, store: &Store, into: &mut Samples) -> Result<()> {
+        let mut timed = |name, call: &mut dyn FnMut() -> Result<()>| -> Result<()> {
+            let begun = Instant::now();
+            call()?;
+            into.add(name, begun.elapsed().as_secs_f64());
+            Ok(())
+        };
+        let table = store.table(b"updatable", IndexKind::Hash)?;
+        timed("delete of a collection", &mut || Ok(store.delete(b"first").map(drop)?))?;
+        timed("overwrite of a collection by a string", &mut || Ok(store.put(b"second", b"string")?))?;
+        timed("clear of a table", &mut || Ok(table.clear()?))
+    }
+}
+
+/// A new collection by the name of `name`.
+fn named(store: &Store, writer: &mut Writer, name: &[u8]) -> Result<duramen::Collection> {
+    let collection = store.new_collection(ElementOrder::Unordered);
+    let meta = Meta { collection: Some(collection.id()), ..Meta::default() };
+    writer.put_with(name, b"", meta)?;
+    Ok(collection)
+}
