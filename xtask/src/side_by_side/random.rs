@@ -547,6 +547,7 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
             continue;
         }
         let text = shown(&arguments);
+        let was_queueing = queueing;
         queueing = match arguments.first().map(Vec::as_slice) {
             Some(b"MULTI") => true,
             Some(b"EXEC" | b"DISCARD") => false,
@@ -554,7 +555,9 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
         };
         watching = match arguments.first().map(|name| name.to_ascii_uppercase()).as_deref() {
             Some(b"WATCH") => true,
-            Some(b"EXEC" | b"DISCARD" | b"UNWATCH") => false,
+            // Without MULTI, or with it, they are no more than an error, or wait.
+            Some(b"EXEC" | b"DISCARD") if was_queueing => false,
+            Some(b"UNWATCH") if !was_queueing => false,
             _ => watching,
         };
         let step = Step { line, text: text.clone(), action: Action::Command(arguments, treatment) };
