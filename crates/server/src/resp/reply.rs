@@ -105,9 +105,19 @@ impl<'a> Reply<'a> {
         }
         // 24: a '$', 19 digits at most, and two line ends.
         self.out.bytes.reserve(bytes.len() + 24);
-        self.out.bytes.push(b'$');
-        self.decimal(bytes.len() as i64);
-        self.end();
+        // Most are short, and so are stores of a length that the compiler knows.
+        let digit = |value: usize| b'0' + (value % 10) as u8;
+        match bytes.len() {
+            len @ 0..10 => self.out.bytes.extend_from_slice(&[b'$', digit(len), b'\r', b'\n']),
+            len @ 10..100 => {
+                self.out.bytes.extend_from_slice(&[b'$', digit(len / 10), digit(len), b'\r', b'\n']);
+            }
+            len => {
+                self.out.bytes.push(b'$');
+                self.decimal(len as i64);
+                self.end();
+            }
+        }
         self.out.bytes.extend_from_slice(bytes);
         self.end();
     }

@@ -25,6 +25,8 @@ const NO_PLACE: u8 = 0;
 const PLACE: u8 = 8;
 // Entries drawn one by one rather than out of all: to read one by chance takes as long as to read some in turn.
 const DRAWN_OF: usize = 4;
+/// Of a short name and a short value, for which there is room from the beginning.
+const SOME_BYTES: usize = 24;
 
 /// See the module.
 pub(crate) struct Named {
@@ -129,7 +131,8 @@ impl Named {
             }),
             _ => {
                 // Names and values lie end to end.
-                let (mut few, mut bytes) = (Vec::new(), Vec::new());
+                let mut few = Vec::with_capacity(self.len());
+                let mut bytes = Vec::with_capacity(self.len() * SOME_BYTES);
                 self.each(reads, |value| {
                     let from = if self.shape == Shape::Set { 0 } else { value_from(value)? };
                     let order = match self.shape {
@@ -143,7 +146,9 @@ impl Named {
                     few.push((order, start..middle, middle..bytes.len()));
                     Ok(ControlFlow::Continue(()))
                 })?;
-                few.sort_unstable_by_key(|(order, name, _)| (*order, &bytes[name.clone()]));
+                few.sort_unstable_by(|(order, name, _), (other_order, other, _)| {
+                    order.cmp(other_order).then_with(|| bytes[name.clone()].cmp(&bytes[other.clone()]))
+                });
                 for (_, name, value) in few {
                     if visit(&bytes[name], &bytes[value]).is_break() {
                         break;
