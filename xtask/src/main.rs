@@ -37,6 +37,7 @@ mod digest;
 mod failure;
 mod hit_ratio;
 mod kafka;
+mod millions;
 mod nexmark;
 mod power_cut;
 mod random;
@@ -336,6 +337,21 @@ enum Check {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
+    /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits while one grows, and deletions
+    Millions {
+        /// Elements of each
+        #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+        elements: u64,
+        /// The duramen program [default: built now, optimised]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// The redis-server program [default: the one in PATH]
+        #[arg(long, value_name = "PATH")]
+        redis: Option<PathBuf>,
+        /// Further arguments of duramen serve, behind --
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
     /// Holds thousands of clients at once, on both protocols, and tells what they cost
     Connections {
         /// Clients
@@ -497,6 +513,9 @@ fn run(check: Check) -> Result<bool> {
                 arguments,
             };
             restart::run(&repository(), &settings)
+        }
+        Check::Millions { elements, duramen, redis, arguments } => {
+            millions::run(&repository(), &millions::Settings { elements, duramen, redis, arguments })
         }
         Check::MemoryFigures { rounds, mebibytes, seconds, duramen } => {
             let settings = bench_mem_check::Settings { rounds, mebibytes, seconds, duramen };
