@@ -22,6 +22,7 @@ pub(crate) mod stale;
 pub(crate) mod stripes;
 #[cfg(all(test, not(loom)))]
 mod tests;
+pub(crate) mod words;
 
 use duramen_media::{Offset, prefetch_line};
 

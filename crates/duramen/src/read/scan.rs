@@ -7,6 +7,7 @@ use super::owed::Owed;
 use super::table::{Table, Target};
 use super::value::{Cursor, Value};
 use crate::index::Slot;
+use crate::index::words::Words;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
@@ -78,14 +79,8 @@ impl<M: Medium> Records<M> {
         seed: u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
-        // SplitMix64.
-        let mut state = seed;
-        let mut random = || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        };
+        let mut words = Words::of(seed);
+        let mut random = || words.next();
         let mut unwanted = 0;
         let few = |random| -> Result<_> {
             let guard = reclaim::pin();

@@ -220,6 +220,38 @@ fn collections_hold_what_models_hold() {
     }
 }
 
+/// How far the counts of what is equally likely are from their mean, in standard deviations of chi-square.
+fn unevenness(counts: &BTreeMap<Vec<u8>, u64>, keys: usize) -> f64 {
+    let mean = counts.values().sum::<u64>() as f64 / keys as f64;
+    let missing = (keys - counts.len()) as f64 * mean;
+    let chi = missing + counts.values().map(|&count| (count as f64 - mean).powi(2) / mean).sum::<f64>();
+    let freedom = keys as f64 - 1.0;
+    (chi - freedom) / (2.0 * freedom).sqrt()
+}
+
+#[test]
+fn each_element_is_picked_as_often_as_any_other() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = options().open(dir.path().join("store")).unwrap();
+    let collection = make(&store, b"name", ElementOrder::Unordered);
+    let keys = 6000usize;
+    (0..keys as u32).for_each(|key| collection.put(&key.to_be_bytes(), b"").unwrap());
+    collection.delete(b"first one").unwrap();
+    // Then of those that most others left, whose tombstones are there still.
+    for step in [1, 7] {
+        (0..keys as u32).filter(|key| key % step != 0).for_each(|key| {
+            let _ = collection.delete(&key.to_be_bytes()).unwrap();
+        });
+        let mut counts = BTreeMap::new();
+        for seed in 0..100 * keys as u64 {
+            let picked = collection.pick(seed << 8, &mut |_| true).unwrap().unwrap();
+            *counts.entry(picked.key().to_vec()).or_insert(0) += 1;
+        }
+        let uneven = unevenness(&counts, keys.div_ceil(step as usize));
+        assert!(uneven.abs() < 5.0, "one in {step}: {uneven} standard deviations");
+    }
+}
+
 #[test]
 fn an_expired_root_takes_its_elements_with_it() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

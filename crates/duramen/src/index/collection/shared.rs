@@ -20,6 +20,7 @@ use crate::index::attached::Attached;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::ordered::Sorted;
 use crate::index::stripes::{Held, Stripes};
+use crate::index::words::Words;
 use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
@@ -199,8 +200,9 @@ impl KeyIndex for CollectionIndex {
     }
 
     fn draw(&self, random: [u64; 2], _: &Guard) -> Option<Slot> {
-        let mut random = random.into_iter().cycle();
-        self.random(|| random.next().unwrap_or(0))
+        // It draws until it hits: more words than these two.
+        let mut words = Words::of(random[0] ^ random[1].rotate_left(32));
+        self.random(|| words.next())
     }
 
     fn dump(
