@@ -140,6 +140,7 @@ impl Forms<'_> {
             GET,
             self.time(ops, |at| {
                 self.key(at, &mut key);
+                found.clear();
                 there(store.get_into(&key, &mut found)?)
             })?,
         );
@@ -147,6 +148,7 @@ impl Forms<'_> {
             GET_UPDATABLE,
             self.time(ops, |at| {
                 self.key(at, &mut key);
+                found.clear();
                 there(updatable.get_into(&key, &mut found)?)
             })?,
         );
