@@ -13,6 +13,8 @@
 //! 3. Each slot is *marked* as one of a tombstone that hides nothing, and its record is taken off its block's live bytes. The compactor
 //!    that meets the record afterwards takes it for what it is, and removes the slot.
 //!    A root takes what it names with it: that dies then, and is buried after this one.
+//!    Before that a collection forgets the order of its elements: the tree leads to all records that are no tombstones, and some are gone
+//!    from here on.
 //! 4. *Buried*: all slots are marked, and the index goes. A record of an owner without a table is dead.
 //!
 //! Only who has the mover marks slots or moves records, so between two parts a block may be moved out of and freed. That is why slots are marked
@@ -105,6 +107,9 @@ impl<M: Medium> Keeper<M> {
         }
         table.index.read_pages(stops);
         if table.index.pages_left() > 0 {
+            return false;
+        }
+        if !table.index.forget_order(stops) {
             return false;
         }
         let mut slots = Vec::new();

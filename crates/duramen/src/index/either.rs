@@ -194,6 +194,10 @@ impl Index {
             index!(self, it => KeyIndex::read_pages(it, stops));
         }
     }
+
+    pub(crate) fn forget_order(&self, stops: &dyn Fn() -> bool) -> bool {
+        index!(self, it => KeyIndex::forget_order(it, stops))
+    }
 }
 
 impl Index {

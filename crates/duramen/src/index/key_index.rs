@@ -169,6 +169,12 @@ pub(crate) trait KeyIndex {
 
     /// Reads the pages that are left, until `stops`.
     fn read_pages(&self, _stops: &dyn Fn() -> bool) {}
+
+    /// Its table is dead, and nobody reads it any more: its elements have no order from now on, since their records go one by one. Until
+    /// `stops`; whether that is done.
+    fn forget_order(&self, _stops: &dyn Fn() -> bool) -> bool {
+        true
+    }
 }
 
 /// A locked key.

@@ -302,6 +302,37 @@ fn a_deleted_collection_costs_one_small_write_and_comes_back_as_space() {
     assert_eq!(store.audit(), [""; 0]);
 }
 
+/// What is dead is taken off its blocks a part at a time, and between two parts blocks are moved out of and written again: nothing may look
+/// for an element in an order that leads to what was there.
+#[test]
+fn a_large_collection_dies_beside_writes_to_its_blocks() {
+    const ELEMENTS: u64 = 40_000;
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let tuned = Options { len_max: 8 << 20, compaction_dead_percent: 5, ..options() };
+    let store = tuned.open(dir.path().join("store")).unwrap();
+    let mut writer = store.writer().unwrap();
+    for round in 0..3 {
+        let made = make(&store, b"root", ElementOrder::ByValue);
+        let mut elements = writer.collection(&made);
+        // All of one order: whoever looks for one compares keys.
+        for at in 0..ELEMENTS {
+            elements.put(format!("element:{:08}", at * 7919 % ELEMENTS).as_bytes(), &[7; 8]).unwrap();
+            // Some of each block is dead, so that it is moved out of.
+            if at % 3 == 0 {
+                elements.put(format!("element:{:08}", at * 31 % ELEMENTS).as_bytes(), &[7; 8]).unwrap();
+            }
+        }
+        assert!(store.delete(b"root").unwrap());
+        for at in 0..400_u32 {
+            store.maintain().unwrap();
+            (0..20).for_each(|more| store.put(&(at % 100 * 20 + more).to_be_bytes(), &[0xee; 300]).unwrap());
+        }
+        assert!(maintained(&store, || store.stats().live_bytes < 2 << 20), "{round}: {:?}", store.stats());
+        (0..2_000_u32)
+            .for_each(|key| assert_eq!(&*store.get(&key.to_be_bytes()).unwrap().unwrap(), &[0xee; 300]));
+    }
+}
+
 #[test]
 fn salvage_and_elements_that_nothing_names() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

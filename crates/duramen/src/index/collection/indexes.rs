@@ -36,6 +36,8 @@ pub(super) struct Indexes {
     pub(super) changes: u64,
     /// What is in the tree no more, by its order, while an image of it is written.
     lacking: Option<Vec<(u64, Slot)>>,
+    /// A tree that is forgotten, while some of its pages are left.
+    forgotten: Option<Tree>,
 }
 
 impl Order {
@@ -79,7 +81,20 @@ pub(super) fn compared<'k>(key: &'k [u8], keys: &'k impl KeyBytes) -> impl FnMut
 
 impl Indexes {
     pub(super) fn new(map: Map, tree: Option<Tree>, order: Order) -> Self {
-        Self { map, tree, order, changes: 0, lacking: None }
+        Self { map, tree, order, changes: 0, lacking: None, forgotten: None }
+    }
+
+    /// The elements have no order any more: gives back so many pages of the tree; whether that was all. (To look for something in it its
+    /// records are compared, and those may go now.)
+    pub(super) fn forget_order(&mut self, pages_max: usize) -> bool {
+        if let Some(tree) = self.tree.take() {
+            self.forgotten = Some(tree);
+        }
+        let is_all = self.forgotten.as_mut().is_none_or(|tree| tree.clear_some(pages_max, &mut |_| ()));
+        if is_all {
+            self.forgotten = None;
+        }
+        is_all
     }
 
     /// An image of it is about to be written; how often it was changed, and how many elements are in no page of the map.

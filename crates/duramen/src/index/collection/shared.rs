@@ -28,6 +28,9 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use std::cell::Cell;
 use std::cmp::Ordering;
 
+/// Pages of a tree that go between two looks at the clock.
+const FORGOTTEN_TOGETHER: usize = 16;
+
 pub(crate) struct CollectionIndex {
     stripes: Arc<Stripes>,
     order: Order,
@@ -234,6 +237,18 @@ impl KeyIndex for CollectionIndex {
     fn read_pages(&self, stops: &dyn Fn() -> bool) {
         if !stops() {
             drop(self.indexes());
+        }
+    }
+
+    fn forget_order(&self, stops: &dyn Fn() -> bool) -> bool {
+        let mut indexes = self.indexes();
+        loop {
+            if indexes.forget_order(FORGOTTEN_TOGETHER) {
+                return true;
+            }
+            if stops() {
+                return false;
+            }
         }
     }
 }
