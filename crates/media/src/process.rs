@@ -30,6 +30,37 @@ extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
+// The longest that Linux takes.
+const SLICE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Has the kernel prefer any thread that wakes to this one, as long as both get their share of the processor: for threads whose
+/// work may be done a little later. Linux from 6.12 on does that for a thread with a long slice; an older one keeps its own slice.
+pub fn yield_to_wakers() {
+    if cfg!(miri) {
+        return;
+    }
+    let mut wanted = SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() };
+    wanted.runtime = SLICE.as_nanos() as u64;
+    let this_thread = 0;
+    let flags = 0;
+    // SAFETY: the kernel reads as many bytes as `size` says, and changes how this thread is scheduled and nothing else.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, this_thread, &raw const wanted, flags) };
+}
+
+/// `struct sched_attr` of `sched_setattr(2)`, in its first version.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
 // Above this an allocation is a mapping of its own. 1 MiB: to map and zero it takes some 0.2 ms, as copying it does.
 #[cfg(target_env = "gnu")]
 const APART_BYTES: i32 = 1 << 20;

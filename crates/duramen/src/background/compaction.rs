@@ -15,7 +15,7 @@ use std::thread::panicking;
 use std::time::Duration;
 
 /// Bytes that one round moves out of at most.
-pub(super) const ROUND_BYTES: u64 = 1 << 20;
+pub(super) const ROUND_BYTES: u64 = 256 << 10;
 
 /// How long a writer without space waits for readers to let go of what was compacted.
 pub(super) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });

@@ -24,6 +24,10 @@ const SPARE_SHARE: u64 = 16;
 const GRACE_MIN: Duration = Duration::from_millis(1);
 /// Longest time between two looks at what is to be done.
 const TICK: Duration = Duration::from_millis(100);
+/// How long what is due may be put off while writers compact.
+const PUT_OFF_MAX: Duration = Duration::from_secs(1);
+/// While there is room it rests after each round for as long as that took, at most this.
+const REST_MAX: Duration = Duration::from_millis(1);
 /// A block's first expiry is noted in whole seconds, later by less than this.
 const EXPIRY_ROUNDED: Duration = Duration::from_secs(1);
 
@@ -88,15 +92,16 @@ impl<M: Medium> Keeper<M> {
         {
             self.log().commit()?;
         }
-        self.maintain_space(true)?;
+        self.maintain_space(true, false)?;
         while self.evict_ahead()? {}
         self.log().durable.persist_time(&self.log().medium)
     }
 
-    /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. Leaves it to a writer that compacts: who
-    /// waits for that must not keep the commits waiting.
-    pub(super) fn maintain_space(&self, sweep: bool) -> Result<bool> {
-        let Some(mut mover) = self.mover_if_free() else { return Ok(false) };
+    /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. `None`, and nothing done, while a writer
+    /// compacts, unless it `waits` for that.
+    pub(super) fn maintain_space(&self, sweep: bool, waits: bool) -> Result<Option<bool>> {
+        let mover = if waits { Some(self.mover()) } else { self.mover_if_free() };
+        let Some(mut mover) = mover else { return Ok(None) };
         if sweep || mover.sweeping {
             mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
         }
@@ -117,7 +122,7 @@ impl<M: Medium> Keeper<M> {
         self.reclaim(&mut mover, false);
         // Where it takes the device's time, a little in each tick.
         more |= self.verify(&mut mover) && self.log().medium.granularity() != Granularity::Page;
-        Ok(more)
+        Ok(Some(more))
     }
 
     /// Gives back what indexes do not need any more, a part of it at a time.
@@ -143,6 +148,9 @@ impl<M: Medium> Keeper<M> {
 
     /// What the store's own thread does until it is stopped.
     pub(crate) fn run_background(&self) {
+        if self.log().durable.interval().is_none() {
+            duramen_media::process::yield_to_wakers();
+        }
         let poisoning = self.log().epochs().poisoning();
         let mut rounds = Rounds::begin();
         while !self.wake.stop.load(Relaxed) {
@@ -171,15 +179,22 @@ impl<M: Medium> Keeper<M> {
         let begun = Instant::now();
         let moved = self.compaction.moved_bytes.load(Relaxed);
         let due = rounds.looked.elapsed() >= TICK;
+        rounds.put_off = false;
         // Writers that run low wake this thread: for growth, or for what stands in its way.
         if rounds.more || due || rounds.waits || rounds.hurried && self.wants_compaction() {
-            rounds.more = self.maintain_space(due).unwrap_or(false);
+            // Who waits for a writer keeps commits waiting.
+            let waits = interval.is_none() && rounds.looked.elapsed() >= PUT_OFF_MAX;
+            let more = self.maintain_space(due, waits).unwrap_or(Some(false));
+            rounds.put_off = due && more.is_none();
+            rounds.more = more.unwrap_or(false);
             // Compaction may have been what stood in the way of growth.
             self.grow_ahead();
         }
         let evicts = self.evict_ahead().unwrap_or(false);
         if due {
-            rounds.looked = begun;
+            if !rounds.put_off {
+                rounds.looked = begun;
+            }
             let _ = self.checkpoint_if_due();
             if self.log().epochs().check_writable().is_err() {
                 self.log().doubt();
@@ -192,6 +207,10 @@ impl<M: Medium> Keeper<M> {
         rounds.is_in_vain = !rounds.more && !evicts;
         let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
         let mut pause = self.pause_of(rounds, evicts);
+        // On a processor that it shares with a writer, others then wait no longer than one round takes.
+        if rounds.more && !rounds.hurried && !self.is_short(&self.log().space()) {
+            pause = begun.elapsed().min(REST_MAX);
+        }
         if rounds.more && self.compaction.bytes_per_second > 0 {
             let due = Duration::from_secs_f64(moved as f64 / self.compaction.bytes_per_second as f64);
             pause = due.saturating_sub(begun.elapsed());
@@ -204,10 +223,11 @@ impl<M: Medium> Keeper<M> {
     fn pause_of(&self, rounds: &mut Rounds, evicts: bool) -> Duration {
         rounds.waits = self.compaction.retired.load(Relaxed) > 0;
         rounds.grace = if rounds.waits && !rounds.hurried { (2 * rounds.grace).min(TICK) } else { GRACE_MIN };
-        match (rounds.more || rounds.unread || evicts, rounds.waits) {
-            (true, _) => Duration::ZERO,
-            (false, true) => rounds.grace,
-            (false, false) => TICK,
+        match () {
+            () if rounds.more || rounds.unread || evicts => Duration::ZERO,
+            () if rounds.put_off => GRACE_MIN,
+            () if rounds.waits => rounds.grace,
+            () => TICK,
         }
     }
 }
@@ -223,6 +243,8 @@ struct Rounds {
     waits: bool,
     /// How long it waits for the blocks.
     grace: Duration,
+    /// What is done at each tick is due, and a writer stood in its way.
+    put_off: bool,
     /// Somebody woke this thread.
     hurried: bool,
     /// Nothing was won, and there is nothing more to win.
@@ -240,6 +262,7 @@ impl Rounds {
             unread: true,
             waits: false,
             grace: GRACE_MIN,
+            put_off: false,
             hurried: false,
             is_in_vain: false,
         }
