@@ -131,6 +131,18 @@ impl Sequence<Vec<u8>> {
         self.cut(0..kept.start)
     }
 
+    /// Puts an element before the one at `index`, or behind all if that is how many there are.
+    pub fn put_at(&mut self, index: usize, element: &[u8]) -> Result<(), Malformed> {
+        let at = self.start_of(index)?;
+        packed::splice(&mut self.run, at..at, 0, &[element]);
+        Ok(())
+    }
+
+    /// Removes the element at `index`.
+    pub fn cut_at(&mut self, index: usize) -> Result<(), Malformed> {
+        self.cut(index..index + 1)
+    }
+
     /// The bytes.
     pub fn into_run(self) -> Vec<u8> {
         self.run
@@ -192,6 +204,19 @@ impl<B: Deref<Target = [u8]>> Sequence<B> {
             ControlFlow::Break(())
         })?;
         Ok(found)
+    }
+
+    /// Where in the run the bytes of the element at this position lie.
+    pub fn place(&self, index: usize) -> Result<Option<Range<usize>>, Malformed> {
+        let element = self.open()?.iter().nth(index).filter(|_| index < self.len()).transpose()?;
+        Ok(element.map(|element| element.place.end - element.bytes.len()..element.place.end))
+    }
+
+    /// A copy to be changed, with room for so many bytes.
+    pub fn to_edit(&self, bytes: usize) -> Sequence<Vec<u8>> {
+        let mut run = Vec::with_capacity(bytes.max(self.run.len() + 16));
+        run.extend_from_slice(&self.run);
+        Sequence { run }
     }
 
     /// Calls `visit` for the elements of this part, as far as it is there, until it breaks.

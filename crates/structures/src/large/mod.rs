@@ -9,7 +9,7 @@
 //! | hash | map | field | 0 and the field's value; or 8, the field's place (8 bytes, big-endian), and the value |
 //! | set | map | member | nothing |
 //! | sorted set | map and tree by value | member | the score's [image](scored::image); behind it a byte 1 if it is -0 |
-//! | list | tree by key | label (8 bytes, big-endian) | the element |
+//! | list | tree by key | see [`ranged`] | |
 //! | stream | tree by key | see [`noded`] | |
 //! | string that was written in part | tree by key | see [`pieced`] | |
 //!
@@ -18,19 +18,21 @@
 //! 2. A large value is never empty, but for streams: with its last element the key goes.
 //! 3. The flags mean what they mean in the packed form: what Redis would call small is small here too, though it is kept large.
 
-mod labelled;
 mod named;
 mod noded;
 mod pieced;
+mod ranged;
 mod scored;
+
+use std::ops::Range;
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use crate::packed::Malformed;
-pub(crate) use labelled::Labelled;
 pub(crate) use named::Named;
 pub(crate) use noded::{HEAD_IN_NODE, Noded};
 pub(crate) use pieced::{PIECE, Pieced};
+pub(crate) use ranged::Ranged;
 
 const FORM: u8 = 2;
 const FORM_BITS: u8 = 0x0f;
@@ -80,8 +82,8 @@ pub(crate) type Result<T> = std::result::Result<T, Fault>;
 /// The bytes of an element, or of the part of a run where it lies.
 pub(crate) enum Bytes<'a> {
     Lent(&'a [u8]),
-    /// What is behind so many bytes of a record.
-    Stored(Value<'a>, usize),
+    /// Bytes of a record.
+    Stored(Value<'a>, Range<usize>),
     Score([u8; 8]),
 }
 
@@ -91,7 +93,7 @@ impl std::ops::Deref for Bytes<'_> {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Lent(bytes) => bytes,
-            Self::Stored(value, from) => &value[*from..],
+            Self::Stored(value, place) => &value[place.clone()],
             Self::Score(bytes) => bytes,
         }
     }

@@ -85,6 +85,11 @@ impl Named {
         if self.is_converted { CONVERTED } else { 0 }
     }
 
+    /// Whether its root stays as it is whatever is put.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_converted && !self.is_root_old
+    }
+
     /// Whether elements were written.
     pub(crate) fn is_changed(&self) -> bool {
         self.is_changed
@@ -109,7 +114,8 @@ impl Named {
         Ok(match self.shape {
             Shape::Hash => {
                 let from = value_from(&value)?;
-                Bytes::Stored(value, from)
+                let place = from..value.len();
+                Bytes::Stored(value, place)
             }
             Shape::Set => Bytes::Lent(&[]),
             Shape::SortedSet => Bytes::Score(score_in(&value)?.to_le_bytes()),
@@ -321,7 +327,7 @@ impl Named {
             self.convert();
         }
         // Else it may have to be converted afterwards.
-        if self.is_converted && !self.is_root_old {
+        if self.is_settled() {
             pen.ends_with_next();
         }
         let is_new = self.put(pen, name, value)?;

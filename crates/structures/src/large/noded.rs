@@ -17,7 +17,7 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use super::{Pen, Result};
 use crate::packed::Malformed;
-use crate::stream::{Group, Groups, NodeLimits, Pending, Stream, StreamId, Trim};
+use crate::stream::{Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim};
 
 const HEAD_KEY: [u8; 8] = [0; 8];
 const GROUPS_KEY: [u8; 9] = [0; 9];
@@ -258,17 +258,22 @@ impl Noded {
 
     // --- writes
 
-    /// As [`Stream::append`].
+    /// As [`Stream::append`], of some entries.
     pub(crate) fn append(
         &mut self,
         pen: &mut impl Pen,
-        id: StreamId,
-        pairs: &[&[u8]],
+        entries: &[NewEntry<'_>],
         limits: NodeLimits,
     ) -> Result<()> {
         let mut window = self.last_window(pen.reads(&self.elements))?;
-        window.append(id, pairs, limits)?;
+        for &(id, pairs) in entries {
+            window.append(id, pairs, limits)?;
+        }
         self.head = window.without_nodes();
+        if entries.len() > 1 && window.node_ids()?.len() > 1 {
+            self.is_head_new = false;
+            return self.put_nodes(pen, &window);
+        }
         pen.ends_with_next();
         self.put_last_node(pen, window)
     }

@@ -38,7 +38,7 @@ pub use change::Trim;
 pub use groups::{Consumer, Group, Groups, Pending};
 pub use id::{ParsedId, StreamId};
 use node::Node;
-pub use node::{Entry, NodeLimits};
+pub use node::{Entry, NewEntry, NodeLimits};
 pub(crate) use radix::nodes as tree_nodes;
 
 const FORM: u8 = 1;

@@ -42,6 +42,9 @@ pub struct NodeLimits {
     pub entries: u64,
 }
 
+/// An entry that is to come: its fields and values by turns.
+pub type NewEntry<'a> = (StreamId, &'a [&'a [u8]]);
+
 /// A node where it lies in a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {

@@ -552,6 +552,43 @@ impl Edit<'_, '_> {
         }
     }
 
+    /// Puts entries as many commands would of which each puts one, and calls `told` for each: whether its name is new. How many were
+    /// put: where that is not all, these are put for good, and whatever stood in the way of the next is to be met by a command of
+    /// its own.
+    pub fn insert_each<'a>(
+        &mut self,
+        new: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
+        mut told: impl FnMut(bool),
+    ) -> Result<usize> {
+        let is_at_once = matches!(&self.collection.form, Form::Large(named) if named.is_settled());
+        if is_at_once {
+            self.collection.source.edits_each();
+        }
+        let mut count = 0;
+        for (name, value) in new {
+            // Such a name has all of it written anew.
+            let is_other = is_at_once && name.len() > ELEMENT_KEY_BYTES_MAX;
+            let put = if is_other && count > 0 { break } else { self.insert_other(name, value) };
+            match put {
+                Ok(is_new) => told(is_new),
+                Err(_) if is_at_once && count > 0 => break,
+                Err(error) => return Err(error),
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Puts an entry, unless it is a member with this score already.
+    fn insert_other(&mut self, name: &[u8], value: &[u8]) -> Result<bool> {
+        if self.collection.type_ == Type::SortedSet
+            && self.get(name)?.is_some_and(|old| score_of(&old) == score_of(value))
+        {
+            return Ok(false);
+        }
+        self.insert(name, value)
+    }
+
     /// Removes many entries; how many were there.
     pub fn remove_all<'a>(&mut self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<usize> {
         match &mut self.collection.form {

@@ -4,12 +4,14 @@
 
 use std::ops::{ControlFlow, Deref, Range};
 
+use duramen::CollectionId;
+
 use super::collection::{error, meta};
 use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
 use crate::error::Result;
-use crate::large::{self, Bytes, Fault, Labelled};
+use crate::large::{self, Bytes, Fault, Ranged};
 use crate::sequence::{self, End, Sequence};
 
 /// A list: see [`Collection`](super::Collection) for its parameters.
@@ -24,7 +26,7 @@ enum Form<B> {
     /// All of it in the value of its key.
     Packed(Sequence<B>),
     /// Each element in a record of its own.
-    Large(Labelled),
+    Large(Ranged),
 }
 
 /// A list as a transaction reads it.
@@ -55,7 +57,7 @@ impl<'w> Txn<'w> {
             form = match found.collection() {
                 Some(id) => {
                     large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
-                    Form::Large(Labelled::of(reads.open(id)?))
+                    Form::Large(opened(key, reads, id)?)
                 }
                 None => {
                     let run = found.copied_to_edit();
@@ -85,7 +87,7 @@ impl<'w> Txn<'w> {
         if !self.is_large(sequence.run_bytes()) {
             return self.put_vec(db, key, sequence.into_run(), meta(Type::List, expires_at));
         }
-        let made = Labelled::make(self, &sequence).map_err(|it| error(Type::List, key, it))?;
+        let made = Ranged::make(self, &sequence).map_err(|it| error(Type::List, key, it))?;
         self.put_root(Type::List, db, key, made.elements(), 0, expires_at)
     }
 
@@ -93,9 +95,9 @@ impl<'w> Txn<'w> {
     pub(super) fn copy_list(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
         self.begin_edit();
         let Some(list) = self.list(db, key)? else { return Ok(None) };
-        let Form::Large(labelled) = &list.form else { return Ok(None) };
-        let whole = list.told(labelled.copied(list.reads(labelled), 0..labelled.len()))?;
-        let made = Labelled::make(self, &whole).map_err(|it| error(Type::List, key, it))?;
+        let Form::Large(ranged) = &list.form else { return Ok(None) };
+        let whole = list.told(ranged.copied(list.reads(ranged), 0..ranged.len()))?;
+        let made = Ranged::make(self, &whole).map_err(|it| error(Type::List, key, it))?;
         Ok(Some((made.elements().clone(), 0)))
     }
 }
@@ -105,7 +107,7 @@ impl<'k, 'a> StoredList<'k, 'a> {
         let form = match found.collection() {
             Some(id) => {
                 large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
-                Form::Large(Labelled::of(reads.open(id)?))
+                Form::Large(opened(key, reads, id)?)
             }
             None => Form::Packed(Sequence::of(found).map_err(|it| error(Type::List, key, it))?),
         };
@@ -118,7 +120,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
     pub fn len(&self) -> usize {
         match &self.form {
             Form::Packed(sequence) => sequence.len(),
-            Form::Large(labelled) => labelled.len(),
+            Form::Large(ranged) => ranged.len(),
         }
     }
 
@@ -141,7 +143,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
     pub fn get(&self, index: usize) -> Result<Option<impl Deref<Target = [u8]> + use<'_, 'k, B, S>>> {
         match &self.form {
             Form::Packed(sequence) => self.told(sequence.get(index)).map(|found| found.map(Bytes::Lent)),
-            Form::Large(labelled) => self.told(labelled.get(self.reads(labelled), index)),
+            Form::Large(ranged) => self.told(ranged.get(self.reads(ranged), index)),
         }
     }
 
@@ -149,7 +151,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
     pub fn visit(&self, part: Range<usize>, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<()> {
         match &self.form {
             Form::Packed(sequence) => self.told(sequence.visit(part, visit)),
-            Form::Large(labelled) => self.told(labelled.visit(self.reads(labelled), part, visit)),
+            Form::Large(ranged) => self.told(ranged.visit(self.reads(ranged), part, visit)),
         }
     }
 
@@ -164,9 +166,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
     ) -> Result<()> {
         match &self.form {
             Form::Packed(sequence) => self.told(sequence.find(element, from, within, visit)),
-            Form::Large(labelled) => {
-                self.told(labelled.find(self.reads(labelled), element, from, within, visit))
-            }
+            Form::Large(ranged) => self.told(ranged.find(self.reads(ranged), element, from, within, visit)),
         }
     }
 
@@ -174,15 +174,15 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
     pub fn list(&self) -> Result<Vec<&[u8]>> {
         match &self.form {
             Form::Packed(sequence) => self.told(sequence.list()),
-            Form::Large(labelled) => {
-                let whole = self.told(labelled.whole(self.reads(labelled)))?;
+            Form::Large(ranged) => {
+                let whole = self.told(ranged.whole(self.reads(ranged)))?;
                 self.told(whole.list())
             }
         }
     }
 
-    fn reads<'s>(&'s self, labelled: &'s Labelled) -> duramen::CollectionReader<'s> {
-        self.source.reads(labelled.elements())
+    fn reads<'s>(&'s self, ranged: &'s Ranged) -> duramen::CollectionReader<'s> {
+        self.source.reads(ranged.elements())
     }
 
     fn told<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
@@ -199,7 +199,7 @@ impl EditList<'_, '_> {
                 sequence.push(end, elements);
                 Ok(())
             }
-            Form::Large(labelled) => labelled.push(&mut **source, end, elements),
+            Form::Large(ranged) => ranged.push(&mut **source, end, elements),
         };
         self.told(pushed)
     }
@@ -210,18 +210,17 @@ impl EditList<'_, '_> {
         let List { source, form, .. } = &mut self.list;
         let popped = match form {
             Form::Packed(sequence) => sequence.pop(end, count, visit).map_err(Fault::from),
-            Form::Large(labelled) if is_all => {
-                let visited =
-                    labelled.visit_from(large::Pen::reads(&**source, labelled.elements()), end, |it| {
-                        visit(it);
-                        ControlFlow::Continue(())
-                    });
+            Form::Large(ranged) if is_all => {
+                let visited = ranged.visit_from(large::Pen::reads(&**source, ranged.elements()), end, |it| {
+                    visit(it);
+                    ControlFlow::Continue(())
+                });
                 if visited.is_ok() {
                     *form = Form::Packed(Sequence::empty());
                 }
                 visited
             }
-            Form::Large(labelled) => labelled.pop(&mut **source, end, count, visit),
+            Form::Large(ranged) => ranged.pop(&mut **source, end, count, visit),
         };
         self.told(popped)
     }
@@ -231,7 +230,7 @@ impl EditList<'_, '_> {
         let List { source, form, .. } = &mut self.list;
         let set = match form {
             Form::Packed(sequence) => sequence.set(index, element).map_err(Fault::from),
-            Form::Large(labelled) => labelled.set(&mut **source, index, element),
+            Form::Large(ranged) => ranged.set(&mut **source, index, element),
         };
         self.told(set)
     }
@@ -241,7 +240,7 @@ impl EditList<'_, '_> {
         let List { source, form, .. } = &mut self.list;
         let inserted = match form {
             Form::Packed(sequence) => sequence.insert(side, pivot, element).map_err(Fault::from),
-            Form::Large(labelled) => labelled.insert(&mut **source, side, pivot, element),
+            Form::Large(ranged) => ranged.insert(&mut **source, side, pivot, element),
         };
         self.told(inserted)
     }
@@ -251,7 +250,7 @@ impl EditList<'_, '_> {
         let List { source, form, .. } = &mut self.list;
         let removed = match form {
             Form::Packed(sequence) => sequence.remove(element, from, count).map_err(Fault::from),
-            Form::Large(labelled) => labelled.remove(&mut **source, element, from, count),
+            Form::Large(ranged) => ranged.remove(&mut **source, element, from, count),
         };
         self.told(removed)
     }
@@ -263,13 +262,13 @@ impl EditList<'_, '_> {
         let trimmed = match form {
             Form::Packed(sequence) => sequence.trim(kept).map_err(Fault::from),
             // It is less to write what stays than to remove what goes.
-            Form::Large(labelled) if kept.len() < len / 2 => {
-                let reads = large::Pen::reads(&**source, labelled.elements());
-                labelled.copied(reads, kept).map(|kept| *form = Form::Packed(kept))
+            Form::Large(ranged) if kept.len() < len / 2 => {
+                let reads = large::Pen::reads(&**source, ranged.elements());
+                ranged.copied(reads, kept).map(|kept| *form = Form::Packed(kept))
             }
-            Form::Large(labelled) => labelled
+            Form::Large(ranged) => ranged
                 .cut(&mut **source, kept.end..len)
-                .and_then(|()| labelled.cut(&mut **source, 0..kept.start)),
+                .and_then(|()| ranged.cut(&mut **source, 0..kept.start)),
         };
         self.told(trimmed)
     }
@@ -280,8 +279,8 @@ impl EditList<'_, '_> {
         txn.end_edit();
         match form {
             Form::Packed(sequence) if !sequence.is_empty() => txn.put_sequence(db, key, sequence, expires_at),
-            Form::Large(labelled) if labelled.len() > 0 => {
-                if labelled.is_changed() {
+            Form::Large(ranged) if ranged.len() > 0 => {
+                if ranged.is_changed() {
                     txn.element_changed(db, key);
                 }
                 Ok(())
@@ -298,4 +297,11 @@ impl<'t, 'w> Deref for EditList<'t, 'w> {
     fn deref(&self) -> &Self::Target {
         &self.list
     }
+}
+
+/// The list of a root that names these elements.
+fn opened(key: &[u8], reads: Reads<'_>, id: CollectionId) -> Result<Ranged> {
+    let elements = reads.open(id)?;
+    let nodes = reads.reads(&elements);
+    Ranged::open(elements.clone(), nodes).map_err(|it| error(Type::List, key, it))
 }

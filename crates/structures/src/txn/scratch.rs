@@ -43,6 +43,8 @@ pub(crate) struct Scratch {
     pub(super) edits_one: bool,
     /// ... and the write of an element that comes next is all of it.
     pub(super) is_alone: bool,
+    /// Or it is several edits, of which each is such a write.
+    pub(super) edits_each: bool,
 }
 
 /// One key that the transaction touched.
@@ -105,7 +107,7 @@ impl Scratch {
         self.batch.clear();
         self.made.drain(..).for_each(Collection::abandon);
         (self.unsaved, self.is_incomplete) = (false, false);
-        (self.edits_one, self.is_alone) = (false, false);
+        (self.edits_one, self.is_alone, self.edits_each) = (false, false, false);
         if self.entries.capacity() > ENTRIES_KEEP {
             // Also the table: to clear it takes as long as it is large, not as it is full.
             *self = Self::default();

@@ -88,6 +88,13 @@ impl Txn<'_> {
         self.worker.scratch.edits_one = true;
     }
 
+    /// All that it does is several edits of one value, as [`edits_one`](Self::edits_one) says of one: each element that is written
+    /// is seen by itself.
+    pub(super) fn edits_each(&mut self) {
+        let scratch = &mut self.worker.scratch;
+        (scratch.edits_one, scratch.edits_each) = (true, true);
+    }
+
     /// Writes an element, or removes it, in the unit of the transaction; whether it was there.
     fn write_element(
         &mut self,
@@ -98,7 +105,7 @@ impl Txn<'_> {
         self.lock();
         let Worker { writer, scratch, .. } = &mut *self.worker;
         if std::mem::take(&mut scratch.is_alone) {
-            scratch.edits_one = false;
+            scratch.edits_one = scratch.edits_each;
             let mut elements = writer.collection(elements);
             return match value {
                 Some(value) => elements.replace(key, value),

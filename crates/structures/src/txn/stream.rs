@@ -9,7 +9,9 @@ use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::error::Result;
 use crate::large::{Fault, HEAD_IN_NODE, Noded};
-use crate::stream::{Entry, Group, Groups, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes};
+use crate::stream::{
+    Entry, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes,
+};
 use crate::{Type, dump};
 
 /// A stream: see [`Collection`](super::Collection) for its parameters.
@@ -369,10 +371,18 @@ impl EditStream<'_, '_> {
 
     /// Puts an entry behind all that there ever were; `pairs` are fields and values by turns. The id must be above the last.
     pub fn append(&mut self, id: StreamId, pairs: &[&[u8]], limits: NodeLimits) -> Result<()> {
+        self.append_all(&[(id, pairs)], limits)
+    }
+
+    /// The same for some entries, whose ids ascend.
+    pub fn append_all(&mut self, entries: &[NewEntry<'_>], limits: NodeLimits) -> Result<()> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let appended = match form {
-            Form::Packed(stream) => stream.append(id, pairs, limits).map_err(Fault::from),
-            Form::Large(noded) => noded.append(&mut **source, id, pairs, limits),
+            Form::Packed(stream) => {
+                let mut entries = entries.iter();
+                entries.try_for_each(|&(id, pairs)| stream.append(id, pairs, limits)).map_err(Fault::from)
+            }
+            Form::Large(noded) => noded.append(&mut **source, entries, limits),
         };
         self.told(appended)
     }
