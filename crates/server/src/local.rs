@@ -35,6 +35,8 @@ pub struct Local {
     pub truths: Vec<Truth>,
     /// Who waited and is answered by the command that runs, once its transaction has committed.
     pub claims: Vec<Claim>,
+    /// How many of the commands that run as one are not done: the last ones, which are to run by themselves.
+    pub undone: usize,
 }
 
 /// A waiter that was claimed, and what its client is told.

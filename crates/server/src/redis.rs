@@ -26,6 +26,9 @@ restarting the server. 3) If you started the server manually just for testing, r
 '--protected-mode no' option. 4) Setup a an authentication password for the default user. NOTE: You only need to do \
 one of the above things in order for the server to start accepting connections from the outside.\r\n";
 
+// Commands that run as one.
+const MERGED_MAX: usize = 64;
+
 /// The Redis protocol, as one worker has it.
 pub struct Redis {
     dispatcher: Dispatcher,
@@ -120,7 +123,11 @@ impl Redis {
             Limits { bulk_bytes_max: config.proto_max_bulk_len, authenticated: session.authenticated };
         match requests.next(input, &limits) {
             Ok(Request::Command { bytes }) => {
-                let is_done = self.dispatcher.execute(session, requests.args(input), output);
+                let (mut bytes, mut merged) = (bytes, 1);
+                if bytes < input.len() && self.dispatcher.merges(session, requests.args(input)) {
+                    (merged, bytes) = requests.merge(input, &limits, MERGED_MAX);
+                }
+                let is_done = self.dispatcher.execute(session, requests.args(input), merged, output);
                 // One that is held comes again.
                 Some(if is_done { bytes } else { 0 })
             }

@@ -64,6 +64,8 @@ pub struct Call<'c, 'w> {
     pub now: u64,
     /// What is to be done once the transaction is committed.
     pub after: &'c mut After,
+    /// How many commands of the client run as this one, each of which is replied to: see [`Command::merged`].
+    pub merged: usize,
     /// Run by EXEC, or for a client that waited: it does not wait.
     pub in_transaction: bool,
     /// Run for a client that waited.
@@ -244,6 +246,7 @@ impl<'w> Call<'_, 'w> {
             stats: self.stats,
             now: self.now,
             after: &mut *self.after,
+            merged: 1,
             in_transaction: true,
             is_served: false,
         };

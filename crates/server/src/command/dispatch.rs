@@ -22,6 +22,7 @@ use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use crate::waiting::Waiter;
 use duramen_structures::{Keys, Locks, Txn, Worker};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,6 +73,8 @@ pub struct Dispatcher {
     uncharged: u64,
     // The command that runs since then, once or several times in a row.
     running: Option<&'static Entry>,
+    // How many commands run as the one that runs now.
+    merged: usize,
     pub(super) now: u64,
     // The store failed during this turn, whichever command noticed.
     failed: Option<CommandError>,
@@ -97,6 +100,7 @@ impl Dispatcher {
             tick: Tick::now(),
             uncharged: 0,
             running: None,
+            merged: 1,
             now: 0,
             failed: None,
             failed_before: false,
@@ -191,16 +195,45 @@ impl Dispatcher {
         self.local.leave(&self.server, session);
     }
 
-    /// Runs one command and appends its reply to `out`. A command that panics is answered by an error; all others go on, the
-    /// same connection's too. False, and nothing has happened, when CLIENT PAUSE holds it: the session says for how long.
-    pub fn execute(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) -> bool {
+    /// Whether those behind a command that are its like run with it as one: nobody may be able to tell.
+    #[inline]
+    pub fn merges(&self, session: &Session, args: Args<'_>) -> bool {
+        let is_like = |entry: &&Entry| entry.spec.merged_args == args.len() && entry.is_called(args.at(0));
+        self.running.as_ref().is_some_and(is_like) && self.may_merge(session)
+    }
+
+    fn may_merge(&self, session: &Session) -> bool {
+        let server = &*self.server;
+        session.transaction.is_none()
+            && session.authenticated
+            && session.reply_mode == ReplyMode::On
+            && !session.only_listens()
+            && server.waiting.count() == 0
+            && !server.times.each()
+            && !server.pause.is_any()
+            && !server.tracking.is_any()
+            && !server.monitors.are_any()
+            && !server.subscriptions.are_any()
+    }
+
+    /// Runs one command, or `merged` that were merged to one, and appends the replies to `out`. A command that panics is answered by
+    /// an error; all others go on, the same connection's too. False, and nothing has happened, when CLIENT PAUSE holds it: the
+    /// session says for how long.
+    pub fn execute(
+        &mut self,
+        session: &mut Session,
+        args: Args<'_>,
+        merged: usize,
+        out: &mut Output,
+    ) -> bool {
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
+        self.merged = merged;
         if catch_unwind(AssertUnwindSafe(|| self.execute_checked(session, args, out))).is_err() {
             out.truncate(start);
             (session.db, session.protocol) = (db, protocol);
             self.panicked(session);
-            Reply::new(out, protocol).error(PANICKED.text());
+            (0..merged).for_each(|_| Reply::new(out, protocol).error(PANICKED.text()));
         }
         if session.is_held {
             return false;
@@ -249,9 +282,10 @@ impl Dispatcher {
         }
         if let Some(entry) = self.running {
             let counters = &self.stats.commands[entry.index];
-            counters.calls.add(1);
-            counters.failed.add(1);
-            self.stats.commands_processed.add(1);
+            let merged = self.merged as u64;
+            counters.calls.add(merged);
+            counters.failed.add(merged);
+            self.stats.commands_processed.add(merged);
             // Otherwise MULTI and WATCH stay: an EXEC that follows must not take less for granted than it was told to.
             if entry.spec.name == "exec" || session.transaction_over {
                 session.transaction_drop();
@@ -346,6 +380,7 @@ impl Dispatcher {
         let mut after = After::Nothing;
         let names = names_of(entry, self.table, session, args, &mut self.keys);
         let mut again = false;
+        local.undone = 0;
         let (passed_over, mut waiter) = (&mut self.again, None);
         let committed: Result<(), CommandError> = self.worker.run(self.now, names, |txn| {
             if std::mem::replace(&mut again, true) {
@@ -365,6 +400,7 @@ impl Dispatcher {
                 server: &self.server,
                 stats: &self.stats,
                 now: self.now,
+                merged: self.merged,
             };
             Self::apply(txn, running, session, local, out, &mut after)?;
             if local.wait.is_some() {
@@ -390,6 +426,13 @@ impl Dispatcher {
                 serve::take_out(&self.server, waiter.take());
             }
         }
+        let merged = self.merged;
+        if merged > 1 && committed.is_err() {
+            self.local.take_back(&self.server, before, false);
+            out.truncate(start);
+            return self.run_each(entry, session, args, 0..merged, out);
+        }
+        self.merged -= self.local.undone;
         if let Some(waiter) = waiter {
             session.waits_until = waiter.until;
             session.waiter = Some(waiter);
@@ -419,8 +462,8 @@ impl Dispatcher {
             session.transaction_drop();
         }
         let counters = &self.stats.commands[entry.index];
-        counters.calls.add(1);
-        self.stats.commands_processed.add(1);
+        counters.calls.add(self.merged as u64);
+        self.stats.commands_processed.add(self.merged as u64);
         if let Some(error) = failed.map(|error| self.told_full(error)) {
             counters.failed.add(1);
             self.stats.error(error.code());
@@ -431,6 +474,29 @@ impl Dispatcher {
         }
         self.local.show(&self.server, &entry.spec, args, session);
         self.timed(entry, args, session);
+        if self.merged < merged {
+            self.run_each(entry, session, args, self.merged..merged, out);
+        }
+    }
+
+    /// Runs some of the commands that were merged, and cannot run so, each for itself.
+    #[cold]
+    fn run_each(
+        &mut self,
+        entry: &'static Entry,
+        session: &mut Session,
+        args: Args<'_>,
+        numbers: Range<usize>,
+        out: &mut Output,
+    ) {
+        let own = entry.spec.merged_args - 2;
+        self.merged = 1;
+        for number in numbers {
+            let from = 2 + number * own;
+            let each: Vec<_> =
+                [args.at(0), args.at(1)].into_iter().chain(args.from(from).take(own)).collect();
+            self.run(entry, session, OwnedArgs::of(&each).args(), out);
+        }
     }
 
     /// A transaction has committed, or not, that may have been of keys that are tracked.
@@ -500,6 +566,7 @@ impl Dispatcher {
             stats: running.stats,
             now: running.now,
             after,
+            merged: running.merged,
             in_transaction: false,
             is_served: false,
         };
@@ -530,10 +597,10 @@ impl Dispatcher {
     /// A command has run: if that may have taken long, the clock is read, and it is noted.
     #[inline]
     fn timed(&mut self, entry: &'static Entry, args: Args<'_>, session: &Session) {
-        self.uncharged += 1;
+        self.uncharged += self.merged as u64;
         // A fast command of few arguments takes no time of its own: the clock is looked at for several of them at once.
         let is_fast = entry.spec.flags.has(Flags::FAST) && args.len() <= FAST_ARGUMENTS_MAX;
-        let is_due = !is_fast || self.uncharged.is_multiple_of(LOOK_AT_CLOCK);
+        let is_due = !is_fast || self.uncharged % LOOK_AT_CLOCK < self.merged as u64;
         let slept = !self.local.slept.is_zero();
         if self.server.times.each() || slept || is_due && self.tick != Tick::now() {
             self.timed_now(entry, args, session);
@@ -639,6 +706,7 @@ struct Running<'a> {
     server: &'a Server,
     stats: &'a WorkerStats,
     now: u64,
+    merged: usize,
 }
 
 impl<'a> Running<'a> {

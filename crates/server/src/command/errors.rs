@@ -140,6 +140,8 @@ fn one_line(text: &str) -> String {
 
 /// Options that do not fit together or are not known.
 pub const SYNTAX: CommandError = CommandError::new("ERR syntax error");
+/// Several commands would be told apart from one by who waits. No client sees it: they run each for itself then.
+pub const NOT_MERGED: CommandError = CommandError::new("ERR commands cannot run as one");
 /// Not an integer, or not one of 64 bits.
 pub const NOT_INTEGER: CommandError = CommandError::new("ERR value is not an integer or out of range");
 /// Not a floating-point number.

@@ -7,7 +7,7 @@ use duramen_structures::string_until;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("pfadd", pfadd),
+    Command::new("pfadd", pfadd).merged(3),
     Command::new("pfcount", pfcount),
     Command::new("pfmerge", pfmerge),
     Command::new("pfselftest", pfselftest),
@@ -32,9 +32,13 @@ pub fn pfadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let found = find(call, key)?;
     let is_new = found.is_none();
     let (mut log, expires_at) = found.unwrap_or_default();
-    let mut is_changed = is_new;
-    for element in call.args.from(2) {
-        is_changed |= log.add(element)?;
+    let (mut is_changed, each) = (is_new, call.merged > 1);
+    for (element, at) in call.args.from(2).zip(0..) {
+        let is_raised = log.add(element)?;
+        is_changed |= is_raised;
+        if each {
+            call.reply.integer(i64::from(is_raised || is_new && at == 0));
+        }
     }
     if is_new {
         log.forget_count();
@@ -43,7 +47,9 @@ pub fn pfadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.txn.put_vec(call.session.db, key, log.into_bytes(), string_until(expires_at))?;
         call.notify(STRING, "pfadd", key);
     }
-    call.reply.integer(i64::from(is_changed));
+    if call.merged == 1 {
+        call.reply.integer(i64::from(is_changed));
+    }
     Ok(())
 }
 
@@ -62,7 +68,11 @@ fn add_to_dense(call: &mut Call<'_, '_>, key: &[u8], head: Head) -> Result<(), C
                 place.raise(&mut bytes).then_some(bytes)
             },
         )?;
-        if let Some(bytes) = raised.flatten() {
+        let raised = raised.flatten();
+        if call.merged > 1 {
+            call.reply.integer(i64::from(raised.is_some()));
+        }
+        if let Some(bytes) = raised {
             call.txn.write_string(db, key, place.bytes().start, &bytes)?;
             is_changed = true;
         }
@@ -73,7 +83,9 @@ fn add_to_dense(call: &mut Call<'_, '_>, key: &[u8], head: Head) -> Result<(), C
         }
         call.notify(STRING, "pfadd", key);
     }
-    call.reply.integer(i64::from(is_changed));
+    if call.merged == 1 {
+        call.reply.integer(i64::from(is_changed));
+    }
     Ok(())
 }
 

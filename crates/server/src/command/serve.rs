@@ -152,6 +152,7 @@ impl Serving<'_> {
             stats: self.stats,
             now: self.now,
             after: &mut after,
+            merged: 1,
             in_transaction: true,
             is_served: true,
         };

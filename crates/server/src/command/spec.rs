@@ -22,13 +22,14 @@ pub struct Command<A: 'static> {
     /// What runs; for a container without a subcommand of that name.
     pub apply: A,
     not_queued: bool,
+    merged_args: usize,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
 impl<A: Copy> Command<A> {
     /// A command.
     pub const fn new(name: &'static str, apply: A) -> Self {
-        Self { name, subcommands: &[], apply, not_queued: false, key_flags: None }
+        Self { name, subcommands: &[], apply, not_queued: false, merged_args: 0, key_flags: None }
     }
 
     /// The command, or one of these when the second argument names it.
@@ -41,6 +42,13 @@ impl<A: Copy> Command<A> {
     #[must_use]
     pub const fn not_queued(self) -> Self {
         Self { not_queued: true, ..self }
+    }
+
+    /// The command, of which several in a row of so many arguments and with the same key run as one: that has the name and the key once,
+    /// and then what each has behind them.
+    #[must_use]
+    pub const fn merged(self, args: usize) -> Self {
+        Self { merged_args: args, ..self }
     }
 
     /// The command, of whose arguments depends what it does with its keys (`variable_flags`).
@@ -63,6 +71,8 @@ pub struct Spec {
     pub description: Box<Description>,
     /// What is locked while it runs.
     pub locks: LockSpec,
+    /// How many arguments one has that is merged with those behind it; 0: none is.
+    pub merged_args: usize,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
@@ -120,6 +130,7 @@ impl Spec {
             arity: description.arity,
             flags: description.flags.with(own),
             locks: LockSpec::of(command.name, &description),
+            merged_args: command.merged_args,
             description: Box::new(description),
             key_flags: command.key_flags,
         }

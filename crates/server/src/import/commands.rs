@@ -101,7 +101,7 @@ impl Commands {
             return Ok(Step::Command { bytes, is_executed: false });
         }
         self.output.truncate(0);
-        self.dispatcher.execute(&mut self.session, args, &mut self.output);
+        self.dispatcher.execute(&mut self.session, args, 1, &mut self.output);
         if let Some(error) = first_error(&self.output.bytes) {
             let error = String::from_utf8_lossy(error);
             return Err(Failure(format!(

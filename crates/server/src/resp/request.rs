@@ -157,6 +157,31 @@ impl Requests {
         Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
     }
 
+    /// Adds to the command that was found at the beginning of `input` those that follow it and are the same to the end of their second
+    /// argument: their other arguments come behind its own, and its bytes are those of all. How many commands it is then, of at
+    /// most `most`, and its bytes.
+    pub fn merge(&mut self, input: &[u8], limits: &Limits, most: usize) -> (usize, usize) {
+        let mut count = 1;
+        let Some(key) = self.spans.get(1).filter(|_| !self.is_inline).copied() else {
+            return (count, self.at);
+        };
+        let (same, others) = (&input[..key.end + 2], self.spans.len() - 2);
+        while count < most && input[self.at..].starts_with(same) {
+            let (at, spans) = (self.at, self.spans.len());
+            self.at += same.len();
+            self.arguments_missing = others;
+            if !matches!(self.next_arguments(input, limits), Ok(Request::Command { .. })) {
+                // It is for the next call, which finds out the same.
+                self.spans.truncate(spans);
+                (self.at, self.arguments_missing, self.bulk_bytes, self.searched) = (at, 0, None, 0);
+                break;
+            }
+            count += 1;
+        }
+        self.finished = true;
+        (count, self.at)
+    }
+
     /// Memory that the command's arguments take besides the input.
     pub fn bytes(&self) -> usize {
         self.spans.capacity() * size_of::<Span>() + self.inline.capacity()

@@ -106,7 +106,7 @@ fn collections_go_as_a_whole_and_volatile_policies_leave_the_rest() {
     });
     let mut client = server.client();
     let elements: String = (0..100).map(|at| format!(" element-{at:040}")).collect();
-    for list in 0..2_400 {
+    for list in 0..4_000 {
         client.says(&format!("rpush list:{list}{elements}"), ":100\r\n");
         client.says(&format!("expire list:{list} 100000"), ":1\r\n");
         if list % 100 == 0 {
@@ -114,7 +114,7 @@ fn collections_go_as_a_whole_and_volatile_policies_leave_the_rest() {
         }
     }
     let mut there = 0;
-    for list in 0..2_400 {
+    for list in 0..4_000 {
         match ask(&mut client, &format!("llen list:{list}")).as_str() {
             ":0" => {}
             length => {
@@ -124,8 +124,8 @@ fn collections_go_as_a_whole_and_volatile_policies_leave_the_rest() {
             }
         }
     }
-    assert!(there > 300 && there < 2_350, "{there}");
-    (0..24).for_each(|list| client.says(&format!("llen kept:{}", list * 100), ":100\r\n"));
+    assert!(there > 300 && there < 3_900, "{there}");
+    (0..40).for_each(|list| client.says(&format!("llen kept:{}", list * 100), ":100\r\n"));
 }
 
 #[test]

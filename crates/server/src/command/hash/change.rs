@@ -5,6 +5,9 @@ use crate::notifications::HASH;
 
 /// HSET key field value [field value …]: how many fields are new.
 pub fn hset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if call.merged > 1 {
+        return put_each(call);
+    }
     let added = put_pairs(call)?;
     call.reply.count(added);
     Ok(())
@@ -46,6 +49,18 @@ pub fn hdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.notify_or_gone(HASH, "hdel", args.at(1), is_gone);
     }
     call.reply.count(removed);
+    Ok(())
+}
+
+/// Several commands that run as one, of which each puts one field.
+fn put_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (args, reply) = (call.args, &mut call.reply);
+    let mut hash = call.txn.edit_hash(call.session.db, args.at(1))?;
+    let pairs = args.from(2).step_by(2).zip(args.from(3).step_by(2));
+    let done = hash.insert_each(pairs, |is_new| reply.integer(i64::from(is_new)))?;
+    hash.save()?;
+    (0..done).for_each(|_| call.notify(HASH, "hset", args.at(1)));
+    call.local.undone = call.merged - done;
     Ok(())
 }
 

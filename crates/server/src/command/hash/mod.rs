@@ -10,7 +10,7 @@ use super::Command;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("hset", change::hset),
+    Command::new("hset", change::hset).merged(4),
     Command::new("hsetnx", change::hsetnx),
     Command::new("hmset", change::hmset),
     Command::new("hdel", change::hdel),

@@ -12,12 +12,12 @@ use duramen_structures::End;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("lpush", push::lpush),
+    Command::new("lpush", push::lpush).merged(3),
     Command::new("lpushx", push::lpushx),
-    Command::new("rpush", push::rpush),
+    Command::new("rpush", push::rpush).merged(3),
     Command::new("rpushx", push::rpushx),
-    Command::new("lpop", pop::lpop),
-    Command::new("rpop", pop::rpop),
+    Command::new("lpop", pop::lpop).merged(2),
+    Command::new("rpop", pop::rpop).merged(2),
     Command::new("lmpop", pop::lmpop),
     Command::new("lmove", relocate::lmove),
     Command::new("rpoplpush", relocate::rpoplpush),

@@ -5,6 +5,10 @@ use crate::command::{Args, Call, CommandError, OwnedArgs, errors};
 use crate::notifications::LIST;
 use crate::resp::Reply;
 use duramen_structures::{EditList, End};
+use std::ops::ControlFlow;
+
+// Of the elements that several commands take as one: until they are read, no further command of the client begins.
+const MERGED_BYTES_MAX: usize = 1 << 20;
 
 /// LPOP key [count]: the first element, which is removed; or so many.
 pub fn lpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -31,9 +35,19 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     }
     let list = call.txn.edit_list(call.session.db, args.at(1))?;
     let mut is_gone = None;
+    let mut taken = 1;
     match count {
-        None if list.is_empty() => call.reply.null(),
-        None => is_gone = Some(take(list, &mut call.reply, end, 1)?),
+        None => {
+            // Each of several that run as one takes one element.
+            taken = call.merged.min(list.len());
+            if taken > 1 && !are_short(&list, end, taken)? {
+                return Err(errors::NOT_MERGED);
+            }
+            if taken > 0 {
+                is_gone = Some(take(list, &mut call.reply, end, taken)?);
+            }
+            (taken..call.merged).for_each(|_| call.reply.null());
+        }
         Some(_) if list.is_empty() => call.reply.null_array(),
         Some(0) => call.reply.array(0),
         Some(count) => {
@@ -42,9 +56,21 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
         }
     }
     if let Some(is_gone) = is_gone {
+        (1..taken).for_each(|_| call.notify(LIST, popped(end), args.at(1)));
         call.notify_or_gone(LIST, popped(end), args.at(1), is_gone);
     }
     Ok(())
+}
+
+/// Whether these elements take so few bytes that what they are replied to needs no limit.
+fn are_short(list: &EditList<'_, '_>, end: End, count: usize) -> Result<bool, CommandError> {
+    let part = if end == End::Left { 0..count } else { list.len() - count..list.len() };
+    let mut bytes = 0;
+    list.visit(part, |element| {
+        bytes += element.len();
+        ControlFlow::Continue(())
+    })?;
+    Ok(bytes <= MERGED_BYTES_MAX)
 }
 
 /// LMPOP numkeys key [key …] LEFT|RIGHT [COUNT count]: LPOP or RPOP of the first of these lists that is there, with its key.

@@ -1,6 +1,6 @@
 //! Puts elements at an end: LPUSH, RPUSH, LPUSHX, RPUSHX.
 
-use crate::command::{Call, CommandError};
+use crate::command::{Call, CommandError, errors};
 use crate::notifications::LIST;
 use duramen_structures::End;
 
@@ -25,19 +25,23 @@ pub fn rpushx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn push(call: &mut Call<'_, '_>, end: End, must_exist: bool) -> Result<(), CommandError> {
-    let (db, args) = (call.session.db, call.args);
-    if args.len() == 3 {
-        call.edits_one();
-    }
+    let (db, args, merged) = (call.session.db, call.args, call.merged);
+    call.edits_one();
     let mut list = call.txn.edit_list(db, args.at(1))?;
+    if merged > 1 && call.server.waiting.count() > 0 {
+        return Err(errors::NOT_MERGED);
+    }
     let is_pushed = !must_exist || !list.is_empty();
     if is_pushed {
         list.push(end, args.from(2))?;
     }
-    call.reply.count(list.len());
+    // Each of several that run as one puts one element.
+    for before in (0..merged).rev() {
+        call.reply.count(list.len() - before);
+    }
     if is_pushed {
         list.save()?;
-        call.notify(LIST, pushed(end), args.at(1));
+        (0..merged).for_each(|_| call.notify(LIST, pushed(end), args.at(1)));
     }
     Ok(())
 }

@@ -6,6 +6,9 @@ use crate::notifications::SET;
 /// SADD key member [member …]: how many are new.
 pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
+    if call.merged > 1 {
+        return add_each(call);
+    }
     if args.len() == 3 {
         call.edits_one();
     }
@@ -16,6 +19,23 @@ pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.notify(SET, "sadd", args.at(1));
     }
     call.reply.count(added);
+    Ok(())
+}
+
+/// Several commands that run as one, of which each adds one member.
+fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (args, reply) = (call.args, &mut call.reply);
+    let mut set = call.txn.edit_set(call.session.db, args.at(1))?;
+    let mut added = 0;
+    let done = set.insert_each(args.from(2).map(|member| (member, &b""[..])), |is_new| {
+        added += usize::from(is_new);
+        reply.integer(i64::from(is_new));
+    })?;
+    if added > 0 {
+        set.save()?;
+        (0..added).for_each(|_| call.notify(SET, "sadd", args.at(1)));
+    }
+    call.local.undone = call.merged - done;
     Ok(())
 }
 

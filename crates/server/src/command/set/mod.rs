@@ -9,7 +9,7 @@ use super::Command;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("sadd", change::sadd),
+    Command::new("sadd", change::sadd).merged(3),
     Command::new("srem", change::srem),
     Command::new("smove", change::smove),
     Command::new("smembers", get::smembers),

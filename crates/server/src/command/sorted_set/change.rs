@@ -12,6 +12,9 @@ const NOT_A_NUMBER: CommandError = CommandError::new("ERR resulting score is not
 /// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member …]: how many are new; with CH how many are new or
 /// have another score; with INCR the new score, or null where the options do not allow it.
 pub fn zadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if call.merged > 1 {
+        return add_each(call);
+    }
     add(call, Options::default())
 }
 
@@ -89,6 +92,25 @@ fn add(call: &mut Call<'_, '_>, options: Options) -> Result<(), CommandError> {
         given.push((member, double::parse(score).ok_or(errors::NOT_FLOAT)?));
     }
     add_members(call, &options, &given)
+}
+
+/// Several commands that run as one, of which each adds one member.
+fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let (args, reply) = (call.args, &mut call.reply);
+    let mut given: Vec<(&[u8], [u8; 8])> = Vec::with_capacity(call.merged);
+    for (score, member) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
+        given.push((member, double::parse(score).ok_or(errors::NOT_MERGED)?.to_le_bytes()));
+    }
+    let mut set = call.txn.edit_sorted_set(call.session.db, args.at(1))?;
+    if call.server.waiting.count() > 0 {
+        return Err(errors::NOT_MERGED);
+    }
+    let new = given.iter().map(|(member, score)| (*member, &score[..]));
+    let done = set.insert_each(new, |is_new| reply.integer(i64::from(is_new)))?;
+    set.save()?;
+    (0..done).for_each(|_| call.notify(SORTED_SET, "zadd", args.at(1)));
+    call.local.undone = call.merged - done;
+    Ok(())
 }
 
 /// Adds members to the sorted set at the first argument, and replies.

@@ -21,7 +21,7 @@ use std::ops::{ControlFlow, Deref, Range};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("zadd", change::zadd),
+    Command::new("zadd", change::zadd).merged(4),
     Command::new("zincrby", change::zincrby),
     Command::new("zrem", remove::zrem),
     Command::new("zscore", get::zscore),

@@ -2,7 +2,7 @@
 
 use super::parse::{AddOrTrim, NODE_BYTES, NODE_ENTRIES};
 use super::reply_id;
-use crate::command::{Call, CommandError};
+use crate::command::{Call, CommandError, errors};
 use crate::notifications::STREAM;
 use duramen_structures::stream::{NodeLimits, ParsedId, StreamId};
 
@@ -15,6 +15,9 @@ const NOT_ABOVE: CommandError =
 
 /// XADD key [NOMKSTREAM] [MAXLEN|MINID [=|~] threshold [LIMIT count]] *|id field value [field value …]: a new entry; its id.
 pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if call.merged > 1 {
+        return add_each(call);
+    }
     let (db, args) = (call.session.db, call.args);
     let options = AddOrTrim::of_add(args)?;
     let pairs: Vec<&[u8]> = args.from(options.behind).collect();
@@ -44,6 +47,33 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.notify(STREAM, "xtrim", args.at(1));
     }
     reply_id(&mut call.reply, id);
+    Ok(())
+}
+
+/// Several commands that run as one, of which each puts one entry of one field.
+fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let args = call.args;
+    let given: Vec<&[u8]> = args.from(2).collect();
+    if given.chunks(3).any(|entry| entry[0] != b"*") {
+        return Err(errors::NOT_MERGED);
+    }
+    call.edits_one();
+    let mut stream = call.txn.edit_stream(call.session.db, args.at(1))?;
+    if call.server.waiting.count() > 0 {
+        return Err(errors::NOT_MERGED);
+    }
+    let mut last = stream.last_id();
+    let mut entries = Vec::with_capacity(call.merged);
+    for entry in given.chunks(3) {
+        last = next_id(None, last, call.now)?;
+        entries.push((last, &entry[1..]));
+    }
+    stream.append_all(&entries, NodeLimits { bytes: NODE_BYTES, entries: NODE_ENTRIES })?;
+    stream.save()?;
+    for (id, _) in entries {
+        call.notify(STREAM, "xadd", args.at(1));
+        reply_id(&mut call.reply, id);
+    }
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use duramen_structures::stream::{Entry, StreamId};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("xadd", add::xadd),
+    Command::new("xadd", add::xadd).merged(5),
     Command::new("xlen", range::xlen),
     Command::new("xrange", range::xrange),
     Command::new("xrevrange", range::xrevrange),
