@@ -125,7 +125,7 @@ impl Redis {
             Ok(Request::Command { bytes }) => {
                 let (mut bytes, mut merged) = (bytes, 1);
                 if bytes < input.len() && self.dispatcher.merges(session, requests.args(input)) {
-                    (merged, bytes) = requests.merge(input, &limits, MERGED_MAX);
+                    (merged, bytes) = requests.merge(input, &limits, MERGED_MAX).unwrap_or((1, bytes));
                 }
                 let is_done = self.dispatcher.execute(session, requests.args(input), merged, output);
                 // One that is held comes again.

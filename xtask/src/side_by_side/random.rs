@@ -560,7 +560,17 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
             Some(b"UNWATCH") if !was_queueing => false,
             _ => watching,
         };
-        let step = Step { line, text: text.clone(), action: Action::Command(arguments, treatment) };
+        let step = |arguments: Vec<Vec<u8>>, treatment| {
+            let text = shown(&arguments);
+            Step { line, text, action: Action::Command(arguments, treatment) }
+        };
+        let step = match row(&mut random, &arguments, is_long) {
+            Some(row) => {
+                let steps = row.into_iter().map(|arguments| step(arguments, Treatment::Exact)).collect();
+                Step { line, text: text.clone(), action: Action::Pipeline(steps) }
+            }
+            None => step(arguments, treatment),
+        };
         let differed = run.differ;
         let good = run.step(&transcript, &step, &mut client);
         if run.differ > differed {
@@ -615,6 +625,38 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
     }
     let treatment = if form.is_ordered && !is_long { Treatment::Exact } else { form.treatment.clone() };
     (arguments, treatment, form.is_quiet)
+}
+
+/// Commands that a server may run as one, and what they take behind their key.
+const ROWS: [(&str, &[&str]); 9] = [
+    ("LPUSH", &["n"]),
+    ("RPUSH", &["n"]),
+    ("LPOP", &[]),
+    ("RPOP", &[]),
+    ("SADD", &["n"]),
+    ("HSET", &["n", "y"]),
+    ("ZADD", &["s", "n"]),
+    ("XADD", &["d", "n", "y"]),
+    ("PFADD", &["n"]),
+];
+
+/// In the place of such a command, now and then, a row of its like for mostly the same key, in one write.
+fn row(random: &mut Random, arguments: &[Vec<u8>], is_long: bool) -> Option<Vec<Vec<Vec<u8>>>> {
+    let (name, key) = (arguments.first()?, arguments.get(1)?);
+    let (_, words) = ROWS.iter().find(|(other, _)| other.as_bytes() == name)?;
+    if !random.one_in(3) {
+        return None;
+    }
+    let count = 2 + random.below(40);
+    let one = |random: &mut Random| {
+        let key = if random.one_in(50) { argument(random, "k", KEYS, is_long) } else { key.clone() };
+        // What is ordered by its members has one score.
+        let is_zero = key == b"zero";
+        let word_of = |word| if is_zero && word == "s" { "0" } else { word };
+        let words = words.iter().map(|word| argument(random, word_of(word), KEYS, is_long));
+        [name.clone(), key].into_iter().chain(words).collect()
+    };
+    Some((0..count).map(|_| one(random)).collect())
 }
 
 /// The keys that a command mostly takes.

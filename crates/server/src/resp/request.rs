@@ -159,13 +159,11 @@ impl Requests {
 
     /// Adds to the command that was found at the beginning of `input` those that follow it and are the same to the end of their second
     /// argument: their other arguments come behind its own, and its bytes are those of all. How many commands it is then, of at
-    /// most `most`, and its bytes.
-    pub fn merge(&mut self, input: &[u8], limits: &Limits, most: usize) -> (usize, usize) {
-        let mut count = 1;
-        let Some(key) = self.spans.get(1).filter(|_| !self.is_inline).copied() else {
-            return (count, self.at);
-        };
+    /// most `most`, and where the last one ends. An inline command stays alone.
+    pub fn merge(&mut self, input: &[u8], limits: &Limits, most: usize) -> Option<(usize, usize)> {
+        let key = self.spans.get(1).filter(|_| !self.is_inline)?;
         let (same, others) = (&input[..key.end + 2], self.spans.len() - 2);
+        let mut count = 1;
         while count < most && input[self.at..].starts_with(same) {
             let (at, spans) = (self.at, self.spans.len());
             self.at += same.len();
@@ -179,7 +177,7 @@ impl Requests {
             count += 1;
         }
         self.finished = true;
-        (count, self.at)
+        Some((count, self.at))
     }
 
     /// Memory that the command's arguments take besides the input.
@@ -368,6 +366,43 @@ mod tests {
 
     fn error_of(input: &[u8]) -> String {
         parse(input, &[], &LIMITS).1.map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn commands_that_begin_alike_are_merged_as_far_as_they_are_whole() {
+        let one = |words: &[&str]| {
+            let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+            words
+        };
+        let push = |value| format!("*3\r\n{}", one(&["LPUSH", "key", value]));
+        let alike = [push("a"), push("bb"), push("")].concat();
+        let others =
+            ["*2\r\n".to_owned() + &one(&["LPOP", "key"]), format!("*3\r\n{}", one(&["LPUSH", "ke", "a"]))];
+        let cut = push("long").len() - 3;
+        let ends = [String::new(), others[0].clone(), others[1].clone(), push("long")[..cut].to_owned()];
+        for end in ends {
+            let input = alike.clone() + &end;
+            let mut requests = Requests::default();
+            assert!(matches!(requests.next(input.as_bytes(), &LIMITS), Ok(Request::Command { .. })));
+            assert_eq!(requests.merge(input.as_bytes(), &LIMITS, 64), Some((3, alike.len())));
+            let args: Vec<_> = requests.args(input.as_bytes()).iter().map(<[u8]>::to_vec).collect();
+            assert_eq!(args, [&b"LPUSH"[..], b"key", b"a", b"bb", b""]);
+            // What is left is found as ever.
+            let left = &input.as_bytes()[alike.len()..];
+            let next = requests.next(left, &LIMITS).unwrap();
+            assert_eq!(matches!(next, Request::Command { .. }), !end.is_empty() && end.len() != cut);
+        }
+        let mut requests = Requests::default();
+        assert!(matches!(requests.next(alike.as_bytes(), &LIMITS), Ok(Request::Command { .. })));
+        assert_eq!(
+            requests.merge(alike.as_bytes(), &LIMITS, 2),
+            Some((2, push("a").len() + push("bb").len()))
+        );
+        let inline = b"lpush key a\r\nlpush key b\r\n";
+        assert_eq!(Requests::default().next(inline, &LIMITS), Ok(Request::Command { bytes: 13 }));
+        let mut requests = Requests::default();
+        requests.next(inline, &LIMITS).unwrap();
+        assert_eq!(requests.merge(inline, &LIMITS, 64), None);
     }
 
     #[test]

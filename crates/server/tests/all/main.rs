@@ -13,6 +13,7 @@ mod limits;
 mod lists;
 mod memcached;
 mod panics;
+mod pipelines;
 mod protocol;
 mod pubsub;
 mod streams;

@@ -308,7 +308,11 @@ fn elements(txn: &mut Txn<'_>, db: u8, key: &[u8]) -> Vec<Vec<u8>> {
 #[test]
 fn lists_are_the_same_in_both_forms() {
     on_all_forms(40..48, 300, |txn, random, said| {
-        let element = |random: &mut Random| vec![b'a' + random.below(6) as u8; 1 + random.below(3)];
+        // Long ones, so that there are many nodes.
+        let element = |random: &mut Random| {
+            let len = if random.below(3) == 0 { 60 + random.below(300) } else { 1 + random.below(3) };
+            vec![b'a' + random.below(6) as u8; len]
+        };
         let mut list = txn.edit_list(0, b"l").unwrap();
         match random.below(20) {
             0..7 => {

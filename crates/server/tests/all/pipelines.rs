@@ -1,0 +1,110 @@
+//! Commands in a row that name the same key, and may run as one: nobody can tell.
+
+use crate::support::{Client, Server, eventually};
+
+fn encoded(words: &[String]) -> String {
+    let arguments: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!("*{}\r\n{arguments}", words.len())
+}
+
+/// A reply of one line, or a bulk.
+fn reply(client: &mut Client) -> String {
+    let line = client.line();
+    if line.starts_with('$') && line != "$-1" { format!("{line} {}", client.line()) } else { line }
+}
+
+/// Rows of commands, most of which change something, and some of which fail.
+fn rows() -> Vec<Vec<Vec<String>>> {
+    let row = |count: usize, one: &dyn Fn(usize) -> String| -> Vec<Vec<String>> {
+        (0..count).map(|at| one(at).split(' ').map(str::to_owned).collect()).collect()
+    };
+    let mut rows = Vec::new();
+    for round in 0..3 {
+        let long = "x".repeat(round * 70);
+        rows.extend([
+            row(90, &|at| format!("rpush l {long}{}", at % 7)),
+            row(30, &|at| format!("LPUSH l {at}{long}")),
+            row(25, &|_| "lpop l".to_owned()),
+            row(40, &|_| "rpop l".to_owned()),
+            row(40, &|at| format!("sadd s {long}{}", at % 23 + round * 10)),
+            row(600, &|at| format!("sadd s {at}")),
+            row(60, &|at| format!("hset h f{} {long}{at}", at % 40)),
+            row(60, &|at| format!("zadd z {} {long}m{}", at % 9, at % 33)),
+            row(6, &|at| format!("zadd z {} n{at}", ["1", "x", "nan", "-0", "0", "inf"][at])),
+            row(50, &|at| format!("pfadd p {round}.{}", at % 30)),
+            // Of another type, and ids that do not ascend.
+            row(5, &|at| format!("lpush h {at}")),
+            row(5, &|at| format!("hset l {at} v")),
+            row(20, &|at| format!("xadd x {}-1 f {long}{at}", round * 100 + at % 15)),
+        ]);
+    }
+    rows.push(row(200, &|_| "lpop l".to_owned()));
+    rows
+}
+
+#[test]
+fn a_row_of_commands_is_answered_as_each_by_itself() {
+    for packed in [64, 4096] {
+        let [rowing, single] = [(); 2].map(|()| Server::with(move |config| config.packed_bytes_max = packed));
+        let (mut client, mut other) = (rowing.client(), single.client());
+        for row in rows() {
+            client.send(row.iter().map(|words| encoded(words)).collect::<String>());
+            for words in row {
+                other.send(encoded(&words));
+                assert_eq!(reply(&mut client), reply(&mut other), "{words:?}");
+            }
+        }
+        for (command, name) in
+            [("lrange l 0 -1", "l"), ("zrange z 0 -1 withscores", "z"), ("xrange x - +", "x")]
+        {
+            client.send(format!("{command}\r\n"));
+            other.send(format!("{command}\r\n"));
+            let count = client.line();
+            assert_eq!(count, other.line(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn ids_of_a_row_of_entries_ascend() {
+    for packed in [64, 4096] {
+        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let mut client = server.client();
+        let mut last = (0, 0);
+        for _ in 0..4 {
+            let one = encoded(&["xadd", "x", "*", "field", &"v".repeat(100)].map(str::to_owned));
+            client.send(one.repeat(50));
+            for _ in 0..50 {
+                let id = reply(&mut client);
+                let id = id.split_once(' ').unwrap().1.split_once('-').unwrap();
+                let id: (u64, u64) = (id.0.parse().unwrap(), id.1.parse().unwrap());
+                assert!(id > last, "{id:?} behind {last:?}");
+                last = id;
+            }
+        }
+        client.says("xlen x", ":200\r\n");
+        client.send("xrange x - +\r\n");
+        assert_eq!(client.line(), "*200");
+    }
+}
+
+#[test]
+fn who_waits_is_served_by_the_first_of_a_row() {
+    let server = Server::start();
+    let (mut client, mut waiter) = (server.client(), server.client());
+    let push = |at: usize| encoded(&["rpush".to_owned(), "q".to_owned(), at.to_string()]);
+    for _ in 0..5 {
+        waiter.send("blpop q 0\r\n");
+        eventually("it waits", || client.text("info clients").contains("blocked_clients:1\r\n"));
+        client.send((0..20).map(push).collect::<String>());
+        waiter.expect("*2\r\n$1\r\nq\r\n$1\r\n0\r\n");
+        client.expect(format!(":1\r\n{}", (1..20).map(|len| format!(":{len}\r\n")).collect::<String>()));
+        client.says("del q", ":1\r\n");
+    }
+    client.says("config resetstat\r\nset q string", "+OK\r\n+OK\r\n");
+    client.send((0..30).map(push).collect::<String>());
+    client.expect("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n".repeat(30));
+    let stats = client.text("info commandstats");
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_rpush:")).unwrap();
+    assert!(line.contains("calls=30,") && line.contains("failed_calls=30"), "{line}");
+}
