@@ -61,7 +61,7 @@ mod txn;
 mod watch;
 mod worker;
 
-pub use entries::{Encoding, Scored, order, rank, score_of};
+pub use entries::{Encoding, LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Scored, order, rank, score_of};
 pub use error::{Error, Result};
 pub use keyspace::{
     DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, PACKED_BYTES_MAX_DEFAULT, table_name,

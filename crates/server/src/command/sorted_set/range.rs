@@ -4,7 +4,7 @@ use super::parse::{Bounds, By};
 use super::reply_part;
 use crate::command::{Args, Call, CommandError, errors};
 use crate::notifications::SORTED_SET;
-use duramen_structures::{Collection, Source};
+use duramen_structures::{Collection, LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Source};
 use std::ops::{ControlFlow, Deref, Range};
 
 const LIMIT_BY_RANK: CommandError = CommandError::new(
@@ -134,8 +134,11 @@ fn range(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     if form.stores {
         let mut members: Vec<(Vec<u8>, f64)> = Vec::new();
         if let Some(set) = set {
+            // The reference begins with a listpack, which knows no -0, and goes on with what is too large for one.
+            let mut is_small = true;
             set.visit_part(options.cut(&set)?, options.is_reversed, |member, score| {
-                members.push((member.to_vec(), score));
+                is_small &= member.len() <= LISTPACK_VALUE_BYTES_MAX && members.len() < SCORED_ENTRIES_MAX;
+                members.push((member.to_vec(), if is_small { score + 0.0 } else { score }));
                 ControlFlow::Continue(())
             })?;
         }
