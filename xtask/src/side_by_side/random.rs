@@ -628,7 +628,11 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
 }
 
 /// Commands that a server may run as one, and what they take behind their key.
-const ROWS: [(&str, &[&str]); 9] = [
+const ROWS: [(&str, &[&str]); 13] = [
+    ("HGET", &["n"]),
+    ("ZSCORE", &["n"]),
+    ("ZRANK", &["n"]),
+    ("SISMEMBER", &["n"]),
     ("LPUSH", &["n"]),
     ("RPUSH", &["n"]),
     ("LPOP", &[]),

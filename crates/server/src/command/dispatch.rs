@@ -325,7 +325,8 @@ impl Dispatcher {
             return self.reject(None, session, unknown_command(args), out);
         };
         let spec = &entry.spec;
-        if !spec.arity_allows(args.len()) {
+        let count = if self.merged > 1 { spec.merged_args } else { args.len() };
+        if !spec.arity_allows(count) {
             return self.reject(Some(entry), session, CommandError::arity(spec.name), out);
         }
         if !entry.subcommands.is_empty() && args.len() > 1 {

@@ -49,6 +49,12 @@ impl<'a> Reply<'a> {
         self.out.mark()
     }
 
+    /// Bytes of all that was written, also before this reply.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.out.len()
+    }
+
     /// Takes back everything written since `mark`.
     #[inline]
     pub fn rollback(&mut self, mark: Mark) {

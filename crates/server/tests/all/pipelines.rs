@@ -32,6 +32,12 @@ fn rows() -> Vec<Vec<Vec<String>>> {
             row(60, &|at| format!("zadd z {} {long}m{}", at % 9, at % 33)),
             row(6, &|at| format!("zadd z {} n{at}", ["1", "x", "nan", "-0", "0", "inf"][at])),
             row(50, &|at| format!("pfadd p {round}.{}", at % 30)),
+            row(70, &|at| format!("hget h f{at}")),
+            row(70, &|at| format!("zscore z {long}m{at}")),
+            row(40, &|at| format!("zrank z {long}m{at}")),
+            row(40, &|at| format!("zrevrank z {long}m{at}")),
+            row(70, &|at| format!("sismember s {at}")),
+            row(5, &|at| format!("hget l {at}")),
             // Of another type, and ids that do not ascend.
             row(5, &|at| format!("lpush h {at}")),
             row(5, &|at| format!("hset l {at} v")),
@@ -107,4 +113,28 @@ fn who_waits_is_served_by_the_first_of_a_row() {
     let stats = client.text("info commandstats");
     let line = stats.lines().find(|line| line.starts_with("cmdstat_rpush:")).unwrap();
     assert!(line.contains("calls=30,") && line.contains("failed_calls=30"), "{line}");
+}
+
+#[test]
+fn a_row_of_long_replies_ends_when_it_is_long() {
+    let server = Server::start();
+    let mut client = server.client();
+    let long = "v".repeat(300_000);
+    for at in 0..12 {
+        client.send(encoded(&["hset".to_owned(), "h".to_owned(), format!("f{at}"), long.clone()]));
+        client.expect(":1\r\n");
+        client.send(encoded(&["rpush".to_owned(), "l".to_owned(), long.clone()]));
+        client.line();
+    }
+    for words in [["hget", "h", "f3"].as_slice(), &["lpop", "l"]] {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        client.send(encoded(&words).repeat(12));
+        (0..12).for_each(|_| client.expect(format!("$300000\r\n{long}\r\n")));
+    }
+    client.says("exists l\r\nhlen h", ":0\r\n:12\r\n");
+    let stats = client.text("info commandstats");
+    for name in ["hget", "lpop"] {
+        assert!(stats.contains(&format!("cmdstat_{name}:calls=12,")), "{stats}");
+    }
+    assert!(client.text("info stats").contains("keyspace_hits:13\r\n"));
 }

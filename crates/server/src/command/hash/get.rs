@@ -1,15 +1,22 @@
 //! Fields of a hash, and how many there are: HGET, HMGET, HLEN, HEXISTS, HSTRLEN.
 
-use crate::command::{Call, CommandError};
+use crate::command::{Call, CommandError, Each};
 
 /// HGET key field: the value of a field.
 pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
-    let field = call.args.at(2);
-    match hash.as_ref().map(|hash| hash.get(field)).transpose()?.flatten() {
-        Some(value) => call.reply.bulk(&value),
-        None => call.reply.null(),
+    let (args, mut each) = (call.args, Each::of(call));
+    let hash = call.txn.hash(call.session.db, args.at(1))?;
+    for field in args.from(2) {
+        call.stats.read_key(hash.is_some());
+        match hash.as_ref().map(|hash| hash.get(field)).transpose()?.flatten() {
+            Some(value) => call.reply.bulk(&value),
+            None => call.reply.null(),
+        }
+        if each.ends(&call.reply) {
+            break;
+        }
     }
+    call.local.undone = each.undone();
     Ok(())
 }
 

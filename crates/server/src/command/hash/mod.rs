@@ -14,7 +14,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("hsetnx", change::hsetnx),
     Command::new("hmset", change::hmset),
     Command::new("hdel", change::hdel),
-    Command::new("hget", get::hget),
+    Command::new("hget", get::hget).merged(3),
     Command::new("hmget", get::hmget),
     Command::new("hlen", get::hlen),
     Command::new("hexists", get::hexists),

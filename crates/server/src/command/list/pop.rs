@@ -1,14 +1,11 @@
 //! Takes elements from an end: LPOP, RPOP, LMPOP.
 
 use super::end;
-use crate::command::{Args, Call, CommandError, OwnedArgs, errors};
+use crate::command::{Args, Call, CommandError, MERGED_BYTES_MAX, OwnedArgs, errors};
 use crate::notifications::LIST;
 use crate::resp::Reply;
 use duramen_structures::{EditList, End};
 use std::ops::ControlFlow;
-
-// Of the elements that several commands take as one: until they are read, no further command of the client begins.
-const MERGED_BYTES_MAX: usize = 1 << 20;
 
 /// LPOP key [count]: the first element, which is removed; or so many.
 pub fn lpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {

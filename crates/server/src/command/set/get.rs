@@ -20,9 +20,12 @@ pub fn smembers(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// SISMEMBER key member: whether it is one; 1 or 0.
 pub fn sismember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let set = call.stats.read(call.txn.set(call.session.db, call.args.at(1))?);
-    let is_there = set.map_or(Ok(false), |set| set.has(call.args.at(2)))?;
-    call.reply.integer(i64::from(is_there));
+    let set = call.txn.set(call.session.db, call.args.at(1))?;
+    for member in call.args.from(2) {
+        call.stats.read_key(set.is_some());
+        let is_there = set.as_ref().map_or(Ok(false), |set| set.has(member))?;
+        call.reply.integer(i64::from(is_there));
+    }
     Ok(())
 }
 

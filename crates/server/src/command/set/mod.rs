@@ -13,7 +13,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("srem", change::srem),
     Command::new("smove", change::smove),
     Command::new("smembers", get::smembers),
-    Command::new("sismember", get::sismember),
+    Command::new("sismember", get::sismember).merged(3),
     Command::new("smismember", get::smismember),
     Command::new("scard", get::scard),
     Command::new("sscan", get::sscan),

@@ -9,10 +9,13 @@ use duramen_structures::{Encoding, score_of};
 
 /// ZSCORE key member: the score of a member.
 pub fn zscore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
-    match set.map(|set| set.score(call.args.at(2))).transpose()?.flatten() {
-        Some(score) => reply_score(&mut call.reply, score),
-        None => call.reply.null(),
+    let set = call.txn.sorted_set(call.session.db, call.args.at(1))?;
+    for member in call.args.from(2) {
+        call.stats.read_key(set.is_some());
+        match set.as_ref().map(|set| set.score(member)).transpose()?.flatten() {
+            Some(score) => reply_score(&mut call.reply, score),
+            None => call.reply.null(),
+        }
     }
     Ok(())
 }
@@ -71,14 +74,14 @@ pub fn zrevrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn rank(call: &mut Call<'_, '_>, from_end: bool) -> Result<(), CommandError> {
-    let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);
-    let place = match &set {
-        Some(set) => set.place(call.args.at(2))?,
-        None => None,
-    };
-    match (place, set) {
-        (Some(at), Some(set)) => call.reply.count(if from_end { set.len() - 1 - at } else { at }),
-        _ => call.reply.null(),
+    let set = call.txn.sorted_set(call.session.db, call.args.at(1))?;
+    for member in call.args.from(2) {
+        call.stats.read_key(set.is_some());
+        let place = set.as_ref().map(|set| set.place(member)).transpose()?.flatten();
+        match (place, &set) {
+            (Some(at), Some(set)) => call.reply.count(if from_end { set.len() - 1 - at } else { at }),
+            _ => call.reply.null(),
+        }
     }
     Ok(())
 }
