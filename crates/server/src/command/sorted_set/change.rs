@@ -4,7 +4,7 @@ use super::reply_score;
 use crate::command::{Args, Call, CommandError, errors};
 use crate::notifications::SORTED_SET;
 use duramen_structures::strings::double;
-use duramen_structures::{Scored, score_of};
+use duramen_structures::{Edit, Encoding, LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Scored, score_of};
 use std::collections::HashMap;
 
 const NOT_A_NUMBER: CommandError = CommandError::new("ERR resulting score is not a number (NaN)");
@@ -94,6 +94,30 @@ fn add(call: &mut Call<'_, '_>, options: Options) -> Result<(), CommandError> {
     add_members(call, &options, &given)
 }
 
+/// Whether a sorted set is a listpack in the reference, while members come one by one: it knows no -0.
+pub struct Small {
+    is_listpack: bool,
+    len: usize,
+}
+
+impl Small {
+    /// One without members.
+    pub const EMPTY: Self = Self { is_listpack: true, len: 0 };
+
+    fn of(set: &Edit<'_, '_>) -> Self {
+        Self { is_listpack: set.is_empty() || set.encoding() == Encoding::Listpack, len: set.len() }
+    }
+
+    /// The score of a member that comes now.
+    pub fn kept(&mut self, member: &[u8], score: f64, is_new: bool) -> f64 {
+        if is_new {
+            self.is_listpack &= member.len() <= LISTPACK_VALUE_BYTES_MAX && self.len < SCORED_ENTRIES_MAX;
+            self.len += 1;
+        }
+        if self.is_listpack { score + 0.0 } else { score }
+    }
+}
+
 /// Several commands that run as one, of which each adds one member.
 fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (args, reply) = (call.args, &mut call.reply);
@@ -130,6 +154,7 @@ pub fn add_members(
     let mut changes: Vec<(&[u8], [u8; 8])> = Vec::new();
     let mut places: HashMap<&[u8], usize> = HashMap::new();
     let (mut added, mut changed, mut score) = (0, 0, None);
+    let mut small = Small::of(&set);
     for (&(member, given), old) in given.iter().zip(olds) {
         let place = places.get(member).copied();
         let old = place.map_or(old, |place| Some(score_of(&changes[place].1)));
@@ -140,7 +165,7 @@ pub fn add_members(
             Some(old) if old == new => continue,
             Some(_) => changed += 1,
         }
-        let change = (member, new.to_le_bytes());
+        let change = (member, small.kept(member, new, old.is_none()).to_le_bytes());
         match place {
             Some(place) => changes[place] = change,
             None => {

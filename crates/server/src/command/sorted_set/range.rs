@@ -1,10 +1,11 @@
 //! Parts of a sorted set in their order: ZRANGE, the five commands that it stands for, and ZRANGESTORE.
 
+use super::change::Small;
 use super::parse::{Bounds, By};
 use super::reply_part;
 use crate::command::{Args, Call, CommandError, errors};
 use crate::notifications::SORTED_SET;
-use duramen_structures::{Collection, LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Source};
+use duramen_structures::{Collection, Source};
 use std::ops::{ControlFlow, Deref, Range};
 
 const LIMIT_BY_RANK: CommandError = CommandError::new(
@@ -134,11 +135,9 @@ fn range(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     if form.stores {
         let mut members: Vec<(Vec<u8>, f64)> = Vec::new();
         if let Some(set) = set {
-            // The reference begins with a listpack, which knows no -0, and goes on with what is too large for one.
-            let mut is_small = true;
+            let mut small = Small::EMPTY;
             set.visit_part(options.cut(&set)?, options.is_reversed, |member, score| {
-                is_small &= member.len() <= LISTPACK_VALUE_BYTES_MAX && members.len() < SCORED_ENTRIES_MAX;
-                members.push((member.to_vec(), if is_small { score + 0.0 } else { score }));
+                members.push((member.to_vec(), small.kept(member, score, true)));
                 ControlFlow::Continue(())
             })?;
         }
