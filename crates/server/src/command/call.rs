@@ -34,30 +34,6 @@ pub type Table = table::Table<Apply>;
 /// What several commands that run as one reply at most, about: the next command of a client begins when it has read enough.
 pub const MERGED_BYTES_MAX: usize = 1 << 20;
 
-/// How far several commands that run as one have come.
-pub struct Each {
-    undone: usize,
-    bytes_max: usize,
-}
-
-impl Each {
-    /// None of them is done.
-    pub fn of(call: &Call<'_, '_>) -> Self {
-        Self { undone: call.merged, bytes_max: call.reply.bytes() + MERGED_BYTES_MAX }
-    }
-
-    /// One more is done; whether the others are to run by themselves.
-    pub fn ends(&mut self, reply: &Reply<'_>) -> bool {
-        self.undone -= 1;
-        reply.bytes() > self.bytes_max
-    }
-
-    /// Those others.
-    pub const fn undone(&self) -> usize {
-        self.undone
-    }
-}
-
 impl Command {
     /// A command that is only a holder of subcommands.
     pub const fn container(name: &'static str, subcommands: &'static [Self]) -> Self {

@@ -52,7 +52,7 @@ pub mod tracking;
 pub mod transaction;
 
 pub use args::{Args, OwnedArgs, Span, integer};
-pub use call::{After, Apply, Call, Command, Each, Entry, MERGED_BYTES_MAX, Table, subcommand_unknown};
+pub use call::{After, Apply, Call, Command, Entry, MERGED_BYTES_MAX, Table, subcommand_unknown};
 pub use description::Description;
 pub use dispatch::Dispatcher;
 pub use errors::CommandError;

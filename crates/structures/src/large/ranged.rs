@@ -529,9 +529,12 @@ impl Ranged {
     fn label_anew(&mut self, pen: &mut impl Pen) -> Result<()> {
         let old = self.nodes(pen, 0, self.elements.len())?;
         let labels: Vec<u64> = old.iter().map(|node| node.label).collect();
-        let whole = self.copied(pen.reads(&self.elements), 0..self.len())?;
+        let mut elements = Vec::with_capacity(self.len());
+        for node in &old {
+            elements.extend(node.run.list()?);
+        }
         self.positions.end = self.positions.start;
-        let changes = self.pushed(None, End::Right, whole.list()?.into_iter())?;
+        let changes = self.pushed(None, End::Right, elements.into_iter())?;
         let kept: std::collections::HashSet<u64> = changes.iter().map(Change::label).collect();
         self.write_more(pen, changes)?;
         let gone = labels.into_iter().filter(|label| !kept.contains(label)).map(Change::Delete);

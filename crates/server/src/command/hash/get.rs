@@ -1,10 +1,10 @@
 //! Fields of a hash, and how many there are: HGET, HMGET, HLEN, HEXISTS, HSTRLEN.
 
-use crate::command::{Call, CommandError, Each};
+use crate::command::{Call, CommandError, MERGED_BYTES_MAX};
 
 /// HGET key field: the value of a field.
 pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (args, mut each) = (call.args, Each::of(call));
+    let (args, bytes_max, mut done) = (call.args, call.reply.bytes() + MERGED_BYTES_MAX, 0);
     let hash = call.txn.hash(call.session.db, args.at(1))?;
     for field in args.from(2) {
         call.stats.read_key(hash.is_some());
@@ -12,11 +12,12 @@ pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             Some(value) => call.reply.bulk(&value),
             None => call.reply.null(),
         }
-        if each.ends(&call.reply) {
+        done += 1;
+        if call.reply.bytes() > bytes_max {
             break;
         }
     }
-    call.local.undone = each.undone();
+    call.local.undone = call.merged - done;
     Ok(())
 }
 
