@@ -127,7 +127,7 @@ const FORMS: &[Form] = &[
             "TYPE set",
             "TYPE zset",
             "TYPE stream",
-            // Not none: the reference tells by it which keys have expired and are not swept yet.
+            "TYPE none",
             "MATCH [a-c]",
         ],
     ),
