@@ -4,9 +4,13 @@ use crate::bound::batches;
 use crate::place::Place;
 use crate::suite::Settings;
 use crate::{Failure, Records, Result, median};
-use duramen::{Batch, ElementOrder, IndexKind, Meta, Store, Swap, Writer};
+use duramen::{Batch, ElementOrder, IndexKind, Meta, Stats, Store, Swap, Writer};
 use duramen_bench_report::{Better, Measurement, Metric, Unit};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Less than this share of what lives may be dead for space to count as free.
+const DEAD_SHARE: u64 = 2;
+const FREE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Samples by name, in the order in which they were first added.
 #[derive(Default)]
@@ -183,10 +187,24 @@ impl Forms<'_> {
         self.threads(store, into)
     }
 
-    /// Elements of one thread, and of two of which each has a collection of its own.
+    /// Elements of one thread, and of two of which each has a collection of its own. What they write to was written before: to make
+    /// new memory takes longer than an element, and is the kernel's work.
     fn threads(&self, store: &Store, into: &mut Samples) -> Result<()> {
         let ops = self.settings.ops;
-        // Keys of their own too, or they would meet at the locks of these.
+        let two = [(&b"first"[..], 0), (b"second", ops)];
+        let live = store.stats().live_bytes;
+        self.fill(store, &two)?;
+        Self::empty(store, live)?;
+        into.add(ONE_COLLECTION, self.fill(store, &two[..1])?);
+        Self::empty(store, live)?;
+        into.add(TWO_COLLECTIONS, self.fill(store, &two)?);
+        Ok(())
+    }
+
+    /// Fills new collections of these names, each from a thread of its own and with keys of its own from a number on: threads would meet
+    /// at the locks of equal ones. Nanoseconds of the clock for an element.
+    fn fill(&self, store: &Store, collections: &[(&[u8], u64)]) -> Result<f64> {
+        let ops = self.settings.ops;
         let work = |name: &[u8], from: u64| -> Result<()> {
             let mut writer = store.writer()?;
             let collection = named(store, &mut writer, name)?;
@@ -199,18 +217,32 @@ impl Forms<'_> {
             Ok(())
         };
         let begun = Instant::now();
-        work(b"alone", 0)?;
-        into.add(ONE_COLLECTION, begun.elapsed().as_nanos() as f64 / ops as f64);
-        let begun = Instant::now();
         std::thread::scope(|scope| {
             let work = &work;
-            let both = [(&b"first"[..], 0), (b"second", ops)]
-                .map(|(name, from)| scope.spawn(move || work(name, from)));
-            both.into_iter().try_for_each(|thread| {
+            let threads: Vec<_> =
+                collections.iter().map(|&(name, from)| scope.spawn(move || work(name, from))).collect();
+            threads.into_iter().try_for_each(|thread| {
                 thread.join().unwrap_or_else(|_| Err(Failure::new("a thread that put elements panicked")))
             })
         })?;
-        into.add(TWO_COLLECTIONS, begun.elapsed().as_nanos() as f64 / (2 * ops) as f64);
+        Ok(begun.elapsed().as_nanos() as f64 / (ops * collections.len() as u64) as f64)
+    }
+
+    /// Deletes what [`Self::fill`] filled, and waits until its space is free, but for what compaction leaves; `live`: what lived before.
+    fn empty(store: &Store, live: u64) -> Result<()> {
+        store.delete(b"first")?;
+        store.delete(b"second")?;
+        let begun = Instant::now();
+        let is_free =
+            |stats: Stats| stats.live_bytes <= live + live / 64 && stats.dead_bytes <= live / DEAD_SHARE;
+        while !is_free(store.stats()) {
+            if begun.elapsed() > FREE_WITHIN {
+                return Err(Failure::new(
+                    "the space of deleted collections is not free: there are no figures",
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         Ok(())
     }
 

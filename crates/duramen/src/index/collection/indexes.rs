@@ -123,6 +123,32 @@ impl Indexes {
         self.order.at(slot, keys)
     }
 
+    /// What `slot` leads to, with this key, becomes an element.
+    pub(super) fn enter(&mut self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        if let Some(tree) = self.tree.as_mut().filter(|_| !slot.is_tombstone()) {
+            tree.insert(self.order.at(slot, keys), slot, compared(key, keys));
+        }
+    }
+
+    /// The element of this key is what `slot` leads to, and no more what `old` does. Where its order stays, so does its place.
+    pub(super) fn lead(&mut self, key: &[u8], old: Slot, slot: Slot, keys: &impl KeyBytes) {
+        let Some(tree) = &mut self.tree else { return };
+        let order = self.order.at(slot, keys);
+        if old.is_tombstone() || slot.is_tombstone() || self.order.at(old, keys) != order {
+            self.leave(old, keys);
+            return self.enter(key, slot, keys);
+        }
+        if let Some(lacking) = &mut self.lacking {
+            lacking.push((order, old));
+        }
+        let led = tree.set(order, slot, compared(key, keys));
+        if led.is_none_or(|led| led.location() != old.location()) {
+            // As in `leave`.
+            forget(tree, old);
+            tree.insert(order, slot, compared(key, keys));
+        }
+    }
+
     /// What `slot` leads to is no element any more.
     pub(super) fn leave(&mut self, slot: Slot, keys: &impl KeyBytes) {
         let Some(tree) = &mut self.tree else { return };

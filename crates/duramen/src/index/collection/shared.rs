@@ -290,11 +290,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         let mut indexes = self.index.indexes();
         indexes.changes += 1;
         indexes.map.insert(self.hash, slot, keys);
-        if let Some(tree) = &mut indexes.tree
-            && !slot.is_tombstone()
-        {
-            tree.insert(self.index.order_at(slot, keys), slot, compared(key, keys));
-        }
+        indexes.enter(key, slot, keys);
         false
     }
 
@@ -322,21 +318,15 @@ impl KeyPlace for Place<'_> {
         let old = self.slot.replace(slot);
         let mut indexes = self.index.indexes();
         indexes.changes += 1;
-        if !planted(Mutant::TreeNotLed) || old.is_tombstone() || slot.is_tombstone() {
-            indexes.leave(old, keys);
-        }
         indexes.map.set(self.hash, slot, |other| other.location() == old.location());
-        if planted(Mutant::TreeNotLed) && !old.is_tombstone() {
+        if planted(Mutant::TreeNotLed) && !old.is_tombstone() && !slot.is_tombstone() {
             return;
         }
         if planted(Mutant::LedInTwoSteps) {
+            indexes.leave(old, keys);
             drop(indexes);
-            indexes = self.index.indexes();
+            return self.index.indexes().enter(key, slot, keys);
         }
-        if let Some(tree) = &mut indexes.tree
-            && !slot.is_tombstone()
-        {
-            tree.insert(self.index.order_at(slot, keys), slot, compared(key, keys));
-        }
+        indexes.lead(key, old, slot, keys);
     }
 }
