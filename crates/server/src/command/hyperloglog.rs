@@ -4,6 +4,7 @@ use super::{Args, Call, Command, CommandError};
 use crate::notifications::STRING;
 use duramen_structures::hyperloglog::{COUNT, Corrupted, HEAD_BYTES, Head, HyperLogLog, Place, Registers};
 use duramen_structures::string_until;
+use std::collections::BTreeMap;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
@@ -55,32 +56,26 @@ pub fn pfadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// PFADD where the registers are dense: only those of the elements are read and written.
 fn add_to_dense(call: &mut Call<'_, '_>, key: &[u8], head: Head) -> Result<(), CommandError> {
-    let db = call.session.db;
-    let mut is_changed = false;
-    for element in call.args.from(2) {
-        let place = Place::of(element);
-        let raised = call.txn.read_string(
-            db,
-            key,
-            |_| place.bytes(),
-            |_, bytes| {
-                let mut bytes = bytes.to_vec();
-                place.raise(&mut bytes).then_some(bytes)
-            },
-        )?;
-        let raised = raised.flatten();
+    let (db, elements) = (call.session.db, call.args.from(2));
+    let places: Vec<Place> = elements.map(Place::of).collect();
+    let mut bytes = places.iter().flat_map(|place| place.bytes()).map(|at| (at, 0)).collect();
+    call.txn.read_bytes(db, key, &mut bytes)?;
+    let mut changed = BTreeMap::new();
+    for place in places {
+        let mut alike: Vec<u8> = place.bytes().filter_map(|at| bytes.get(&at).copied()).collect();
+        let is_raised = place.raise(&mut alike);
         if call.merged > 1 {
-            call.reply.integer(i64::from(raised.is_some()));
+            call.reply.integer(i64::from(is_raised));
         }
-        if let Some(bytes) = raised {
-            call.txn.write_string(db, key, place.bytes().start, &bytes)?;
-            is_changed = true;
+        if is_raised {
+            changed.extend(place.bytes().zip(alike));
+            bytes.extend(changed.range(place.bytes()).map(|(&at, &byte)| (at, byte)));
         }
     }
+    let is_changed = !changed.is_empty();
     if is_changed {
-        if let Some(byte) = head.forgotten_count() {
-            call.txn.write_string(db, key, COUNT.end - 1, &[byte])?;
-        }
+        changed.extend(head.forgotten_count().map(|byte| (COUNT.end - 1, byte)));
+        call.txn.write_bytes(db, key, &changed)?;
         call.notify(STRING, "pfadd", key);
     }
     if call.merged == 1 {

@@ -1,16 +1,24 @@
 //! Commands in a row that name the same key, and may run as one: nobody can tell.
 
 use crate::support::{Client, Server, eventually};
+use std::collections::BTreeSet;
 
 fn encoded(words: &[String]) -> String {
     let arguments: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     format!("*{}\r\n{arguments}", words.len())
 }
 
-/// A reply of one line, or a bulk.
+/// A reply of one line, a bulk, or an array of those.
 fn reply(client: &mut Client) -> String {
     let line = client.line();
-    if line.starts_with('$') && line != "$-1" { format!("{line} {}", client.line()) } else { line }
+    let more = match line.split_at_checked(1) {
+        Some(("$", len)) if len != "-1" => 1,
+        Some(("*", count)) if count != "-1" => {
+            return (0..count.parse().unwrap()).fold(line, |all, _| all + " " + &reply(client));
+        }
+        _ => 0,
+    };
+    (0..more).fold(line, |all, _| all + " " + &client.line())
 }
 
 /// Rows of commands, most of which change something, and some of which fail.
@@ -41,10 +49,17 @@ fn rows() -> Vec<Vec<Vec<String>>> {
             // Of another type, and ids that do not ascend.
             row(5, &|at| format!("lpush h {at}")),
             row(5, &|at| format!("hset l {at} v")),
+            row(80, &|at| format!("setbit b {} {}", at * at * 5 % 300 * (round * 60 + 1), at % 3 % 2)),
+            row(9, &|at| format!("setbit b {} 1", ["7", "x", "3", "-1", "90", "4", "70000", "8", "7"][at])),
+            row(3, &|at| format!("setbit h {at} 1")),
             row(20, &|at| format!("xadd x {}-1 f {long}{at}", round * 100 + at % 15)),
         ]);
     }
-    rows.push(row(200, &|_| "lpop l".to_owned()));
+    // Registers become dense.
+    rows.push(row(3000, &|at| format!("pfadd q {}", at * 7 % 2500)));
+    rows.push(row(40, &|at| format!("pfadd q {}", at * 100)));
+    rows.extend(["lpop l", "zpopmin l"].map(|one| row(3, &|_| one.to_owned())));
+    rows.extend(["lpop l", "zpopmin z", "zpopmax z"].map(|one| row(60, &|_| one.to_owned())));
     rows
 }
 
@@ -60,13 +75,36 @@ fn a_row_of_commands_is_answered_as_each_by_itself() {
                 assert_eq!(reply(&mut client), reply(&mut other), "{words:?}");
             }
         }
-        for (command, name) in
-            [("lrange l 0 -1", "l"), ("zrange z 0 -1 withscores", "z"), ("xrange x - +", "x")]
-        {
+        for (command, name) in [
+            ("lrange l 0 -1", "l"),
+            ("zrange z 0 -1 withscores", "z"),
+            ("xrange x - +", "x"),
+            ("pfcount p q", "p q"),
+            ("bitcount b", "b"),
+        ] {
             client.send(format!("{command}\r\n"));
             other.send(format!("{command}\r\n"));
             let count = client.line();
             assert_eq!(count, other.line(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_row_of_spops_takes_each_member_once() {
+    for packed in [64, 4096] {
+        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let mut client = server.client();
+        for name in ["", "member"] {
+            let add: Vec<String> = (0..100).map(|at| format!("{name}{at}")).collect();
+            client.says(&format!("sadd s {}", add.join(" ")), ":100\r\n");
+            client.send(encoded(&["spop".to_owned(), "s".to_owned()]).repeat(130));
+            let replies: Vec<String> = (0..130).map(|_| reply(&mut client)).collect();
+            let popped: BTreeSet<&String> = replies[..100].iter().collect();
+            assert_eq!(popped.len(), 100);
+            assert!(popped.iter().all(|one| add.iter().any(|name| one.ends_with(&format!(" {name}")))));
+            assert!(replies[100..].iter().all(|one| one == "$-1"));
+            client.says("exists s", ":0\r\n");
         }
     }
 }

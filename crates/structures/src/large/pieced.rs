@@ -7,6 +7,7 @@
 //! The last piece ends where the string ends, so it is always there. Of the others one may be missing or shorter: what it does not say is
 //! zeros. So to write some bytes writes the pieces in which they lie, and nothing else, also where the string becomes longer.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
@@ -117,15 +118,68 @@ impl Pieced {
                 pen.put(&self.elements, &key, new)?;
                 continue;
             }
-            let (mut piece, mut len) = ([0; PIECE], part.end);
-            if let Some(old) = pen.reads(&self.elements).get(&key)? {
-                begin_of(&old)?;
-                len = len.max(old.len());
-                piece[..old.len()].copy_from_slice(&old);
-            }
-            piece[part].copy_from_slice(new);
-            pen.put(&self.elements, &key, &piece[..len])?;
+            self.change(pen, number, |piece| {
+                let end = part.end;
+                piece[part].copy_from_slice(new);
+                end
+            })?;
         }
+        Ok(())
+    }
+
+    /// Writes single bytes, each where its key says; each piece once.
+    pub(crate) fn write_bytes(&mut self, pen: &mut impl Pen, bytes: &BTreeMap<usize, u8>) -> Result<()> {
+        let numbers = |place: Option<(&usize, &u8)>| place.map(|(at, _)| at / PIECE);
+        if numbers(bytes.first_key_value()) == numbers(bytes.last_key_value()) {
+            pen.ends_with_next();
+        }
+        let mut left = bytes.iter().peekable();
+        while let Some(number) = numbers(left.peek().copied()) {
+            self.change(pen, number, |piece| {
+                let mut end = 0;
+                while let Some((at, byte)) = left.next_if(|(at, _)| *at / PIECE == number) {
+                    piece[at % PIECE] = *byte;
+                    end = at % PIECE + 1;
+                }
+                end
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Reads single bytes, each where its key says; behind the end of the string they are zeros.
+    pub(crate) fn read_bytes(
+        &self,
+        reads: CollectionReader<'_>,
+        bytes: &mut BTreeMap<usize, u8>,
+    ) -> Result<()> {
+        let mut left = bytes.iter_mut().peekable();
+        while let Some(number) = left.peek().map(|(at, _)| **at / PIECE) {
+            let piece = reads.get(&key_of(number))?;
+            piece.as_ref().map(begin_of).transpose()?;
+            while let Some((at, byte)) = left.next_if(|(at, _)| **at / PIECE == number) {
+                *byte = piece.as_ref().and_then(|piece| piece.get(at % PIECE).copied()).unwrap_or(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a piece anew; `write` changes it, and returns where what it wrote ends.
+    fn change(
+        &self,
+        pen: &mut impl Pen,
+        number: usize,
+        write: impl FnOnce(&mut [u8; PIECE]) -> usize,
+    ) -> Result<()> {
+        let key = key_of(number);
+        let (mut piece, mut len) = ([0; PIECE], 0);
+        if let Some(old) = pen.reads(&self.elements).get(&key)? {
+            begin_of(&old)?;
+            len = old.len();
+            piece[..len].copy_from_slice(&old);
+        }
+        len = len.max(write(&mut piece));
+        pen.put(&self.elements, &key, &piece[..len])?;
         Ok(())
     }
 }

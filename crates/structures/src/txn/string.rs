@@ -4,6 +4,7 @@
 //! in, and than a piece. From then on it lies in pieces (`large`), until it is written as a whole. So no number is in pieces. To write a part takes time by the part's length then, and
 //! to read it as well; who wants all of it has it put together.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use duramen::{Meta, Store, Value};
@@ -110,9 +111,56 @@ impl Txn<'_> {
         Ok(Some(take(len, &bytes)))
     }
 
+    /// Reads single bytes of the string at `key`, each where its key says; behind its end they are zeros. How long it is; an error when
+    /// the key holds another type.
+    pub fn read_bytes(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        bytes: &mut BTreeMap<usize, u8>,
+    ) -> Result<Option<usize>> {
+        let Some((found, reads)) = self.root_to_read(db, key)? else { return Ok(None) };
+        if found.tag() != Type::String.tag() {
+            return Err(Error::WrongType);
+        }
+        let Some(pieced) = pieces(key, &found, reads)? else {
+            bytes.iter_mut().for_each(|(&at, byte)| *byte = found.get(at).copied().unwrap_or(0));
+            return Ok(Some(found.len()));
+        };
+        let elements = Source::reads(&reads, pieced.elements());
+        let len = pieced.len(elements).map_err(|fault| error(key, fault))?;
+        pieced.read_bytes(elements, bytes).map_err(|fault| error(key, fault))?;
+        Ok(Some(len))
+    }
+
     /// Writes `bytes` into the string at `key` from `at` on, which becomes longer for it where need be, with zeros up to `at`; without one
     /// a string comes to be. No bytes make it no longer. The expiry time stays. An error when the key holds another type.
     pub fn write_string(&mut self, db: u8, key: &[u8], at: usize, bytes: &[u8]) -> Result<()> {
+        let end = if bytes.is_empty() { 0 } else { at + bytes.len() };
+        let write = |whole: &mut [u8]| {
+            if !bytes.is_empty() {
+                whole[at..end].copy_from_slice(bytes);
+            }
+        };
+        self.write_in_string(db, key, end, write, |pieced, txn| pieced.write(txn, at, bytes))
+    }
+
+    /// The same with single bytes, each where its key says.
+    pub fn write_bytes(&mut self, db: u8, key: &[u8], bytes: &BTreeMap<usize, u8>) -> Result<()> {
+        let end = bytes.last_key_value().map_or(0, |(at, _)| at + 1);
+        let write = |whole: &mut [u8]| bytes.iter().for_each(|(&at, &byte)| whole[at] = byte);
+        self.write_in_string(db, key, end, write, |pieced, txn| pieced.write_bytes(txn, bytes))
+    }
+
+    /// Writes into the string at `key`, up to `end`: by `write` where it lies in one record, else by `write_pieces`.
+    fn write_in_string(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        end: usize,
+        write: impl FnOnce(&mut [u8]),
+        write_pieces: impl FnOnce(&mut Pieced, &mut Self) -> large::Result<()>,
+    ) -> Result<()> {
         self.begin_edit();
         let mut expires_at = None;
         let mut whole = Vec::new();
@@ -122,19 +170,17 @@ impl Txn<'_> {
             }
             if let Some(mut pieced) = pieces(key, &found, reads)? {
                 drop(found);
-                pieced.write(self, at, bytes).map_err(|fault| error(key, fault))?;
+                write_pieces(&mut pieced, self).map_err(|fault| error(key, fault))?;
                 self.end_edit();
                 self.element_changed(db, key);
                 return Ok(());
             }
             expires_at = found.expires_at();
-            whole.reserve_exact(found.len().max(at + bytes.len()));
+            whole.reserve_exact(found.len().max(end));
             whole.extend_from_slice(&found);
         }
-        if !bytes.is_empty() {
-            whole.resize(whole.len().max(at + bytes.len()), 0);
-            whole[at..at + bytes.len()].copy_from_slice(bytes);
-        }
+        whole.resize(whole.len().max(end), 0);
+        write(&mut whole);
         if whole.len() <= large::PIECE || !self.is_large(whole.len() / PACKED_MAXES) {
             return self.put_vec(db, key, whole, string_until(expires_at));
         }

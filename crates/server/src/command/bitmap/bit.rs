@@ -5,27 +5,40 @@ use crate::command::{Args, Call, CommandError, errors, integer};
 use crate::notifications::{GENERIC, STRING};
 use duramen_structures::bits::{self, Operation};
 use duramen_structures::string_until;
+use std::collections::BTreeMap;
 
 /// SETBIT key offset value: sets or clears one bit; what it was.
 pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (db, key) = (call.session.db, call.args.at(1));
-    let offset = bit_offset(call, call.args.at(2), None)?;
-    let on = match integer(call.args.at(3)) {
-        Some(0) => false,
-        Some(1) => true,
-        _ => return Err(CommandError::new("ERR bit is not an integer or out of range")),
-    };
-    let before = byte_of(call, offset)?.flatten();
-    let byte = before.unwrap_or(0);
-    let was = bits::get(&[byte], offset & 7);
-    call.reply.integer(i64::from(was));
-    // Redis 7.2 too writes nothing when nothing changes.
-    if before.is_some() && was == on {
-        return Ok(());
+    let (db, args) = (call.session.db, call.args);
+    let given = (2..args.len()).step_by(2).map(|at| {
+        let offset = bit_offset(call, args.at(at), None)?;
+        match integer(args.at(at + 1)) {
+            Some(bit @ 0..=1) => Ok((offset, bit == 1)),
+            _ => Err(CommandError::new("ERR bit is not an integer or out of range")),
+        }
+    });
+    // What is wrong with one of several is told when each runs by itself.
+    let given = given.collect::<Result<Vec<(u64, bool)>, _>>()?;
+    let mut bytes: BTreeMap<_, _> = given.iter().map(|(offset, _)| ((offset >> 3) as usize, 0)).collect();
+    let mut len = call.txn.read_bytes(db, args.at(1), &mut bytes)?.unwrap_or(0);
+    let (mut changed, mut changes) = (BTreeMap::new(), 0);
+    for (offset, on) in given {
+        let at = (offset >> 3) as usize;
+        let byte = bytes.entry(at).or_default();
+        let was = bits::get(&[*byte], offset & 7);
+        call.reply.integer(i64::from(was));
+        // Redis 7.2 too writes nothing when nothing changes.
+        if at >= len || was != on {
+            *byte = bits::with(*byte, offset, on);
+            changed.insert(at, *byte);
+            (len, changes) = (len.max(at + 1), changes + 1);
+        }
     }
-    call.edits_one();
-    call.txn.write_string(db, key, (offset >> 3) as usize, &[bits::with(byte, offset, on)])?;
-    call.notify(STRING, "setbit", key);
+    if changes > 0 {
+        call.edits_one();
+        call.txn.write_bytes(db, args.at(1), &changed)?;
+        (0..changes).for_each(|_| call.notify(STRING, "setbit", args.at(1)));
+    }
     Ok(())
 }
 

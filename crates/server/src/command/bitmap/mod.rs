@@ -9,7 +9,7 @@ use duramen_structures::bits::Width;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("setbit", bit::setbit),
+    Command::new("setbit", bit::setbit).merged(4),
     Command::new("getbit", bit::getbit),
     Command::new("bitcount", bit::bitcount),
     Command::new("bitpos", bit::bitpos),

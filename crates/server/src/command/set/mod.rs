@@ -17,7 +17,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("smismember", get::smismember),
     Command::new("scard", get::scard),
     Command::new("sscan", get::sscan),
-    Command::new("spop", random::spop),
+    Command::new("spop", random::spop).merged(2),
     Command::new("srandmember", random::srandmember),
     Command::new("sunion", algebra::sunion),
     Command::new("sinter", algebra::sinter),

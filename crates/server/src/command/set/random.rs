@@ -2,7 +2,7 @@
 
 use crate::command::random::draws;
 use crate::command::scan::Gathered;
-use crate::command::{Call, CommandError, errors};
+use crate::command::{Call, CommandError, MERGED_BYTES_MAX, errors};
 use crate::notifications::SET;
 use std::ops::ControlFlow;
 
@@ -23,14 +23,28 @@ pub fn spop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let mut set = call.txn.edit_set(db, args.at(1))?;
     if !set.is_empty() && count != Some(0) {
-        set.pop(count.unwrap_or(1), |member| popped.push(member))?;
+        match count {
+            Some(count) => set.pop(count, |member| popped.push(member))?,
+            // Each of several that run as one takes one member.
+            None => {
+                for _ in 0..call.merged.min(set.len()) {
+                    set.pop(1, |member| popped.push(member))?;
+                }
+            }
+        }
+        if call.merged > 1 && popped.bytes() > MERGED_BYTES_MAX {
+            return Err(errors::NOT_MERGED);
+        }
         let is_gone = set.is_empty();
         set.save()?;
+        (1..call.merged.min(popped.len())).for_each(|_| call.notify(SET, "spop", args.at(1)));
         call.notify_or_gone(SET, "spop", args.at(1), is_gone);
     }
     match count {
-        None if popped.len() == 0 => call.reply.null(),
-        None => popped.reply_bare(&mut call.reply),
+        None => {
+            popped.reply_bare(&mut call.reply);
+            (popped.len()..call.merged).for_each(|_| call.reply.null());
+        }
         Some(_) => {
             call.reply.set(popped.len());
             popped.reply_bare(&mut call.reply);

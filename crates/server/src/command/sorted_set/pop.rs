@@ -2,7 +2,7 @@
 
 use super::parse::positive;
 use super::{reply_members, reply_score};
-use crate::command::{Args, Call, CommandError, OwnedArgs, errors};
+use crate::command::{Args, Call, CommandError, MERGED_BYTES_MAX, OwnedArgs, errors};
 use crate::notifications::SORTED_SET;
 use crate::resp::Reply;
 use duramen_structures::strings::double;
@@ -104,18 +104,19 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     if count.is_none() {
         call.edits_one();
     }
-    pop(call, args.at(1), end, count.unwrap_or(1), |reply, members| {
-        if count.is_some() || members.is_empty() {
-            reply_members(reply, members.iter().copied(), true);
-        } else {
-            // One alone is not told as a pair, also in RESP3.
-            reply.array(members.len() * 2);
+    let Some(count) = count else {
+        // Each of several that run as one takes one member, which is not told as a pair, also in RESP3.
+        let merged = call.merged;
+        return pop(call, args.at(1), end, merged, |reply, members| {
             for (member, score) in members {
+                reply.array(2);
                 reply.bulk(member);
                 reply_score(reply, *score);
             }
-        }
-    })
+            (members.len()..merged).for_each(|_| reply.array(0));
+        });
+    };
+    pop(call, args.at(1), end, count, |reply, members| reply_members(reply, members.iter().copied(), true))
 }
 
 /// Takes so many members of a key, and has them written.
@@ -138,6 +139,10 @@ pub fn pop(
         members.push((member.to_vec(), score));
         ControlFlow::Continue(())
     })?;
+    let bytes: usize = members.iter().map(|(member, _)| member.len()).sum();
+    if call.merged > 1 && bytes > MERGED_BYTES_MAX {
+        return Err(errors::NOT_MERGED);
+    }
     let members: Vec<_> = members.iter().map(|(member, score)| (&member[..], *score)).collect();
     reply(&mut call.reply, &members);
     if count > 0 {
@@ -156,6 +161,7 @@ pub fn pop(
             }
             OwnedArgs::of(&args)
         });
+        (1..call.merged.min(count)).for_each(|_| call.notify(SORTED_SET, event, key));
         call.notify_or_gone(SORTED_SET, event, key, is_gone);
     }
     Ok(())
