@@ -628,7 +628,7 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
 }
 
 /// Commands that a server may run as one, and what they take behind their key.
-const ROWS: [(&str, &[&str]); 13] = [
+const ROWS: [(&str, &[&str]); 16] = [
     ("HGET", &["n"]),
     ("ZSCORE", &["n"]),
     ("ZRANK", &["n"]),
@@ -642,6 +642,9 @@ const ROWS: [(&str, &[&str]); 13] = [
     ("ZADD", &["s", "n"]),
     ("XADD", &["d", "n", "y"]),
     ("PFADD", &["n"]),
+    ("SETBIT", &["o", "b"]),
+    ("ZPOPMIN", &[]),
+    ("ZPOPMAX", &[]),
 ];
 
 /// In the place of such a command, now and then, a row of its like for mostly the same key, in one write.
