@@ -390,6 +390,7 @@ impl<M: Medium> Keeper<M> {
             let locked = table.index.lock(hash, &guard);
             if let Some(found) = locked.find(key, |slot| slot.location() == met.place) {
                 let slot = found.get();
+                self.records.access.moved(met.place, copy.at(), &guard);
                 found.lead(key, slot.moved_to(copy), &self.records);
                 if met.header.kind == Kind::Root
                     && let Some(name) = self.records.record(met.place).met_name()
@@ -453,6 +454,7 @@ impl<M: Medium> Keeper<M> {
             Kind::CellSealed => mover.appender.open_cell(self.log(), appended, key),
             _ => mover.appender.make_durable(self.log(), appended),
         };
+        self.records.access.moved(place, copy.at(), &guard);
         found.lead(key, found.get().moved_to(copy), &self.records);
         drop(locked);
         epochs.leave(&mover.activity, epoch, Some(appended));

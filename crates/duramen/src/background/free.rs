@@ -8,8 +8,9 @@ use crate::format::Granule;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::reclaim;
 use crate::tuning::Phase;
-use duramen_media::Medium;
+use duramen_media::{Medium, Offset};
 
 impl<M: Medium> Keeper<M> {
     /// Frees blocks: see invariant 2 of [`super::compact`], and [`crate::log::space`] for the order of each.
@@ -32,6 +33,8 @@ impl<M: Medium> Keeper<M> {
                 entry.live_sealed(),
                 block.granule.0
             );
+            let from = Offset(self.log().blocks.offset(block.granule));
+            self.records.access.clear(from, self.log().blocks.bytes(entry), &reclaim::pin());
             entry.free();
             mover.leaving.forget(block);
             mover.activity.dead_add(-(block.bytes as i64));

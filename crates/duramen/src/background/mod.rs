@@ -11,6 +11,7 @@ mod emptying;
 mod evict;
 pub(crate) mod expirations;
 mod free;
+mod ghosts;
 pub(crate) mod grow;
 mod leaving;
 mod mend;

@@ -1,5 +1,6 @@
 //! What is to be evicted next, and what threads share of eviction: see [`super::evict`].
 
+use super::ghosts::Ghosts;
 use crate::format::Granule;
 use crate::options::Eviction;
 use crate::sync::atomic::AtomicU64;
@@ -32,6 +33,8 @@ pub(crate) struct Evictor {
     pub told: Mutex<Option<OnEvicted>>,
     pub keys: AtomicU64,
     pub bytes: AtomicU64,
+    /// DRAM of [`Ghosts`].
+    pub ghost_bytes: AtomicU64,
 }
 
 /// What the compacting thread knows of it.
@@ -46,6 +49,10 @@ pub(super) struct Queues {
     /// Bytes of blocks in both lists, then and now.
     pub listed_bytes: u64,
     pub left_bytes: u64,
+    /// Of keys that went out of blocks that writers filled.
+    pub ghosts: Ghosts,
+    /// Such a block is moved out of.
+    pub is_fresh: bool,
     /// Bytes that stayed beyond what may of each block, less what others left.
     pub debt: u64,
     /// Keys evicted since reads were halved.

@@ -195,6 +195,7 @@ impl<M: Medium> Keeper<M> {
             if !rounds.put_off {
                 rounds.looked = begun;
             }
+            self.fit_reads();
             let _ = self.checkpoint_if_due();
             if self.log().epochs().check_writable().is_err() {
                 self.log().doubt();

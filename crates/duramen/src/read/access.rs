@@ -1,13 +1,13 @@
-//! How often keys are read, for who decides which of them stay ([`crate::background`]'s eviction): a count-min sketch by hash.
+//! How often keys are read, for who decides which of them stay ([`crate::background`]'s eviction). Either
 //!
-//! A word stands for some eight keys. It has 32 counters of 2 bits, or 16 of 4 where more than three reads matter. A key has two
-//! counters in the word of its hash, and was read as often as the lower one says, or less. The more counters, the fewer keys look as if
-//! they had been read that were not. A read that finds the counters full writes nothing, so the lines of keys that are read all the time
-//! stay shared.
+//! * *by place*, where no more than three reads matter: 2 bits for each stretch of the medium. A stretch is short beside the records, so
+//!   nearly each record has its own. Who moves a record takes its count along, and who frees a block clears its counts; or
+//! * *by hash*: a count-min sketch. A word stands for some eight keys and has 16 counters of 4 bits. A key has two counters in the word of
+//!   its hash, and was read as often as the lower one says, or less. Keys that are not there are counted too: what is asked for in vain is
+//!   soon put, and is then known to be wanted.
 //!
-//! Keys that are not there are counted too: what is asked for in vain is soon put, and is then known to be wanted.
-//!
-//! Reads that meet in a word may lose each other's count. Nothing depends on it but what is evicted.
+//! A read that finds its counters full writes nothing, so the lines of keys that are read all the time stay shared. Reads that meet in a
+//! word may lose each other's count. Nothing depends on it but what is evicted.
 //!
 //! Where keys are given up that were not read lately, it is kept too when they were, in a table of fixed size: a word for many keys,
 //! which who comes later takes over. Nothing is decided by that, it is told.
@@ -16,10 +16,13 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
+use duramen_media::Offset;
 
 /// Keys of a word, about.
 const KEYS_PER_WORD: u64 = 8;
 const WORDS_MIN: u64 = 1 << 10;
+/// Bits of a counter.
+const BITS: u32 = 4;
 /// The most that any counter says.
 pub(crate) const READS_MAX: u8 = 15;
 
@@ -27,70 +30,157 @@ pub(crate) const READS_MAX: u8 = 15;
 const TIMES: usize = 1 << 20;
 const TAG_BITS: u32 = 8;
 
+/// The most that is told of a place.
+pub(crate) const READS_AT_MAX: u8 = 3;
+/// Bits of a counter of a place, and counters of a word.
+const AT_BITS: u32 = 2;
+const AT_COUNTERS: u64 = 64 / AT_BITS as u64;
+/// Bytes of a stretch, as a power of two: no more than this share of a record as they are on average, so that counts take less than a byte
+/// of DRAM for each. Short records beside long ones may share a count, and stay more easily than those: more of them have room.
+const STRETCH_SHIFTS: std::ops::RangeInclusive<u32> = 6..=12;
+const STRETCH_SHARE: u64 = 2;
+
 type Words = Box<[AtomicU64]>;
 /// The upper bits: of the key's hash; the rest: seconds.
 type Times = Box<[AtomicU32]>;
 
-/// How far reads are counted.
+/// How reads are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum Counting {
-    /// To 3.
-    Few,
+    /// To [`READS_AT_MAX`].
+    ByPlace = 1,
     /// To [`READS_MAX`].
-    Many,
+    ByHash = 2,
 }
 
-impl Counting {
-    /// Bits of a counter.
-    fn bits(self) -> u32 {
-        match self {
-            Self::Few => 2,
-            Self::Many => 4,
+/// The counts of places, from the medium's beginning on.
+#[derive(Default)]
+struct Places {
+    /// Of a stretch's length.
+    shift: u32,
+    words: Words,
+}
+
+impl Places {
+    fn new(shift: u32, bytes: u64) -> Self {
+        let words = (bytes >> shift).div_ceil(AT_COUNTERS);
+        Self { shift, words: (0..words).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// The word of a place, and where its counter begins in it; `None`: it lies beyond.
+    fn counter(&self, at: Offset) -> Option<(&AtomicU64, u32)> {
+        let stretch = at.0 >> self.shift;
+        let word = self.words.get((stretch / AT_COUNTERS) as usize)?;
+        Some((word, AT_BITS * (stretch % AT_COUNTERS) as u32))
+    }
+
+    fn count(&self, at: Offset) {
+        if let Some((word, shift)) = self.counter(at) {
+            let before = word.load(Relaxed);
+            if counter(before, shift, AT_BITS) < READS_AT_MAX {
+                word.store(before + (1 << shift), Relaxed);
+            }
         }
     }
+
+    fn reads(&self, at: Offset) -> u8 {
+        self.counter(at).map_or(0, |(word, shift)| counter(word.load(Relaxed), shift, AT_BITS))
+    }
+
+    fn set(&self, at: Offset, reads: u8) {
+        if let Some((word, shift)) = self.counter(at) {
+            let others = word.load(Relaxed) & !(u64::from(READS_AT_MAX) << shift);
+            word.store(others | u64::from(reads.min(READS_AT_MAX)) << shift, Relaxed);
+        }
+    }
+
+    /// Clears what begins in these bytes.
+    fn clear(&self, from: Offset, bytes: u64) {
+        let (first, end) = (from.0 >> self.shift, (from.0 + bytes).div_ceil(1 << self.shift));
+        let mut stretch = first;
+        while stretch < end {
+            let next = (stretch / AT_COUNTERS + 1) * AT_COUNTERS;
+            let Some(word) = self.words.get((stretch / AT_COUNTERS) as usize) else { return };
+            let from = AT_BITS * (stretch % AT_COUNTERS) as u32;
+            let mut gone = u64::MAX << from;
+            if next > end {
+                gone &= !(u64::MAX << (AT_BITS * (end % AT_COUNTERS) as u32));
+            }
+            let before = word.load(Relaxed);
+            if before & gone != 0 {
+                word.store(before & !gone, Relaxed);
+            }
+            stretch = next;
+        }
+    }
+
+    /// The same counts in other stretches, for so many bytes.
+    fn with(&self, shift: u32, bytes: u64) -> Self {
+        let other = Self::new(shift, bytes);
+        for (at, word) in self.words.iter().enumerate() {
+            let word = word.load(Relaxed);
+            for counted in (0..AT_COUNTERS).filter(|_| word != 0) {
+                let reads = counter(word, AT_BITS * counted as u32, AT_BITS);
+                let place = Offset((at as u64 * AT_COUNTERS + counted) << self.shift);
+                if reads > other.reads(place) {
+                    other.set(place, reads);
+                }
+            }
+        }
+        other
+    }
+}
+
+/// What there is to be counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    pub keys: u64,
+    /// Bytes that are not free.
+    pub used_bytes: u64,
+    /// Bytes in which records may lie.
+    pub bytes: u64,
 }
 
 /// See the module.
 pub(crate) struct Access {
-    /// Bits of a counter; 0 while it is off.
-    bits: AtomicU32,
-    /// A power of two of them; none while it is off.
+    /// A [`Counting`], or 0 while it is off.
+    counting: AtomicU32,
+    /// A power of two of them; none while reads are not counted by hash.
     words: Current<Words>,
+    /// None while reads are not counted by place.
+    places: Current<Places>,
     times: Current<Times>,
 }
 
 impl Default for Access {
     fn default() -> Self {
         Self {
-            bits: AtomicU32::new(0),
+            counting: AtomicU32::new(0),
             words: Current::new(Words::default()),
+            places: Current::new(Places::default()),
             times: Current::new(Times::default()),
         }
     }
 }
 
-/// The word of a hash among so many, and where its counters of so many bits begin in it.
-fn place(hash: u64, words: usize, bits: u32) -> (usize, [u32; 2]) {
+/// The word of a hash among so many, and where its counters begin in it.
+fn place(hash: u64, words: usize) -> (usize, [u32; 2]) {
     // The index uses the hash's upper bits for its buckets: keys of one are not to meet here too.
     let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let counters = u64::BITS / bits;
+    let counters = u64::BITS / BITS;
     let first = mixed as u32 % counters;
     let second = (first + 1 + (mixed >> 5) as u32 % (counters - 1)) % counters;
-    ((mixed >> 8) as usize & (words - 1), [bits * first, bits * second])
-}
-
-/// What a counter says that is full.
-fn full(bits: u32) -> u8 {
-    (1 << bits) - 1
+    ((mixed >> 8) as usize & (words - 1), [BITS * first, BITS * second])
 }
 
 fn counter(word: u64, shift: u32, bits: u32) -> u8 {
-    (word >> shift) as u8 & full(bits)
+    (word >> shift) as u8 & ((1 << bits) - 1)
 }
 
 /// The lower one of two counters.
-fn least(word: u64, [one, other]: [u32; 2], bits: u32) -> u8 {
-    counter(word, one, bits).min(counter(word, other, bits))
+fn least(word: u64, [one, other]: [u32; 2]) -> u8 {
+    counter(word, one, BITS).min(counter(word, other, BITS))
 }
 
 fn time_of(times: &Times, hash: u64) -> Option<&AtomicU32> {
@@ -102,69 +192,79 @@ fn tagged(hash: u64, seconds: u32) -> u32 {
 }
 
 impl Access {
-    /// Notes that a key of this hash was asked for. `now`: the time in seconds of any clock, asked for where it is kept.
+    /// Notes that a key of this hash was asked for, which lies there, or is absent. `now`: the time in seconds of any clock, asked for where
+    /// it is kept.
     #[inline(always)]
-    pub(crate) fn touch(&self, hash: u64, now: impl FnOnce() -> u64, guard: &Guard) {
-        let bits = self.bits.load(Relaxed);
-        if bits != 0 {
-            self.count(hash, bits, now, guard);
+    pub(crate) fn touch(&self, hash: u64, at: Option<Offset>, now: impl FnOnce() -> u64, guard: &Guard) {
+        let counting = self.counting.load(Relaxed);
+        if counting != 0 {
+            self.count(hash, at, counting == Counting::ByPlace as u32, now, guard);
         }
     }
 
     #[inline]
-    fn count(&self, hash: u64, bits: u32, now: impl FnOnce() -> u64, guard: &Guard) {
-        let words = self.words.load(guard);
-        if words.is_empty() {
-            return;
-        }
+    fn count(&self, hash: u64, at: Option<Offset>, by_place: bool, now: impl FnOnce() -> u64, guard: &Guard) {
         if let Some(time) = time_of(self.times.load(guard), hash) {
             let now = tagged(hash, now() as u32);
             if time.load(Relaxed) != now {
                 time.store(now, Relaxed);
             }
         }
-        let (at, shifts) = place(hash, words.len(), bits);
+        if by_place {
+            if let Some(at) = at {
+                self.places.load(guard).count(at);
+            }
+            return;
+        }
+        let words = self.words.load(guard);
+        if words.is_empty() {
+            return;
+        }
+        let (at, shifts) = place(hash, words.len());
         let word = words[at].load(Relaxed);
-        let least = least(word, shifts, bits);
-        if least == full(bits) {
+        let least = least(word, shifts);
+        if least == READS_MAX {
             return;
         }
         // Only the lower one: the other has counted somebody else.
         let mut more = word;
         for shift in shifts {
-            more += u64::from(counter(word, shift, bits) == least) << shift;
+            more += u64::from(counter(word, shift, BITS) == least) << shift;
         }
         words[at].store(more, Relaxed);
     }
 
-    /// The most reads that are told now.
-    pub(crate) fn most(&self) -> u8 {
-        full(self.bits.load(Relaxed))
-    }
-
-    /// How often a key of this hash was read, at most.
+    /// How often a key of this hash was read, at most, as far as that is counted by hash.
     pub(crate) fn reads(&self, hash: u64, guard: &Guard) -> u8 {
-        let (words, bits) = (self.words.load(guard), self.bits.load(Relaxed));
-        if words.is_empty() || bits == 0 {
+        let words = self.words.load(guard);
+        if words.is_empty() {
             return 0;
         }
-        let (at, shifts) = place(hash, words.len(), bits);
-        least(words[at].load(Relaxed), shifts, bits)
+        let (at, shifts) = place(hash, words.len());
+        least(words[at].load(Relaxed), shifts)
     }
 
-    /// From now on it was read so often, if that is less than it was.
-    pub(crate) fn lower(&self, hash: u64, reads: u8, guard: &Guard) {
-        let (words, bits) = (self.words.load(guard), self.bits.load(Relaxed));
-        if words.is_empty() || bits == 0 {
-            return;
+    /// How often the record was read that lies there, as far as that is counted by place.
+    pub(crate) fn reads_at(&self, at: Offset, guard: &Guard) -> u8 {
+        self.places.load(guard).reads(at)
+    }
+
+    /// From now on the record that lies there was read so often.
+    pub(crate) fn set_at(&self, at: Offset, reads: u8, guard: &Guard) {
+        self.places.load(guard).set(at, reads);
+    }
+
+    /// The record that lay at `from` lies at `to`.
+    pub(crate) fn moved(&self, from: Offset, to: Offset, guard: &Guard) {
+        let places = self.places.load(guard);
+        if !places.words.is_empty() {
+            places.set(to, places.reads(from));
         }
-        let (at, shifts) = place(hash, words.len(), bits);
-        let mut word = words[at].load(Relaxed);
-        for shift in shifts {
-            let now = counter(word, shift, bits).min(reads);
-            word = word & !(u64::from(full(bits)) << shift) | u64::from(now) << shift;
-        }
-        words[at].store(word, Relaxed);
+    }
+
+    /// Nothing lies there any more.
+    pub(crate) fn clear(&self, from: Offset, bytes: u64, guard: &Guard) {
+        self.places.load(guard).clear(from, bytes);
     }
 
     /// When a key of this hash was read last; `None`: that is not known.
@@ -174,27 +274,39 @@ impl Access {
         (time != 0 && tagged(hash, seconds) == time).then_some(u64::from(seconds))
     }
 
-    /// Counts from now on, for some so many keys, or no more; and notes when they are read. Who counts otherwise than before begins anew.
-    pub(crate) fn switch(&self, counting: Option<Counting>, keeps_times: bool, keys: u64) {
-        let bits = counting.map_or(0, Counting::bits);
-        let is_as_before = self.bits.swap(bits, Relaxed) == bits;
+    /// Counts from now on, or no more; and notes when keys are read. Who counts otherwise than before begins anew.
+    pub(crate) fn switch(&self, counting: Option<Counting>, keeps_times: bool, extent: Extent) {
+        let code = counting.map_or(0, |counting| counting as u32);
+        self.counting.store(code, Relaxed);
         let has_times = !self.times.load(&reclaim::pin()).is_empty();
-        if has_times != (bits != 0 && keeps_times) {
+        if has_times != (code != 0 && keeps_times) {
             let times = if has_times { 0 } else { TIMES };
             self.times.replace((0..times).map(|_| AtomicU32::new(0)).collect(), &reclaim::pin_to_write());
         }
-        if !is_as_before && !self.words.load(&reclaim::pin()).is_empty() {
+        if counting != Some(Counting::ByHash) && !self.words.load(&reclaim::pin()).is_empty() {
             self.words.replace(Words::default(), &reclaim::pin_to_write());
         }
-        self.fit(keys);
+        if counting != Some(Counting::ByPlace) && !self.places.load(&reclaim::pin()).words.is_empty() {
+            self.places.replace(Places::default(), &reclaim::pin_to_write());
+        }
+        self.fit(extent);
     }
 
-    /// Makes it large enough for so many keys. Each word's counts go to the words that take its place.
-    pub(crate) fn fit(&self, keys: u64) {
+    /// Makes it large enough. The counts stay.
+    pub(crate) fn fit(&self, extent: Extent) {
+        match self.counting.load(Relaxed) {
+            code if code == Counting::ByHash as u32 => self.fit_words(extent.keys),
+            code if code == Counting::ByPlace as u32 => self.fit_places(extent),
+            _ => {}
+        }
+    }
+
+    /// Each word's counts go to the words that take its place.
+    fn fit_words(&self, keys: u64) {
         let guard = reclaim::pin_to_write();
         let before = self.words.load(&guard);
         let wanted = keys.div_ceil(KEYS_PER_WORD).max(WORDS_MIN).next_power_of_two() as usize;
-        if self.bits.load(Relaxed) == 0 || before.len() >= wanted {
+        if before.len() >= wanted {
             return;
         }
         let of_old =
@@ -203,13 +315,31 @@ impl Access {
         self.words.replace(words, &guard);
     }
 
-    /// All have been read half as often.
+    fn fit_places(&self, extent: Extent) {
+        let guard = reclaim::pin_to_write();
+        let before = self.places.load(&guard);
+        let record = extent.used_bytes / extent.keys.max(1);
+        let of = |record: u64| {
+            let shift = (record / STRETCH_SHARE).max(1).ilog2();
+            shift.clamp(*STRETCH_SHIFTS.start(), *STRETCH_SHIFTS.end())
+        };
+        let shift = match before.words.is_empty() {
+            // There may be no keys yet to say how long they are.
+            true => *STRETCH_SHIFTS.start(),
+            // Not longer at once, or they would change to and fro.
+            false => before.shift.clamp(of(record / 5 * 4), of(record)),
+        };
+        let has_bytes = (before.words.len() as u64 * AT_COUNTERS) << before.shift;
+        if has_bytes < extent.bytes || before.shift != shift {
+            self.places.replace(before.with(shift, extent.bytes.max(has_bytes)), &guard);
+        }
+    }
+
+    /// All have been read half as often, as far as that is counted by hash.
     pub(crate) fn halve(&self) {
         let guard = reclaim::pin();
-        let bits = self.bits.load(Relaxed);
         // All but the highest bit of each counter.
-        let low =
-            (0..u64::BITS).filter(|at| bits != 0 && at % bits != bits - 1).fold(0, |low, at| low | 1 << at);
+        let low = (0..u64::BITS).filter(|at| at % BITS != BITS - 1).fold(0, |low, at| low | 1 << at);
         for word in self.words.load(&guard) {
             let before = word.load(Relaxed);
             if before != 0 {
@@ -221,7 +351,9 @@ impl Access {
     /// DRAM that it takes.
     pub(crate) fn bytes(&self) -> u64 {
         let guard = reclaim::pin();
-        (size_of_val(&self.words.load(&guard)[..]) + size_of_val(&self.times.load(&guard)[..])) as u64
+        let (words, places) = (self.words.load(&guard), self.places.load(&guard));
+        let bytes = size_of_val(&words[..]) + size_of_val(&places.words[..]);
+        (bytes + size_of_val(&self.times.load(&guard)[..])) as u64
     }
 }
 
@@ -233,27 +365,28 @@ mod tests {
         rapidhash::v3::rapidhash_v3(&key.to_le_bytes())
     }
 
+    fn extent(keys: u64, used_bytes: u64, bytes: u64) -> Extent {
+        Extent { keys, used_bytes, bytes }
+    }
+
     #[test]
     fn reads_are_counted_and_halved_and_outlive_growth() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.touch(hash(1), || 0, &guard);
+        access.touch(hash(1), None, || 0, &guard);
         assert_eq!((access.reads(hash(1), &guard), access.bytes()), (0, 0), "it is off");
-        access.switch(Some(Counting::Many), false, 10);
+        access.switch(Some(Counting::ByHash), false, extent(10, 0, 0));
         for _ in 0..5 {
-            access.touch(hash(1), || 0, &guard);
+            access.touch(hash(1), None, || 0, &guard);
         }
-        (0..40).for_each(|_| access.touch(hash(2), || 0, &guard));
+        (0..40).for_each(|_| access.touch(hash(2), None, || 0, &guard));
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
-        access.fit(1 << 20);
+        access.fit(extent(1 << 20, 0, 0));
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
         assert_eq!(access.bytes(), 1 << 20);
         access.halve();
         assert_eq!([1, 2].map(|key| access.reads(hash(key), &guard)), [2, 7]);
-        access.lower(hash(2), 3, &guard);
-        access.lower(hash(1), 3, &guard);
-        assert_eq!([1, 2].map(|key| access.reads(hash(key), &guard)), [2, 3]);
-        access.switch(None, false, 0);
+        access.switch(None, false, extent(0, 0, 0));
         assert_eq!((access.reads(hash(2), &guard), access.bytes()), (0, 0));
     }
 
@@ -261,38 +394,65 @@ mod tests {
     fn it_is_told_when_a_key_was_read() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.switch(Some(Counting::Few), true, 10);
-        access.touch(hash(1), || 100, &guard);
-        access.touch(hash(2), || 103, &guard);
+        access.switch(Some(Counting::ByPlace), true, extent(10, 1 << 10, 1 << 20));
+        access.touch(hash(1), None, || 100, &guard);
+        access.touch(hash(2), Some(Offset(64)), || 103, &guard);
         assert_eq!([1, 2, 3].map(|key| access.read_at(hash(key), &guard)), [Some(100), Some(103), None]);
     }
 
     #[test]
     fn few_that_were_not_read_look_as_if_they_were() {
-        for (counting, most) in [(Counting::Many, 1_000), (Counting::Few, 300)] {
-            let access = Access::default();
-            let guard = reclaim::pin();
-            access.switch(Some(counting), false, 1 << 16);
-            // A quarter of the keys it is for.
-            (0..1 << 14).for_each(|key| access.touch(hash(key), || 0, &guard));
-            let unread = 1 << 20..(1 << 20) + 10_000;
-            let wrong = unread.filter(|&key| access.reads(hash(key), &guard) > 0).count();
-            assert!(wrong < most, "{counting:?}: {wrong} of 10,000");
-        }
+        let access = Access::default();
+        let guard = reclaim::pin();
+        access.switch(Some(Counting::ByHash), false, extent(1 << 16, 0, 0));
+        // A quarter of the keys it is for.
+        (0..1 << 14).for_each(|key| access.touch(hash(key), None, || 0, &guard));
+        let unread = 1 << 20..(1 << 20) + 10_000;
+        let wrong = unread.filter(|&key| access.reads(hash(key), &guard) > 0).count();
+        assert!(wrong < 1_000, "{wrong} of 10,000");
     }
 
     #[test]
-    fn where_few_reads_matter_more_are_not_told() {
+    fn reads_of_places_are_counted_each_for_itself_and_go_with_records_and_blocks() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.switch(Some(Counting::Few), false, 1 << 16);
-        for (key, reads) in [(1, 1), (2, 2), (3, 3), (4, 40)] {
-            (0..reads).for_each(|_| access.touch(hash(key), || 0, &guard));
+        let reads = |places: [u64; 4]| places.map(|at| access.reads_at(Offset(at), &guard));
+        access.switch(Some(Counting::ByPlace), false, extent(0, 0, 1 << 20));
+        for (at, reads) in [(64, 1), (128, 2), (192, 3), (4_096, 40), (1 << 20, 1)] {
+            (0..reads).for_each(|_| access.touch(0, Some(Offset(at)), || 0, &guard));
         }
-        assert_eq!([1, 2, 3, 4, 5].map(|key| access.reads(hash(key), &guard)), [1, 2, 3, access.most(), 0]);
-        access.halve();
-        assert_eq!([1, 2, 3, 4, 5].map(|key| access.reads(hash(key), &guard)), [0, 1, 1, 1, 0]);
-        access.switch(Some(Counting::Many), false, 1 << 16);
-        assert_eq!((access.reads(hash(4), &guard), access.most()), (0, READS_MAX), "it begins anew");
+        assert_eq!(reads([64, 128, 192, 4_096]), [1, 2, 3, READS_AT_MAX]);
+        assert_eq!(reads([0, 256, 1 << 20, 2 << 20]), [0; 4], "what lies beyond is not counted");
+        access.moved(Offset(192), Offset(8_192), &guard);
+        access.set_at(Offset(128), 1, &guard);
+        assert_eq!(reads([128, 192, 8_192, 8_256]), [1, 3, 3, 0]);
+        access.clear(Offset(64), 128, &guard);
+        assert_eq!(reads([64, 128, 192, 8_192]), [0, 0, 3, 3]);
+        access.clear(Offset(128), 8_064, &guard);
+        assert_eq!(reads([128, 192, 4_096, 8_192]), [0, 0, 0, 3]);
+        access.clear(Offset(0), 1 << 30, &guard);
+        assert_eq!(reads([128, 192, 4_096, 8_192]), [0; 4]);
+    }
+
+    #[test]
+    fn stretches_grow_with_the_records_and_counts_outlive_that() {
+        let access = Access::default();
+        let guard = reclaim::pin();
+        access.switch(Some(Counting::ByPlace), false, extent(0, 0, 1 << 20));
+        assert_eq!(access.bytes(), (1 << 20) / 64 / 4);
+        (0..2).for_each(|_| access.touch(0, Some(Offset(1_000)), || 0, &guard));
+        for (record, stretch, at) in [
+            (160, 64, 1_000),
+            (310, 64, 1_000),
+            (330, 128, 1_000),
+            (260, 128, 1_000),
+            (250, 64, 896),
+            (100_000, 4_096, 896),
+            (2_000, 512, 0),
+        ] {
+            access.fit(extent(100, record * 100, 2 << 20));
+            assert_eq!(access.bytes(), (2 << 20) / stretch / 4, "{record}");
+            assert_eq!(access.reads_at(Offset(at), &guard), 2, "{record}");
+        }
     }
 }

@@ -58,11 +58,11 @@ impl<M: Medium> Records<M> {
         self.record_or(slot, key, &mut Offset(0))
     }
 
-    /// Notes that a key of `hash` was asked for, where it matters how often that is.
+    /// Notes that a key of `hash` was asked for, where it matters how often that is, and what was found.
     #[inline(always)]
-    pub(crate) fn touch(&self, table: &Table, hash: u64, guard: &Guard) {
+    pub(crate) fn touch(&self, table: &Table, hash: u64, found: Option<Slot>, guard: &Guard) {
         if table.label().is_some() {
-            self.access.touch(hash, || self.seconds(), guard);
+            self.access.touch(hash, found.map(Slot::location), || self.seconds(), guard);
         }
     }
 
@@ -116,7 +116,6 @@ impl<M: Medium> Records<M> {
         let guard = reclaim::pin();
         let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
-        self.touch(table, hash, &guard);
         // Short, so that meanwhile the CPU goes on to the cache misses of the next lookup.
         if let Some(value) = self.likeliest(table, key, hash, &guard) {
             into.extend_from_slice(value);
@@ -138,7 +137,11 @@ impl<M: Medium> Records<M> {
             return None;
         }
         let (its, value) = read::plain_value(&self.log.medium, slot.location(), key.len())?;
-        is_same(its, key).then_some(value)
+        let is_it = is_same(its, key);
+        if is_it {
+            self.touch(table, hash, Some(slot), guard);
+        }
+        is_it.then_some(value)
     }
 
     /// The rest of `get_into`.
@@ -156,6 +159,7 @@ impl<M: Medium> Records<M> {
             self.log.fetch_ahead(slot.location());
             self.record_or(slot, key, &mut damaged)
         });
+        self.touch(table, hash, found.as_ref().map(|(slot, _)| *slot), guard);
         let Some((slot, record)) = found else { return self.told(damaged).map(|()| false) };
         if self.judge(slot, &record, None) == Verdict::Shown {
             into.extend_from_slice(record.value());
@@ -203,12 +207,12 @@ impl<M: Medium> Records<M> {
         guard: &Guard,
         owed: Option<&Owed>,
     ) -> Result<Looked<Value<'_>>> {
-        self.touch(table, hash, guard);
         let mut damaged = Offset(0);
         let found = table.index.find_with(hash, key, guard, |slot| {
             self.log.fetch_ahead(slot.location());
             self.record_or(slot, key, &mut damaged)
         });
+        self.touch(table, hash, found.as_ref().map(|(slot, _)| *slot), guard);
         let Some(found) = found else {
             self.told(damaged)?;
             return Ok(Looked::Absent(self.stamp_of(table, None, hash)));

@@ -50,11 +50,11 @@ impl<M: Medium> Records<M> {
                 let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
                 values.push(match record {
                     Some(record) if self.judge(slot, &record, None) == Verdict::Shown => {
-                        self.touch(table, hash, &guard);
+                        self.touch(table, hash, Some(slot), &guard);
                         Some(Value::new(&guard, record, None))
                     }
                     Some(record) => {
-                        self.touch(table, hash, &guard);
+                        self.touch(table, hash, Some(slot), &guard);
                         self.look_at(&Lookup { table, key, hash, guard: &guard, owed: None }, (slot, record))?
                             .value()
                     }

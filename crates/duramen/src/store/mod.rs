@@ -418,7 +418,11 @@ impl<M: Medium> StoreOn<M> {
     #[must_use]
     pub fn reads_of(&self, key: &[u8]) -> u8 {
         let records = self.records();
-        records.access.reads(records.hasher.hash(key), &reclaim::pin())
+        let (hash, guard) = (records.hasher.hash(key), reclaim::pin());
+        let found = |slot| records.record_of(slot, key);
+        let record = records.tables.store.index.find_with(hash, key, &guard, found);
+        let at = record.map_or(0, |(slot, _)| records.access.reads_at(slot.location(), &guard));
+        at.max(records.access.reads(hash, &guard))
     }
 
     /// Ends the current epoch and makes it durable: with `Manual`, the only way anything ever is.

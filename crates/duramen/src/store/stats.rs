@@ -135,7 +135,7 @@ impl Stats {
             evicted_keys: keeper.evictor.keys.load(Relaxed),
             evicted_bytes: keeper.evictor.bytes.load(Relaxed),
             limit_bytes: u64::from(log.space().limit()) * log.granule_bytes,
-            access_bytes: records.access.bytes(),
+            access_bytes: records.access.bytes() + keeper.evictor.ghost_bytes.load(Relaxed),
             epoch: log.epochs().current().0,
             epoch_committed: log.epochs().committed().0,
             recovered_records: core.recovered.records,

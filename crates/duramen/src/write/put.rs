@@ -405,6 +405,9 @@ impl Pen {
         let Writing { records, table, ready, .. } = *writing;
         if let Some(old) = old {
             old.uncount(records, &self.activity);
+            if table.label().is_some() {
+                records.access.moved(old.slot.location(), appended.at, &reclaim::pin());
+            }
         }
         self.count_key(table, old, ready.ask.new.is_some());
         if let Some(names) = old.and_then(Old::names) {
