@@ -138,6 +138,9 @@ impl<M: Medium> Keeper<M> {
         });
         let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
         self.records.access.switch(counting, keeps_times, self.extent());
+        // Who evicts by recency makes them anew.
+        self.mover().queues.ghosts.fit(0);
+        self.evictor.ghost_bytes.store(0, Relaxed);
         self.wake.in_vain.store(false, Relaxed);
         self.wake.hurry();
     }

@@ -413,15 +413,17 @@ impl<M: Medium> StoreOn<M> {
         self.records().tables.store.set_label(label);
     }
 
-    /// How often `key` was asked for of late, as far as that is counted: an estimate, up to 15 where eviction by frequency is set, up to 3
-    /// where it is by recency, and else 0.
+    /// How often `key` was asked for of late, in whichever table, as far as that is counted: an estimate, up to 15 where eviction by
+    /// frequency is set, up to 3 where it is by recency, and else 0.
     #[must_use]
     pub fn reads_of(&self, key: &[u8]) -> u8 {
         let records = self.records();
         let (hash, guard) = (records.hasher.hash(key), reclaim::pin());
-        let found = |slot| records.record_of(slot, key);
-        let record = records.tables.store.index.find_with(hash, key, &guard, found);
-        let at = record.map_or(0, |(slot, _)| records.access.reads_at(slot.location(), &guard));
+        let reads_in = |table: &Arc<crate::read::table::Table>| {
+            let found = table.index.find_with(hash, key, &guard, |slot| records.record_of(slot, key));
+            found.map(|(slot, _)| records.access.reads_at(slot.location(), &guard))
+        };
+        let at = records.tables.all().iter().filter_map(reads_in).max().unwrap_or(0);
         at.max(records.access.reads(hash, &guard))
     }
 
