@@ -254,6 +254,12 @@ impl Access {
         self.places.load(guard).set(at, reads);
     }
 
+    /// Whether reads are counted by place.
+    #[inline(always)]
+    pub(crate) fn is_by_place(&self) -> bool {
+        self.counting.load(Relaxed) == Counting::ByPlace as u32
+    }
+
     /// The record that lay at `from` lies at `to`.
     pub(crate) fn moved(&self, from: Offset, to: Offset, guard: &Guard) {
         let places = self.places.load(guard);

@@ -405,7 +405,7 @@ impl Pen {
         let Writing { records, table, ready, .. } = *writing;
         if let Some(old) = old {
             old.uncount(records, &self.activity);
-            if table.label().is_some() {
+            if table.label().is_some() && records.access.is_by_place() {
                 records.access.moved(old.slot.location(), appended.at, &reclaim::pin());
             }
         }
