@@ -3,6 +3,7 @@
 use super::machine::{Machine, advance, session, with};
 use crate::error::Error;
 use crate::state::{Table, hash_bytes};
+use crate::types::time::Unit;
 use crate::types::{PRECISION_MAX, decimal};
 
 /// One of them.
@@ -42,6 +43,10 @@ pub fn all() -> Vec<Callee> {
         callee("compare_text", compare_text as *const u8, 4, true),
         callee("concat", concat as *const u8, 6, true),
         callee("generic", generic as *const u8, 4, true),
+        callee("prepared_word", prepared_word as *const u8, 4, true),
+        callee("prepared_text", prepared_text as *const u8, 5, true),
+        callee("format", format_ as *const u8, 3, false),
+        callee("extract", extract as *const u8, 2, true),
         callee("decimal_add", decimal_add as *const u8, 3, false),
         callee("decimal_mean", decimal_mean as *const u8, 5, true),
         callee("deliver", deliver as *const u8, 2, true),
@@ -178,6 +183,52 @@ extern "C" fn generic(machine: *mut Machine, number: usize, args: usize, out: us
             }
         }
     })
+}
+
+/// What a prepared function of a text gives that is a word and never NULL.
+extern "C" fn prepared_word(machine: *mut Machine, number: usize, at: usize, bytes: usize) -> u64 {
+    with(machine, |machine| machine.ask(number, [at, bytes]).words[0])
+}
+
+/// What a prepared function of a text gives that is a text. 1: NULL.
+extern "C" fn prepared_text(
+    machine: *mut Machine,
+    number: usize,
+    at: usize,
+    bytes: usize,
+    out: usize,
+) -> i64 {
+    with(machine, |machine| {
+        let answer = machine.ask(number, [at, bytes]);
+        words(out, 2).copy_from_slice(&answer.words);
+        i64::from(answer.null)
+    })
+}
+
+/// Makes the text of a moment.
+extern "C" fn format_(machine: *mut Machine, number: usize, moment: i64) {
+    with(machine, |machine| machine.format(number, moment));
+}
+
+/// Units of `extract` by their number.
+pub const UNITS: [Unit; 12] = [
+    Unit::Millisecond,
+    Unit::Second,
+    Unit::Minute,
+    Unit::Hour,
+    Unit::Day,
+    Unit::Week,
+    Unit::Month,
+    Unit::Quarter,
+    Unit::Year,
+    Unit::DayOfWeek,
+    Unit::DayOfYear,
+    Unit::Epoch,
+];
+
+/// A part of a moment.
+extern "C" fn extract(unit: usize, moment: i64) -> i64 {
+    UNITS[unit].extract(moment)
 }
 
 /// Adds to a sum of 38 digits in place; it stops at the ends of 128 bits.

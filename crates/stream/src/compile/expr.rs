@@ -1,18 +1,22 @@
 //! Code of expressions. [`eval`](crate::expr::eval) says what each one means.
 //!
 //! Integers, decimals within 38 digits, approximate numbers, truth values, times, comparisons, branches and casts of
-//! numbers are generated. Everything else is a call of the same function that the interpreter uses.
+//! numbers are generated. Functions of one text whose other arguments are constants are calls of what was prepared for
+//! these. Everything else is a call of the same function that the interpreter uses.
+
+use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, types};
 
-use super::calls::DIVISION_BY_ZERO;
+use super::calls::{DIVISION_BY_ZERO, UNITS};
 use super::emit::{Gen, Val};
-use super::machine::{Generic, RowLayout};
+use super::machine::{FormatSlot, Generic, PreparedSlot, RowLayout};
 use crate::batch::Shape;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Op};
-use crate::types::time::{DAY_MICROS, MILLI_MICROS};
+use crate::function::Prepared;
+use crate::types::time::{DAY_MICROS, MILLI_MICROS, Pattern, Unit};
 use crate::types::{DataType, Type, Value, decimal};
 
 /// Whether an expression gives a value for every row in a few instructions: then it may be computed where it is not
@@ -60,7 +64,7 @@ impl Gen<'_, '_> {
             Expr::Call(function, args, ty) => {
                 let vals: Result<Vec<Val>> = args.iter().map(|arg| self.expr(arg, row)).collect();
                 let vals = vals?;
-                match self.function(function.name, &vals, ty) {
+                match self.function(function.name, args, &vals, ty) {
                     Some(val) => Ok(val),
                     None => self.generic(expr, &vals),
                 }
@@ -98,8 +102,11 @@ impl Gen<'_, '_> {
 
     /// Calls the interpreter's function of one node, whose arguments are computed.
     fn generic(&mut self, expr: &Expr, vals: &[Val]) -> Result<Val> {
-        let children = expr.children();
         let shape = Shape::of(&expr.ty().data)?;
+        if let Some(val) = self.prepared(expr, vals, shape) {
+            return Ok(val);
+        }
+        let children = expr.children();
         let fields: Vec<(Shape, bool)> = vals.iter().map(|val| (val.shape, val.null.is_some())).collect();
         let layout = RowLayout::new(0, &fields);
         let types: Vec<DataType> = children.iter().map(|child| child.ty().data.clone()).collect();
@@ -560,7 +567,7 @@ impl Gen<'_, '_> {
     }
 
     /// A function that is generated; none for one that is a call.
-    fn function(&mut self, name: &str, vals: &[Val], ty: &Type) -> Option<Val> {
+    fn function(&mut self, name: &str, args: &[Expr], vals: &[Val], ty: &Type) -> Option<Val> {
         match (name, vals) {
             ("PROCTIME", []) => {
                 let clock = self.int(std::ptr::from_ref(&*self.unit.machine.clock) as i64);
@@ -575,7 +582,110 @@ impl Gen<'_, '_> {
                 let a = self.wrapped(a, &ty.data);
                 Some(Val { a, ..*val })
             }
+            ("OCTET_LENGTH", [val]) if val.shape == Shape::Text => {
+                val.b.map(|length| Val { shape: Shape::Int, a: length, b: None, null: val.null })
+            }
+            ("EXTRACT", [_, val]) => {
+                let unit = Unit::parse(constant_text(args.first()?)?)?;
+                let a = match &args.get(1)?.ty().data {
+                    DataType::Date => self.b.ins().imul_imm_s(val.a, DAY_MICROS),
+                    DataType::Time(_) => self.b.ins().imul_imm_s(val.a, MILLI_MICROS),
+                    _ => val.a,
+                };
+                let a = self.part(unit, a)?;
+                Some(Val { a, ..*val })
+            }
+            ("DATE_FORMAT", [val, _]) => {
+                let pattern = Pattern::read(constant_text(args.get(1)?)?).ok()?;
+                Some(self.formatted(*val, pattern))
+            }
             _ => None,
         }
+    }
+
+    /// A part of a moment: a few instructions for those of a day.
+    fn part(&mut self, unit: Unit, moment: ir::Value) -> Option<ir::Value> {
+        let (size, count) = match unit {
+            Unit::Millisecond => (MILLI_MICROS, 1000),
+            Unit::Second => (1_000_000, 60),
+            Unit::Minute => (60_000_000, 60),
+            Unit::Hour => (3_600_000_000, 24),
+            _ => {
+                let number = UNITS.iter().position(|known| *known == unit)?;
+                let number = self.int(number as i64);
+                return Some(self.ask("extract", &[number, moment]));
+            }
+        };
+        let rest = self.rest(moment, size * count);
+        let size = self.int(size);
+        Some(self.b.ins().udiv(rest, size))
+    }
+
+    /// A moment as a text. The one that was made last is taken again as long as it is the same.
+    fn formatted(&mut self, moment: Val, pattern: Pattern) -> Val {
+        let formats = &mut self.unit.machine.formats;
+        formats.push(Box::new(FormatSlot::new(pattern)));
+        let number = formats.len() - 1;
+        let slot = std::ptr::from_ref(&*formats[number]) as i64;
+        let slot = self.int(slot);
+        self.name(slot, format!("format {number}"));
+        let from = self.load(slot, offset_of!(FormatSlot, from));
+        let to = self.load(slot, offset_of!(FormatSlot, to));
+        let since = self.icmp(IntCC::SignedGreaterThanOrEqual, moment.a, from);
+        let until = self.icmp(IntCC::SignedLessThan, moment.a, to);
+        let same = self.b.ins().band(since, until);
+        let (other, known) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(other);
+        self.b.ins().brif(same, known, &[], other, &[]);
+        self.b.switch_to_block(other);
+        let (machine, number) = (self.machine, self.int(number as i64));
+        self.call("format", &[machine, number, moment.a]);
+        self.b.ins().jump(known, &[]);
+        self.b.switch_to_block(known);
+        let a = self.load(slot, offset_of!(FormatSlot, text));
+        let b = self.load(slot, offset_of!(FormatSlot, bytes));
+        Val { shape: Shape::Text, a, b: Some(b), null: moment.null }
+    }
+
+    /// A call of a function of a text whose other arguments are constants; none for any other.
+    fn prepared(&mut self, expr: &Expr, vals: &[Val], shape: Shape) -> Option<Val> {
+        let (text, length) = match vals.first() {
+            Some(val) if val.shape == Shape::Text => (*val, val.b?),
+            _ => return None,
+        };
+        let function = Prepared::of(expr)?;
+        // The same call of the same argument shares what it gave last.
+        let mut slots = self.unit.machine.prepared.iter();
+        let number = match slots.position(|slot| slot.expr == *expr) {
+            Some(number) => number,
+            None => {
+                self.unit.machine.prepared.push(PreparedSlot::new(expr.clone(), function));
+                self.unit.machine.prepared.len() - 1
+            }
+        };
+        let name = match expr {
+            Expr::Call(function, ..) => function.name.to_owned(),
+            Expr::Op(op, ..) => format!("{op:?}"),
+            _ => String::new(),
+        };
+        let (machine, number) = (self.machine, self.int(number as i64));
+        if shape != Shape::Text {
+            let word = self.ask("prepared_word", &[machine, number, text.a, length]);
+            self.name(word, name);
+            return Some(Val { null: text.null, ..self.of_words(shape, &[word]) });
+        }
+        let out = self.stack(2);
+        let told = self.ask("prepared_text", &[machine, number, text.a, length, out]);
+        self.name(told, name);
+        let told = self.b.ins().ireduce(types::I8, told);
+        let val = self.get(shape, out, 0);
+        Some(Val { null: self.either(Some(told), text.null), ..val })
+    }
+}
+
+fn constant_text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Literal(value, _) => value.as_str(),
+        _ => None,
     }
 }

@@ -14,10 +14,11 @@ use std::collections::BTreeSet;
 use crate::batch::Shape;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, eval};
-use crate::function::Clock;
+use crate::function::{Answer, Clock, Prepared};
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, window_time};
 use crate::state::{Get, Numbers, Put, Reader, Room, Sessions, State, Table, Window, write_word};
+use crate::types::time::Pattern;
 use crate::types::{DataType, Value};
 
 /// A scan's event time.
@@ -236,6 +237,58 @@ pub struct Generic {
     pub args: Vec<(Shape, DataType, usize)>,
     /// The result's shape.
     pub shape: Shape,
+}
+
+/// A function of a text whose other arguments were constants, and what it gave last in this batch.
+#[derive(Debug)]
+pub struct PreparedSlot {
+    /// The call, with a column for the text.
+    pub expr: Expr,
+    function: Prepared,
+    /// Address and length of the text.
+    last: [usize; 2],
+    answer: Answered,
+}
+
+/// Words of what a function gave.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Answered {
+    /// Whether it is NULL.
+    pub null: bool,
+    /// The value, or address and length of a text.
+    pub words: [u64; 2],
+}
+
+/// Not the length of a text: nothing was asked yet.
+const UNASKED: [usize; 2] = [0, usize::MAX];
+
+impl PreparedSlot {
+    /// A function that was not asked yet.
+    pub fn new(expr: Expr, function: Prepared) -> PreparedSlot {
+        PreparedSlot { expr, function, last: UNASKED, answer: Answered::default() }
+    }
+}
+
+/// A moment written by a constant pattern: the text that was made last, for all moments that have the same.
+#[derive(Debug)]
+#[repr(C)]
+pub struct FormatSlot {
+    /// The first moment with this text.
+    pub from: i64,
+    /// The moment behind the last one.
+    pub to: i64,
+    /// Address of the text, which lies in the arena.
+    pub text: usize,
+    /// Its length.
+    pub bytes: usize,
+    pattern: Pattern,
+}
+
+impl FormatSlot {
+    /// One without a text.
+    pub fn new(pattern: Pattern) -> FormatSlot {
+        FormatSlot { from: 0, to: 0, text: 0, bytes: 0, pattern }
+    }
 }
 
 /// Code that gives the rows of a closed window: machine, table or tables, start, end; not zero if it failed.
@@ -480,6 +533,10 @@ pub struct Machine {
     pub outputs: Vec<Box<dyn Output>>,
     /// Calls of functions that are not generated.
     pub generics: Vec<Generic>,
+    /// Calls of functions that are prepared.
+    pub prepared: Vec<PreparedSlot>,
+    /// Moments as texts.
+    pub formats: Vec<Box<FormatSlot>>,
     /// Texts that code refers to.
     pub constants: Vec<Box<[u8]>>,
     /// The moment of processing.
@@ -492,7 +549,9 @@ pub struct Machine {
     pub tracked: bool,
     /// Where state lies.
     pub room: Room,
-    arena: Vec<Vec<u8>>,
+    arena: Arena,
+    /// Where a prepared function writes its text.
+    made: String,
     /// Tables that closed and whose texts may still be on their way to a sink.
     closed: Vec<(usize, usize, Box<Table>)>,
 }
@@ -512,29 +571,74 @@ impl Machine {
             sinks: Vec::new(),
             outputs: Vec::new(),
             generics: Vec::new(),
+            prepared: Vec::new(),
+            formats: Vec::new(),
             constants: Vec::new(),
             clock: Box::new(0),
             error: None,
             routed: false,
             tracked: false,
             room: Room::default(),
-            arena: Vec::new(),
+            arena: Arena::default(),
+            made: String::new(),
             closed: Vec::new(),
         })
     }
 
     /// Keeps bytes until the end of the batch; returns their address.
     pub(super) fn keep(&mut self, bytes: &[u8]) -> u64 {
-        // 64 KiB: some batches' texts in few pieces.
-        const CHUNK: usize = 1 << 16;
-        if self.arena.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < bytes.len()) {
-            self.arena.push(Vec::with_capacity(bytes.len().max(CHUNK)));
+        self.arena.keep(bytes)
+    }
+
+    /// What a prepared function gives for a text.
+    pub(super) fn ask(&mut self, number: usize, text: [usize; 2]) -> Answered {
+        let Machine { prepared, arena, made, .. } = self;
+        let slot = &mut prepared[number];
+        // Nothing overwrites a text within a batch (invariant 3): at the same place is the same one.
+        if slot.last == text {
+            return slot.answer;
         }
-        let Some(chunk) = self.arena.last_mut() else { return 0 };
-        let place = chunk.len();
-        // Within the capacity: the chunk does not move.
-        chunk.extend_from_slice(bytes);
-        chunk[place..].as_ptr() as u64
+        made.clear();
+        let bytes = text_at(text[0] as u64, text[1] as u64);
+        let answer = match std::str::from_utf8(bytes) {
+            Ok(whole) => slot.function.answer(whole, made),
+            Err(_) => {
+                // As the interpreter sees it; the argument is not where a part of it could be.
+                let whole = String::from_utf8_lossy(bytes);
+                match slot.function.answer(&whole, made) {
+                    Answer::Part(part) => {
+                        made.push_str(part);
+                        Answer::Made
+                    }
+                    Answer::Null => Answer::Null,
+                    Answer::Int(value) => Answer::Int(value),
+                    Answer::Boolean(value) => Answer::Boolean(value),
+                    Answer::Made => Answer::Made,
+                }
+            }
+        };
+        let words = match answer {
+            Answer::Null => [0; 2],
+            Answer::Int(value) => [value as u64, 0],
+            Answer::Boolean(value) => [u64::from(value), 0],
+            Answer::Part(part) => [part.as_ptr() as u64, part.len() as u64],
+            Answer::Made => [arena.keep(made.as_bytes()), made.len() as u64],
+        };
+        slot.answer = Answered { null: answer == Answer::Null, words };
+        slot.last = text;
+        slot.answer
+    }
+
+    /// Makes the text of a moment the last one of its slot.
+    pub(super) fn format(&mut self, number: usize, moment: i64) {
+        let Machine { formats, arena, made, .. } = self;
+        let slot = &mut formats[number];
+        let unit = slot.pattern.unit();
+        slot.from = moment.saturating_sub(moment.rem_euclid(unit));
+        slot.to = slot.from.saturating_add(unit);
+        made.clear();
+        slot.pattern.write(moment, made);
+        (slot.text, slot.bytes) = (arena.keep(made.as_bytes()) as usize, made.len());
     }
 
     /// Gives a sink what is in its buffer, which is full. A row that another one replaces goes together with that, which
@@ -558,8 +662,11 @@ impl Machine {
 
     /// Lets go of what was kept until the end of the batch.
     pub fn forget_texts(&mut self) {
-        self.arena.truncate(1);
-        self.arena.iter_mut().for_each(Vec::clear);
+        self.arena.clear();
+        self.prepared.iter_mut().for_each(|slot| slot.last = UNASKED);
+        for slot in &mut self.formats {
+            (slot.from, slot.to) = (0, 0);
+        }
     }
 
     /// Ends a batch: sinks take what is there, and what was kept for it goes.
@@ -675,6 +782,31 @@ impl Machine {
             }
         }
         ripe
+    }
+}
+
+/// Texts that are kept until the end of a batch.
+#[derive(Debug, Default)]
+struct Arena(Vec<Vec<u8>>);
+
+impl Arena {
+    /// Keeps bytes; returns their address.
+    fn keep(&mut self, bytes: &[u8]) -> u64 {
+        // 64 KiB: some batches' texts in few pieces.
+        const CHUNK: usize = 1 << 16;
+        if self.0.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < bytes.len()) {
+            self.0.push(Vec::with_capacity(bytes.len().max(CHUNK)));
+        }
+        let Some(chunk) = self.0.last_mut() else { return 0 };
+        let place = chunk.len();
+        // Within the capacity: the chunk does not move.
+        chunk.extend_from_slice(bytes);
+        chunk[place..].as_ptr() as u64
+    }
+
+    fn clear(&mut self) {
+        self.0.truncate(1);
+        self.0.iter_mut().for_each(Vec::clear);
     }
 }
 

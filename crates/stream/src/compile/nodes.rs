@@ -119,12 +119,17 @@ impl Gen<'_, '_> {
     /// The greatest multiple of `width`, counted from `offset`, that is not above a moment.
     fn floor(&mut self, moment: ir::Value, width: i64, offset: i64) -> ir::Value {
         let moved = self.b.ins().iadd_imm_s(moment, -offset);
+        let rest = self.rest(moved, width);
+        self.b.ins().isub(moment, rest)
+    }
+
+    /// How far a moment is above a multiple of `width`.
+    pub fn rest(&mut self, moment: ir::Value, width: i64) -> ir::Value {
         let size = self.int(width);
-        let rest = self.b.ins().srem(moved, size);
+        let rest = self.b.ins().srem(moment, size);
         let below = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, rest, 0);
         let lifted = self.b.ins().iadd(rest, size);
-        let rest = self.b.ins().select(below, lifted, rest);
-        self.b.ins().isub(moment, rest)
+        self.b.ins().select(below, lifted, rest)
     }
 
     /// Runs `each` for each window of a moment.

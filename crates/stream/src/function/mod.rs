@@ -6,11 +6,13 @@
 pub mod aggregate;
 mod json;
 mod math;
+mod prepared;
 mod regex;
 mod string;
 mod time;
 
 pub(crate) use json::is_json;
+pub(crate) use prepared::{Answer, Prepared};
 pub(crate) use regex::{like, similar};
 
 use crate::error::{Error, Result};

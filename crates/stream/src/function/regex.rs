@@ -55,7 +55,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// Java's `$1` ends after the digits; the library's takes letters that follow as well.
-fn braced(replacement: &str) -> String {
+pub(super) fn braced(replacement: &str) -> String {
     let mut out = String::new();
     let mut chars = replacement.chars().peekable();
     while let Some(char) = chars.next() {
@@ -106,6 +106,12 @@ fn ascii(pattern: &str) -> String {
     out
 }
 
+/// The compiled pattern.
+pub(super) fn compile(pattern: &str) -> Result<Regex> {
+    Regex::new(&ascii(pattern))
+        .map_err(|error| Error::evaluation(format!("`{pattern}` is no regular expression: {error}")))
+}
+
 /// Runs with the compiled pattern; patterns are kept, since most are literals.
 fn with(pattern: &str, run: impl FnOnce(&Regex) -> Value) -> Result<Value> {
     // 64: more patterns than queries have; one that takes patterns from data starts anew.
@@ -115,9 +121,7 @@ fn with(pattern: &str, run: impl FnOnce(&Regex) -> Value) -> Result<Value> {
     }
     KEPT.with_borrow_mut(|kept| {
         if !kept.contains_key(pattern) {
-            let regex = Regex::new(&ascii(pattern)).map_err(|error| {
-                Error::evaluation(format!("`{pattern}` is no regular expression: {error}"))
-            })?;
+            let regex = compile(pattern)?;
             if kept.len() >= KEPT_MAX {
                 kept.clear();
             }
@@ -129,64 +133,80 @@ fn with(pattern: &str, run: impl FnOnce(&Regex) -> Value) -> Result<Value> {
 
 /// Whether the whole text matches a pattern of LIKE: `%` any text, `_` any character, `escape` before either itself.
 pub(crate) fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
-    enum Part {
-        Any,
-        One,
-        Char(char),
-    }
-    let mut parts = Vec::new();
-    let mut chars = pattern.chars();
-    while let Some(char) = chars.next() {
-        parts.push(match char {
-            _ if Some(char) == escape => match chars.next() {
-                Some(next) if next == '%' || next == '_' || Some(next) == escape => Part::Char(next),
-                _ => {
-                    return Err(Error::evaluation(format!(
-                        "the LIKE pattern `{pattern}` ends in its escape"
-                    )));
-                }
-            },
-            '%' => Part::Any,
-            '_' => Part::One,
-            other => Part::Char(other),
-        });
-    }
-    let text: Vec<char> = text.chars().collect();
-    // Greedy with one place to come back to: linear but for the last `%`.
-    let (mut at, mut part, mut back) = (0, 0, None);
-    loop {
-        match parts.get(part) {
-            Some(Part::Any) => {
-                back = Some((part, at));
-                part += 1;
-                continue;
-            }
-            Some(Part::One) if at < text.len() => {
-                at += 1;
-                part += 1;
-                continue;
-            }
-            Some(Part::Char(char)) if text.get(at) == Some(char) => {
-                at += 1;
-                part += 1;
-                continue;
-            }
-            None if at == text.len() => return Ok(true),
-            _ => {}
+    Ok(Like::read(pattern, escape)?.matches(text))
+}
+
+#[derive(Debug, Clone)]
+enum LikePart {
+    Any,
+    One,
+    Char(char),
+}
+
+/// A pattern of LIKE that was read once, for many texts.
+#[derive(Debug, Clone)]
+pub(crate) struct Like(Vec<LikePart>);
+
+impl Like {
+    pub(super) fn read(pattern: &str, escape: Option<char>) -> Result<Like> {
+        let mut parts = Vec::new();
+        let mut chars = pattern.chars();
+        while let Some(char) = chars.next() {
+            parts.push(match char {
+                _ if Some(char) == escape => match chars.next() {
+                    Some(next) if next == '%' || next == '_' || Some(next) == escape => LikePart::Char(next),
+                    _ => {
+                        return Err(Error::evaluation(format!(
+                            "the LIKE pattern `{pattern}` ends in its escape"
+                        )));
+                    }
+                },
+                '%' => LikePart::Any,
+                '_' => LikePart::One,
+                other => LikePart::Char(other),
+            });
         }
-        match back {
-            Some((any, from)) if from < text.len() => {
-                back = Some((any, from + 1));
-                at = from + 1;
-                part = any + 1;
+        Ok(Like(parts))
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        // Greedy with one place to come back to: linear but for the last `%`.
+        let (mut rest, mut part, mut back) = (text.chars(), 0, None);
+        loop {
+            let mut next = rest.clone();
+            let char = next.next();
+            match (self.0.get(part), char) {
+                (Some(LikePart::Any), _) => {
+                    back = Some((part, rest.clone()));
+                    part += 1;
+                    continue;
+                }
+                (Some(LikePart::One), Some(_)) => {
+                    rest = next;
+                    part += 1;
+                    continue;
+                }
+                (Some(LikePart::Char(wanted)), Some(char)) if *wanted == char => {
+                    rest = next;
+                    part += 1;
+                    continue;
+                }
+                (None, None) => return true,
+                _ => {}
             }
-            _ => return Ok(false),
+            let Some((any, mut from)) = back else { return false };
+            if from.next().is_none() {
+                return false;
+            }
+            rest = from.clone();
+            part = any + 1;
+            back = Some((any, from));
         }
     }
 }
 
-/// Whether the whole text matches a pattern of SIMILAR TO: LIKE's wildcards and a regular expression's operators.
-pub(crate) fn similar(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
+/// The regular expression of a pattern of SIMILAR TO: LIKE's wildcards and a regular expression's operators.
+pub(super) fn similar_pattern(pattern: &str, escape: Option<char>) -> String {
     let mut regex = String::from("^(?s:");
     let mut chars = pattern.chars();
     while let Some(char) = chars.next() {
@@ -208,6 +228,12 @@ pub(crate) fn similar(text: &str, pattern: &str, escape: Option<char>) -> Result
         }
     }
     regex.push_str(")$");
+    regex
+}
+
+/// Whether the whole text matches a pattern of SIMILAR TO.
+pub(crate) fn similar(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
+    let regex = similar_pattern(pattern, escape);
     Ok(with(&regex, |regex| Value::Boolean(regex.is_match(text)))?.as_truth() == Some(true))
 }
 

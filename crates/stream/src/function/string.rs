@@ -15,31 +15,27 @@ const MADE_MAX: usize = 1 << 26;
 pub(super) const FUNCTIONS: &[Function] = &[
     function("UPPER", &[Text], STRING, Strict, |c| Ok(Value::string(c.text(0).to_uppercase()))),
     function("LOWER", &[Text], STRING, Strict, |c| Ok(Value::string(c.text(0).to_lowercase()))),
-    function("CHAR_LENGTH", &[Text], INT, Strict, |c| Ok(Value::Int(c.text(0).chars().count() as i64))),
+    function("CHAR_LENGTH", &[Text], INT, Strict, |c| Ok(Value::Int(characters(c.text(0)) as i64))),
     function("OCTET_LENGTH", &[Text], INT, Strict, |c| Ok(Value::Int(c.text(0).len() as i64))),
     function("BTRIM", &[Text, Text], STRING, Strict, |c| {
-        let set = trim_set(c);
-        Ok(Value::string(c.text(0).trim_matches(|char| set.contains(char))))
+        Ok(Value::string(trim(c.text(0), trim_set(c), true, true)))
     })
     .optional(1),
     function("LTRIM", &[Text, Text], STRING, Strict, |c| {
-        let set = trim_set(c);
-        Ok(Value::string(c.text(0).trim_start_matches(|char| set.contains(char))))
+        Ok(Value::string(trim(c.text(0), trim_set(c), true, false)))
     })
     .optional(1),
     function("RTRIM", &[Text, Text], STRING, Strict, |c| {
-        let set = trim_set(c);
-        Ok(Value::string(c.text(0).trim_end_matches(|char| set.contains(char))))
+        Ok(Value::string(trim(c.text(0), trim_set(c), false, true)))
     })
     .optional(1),
-    function("SUBSTRING", &[Text, Integer, Integer], STRING, Strict, substring).optional(1),
-    function("LEFT", &[Text, Integer], STRING, Strict, |c| {
-        Ok(Value::string(c.text(0).chars().take(count(c.int(1))).collect::<String>()))
-    }),
-    function("RIGHT", &[Text, Integer], STRING, Strict, |c| {
-        let length = c.text(0).chars().count();
-        Ok(Value::string(c.text(0).chars().skip(length.saturating_sub(count(c.int(1)))).collect::<String>()))
-    }),
+    function("SUBSTRING", &[Text, Integer, Integer], STRING, Strict, |c| {
+        let length = (c.args.len() > 2).then(|| c.int(2));
+        Ok(Value::string(substring(c.text(0), c.int(1), length)))
+    })
+    .optional(1),
+    function("LEFT", &[Text, Integer], STRING, Strict, |c| Ok(Value::string(left(c.text(0), c.int(1))))),
+    function("RIGHT", &[Text, Integer], STRING, Strict, |c| Ok(Value::string(right(c.text(0), c.int(1))))),
     function("POSITION", &[Text, Text], INT, Strict, |c| Ok(Value::Int(position(c.text(0), c.text(1), 1)))),
     function("INSTR", &[Text, Text], INT, Strict, |c| Ok(Value::Int(position(c.text(1), c.text(0), 1)))),
     function("LOCATE", &[Text, Text, Integer], INT, Strict, |c| {
@@ -92,11 +88,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     })
     .variadic(),
     function("SPLIT_INDEX", &[Text, Text, Integer], STRING, StrictAndMore, |c| {
-        let index = c.int(2);
-        if index < 0 || c.text(1).is_empty() {
-            return Ok(Value::Null);
-        }
-        Ok(c.text(0).split(c.text(1)).nth(index as usize).map_or(Value::Null, Value::string))
+        Ok(split_index(c.text(0), c.text(1), c.int(2)).map_or(Value::Null, Value::string))
     }),
     function("ASCII", &[Text], INT, Strict, |c| {
         Ok(Value::Int(c.text(0).bytes().next().map_or(0, i64::from)))
@@ -159,24 +151,71 @@ fn bounded(length: usize, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn substring(c: &Call<'_>) -> Result<Value> {
-    let text: Vec<char> = c.text(0).chars().collect();
-    let length = text.len() as i64;
-    let start = match c.int(1) {
+pub(super) fn trim<'t>(text: &'t str, set: &str, start: bool, end: bool) -> &'t str {
+    let text = if start { text.trim_start_matches(|char| set.contains(char)) } else { text };
+    if end { text.trim_end_matches(|char| set.contains(char)) } else { text }
+}
+
+/// How many characters a text has.
+pub(super) fn characters(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
+/// The byte at which the character with this number begins, from 0; the text's end if it has not so many.
+fn byte_of(text: &str, number: usize) -> usize {
+    if text.is_ascii() {
+        return number.min(text.len());
+    }
+    text.char_indices().nth(number).map_or(text.len(), |(byte, _)| byte)
+}
+
+pub(super) fn left(text: &str, length: i64) -> &str {
+    &text[..byte_of(text, count(length))]
+}
+
+pub(super) fn right(text: &str, length: i64) -> &str {
+    &text[byte_of(text, characters(text).saturating_sub(count(length)))..]
+}
+
+pub(super) fn split_index<'t>(text: &'t str, by: &str, index: i64) -> Option<&'t str> {
+    let index = usize::try_from(index).ok()?;
+    match by.as_bytes() {
+        [] => None,
+        [byte] if byte.is_ascii() => {
+            // Pieces are short: the next place is found sooner than a search has begun.
+            let (mut left, mut from) = (index, 0);
+            for (at, found) in text.bytes().enumerate() {
+                if found == *byte {
+                    if left == 0 {
+                        return text.get(from..at);
+                    }
+                    left -= 1;
+                    from = at + 1;
+                }
+            }
+            if left == 0 { text.get(from..) } else { None }
+        }
+        _ => text.split(by).nth(index),
+    }
+}
+
+pub(super) fn substring(text: &str, start: i64, size: Option<i64>) -> &str {
+    let length = characters(text) as i64;
+    let start = match start {
         0 => 1,
         // From the end; before the beginning it is the beginning's window that is cut.
         start if start < 0 => length.saturating_add(start).saturating_add(1),
         start => start,
     };
-    let end = match c.args.get(2) {
-        Some(_) => start.saturating_add(c.int(2).max(0)),
+    let end = match size {
+        Some(size) => start.saturating_add(size.max(0)),
         None => length + 1,
     };
     let (start, end) = (start.clamp(1, length + 1), end.clamp(1, length + 1));
     if start >= end {
-        return Ok(Value::string(""));
+        return "";
     }
-    Ok(Value::string(text[(start - 1) as usize..(end - 1) as usize].iter().collect::<String>()))
+    &text[byte_of(text, (start - 1) as usize)..byte_of(text, (end - 1) as usize)]
 }
 
 /// Where `part` stands in `text`, in characters from 1, not before `from`; 0 if nowhere.

@@ -1,5 +1,7 @@
 //! Dates and times of the proleptic Gregorian calendar, years 0 to 9999, without leap seconds.
 
+use std::fmt::Write;
+
 use crate::error::{Error, Result};
 
 /// Microseconds of a day.
@@ -295,6 +297,7 @@ fn iso_week(days: i64) -> i64 {
 }
 
 /// One piece of a pattern such as `yyyy-MM-dd HH:mm:ss`.
+#[derive(Debug, Clone)]
 enum Piece {
     Field(char, usize),
     Text(String),
@@ -339,8 +342,45 @@ fn pieces(pattern: &str) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
+/// A pattern of Java's letters that was read once, for many moments.
+#[derive(Debug, Clone)]
+pub struct Pattern(Vec<Piece>);
+
 /// A moment written by a pattern of Java's letters.
 pub fn format(micros: i64, pattern: &str) -> Result<String> {
+    let mut out = String::new();
+    Pattern::read(pattern)?.write(micros, &mut out);
+    Ok(out)
+}
+
+impl Pattern {
+    /// The pattern of this text.
+    pub fn read(text: &str) -> Result<Pattern> {
+        Ok(Pattern(pieces(text)?))
+    }
+
+    /// Microseconds from one moment at which what is written may change to the next. They are counted from 1970-01-01.
+    pub fn unit(&self) -> i64 {
+        let units = self.0.iter().filter_map(|piece| match piece {
+            Piece::Text(_) => None,
+            Piece::Field(letter, _) => Some(match letter {
+                'y' | 'M' | 'd' => DAY_MICROS,
+                'H' | 'h' | 'a' => 3_600_000_000,
+                'm' => 60_000_000,
+                's' => 1_000_000,
+                _ => 1,
+            }),
+        });
+        units.min().unwrap_or(DAY_MICROS)
+    }
+
+    /// Appends a moment.
+    pub fn write(&self, micros: i64, out: &mut String) {
+        write(&self.0, micros, out);
+    }
+}
+
+fn write(pieces: &[Piece], micros: i64, out: &mut String) {
     const MONTHS: [&str; 12] = [
         "January",
         "February",
@@ -355,17 +395,16 @@ pub fn format(micros: i64, pattern: &str) -> Result<String> {
         "November",
         "December",
     ];
-    let mut out = String::new();
     let (year, month, day) = civil_from_days(micros.div_euclid(DAY_MICROS));
     let clock = micros.rem_euclid(DAY_MICROS);
     let hour = clock / 3_600_000_000;
-    for piece in pieces(pattern)? {
+    for piece in pieces {
         let (letter, count) = match piece {
             Piece::Text(text) => {
-                out.push_str(&text);
+                out.push_str(text);
                 continue;
             }
-            Piece::Field(letter, count) => (letter, count),
+            Piece::Field(letter, count) => (*letter, *count),
         };
         let value = match letter {
             'y' if count == 2 => year % 100,
@@ -391,9 +430,9 @@ pub fn format(micros: i64, pattern: &str) -> Result<String> {
                 continue;
             }
         };
-        out.push_str(&format!("{value:0count$}"));
+        // A string takes whatever is written.
+        let _ = write!(out, "{value:0count$}");
     }
-    Ok(out)
 }
 
 /// Reads a moment by a pattern; none if the text is not of it.
@@ -490,6 +529,23 @@ mod tests {
         );
         assert_eq!(parse("2020-02-30", "yyyy-MM-dd").unwrap(), None);
         assert!(format(moment, "qqq").is_err());
+    }
+
+    #[test]
+    fn what_a_pattern_writes_changes_with_its_unit_only() {
+        for text in ["yyyy-MM-dd", "MMM yy", "HH 'h'", "h a", "mm", "yyyy s", "SSS", "''", "HH:mm"] {
+            let pattern = Pattern::read(text).unwrap();
+            let unit = pattern.unit();
+            for day in [-719_528, -1, 0, 11_016, 18_321, 2_932_896] {
+                for clock in [0, 1, 3_599_999_999, 43_200_000_000, DAY_MICROS - 1] {
+                    let moment = day * DAY_MICROS + clock;
+                    let first = moment.div_euclid(unit) * unit;
+                    let written = format(moment, text).unwrap();
+                    assert_eq!(format(first, text).unwrap(), written, "{text} at {first}");
+                    assert_eq!(format(first + unit - 1, text).unwrap(), written, "{text} at {first}");
+                }
+            }
+        }
     }
 
     #[test]
