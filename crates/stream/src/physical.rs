@@ -297,6 +297,13 @@ fn aggregate_states(
     let mut states = Vec::new();
     for (index, aggregate) in aggregates.iter().enumerate() {
         let argument = aggregate.argument.map(|column| &input.schema[column].ty);
+        // Those over the same column share its values.
+        let before = &aggregates[..index];
+        if aggregate.distinct
+            && before.iter().any(|other| other.distinct && other.argument == aggregate.argument)
+        {
+            continue;
+        }
         let fields = if aggregate.distinct { None } else { aggregate.kind.state(argument, &aggregate.ty) };
         match (fields, argument) {
             (Some(fields), _) => {

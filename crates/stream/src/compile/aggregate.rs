@@ -21,7 +21,8 @@ struct Part {
     /// Column, and shape of its values.
     argument: Option<(usize, Shape, DataType)>,
     filter: Option<usize>,
-    /// The table of values that have counted.
+    /// The table of values that have counted. Parts over the same column share one: a value's entry has a word with a
+    /// bit for each of them, in their order.
     set: Option<usize>,
     /// The bit that says whether there is a value.
     flag: Option<usize>,
@@ -53,8 +54,8 @@ impl Group {
         };
         let key: Result<Vec<(Shape, bool)>> = keys.iter().map(|key| column(*key)).collect();
         let key = key?;
-        let mut parts = Vec::new();
-        let mut sets = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
+        let mut sets: Vec<Entries> = Vec::new();
         let (mut bits, mut words) = (0, 0);
         for aggregate in aggregates {
             let argument = match aggregate.argument {
@@ -81,9 +82,25 @@ impl Group {
             };
             let distinct = aggregate.distinct || aggregate.kind == AggregateKind::ApproxCountDistinct;
             let set = match (&argument, distinct) {
-                (Some((_, shape, _)), true) => {
-                    sets.push(Entries::new(&[(Shape::Int, false), (*shape, false)], 0, 0)?);
-                    Some(sets.len() - 1)
+                (Some((index, shape, _)), true) => {
+                    let fields = [(Shape::Int, false), (*shape, false)];
+                    let shares = |set: &usize| {
+                        let with = |part: &&Part| part.set == Some(*set);
+                        let column = |part: &Part| part.argument.as_ref().map(|(column, ..)| *column);
+                        // A word has 64 bits.
+                        parts.iter().filter(with).count() < 64
+                            && parts.iter().find(with).and_then(column) == Some(*index)
+                    };
+                    match (0..sets.len()).find(shares) {
+                        Some(set) => {
+                            sets[set] = Entries::new(&fields, 0, 1)?;
+                            Some(set)
+                        }
+                        None => {
+                            sets.push(Entries::new(&fields, 0, 0)?);
+                            Some(sets.len() - 1)
+                        }
+                    }
                 }
                 _ => None,
             };
@@ -148,16 +165,19 @@ impl Gen<'_, '_> {
 
     /// Adds a row to the record at `at`.
     pub fn accumulate(&mut self, table: ir::Value, group: &Group, at: ir::Value, row: &[Val]) -> Result<()> {
-        for part in &group.parts {
-            let value = part.argument.as_ref().map(|(column, ..)| row[*column]);
-            let mut counts: Option<ir::Value> = part.filter.map(|filter| self.is_true(row[filter]));
-            if let Some(null) = value.and_then(|value| value.null) {
-                let there = self.not(null);
-                counts = Some(match counts {
-                    Some(counts) => self.b.ins().band(counts, there),
-                    None => there,
-                });
+        for (place, part) in group.parts.iter().enumerate() {
+            if let Some(set) = part.set {
+                let sharing: Vec<&Part> = group.parts.iter().filter(|part| part.set == Some(set)).collect();
+                if sharing.len() > 1 {
+                    // All of them at the first.
+                    if group.parts[..place].iter().all(|part| part.set != Some(set)) {
+                        self.add_shared(table, group, set, &sharing, at, row)?;
+                    }
+                    continue;
+                }
             }
+            let value = part.argument.as_ref().map(|(column, ..)| row[*column]);
+            let counts = self.counts(part, row);
             let quick = part.set.is_none()
                 && match part.kind {
                     AggregateKind::Count => true,
@@ -173,6 +193,69 @@ impl Gen<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a row counts for a part; none if every one does.
+    fn counts(&mut self, part: &Part, row: &[Val]) -> Option<ir::Value> {
+        let mut counts: Option<ir::Value> = part.filter.map(|filter| self.is_true(row[filter]));
+        let value = part.argument.as_ref().map(|(column, ..)| row[*column]);
+        if let Some(null) = value.and_then(|value| value.null) {
+            let there = self.not(null);
+            counts = Some(match counts {
+                Some(counts) => self.b.ins().band(counts, there),
+                None => there,
+            });
+        }
+        counts
+    }
+
+    /// Adds to parts that share a set: the value is looked for once, and its bits tell for which of them it is new.
+    fn add_shared(
+        &mut self,
+        table: ir::Value,
+        group: &Group,
+        set: usize,
+        parts: &[&Part],
+        at: ir::Value,
+        row: &[Val],
+    ) -> Result<()> {
+        let column = parts[0].argument.as_ref().map(|(column, ..)| *column);
+        let (Some(column), Some(number)) = (column, group.number) else { return Ok(()) };
+        let value = Val { null: None, ..row[column] };
+        let mut counting = self.int(0);
+        for (bit, part) in parts.iter().enumerate() {
+            let counts = match self.counts(part, row) {
+                Some(counts) => self.b.ins().uextend(types::I64, counts),
+                None => self.int(1),
+            };
+            let counts = self.b.ins().ishl_imm_s(counts, bit as i64);
+            counting = self.b.ins().bor(counting, counts);
+        }
+        let any = self.b.ins().icmp_imm_s(IntCC::NotEqual, counting, 0);
+        self.when(any, |g| {
+            let entries = &group.sets[set];
+            let child = g.child(table, set);
+            let number = g.load(at, number * 8);
+            let number = g.val(number);
+            let (entry, _) = g.probe(child, entries, &[number, value], true);
+            let known = g.load(entry, entries.value * 8);
+            let new = g.b.ins().band_not(counting, known);
+            let any = g.b.ins().icmp_imm_s(IntCC::NotEqual, new, 0);
+            g.when(any, |g| {
+                let known = g.b.ins().bor(known, new);
+                g.store(known, entry, entries.value * 8);
+                for (bit, part) in parts.iter().enumerate() {
+                    let is_new = g.bit(new, bit);
+                    match part.kind {
+                        AggregateKind::Count | AggregateKind::ApproxCountDistinct => {
+                            g.add_where(group, part, at, None, is_new);
+                        }
+                        _ => g.when(is_new, |g| g.add_value(table, group, part, at, Some(value)))?,
+                    }
+                }
+                Ok(())
+            })
+        })
     }
 
     /// Adds without a branch: what does not count adds zero.

@@ -70,6 +70,7 @@ fn the_key_that_looks_empty_is_a_key_like_others() {
     for query in [
         "SELECT k, COUNT(*), SUM(v) FROM t GROUP BY k",
         "SELECT k, COUNT(DISTINCT v) FROM t GROUP BY k",
+        "SELECT k, COUNT(DISTINCT v / 9), SUM(DISTINCT v / 9) FILTER (WHERE v % 5 = 0) FROM t GROUP BY k",
         "SELECT k, window_end, SUM(v) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' SECOND)) \
          GROUP BY k, window_start, window_end",
         "SELECT k, window_end, SUM(v) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '2' SECOND)) \
@@ -148,6 +149,8 @@ fn a_checkpoint_has_what_was_there_when_it_began_and_costs_what_changed() {
     for query in [
         "SELECT k, COUNT(*), SUM(v) FROM t GROUP BY k",
         "SELECT k, COUNT(DISTINCT v), MAX(k) FROM t GROUP BY k",
+        "SELECT v % 1500, COUNT(DISTINCT v / 8000), COUNT(DISTINCT v / 8000) FILTER (WHERE v % 7 = 0) FROM t \
+         GROUP BY v % 1500",
         "SELECT k, window_end, SUM(v) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '2' SECOND)) \
          GROUP BY k, window_start, window_end",
         "SELECT k, window_end, SUM(v) FROM TABLE(HOP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '4' SECOND)) \

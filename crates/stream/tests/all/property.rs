@@ -107,6 +107,7 @@ fn job() -> impl Strategy<Value = String> {
         aggregate.clone(),
         Just("COUNT(DISTINCT b)"),
         Just("SUM(DISTINCT b)"),
+        Just("COUNT(DISTINCT b) FILTER (WHERE f)"),
         Just("COUNT(DISTINCT s) FILTER (WHERE f)"),
         Just("FIRST_VALUE(s)"),
         Just("LAST_VALUE(m)"),
