@@ -395,16 +395,20 @@ impl Table {
     /// Keeps a text; returns its place.
     pub fn intern(&mut self, text: &[u8]) -> usize {
         let place = self.bytes.len();
-        if self.bytes.capacity() - place < text.len() {
-            let mut longer = Vector::with_capacity(&self.room, (place + text.len()).max(256) * 2);
-            longer.extend_from_slice(&self.bytes);
-            self.retired.push(std::mem::replace(&mut self.bytes, longer));
-        }
         if self.layout.tracked && !text.is_empty() {
             let bytes = &self.bytes;
             for page in place / PAGE_BYTES..=(place + text.len() - 1) / PAGE_BYTES {
                 self.byte_pages.touch(page, || page_of_bytes(bytes, page));
             }
+        }
+        // Most of the time nothing moves, and the head knows where everything is.
+        if let Some(place) = self.bytes.extend_within_capacity(text, &[]) {
+            return place;
+        }
+        if self.bytes.capacity() - place < text.len() {
+            let mut longer = Vector::with_capacity(&self.room, (place + text.len()).max(256) * 2);
+            longer.extend_from_slice(&self.bytes);
+            self.retired.push(std::mem::replace(&mut self.bytes, longer));
         }
         self.bytes.extend_from_slice(text);
         self.aim();
@@ -421,13 +425,16 @@ impl Table {
     pub fn append(&mut self, row: &[u64], last: u64) -> u64 {
         let place = self.rows.len();
         self.touch_rows(place, row.len() + 1);
-        self.rows.push(0);
-        self.rows.extend_from_slice(row);
+        // As in `intern`.
+        if self.rows.extend_within_capacity(&[0], row).is_none() {
+            self.rows.push(0);
+            self.rows.extend_from_slice(row);
+            self.aim();
+        }
         if last > 0 {
             self.touch_rows(last as usize - 1, 1);
             self.rows[last as usize - 1] = place as u64 + 1;
         }
-        self.aim();
         place as u64 + 1
     }
 

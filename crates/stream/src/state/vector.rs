@@ -248,6 +248,27 @@ impl<T: Piece> Vector<T> {
         }
     }
 
+    /// Appends two pieces if it has space for both, without moving; returns where the first begins.
+    pub fn extend_within_capacity(&mut self, first: &[T], second: &[T]) -> Option<usize> {
+        match &mut self.held {
+            Held::Heap(vector) if vector.capacity() - vector.len() >= first.len() + second.len() => {
+                let place = vector.len();
+                vector.extend_from_slice(first);
+                vector.extend_from_slice(second);
+                Some(place)
+            }
+            Held::Mapped(scratch, len) => {
+                let (place, behind) = (*len, *len + first.len());
+                let space = T::of_mut(scratch).get_mut(place..behind + second.len())?;
+                space[..first.len()].copy_from_slice(first);
+                space[first.len()..].copy_from_slice(second);
+                *len = behind + second.len();
+                Some(place)
+            }
+            Held::Heap(_) => None,
+        }
+    }
+
     /// Empties it and keeps its memory.
     pub fn clear(&mut self) {
         match &mut self.held {
@@ -316,6 +337,10 @@ mod tests {
         assert!(room.mapped() >= 700_000);
         assert_eq!(vector[..], expected[..]);
         assert_eq!(vector.copied()[..], expected[..]);
+        let (place, left) = (vector.len(), vector.capacity() - vector.len());
+        assert_eq!(vector.extend_within_capacity(&[1], &vec![2; left]), None);
+        assert_eq!(vector.extend_within_capacity(&[1], &vec![2; left - 1]), Some(place));
+        assert_eq!((vector.len(), &vector[place..place + 2]), (vector.capacity(), &[1, 2][..]));
         let capacity = vector.capacity();
         vector.clear();
         vector.push(1);
