@@ -552,6 +552,8 @@ pub struct Machine {
     arena: Arena,
     /// Where a prepared function writes its text.
     made: String,
+    /// Address and length of the text that was seen to be UTF-8 last.
+    valid: [usize; 2],
     /// Tables that closed and whose texts may still be on their way to a sink.
     closed: Vec<(usize, usize, Box<Table>)>,
 }
@@ -581,6 +583,7 @@ impl Machine {
             room: Room::default(),
             arena: Arena::default(),
             made: String::new(),
+            valid: UNASKED,
             closed: Vec::new(),
         })
     }
@@ -590,9 +593,9 @@ impl Machine {
         self.arena.keep(bytes)
     }
 
-    /// What a prepared function gives for a text.
+    /// What a prepared function gives for a text. What is not UTF-8 it is given as the interpreter sees it.
     pub(super) fn ask(&mut self, number: usize, text: [usize; 2]) -> Answered {
-        let Machine { prepared, arena, made, .. } = self;
+        let Machine { prepared, arena, made, valid, .. } = self;
         let slot = &mut prepared[number];
         // Nothing overwrites a text within a batch (invariant 3): at the same place is the same one.
         if slot.last == text {
@@ -600,10 +603,17 @@ impl Machine {
         }
         made.clear();
         let bytes = text_at(text[0] as u64, text[1] as u64);
-        let answer = match std::str::from_utf8(bytes) {
+        let whole = if *valid == text {
+            // SAFETY: the same bytes were seen to be UTF-8 before in this batch, within which nothing overwrites a text
+            // (invariant 3).
+            Ok(unsafe { std::str::from_utf8_unchecked(bytes) })
+        } else {
+            std::str::from_utf8(bytes)
+        };
+        let answer = match whole {
             Ok(whole) => slot.function.answer(whole, made),
             Err(_) => {
-                // As the interpreter sees it; the argument is not where a part of it could be.
+                // The argument is not where a part of this could be.
                 let whole = String::from_utf8_lossy(bytes);
                 match slot.function.answer(&whole, made) {
                     Answer::Part(part) => {
@@ -624,6 +634,7 @@ impl Machine {
             Answer::Part(part) => [part.as_ptr() as u64, part.len() as u64],
             Answer::Made => [arena.keep(made.as_bytes()), made.len() as u64],
         };
+        *valid = if whole.is_ok() { text } else { UNASKED };
         slot.answer = Answered { null: answer == Answer::Null, words };
         slot.last = text;
         slot.answer
@@ -663,6 +674,7 @@ impl Machine {
     /// Lets go of what was kept until the end of the batch.
     pub fn forget_texts(&mut self) {
         self.arena.clear();
+        self.valid = UNASKED;
         self.prepared.iter_mut().for_each(|slot| slot.last = UNASKED);
         for slot in &mut self.formats {
             (slot.from, slot.to) = (0, 0);

@@ -156,24 +156,21 @@ fn replace<'t>(text: &'t str, from: &str, to: &str, made: &mut String) -> Answer
     if from.is_empty() {
         return Answer::Part(text);
     }
-    // A letter is found quicker than a text of one.
-    let mut letters = from.chars();
-    let found = match (letters.next(), letters.next()) {
-        (Some(letter), None) => join(text.split(letter), to, made),
-        _ => join(text.split(from), to, made),
+    let place = |text: &str| match from.as_bytes() {
+        [byte] => string::place_of(text.as_bytes(), *byte, 0),
+        _ => text.find(from),
     };
-    if found { Answer::Made } else { Answer::Part(text) }
-}
-
-/// Writes pieces with `by` between them, unless there is one only.
-fn join<'t>(mut pieces: impl Iterator<Item = &'t str>, by: &str, made: &mut String) -> bool {
-    let (Some(first), Some(second)) = (pieces.next(), pieces.next()) else { return false };
-    made.push_str(first);
-    for piece in std::iter::once(second).chain(pieces) {
-        made.push_str(by);
-        made.push_str(piece);
+    let mut rest = text;
+    while let Some(at) = place(rest) {
+        made.push_str(&rest[..at]);
+        made.push_str(to);
+        rest = &rest[at + from.len()..];
     }
-    true
+    if rest.len() == text.len() {
+        return Answer::Part(text);
+    }
+    made.push_str(rest);
+    Answer::Made
 }
 
 #[cfg(test)]
