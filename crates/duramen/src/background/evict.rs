@@ -265,6 +265,12 @@ impl<M: Medium> Keeper<M> {
         mover.queues.vain_at = None;
         let (mut total, mut listed) = (0, false);
         while total < ROUND_BYTES {
+            if self.leaves_no_spare() {
+                self.reclaim(mover, true);
+                if self.leaves_no_spare() {
+                    break;
+                }
+            }
             let Some((granule, is_fresh)) = self.next_victim(mover, &eviction, listed) else {
                 if listed || !self.list(mover, &eviction) {
                     break;
@@ -307,6 +313,17 @@ impl<M: Medium> Keeper<M> {
             self.records.access.halve();
         }
         Ok(total > 0)
+    }
+
+    /// Whether something that was moved out of is not free yet, and a block more may take the last spare. A crash can leave some of both
+    /// blocks alive: tombstones of what went in one, what stayed in the other, since recovery takes originals for copies. Of several
+    /// blocks like that nothing could be moved without a spare.
+    fn leaves_no_spare(&self) -> bool {
+        let is_short = {
+            let space = self.log().space();
+            space.free_granules() < 2 * space.ample_granules_max()
+        };
+        is_short && self.compaction.retired.load(Relaxed) > 0
     }
 
     /// The next block that is still what it was when it was listed, and whether writers filled it; `None` when it is to be listed

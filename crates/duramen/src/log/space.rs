@@ -39,6 +39,8 @@
 //!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
 //!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
 //!   live of those blocks is packed.
+//! * *Who evicts leaves the spare* while anything that was moved out of is not free (`Keeper::leaves_no_spare`). Beside copies its
+//!   blocks have tombstones of what went, which count after a crash though the copies are dead: so neither block is free without a copy.
 //! * *What is left in the compactor's own block is used.* It is open, so nobody moves it. Where little else gains, blocks whose live
 //!   fits are moved into it as a whole, which frees their granules and takes none (`Keeper::fill_own`).
 //! * *What is dead in open blocks is got at.* Where a round of compaction gains nothing, those that writers left are sealed
