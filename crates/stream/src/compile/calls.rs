@@ -187,7 +187,7 @@ extern "C" fn generic(machine: *mut Machine, number: usize, args: usize, out: us
 
 /// What a prepared function of a text gives that is a word and never NULL.
 extern "C" fn prepared_word(machine: *mut Machine, number: usize, at: usize, bytes: usize) -> u64 {
-    with(machine, |machine| machine.ask(number, [at, bytes]).words[0])
+    with(machine, |machine| machine.texts.ask(number, [at, bytes]).words[0])
 }
 
 /// What a prepared function of a text gives that is a text. 1: NULL.
@@ -199,7 +199,7 @@ extern "C" fn prepared_text(
     out: usize,
 ) -> i64 {
     with(machine, |machine| {
-        let answer = machine.ask(number, [at, bytes]);
+        let answer = machine.texts.ask(number, [at, bytes]);
         words(out, 2).copy_from_slice(&answer.words);
         i64::from(answer.null)
     })
@@ -207,7 +207,7 @@ extern "C" fn prepared_text(
 
 /// Makes the text of a moment.
 extern "C" fn format_(machine: *mut Machine, number: usize, moment: i64) {
-    with(machine, |machine| machine.format(number, moment));
+    with(machine, |machine| machine.texts.format(number, moment));
 }
 
 /// Units of `extract` by their number.

@@ -11,7 +11,8 @@ use cranelift_codegen::ir::{self, InstBuilder, types};
 
 use super::calls::{DIVISION_BY_ZERO, UNITS};
 use super::emit::{Gen, Val};
-use super::machine::{FormatSlot, Generic, PreparedSlot, RowLayout};
+use super::machine::{Generic, RowLayout};
+use super::texts::{FormatSlot, PreparedSlot};
 use crate::batch::Shape;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, Op};
@@ -623,7 +624,7 @@ impl Gen<'_, '_> {
 
     /// A moment as a text. The one that was made last is taken again as long as it is the same.
     fn formatted(&mut self, moment: Val, pattern: Pattern) -> Val {
-        let formats = &mut self.unit.machine.formats;
+        let formats = &mut self.unit.machine.texts.formats;
         formats.push(Box::new(FormatSlot::new(pattern)));
         let number = formats.len() - 1;
         let slot = std::ptr::from_ref(&*formats[number]) as i64;
@@ -655,12 +656,12 @@ impl Gen<'_, '_> {
         };
         let function = Prepared::of(expr)?;
         // The same call of the same argument shares what it gave last.
-        let mut slots = self.unit.machine.prepared.iter();
+        let mut slots = self.unit.machine.texts.prepared.iter();
         let number = match slots.position(|slot| slot.expr == *expr) {
             Some(number) => number,
             None => {
-                self.unit.machine.prepared.push(PreparedSlot::new(expr.clone(), function));
-                self.unit.machine.prepared.len() - 1
+                self.unit.machine.texts.prepared.push(PreparedSlot::new(expr.clone(), function));
+                self.unit.machine.texts.prepared.len() - 1
             }
         };
         let name = match expr {

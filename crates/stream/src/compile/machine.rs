@@ -14,12 +14,13 @@ use std::collections::BTreeSet;
 use crate::batch::Shape;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, eval};
-use crate::function::{Answer, Clock, Prepared};
+use crate::function::Clock;
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, window_time};
 use crate::state::{Get, Numbers, Put, Reader, Room, Sessions, State, Table, Window, write_word};
-use crate::types::time::Pattern;
 use crate::types::{DataType, Value};
+
+use super::texts::{Texts, text_at};
 
 /// A scan's event time.
 #[derive(Debug)]
@@ -173,15 +174,6 @@ fn value_of(shape: Shape, ty: &DataType, words: &[u64]) -> Value {
     }
 }
 
-fn text_at<'t>(address: u64, bytes: u64) -> &'t [u8] {
-    if bytes == 0 {
-        return &[];
-    }
-    // SAFETY: compiled code gives the address and length of a text that lives until the batch's end (invariant 3); the
-    // slice is used before the function that was given it returns.
-    unsafe { std::slice::from_raw_parts(address as usize as *const u8, bytes as usize) }
-}
-
 /// Rows that compiled code wrote for a sink and that the sink has not taken. One that another replaces and the other are
 /// taken together.
 #[derive(Debug)]
@@ -237,58 +229,6 @@ pub struct Generic {
     pub args: Vec<(Shape, DataType, usize)>,
     /// The result's shape.
     pub shape: Shape,
-}
-
-/// A function of a text whose other arguments were constants, and what it gave last in this batch.
-#[derive(Debug)]
-pub struct PreparedSlot {
-    /// The call, with a column for the text.
-    pub expr: Expr,
-    function: Prepared,
-    /// Address and length of the text.
-    last: [usize; 2],
-    answer: Answered,
-}
-
-/// Words of what a function gave.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Answered {
-    /// Whether it is NULL.
-    pub null: bool,
-    /// The value, or address and length of a text.
-    pub words: [u64; 2],
-}
-
-/// Not the length of a text: nothing was asked yet.
-const UNASKED: [usize; 2] = [0, usize::MAX];
-
-impl PreparedSlot {
-    /// A function that was not asked yet.
-    pub fn new(expr: Expr, function: Prepared) -> PreparedSlot {
-        PreparedSlot { expr, function, last: UNASKED, answer: Answered::default() }
-    }
-}
-
-/// A moment written by a constant pattern: the text that was made last, for all moments that have the same.
-#[derive(Debug)]
-#[repr(C)]
-pub struct FormatSlot {
-    /// The first moment with this text.
-    pub from: i64,
-    /// The moment behind the last one.
-    pub to: i64,
-    /// Address of the text, which lies in the arena.
-    pub text: usize,
-    /// Its length.
-    pub bytes: usize,
-    pattern: Pattern,
-}
-
-impl FormatSlot {
-    /// One without a text.
-    pub fn new(pattern: Pattern) -> FormatSlot {
-        FormatSlot { from: 0, to: 0, text: 0, bytes: 0, pattern }
-    }
 }
 
 /// Code that gives the rows of a closed window: machine, table or tables, start, end; not zero if it failed.
@@ -533,10 +473,8 @@ pub struct Machine {
     pub outputs: Vec<Box<dyn Output>>,
     /// Calls of functions that are not generated.
     pub generics: Vec<Generic>,
-    /// Calls of functions that are prepared.
-    pub prepared: Vec<PreparedSlot>,
-    /// Moments as texts.
-    pub formats: Vec<Box<FormatSlot>>,
+    /// Functions of texts, and the texts that they make.
+    pub texts: Texts,
     /// Texts that code refers to.
     pub constants: Vec<Box<[u8]>>,
     /// The moment of processing.
@@ -549,11 +487,6 @@ pub struct Machine {
     pub tracked: bool,
     /// Where state lies.
     pub room: Room,
-    arena: Arena,
-    /// Where a prepared function writes its text.
-    made: String,
-    /// Address and length of the text that was seen to be UTF-8 last.
-    valid: [usize; 2],
     /// Tables that closed and whose texts may still be on their way to a sink.
     closed: Vec<(usize, usize, Box<Table>)>,
 }
@@ -573,83 +506,20 @@ impl Machine {
             sinks: Vec::new(),
             outputs: Vec::new(),
             generics: Vec::new(),
-            prepared: Vec::new(),
-            formats: Vec::new(),
+            texts: Texts::default(),
             constants: Vec::new(),
             clock: Box::new(0),
             error: None,
             routed: false,
             tracked: false,
             room: Room::default(),
-            arena: Arena::default(),
-            made: String::new(),
-            valid: UNASKED,
             closed: Vec::new(),
         })
     }
 
     /// Keeps bytes until the end of the batch; returns their address.
     pub(super) fn keep(&mut self, bytes: &[u8]) -> u64 {
-        self.arena.keep(bytes)
-    }
-
-    /// What a prepared function gives for a text. What is not UTF-8 it is given as the interpreter sees it.
-    pub(super) fn ask(&mut self, number: usize, text: [usize; 2]) -> Answered {
-        let Machine { prepared, arena, made, valid, .. } = self;
-        let slot = &mut prepared[number];
-        // Nothing overwrites a text within a batch (invariant 3): at the same place is the same one.
-        if slot.last == text {
-            return slot.answer;
-        }
-        made.clear();
-        let bytes = text_at(text[0] as u64, text[1] as u64);
-        let whole = if *valid == text {
-            // SAFETY: the same bytes were seen to be UTF-8 before in this batch, within which nothing overwrites a text
-            // (invariant 3).
-            Ok(unsafe { std::str::from_utf8_unchecked(bytes) })
-        } else {
-            std::str::from_utf8(bytes)
-        };
-        let answer = match whole {
-            Ok(whole) => slot.function.answer(whole, made),
-            Err(_) => {
-                // The argument is not where a part of this could be.
-                let whole = String::from_utf8_lossy(bytes);
-                match slot.function.answer(&whole, made) {
-                    Answer::Part(part) => {
-                        made.push_str(part);
-                        Answer::Made
-                    }
-                    Answer::Null => Answer::Null,
-                    Answer::Int(value) => Answer::Int(value),
-                    Answer::Boolean(value) => Answer::Boolean(value),
-                    Answer::Made => Answer::Made,
-                }
-            }
-        };
-        let words = match answer {
-            Answer::Null => [0; 2],
-            Answer::Int(value) => [value as u64, 0],
-            Answer::Boolean(value) => [u64::from(value), 0],
-            Answer::Part(part) => [part.as_ptr() as u64, part.len() as u64],
-            Answer::Made => [arena.keep(made.as_bytes()), made.len() as u64],
-        };
-        *valid = if whole.is_ok() { text } else { UNASKED };
-        slot.answer = Answered { null: answer == Answer::Null, words };
-        slot.last = text;
-        slot.answer
-    }
-
-    /// Makes the text of a moment the last one of its slot.
-    pub(super) fn format(&mut self, number: usize, moment: i64) {
-        let Machine { formats, arena, made, .. } = self;
-        let slot = &mut formats[number];
-        let unit = slot.pattern.unit();
-        slot.from = moment.saturating_sub(moment.rem_euclid(unit));
-        slot.to = slot.from.saturating_add(unit);
-        made.clear();
-        slot.pattern.write(moment, made);
-        (slot.text, slot.bytes) = (arena.keep(made.as_bytes()) as usize, made.len());
+        self.texts.keep(bytes)
     }
 
     /// Gives a sink what is in its buffer, which is full. A row that another one replaces goes together with that, which
@@ -673,12 +543,7 @@ impl Machine {
 
     /// Lets go of what was kept until the end of the batch.
     pub fn forget_texts(&mut self) {
-        self.arena.clear();
-        self.valid = UNASKED;
-        self.prepared.iter_mut().for_each(|slot| slot.last = UNASKED);
-        for slot in &mut self.formats {
-            (slot.from, slot.to) = (0, 0);
-        }
+        self.texts.forget();
     }
 
     /// Ends a batch: sinks take what is there, and what was kept for it goes.
@@ -794,31 +659,6 @@ impl Machine {
             }
         }
         ripe
-    }
-}
-
-/// Texts that are kept until the end of a batch.
-#[derive(Debug, Default)]
-struct Arena(Vec<Vec<u8>>);
-
-impl Arena {
-    /// Keeps bytes; returns their address.
-    fn keep(&mut self, bytes: &[u8]) -> u64 {
-        // 64 KiB: some batches' texts in few pieces.
-        const CHUNK: usize = 1 << 16;
-        if self.0.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < bytes.len()) {
-            self.0.push(Vec::with_capacity(bytes.len().max(CHUNK)));
-        }
-        let Some(chunk) = self.0.last_mut() else { return 0 };
-        let place = chunk.len();
-        // Within the capacity: the chunk does not move.
-        chunk.extend_from_slice(bytes);
-        chunk[place..].as_ptr() as u64
-    }
-
-    fn clear(&mut self) {
-        self.0.truncate(1);
-        self.0.iter_mut().for_each(Vec::clear);
     }
 }
 

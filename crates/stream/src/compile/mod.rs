@@ -18,6 +18,7 @@ mod machine;
 mod nodes;
 mod rank;
 mod table;
+mod texts;
 
 use std::collections::HashMap;
 use std::fmt::Write;
