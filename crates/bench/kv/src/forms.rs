@@ -8,8 +8,9 @@ use duramen::{Batch, ElementOrder, IndexKind, Meta, Stats, Store, Swap, Writer};
 use duramen_bench_report::{Better, Measurement, Metric, Unit};
 use std::time::{Duration, Instant};
 
-/// Less than this share of what lives may be dead for space to count as free.
+/// Less than this share of what lives may be dead for space to count as free, or as much as a small store leaves.
 const DEAD_SHARE: u64 = 2;
+const DEAD_BYTES: u64 = 64 << 20;
 const FREE_WITHIN: Duration = Duration::from_secs(60);
 
 /// Samples by name, in the order in which they were first added.
@@ -233,8 +234,9 @@ impl Forms<'_> {
         store.delete(b"first")?;
         store.delete(b"second")?;
         let begun = Instant::now();
-        let is_free =
-            |stats: Stats| stats.live_bytes <= live + live / 64 && stats.dead_bytes <= live / DEAD_SHARE;
+        let is_free = |stats: Stats| {
+            stats.live_bytes <= live + live / 64 && stats.dead_bytes <= (live / DEAD_SHARE).max(DEAD_BYTES)
+        };
         while !is_free(store.stats()) {
             if begun.elapsed() > FREE_WITHIN {
                 return Err(Failure::new(
