@@ -100,6 +100,7 @@ pub struct Texts {
     /// Calls of functions that are prepared.
     pub prepared: Vec<PreparedSlot>,
     /// Moments as texts.
+    #[expect(clippy::vec_box, reason = "code has their addresses")]
     pub formats: Vec<Box<FormatSlot>>,
     arena: Arena,
     /// Where a prepared function writes its text.
