@@ -11,14 +11,12 @@ fn encoded(words: &[String]) -> String {
 /// A reply of one line, a bulk, or an array of those.
 fn reply(client: &mut Client) -> String {
     let line = client.line();
-    let more = match line.split_at_checked(1) {
-        Some(("$", len)) if len != "-1" => 1,
-        Some(("*", count)) if count != "-1" => {
-            return (0..count.parse().unwrap()).fold(line, |all, _| all + " " + &reply(client));
-        }
+    let items = match line.split_at_checked(1) {
+        Some(("$", len)) if len != "-1" => return format!("{line} {}", client.line()),
+        Some(("*", count)) if count != "-1" => count.parse().unwrap(),
         _ => 0,
     };
-    (0..more).fold(line, |all, _| all + " " + &client.line())
+    (0..items).fold(line, |all, _| all + " " + &reply(client))
 }
 
 /// Rows of commands, most of which change something, and some of which fail.

@@ -45,17 +45,12 @@ pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// GETBIT key offset: one bit.
 pub fn getbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let offset = bit_offset(call, call.args.at(2), None)?;
-    let byte = byte_of(call, offset)?;
+    let (db, at) = (call.session.db, (offset >> 3) as usize);
+    let byte =
+        call.txn.read_string(db, call.args.at(1), |_| at..at + 1, |_, bytes| bytes.first().copied())?;
     let byte = call.stats.read(byte).flatten().unwrap_or(0);
     call.reply.integer(i64::from(bits::get(&[byte], offset & 7)));
     Ok(())
-}
-
-/// The byte of the string at the command's key that has this bit, if it is long enough.
-fn byte_of(call: &mut Call<'_, '_>, offset: u64) -> Result<Option<Option<u8>>, CommandError> {
-    let at = (offset >> 3) as usize;
-    let byte = |_, bytes: &[u8]| bytes.first().copied();
-    Ok(call.txn.read_string(call.session.db, call.args.at(1), |_| at..at + 1, byte)?)
 }
 
 /// BITCOUNT key [start end [BYTE | BIT]]: how many bits are set.
