@@ -3,7 +3,7 @@
 use super::touched::Use;
 use crate::counter::Counter;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 
 macro_rules! counts {
@@ -100,14 +100,16 @@ impl AllCounters {
     pub fn evicted(&self, used: Use) {
         let is_active = used.is_fetched && used.seconds < ACTIVE_SECONDS;
         for (count, more) in self.evictions.iter().zip([true, !used.is_fetched, is_active]) {
-            count.fetch_add(u64::from(more), Relaxed);
+            count.fetch_add(u64::from(more), Release);
         }
     }
 
-    /// What was evicted since the last reset.
+    /// What was evicted since the last reset. No part is more than all: an item is counted among all first, and all are
+    /// read last.
     pub fn evictions(&self) -> Evictions {
         let [all, unfetched, active] = &self.evictions;
-        Evictions { all: all.load(Relaxed), unfetched: unfetched.load(Relaxed), active: active.load(Relaxed) }
+        let (unfetched, active) = (unfetched.load(Acquire), active.load(Acquire));
+        Evictions { all: all.load(Relaxed), unfetched, active }
     }
 
     /// Those of a worker.
