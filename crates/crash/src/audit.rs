@@ -83,23 +83,28 @@ impl Audit {
         names.filter(|name| self.owner(name).is_some()).cloned().collect()
     }
 
-    /// Bytes of the newest record of each key of an owner that is named, but for tombstones that hide nothing.
+    /// Bytes of the newest record of each key of an owner that is named, but for tombstones that hide nothing; and, for
+    /// each root that has expired, those of what it names. They are dead, and the store counts them so when it has
+    /// buried them, after somebody met the root.
     #[must_use]
-    pub fn live_bytes(&self, now: u64) -> u64 {
+    pub fn live_bytes(&self, now: u64) -> (u64, Vec<u64>) {
         let mut owners: Vec<u64> = self.names().iter().filter_map(|name| self.owner(name)).collect();
         owners.extend([STORE, CATALOG]);
         // Roots are elements of no collection.
         let named = self.keys.iter().filter(|((owner, _), _)| owners.contains(owner));
-        let named: Vec<u64> = named
-            .filter_map(|(_, records)| Self::winner(records).filter(|newest| !newest.is_absent(now))?.names)
-            .collect();
-        owners.extend(named);
-        let live = |((owner, _), records): (&(u64, Vec<u8>), &Vec<Record>)| {
-            let newest = Self::winner(records)?;
-            let counts = records.len() > 1 || !newest.is_absent(now);
-            (owners.contains(owner) && counts).then_some(newest.bytes)
+        let roots = named.filter_map(|(_, records)| Self::winner(records).filter(|newest| !newest.tombstone));
+        let (expired, roots): (Vec<_>, Vec<_>) = roots.partition(|newest| newest.is_absent(now));
+        owners.extend(roots.iter().filter_map(|root| root.names));
+        let bytes_of = |owners: &[u64]| {
+            let live = |((owner, _), records): (&(u64, Vec<u8>), &Vec<Record>)| {
+                let newest = Self::winner(records)?;
+                let counts = records.len() > 1 || !newest.is_absent(now);
+                (owners.contains(owner) && counts).then_some(newest.bytes)
+            };
+            self.keys.iter().filter_map(live).sum()
         };
-        self.keys.iter().filter_map(live).sum()
+        let unburied = expired.iter().filter_map(|root| root.names).map(|owner| bytes_of(&[owner])).collect();
+        (bytes_of(&owners), unburied)
     }
 }
 

@@ -218,6 +218,14 @@ fn told(what: &'static str) -> impl Fn(duramen::Error) -> String {
     move |error| format!("going on after recovery, {what}: {error}")
 }
 
+/// Whether `found` is `all` without some of the parts, or none.
+fn is_less_some(all: u64, found: u64, parts: &[u64]) -> bool {
+    match parts {
+        [] => all == found,
+        [part, rest @ ..] => is_less_some(all, found, rest) || is_less_some(all - part, found, rest),
+    }
+}
+
 /// Compares the medium with what the store says about it.
 ///
 /// # Errors
@@ -242,8 +250,12 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
         ));
     }
     let used = found.record_bytes;
-    let dead = used - found.live_bytes(setup.now()) + found.room_bytes;
-    if stats.dead_bytes != dead && !store.recovery().estimated {
+    let (live, unburied) = found.live_bytes(setup.now());
+    let dead = used - live + found.room_bytes;
+    // A recovery that reads all records buries what expired roots name. One by an image leaves that to the mover.
+    let may_be_counted: &[u64] = if store.recovery().imaged > 0 { &unburied } else { &[] };
+    let is_right = is_less_some(dead, stats.dead_bytes, may_be_counted);
+    if !is_right && !store.recovery().estimated {
         return Err(format!(
             "{dead} bytes are dead, of {used} of records and {} of room, the store says {}",
             found.room_bytes, stats.dead_bytes

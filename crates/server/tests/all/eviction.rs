@@ -165,7 +165,8 @@ fn memcached_evicts_as_asked() {
     client.says("get key:1 key:1", "END\r\n");
     assert_eq!(fill(&mut client, 0..80_000), Vec::<String>::new());
     let shown = stats(&mut client);
-    let [evictions, unfetched] = ["evictions", "evicted_unfetched"].map(|name| shown[name].parse::<u64>().unwrap());
+    let [evictions, unfetched] =
+        ["evictions", "evicted_unfetched"].map(|name| shown[name].parse::<u64>().unwrap());
     assert!(evictions > 30_000 && unfetched <= evictions && unfetched > 0, "{evictions} {unfetched}");
     assert!(stat(&mut client, "curr_items") > 20_000);
     client.says("cache_memlimit 64", "OK\r\n");
