@@ -374,6 +374,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
     })?;
     let keyspace = Keyspace::open(store, config.databases);
     let keyspace = keyspace.map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
+    keyspace.set_thresholds(config.thresholds);
     keyspace.set_packed_bytes_max(usize::try_from(config.packed_bytes_max).unwrap_or(usize::MAX));
     Ok(keyspace)
 }

@@ -43,8 +43,6 @@ const DENSE_BYTES: usize = HEAD_BYTES + REGISTERS * REGISTER_BITS / 8;
 const MAGIC: &[u8; 4] = b"HYLL";
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
-/// `hll-sparse-max-bytes` of Redis: with more, registers are kept dense.
-const SPARSE_BYTES_MAX: usize = 3000;
 /// The longest runs of each form, and the greatest register that a run can say.
 const ZERO_MAX: usize = 64;
 const VALUE_RUN_MAX: usize = 4;
@@ -129,17 +127,17 @@ impl HyperLogLog {
         self.0[4] == DENSE
     }
 
-    /// Adds an element; whether a register changed.
+    /// Adds an element; whether a register changed. Beyond `sparse_bytes` in all, registers are kept dense.
     ///
     /// # Errors
     /// When the runs end before the element's register.
-    pub fn add(&mut self, element: &[u8]) -> Result<bool, Corrupted> {
+    pub fn add(&mut self, element: &[u8], sparse_bytes: usize) -> Result<bool, Corrupted> {
         let Place { index, value } = Place::of(element);
-        self.raise(index, value)
+        self.raise(index, value, sparse_bytes)
     }
 
     /// Raises a register to `value`, if it is lower; whether it was.
-    fn raise(&mut self, index: usize, value: u8) -> Result<bool, Corrupted> {
+    fn raise(&mut self, index: usize, value: u8, sparse_bytes: usize) -> Result<bool, Corrupted> {
         let raised = if self.is_dense() {
             let registers = &mut self.0[HEAD_BYTES..];
             let raised = dense_at(registers, index) < value;
@@ -148,7 +146,7 @@ impl HyperLogLog {
             }
             raised
         } else {
-            self.raise_sparse(index, value)?
+            self.raise_sparse(index, value, sparse_bytes)?
         };
         if raised {
             self.forget_count();
@@ -156,7 +154,7 @@ impl HyperLogLog {
         Ok(raised)
     }
 
-    fn raise_sparse(&mut self, index: usize, value: u8) -> Result<bool, Corrupted> {
+    fn raise_sparse(&mut self, index: usize, value: u8, sparse_bytes: usize) -> Result<bool, Corrupted> {
         if value > VALUE_MAX {
             return self.raise_dense(index, value);
         }
@@ -178,7 +176,7 @@ impl HyperLogLog {
         Run::push(&mut parts, run.value, index - first);
         Run::push(&mut parts, value, 1);
         Run::push(&mut parts, run.value, first + run.registers - index - 1);
-        if parts.len() > run.bytes && self.0.len() + parts.len() - run.bytes > SPARSE_BYTES_MAX {
+        if parts.len() > run.bytes && self.0.len() + parts.len() - run.bytes > sparse_bytes {
             return self.raise_dense(index, value);
         }
         self.0.splice(at..at + run.bytes, parts);
@@ -209,7 +207,7 @@ impl HyperLogLog {
     /// The same once the registers are dense.
     fn raise_dense(&mut self, index: usize, value: u8) -> Result<bool, Corrupted> {
         self.make_dense()?;
-        self.raise(index, value)
+        self.raise(index, value, 0)
     }
 
     /// Keeps the registers dense from now on.
@@ -236,10 +234,10 @@ impl HyperLogLog {
     ///
     /// # Errors
     /// When its runs do not cover the registers.
-    pub fn merge(&mut self, others: &Registers) -> Result<(), Corrupted> {
+    pub fn merge(&mut self, others: &Registers, sparse_bytes: usize) -> Result<(), Corrupted> {
         for (index, &value) in others.0.iter().enumerate() {
             if value > 0 {
-                self.raise(index, value)?;
+                self.raise(index, value, sparse_bytes)?;
             }
         }
         self.forget_count();
@@ -469,7 +467,7 @@ mod tests {
     fn with(elements: std::ops::Range<u32>) -> HyperLogLog {
         let mut log = HyperLogLog::default();
         for element in elements {
-            log.add(&element.to_le_bytes()).unwrap();
+            log.add(&element.to_le_bytes(), 3000).unwrap();
         }
         log
     }
@@ -487,7 +485,7 @@ mod tests {
             let mut dense = HyperLogLog::default();
             dense.make_dense().unwrap();
             for element in 0..elements {
-                dense.add(&element.to_le_bytes()).unwrap();
+                dense.add(&element.to_le_bytes(), 3000).unwrap();
             }
             assert_eq!(*registers_of(&sparse).0, *registers_of(&dense).0, "{elements}");
             let mut made = sparse.clone();
@@ -506,7 +504,7 @@ mod tests {
             let error = (count as f64 - f64::from(elements)).abs() / f64::from(elements);
             // Five times the standard error of 0.81 %.
             assert!(error < 0.0405, "{count} of {elements}");
-            assert!(!log.add(&(elements - 1).to_le_bytes()).unwrap());
+            assert!(!log.add(&(elements - 1).to_le_bytes(), 3000).unwrap());
             assert_eq!(known(&log), Some(count));
         }
     }
@@ -514,7 +512,7 @@ mod tests {
     #[test]
     fn a_merge_is_as_if_all_had_been_added() {
         let (mut one, other) = (with(0..5000), with(3000..9000));
-        one.merge(&registers_of(&other)).unwrap();
+        one.merge(&registers_of(&other), 3000).unwrap();
         assert_eq!(*registers_of(&one).0, *registers_of(&with(0..9000)).0);
         assert_eq!(known(&one), None);
     }
@@ -539,7 +537,7 @@ mod tests {
             let fits = Registers::default().raise_to(&log);
             assert_eq!(log.clone().count().is_ok(), fits.is_ok());
             for element in 0..50u32 {
-                let _ = log.add(&element.to_le_bytes());
+                let _ = log.add(&element.to_le_bytes(), 3000);
             }
         }
         let short = [MAGIC, &[SPARSE, 0, 0, 0][..], &[0; 8], &[0x7f, 0xfe]].concat();

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use duramen::{Store, Table, TableId, Value};
 
 use crate::error::{Error, Result};
+use crate::thresholds::{self, Thresholds};
 use crate::turns::Turns;
 use crate::watch::Watchers;
 
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     // Held while a table is made, so that what is watched in it knows.
     making: Mutex<()>,
     packed_bytes_max: AtomicUsize,
+    thresholds: thresholds::Shared,
     pub(crate) turns: Turns,
     pub(crate) watchers: Arc<Watchers>,
 }
@@ -77,7 +79,9 @@ impl Keyspace {
         let tables = (0..databases + OTHERS.len() as u8).map(find).collect::<Result<_>>()?;
         let (making, turns, watchers) = Default::default();
         let packed_bytes_max = AtomicUsize::new(PACKED_BYTES_MAX_DEFAULT);
-        Ok(Self { shared: Arc::new(Shared { tables, store, making, packed_bytes_max, turns, watchers }) })
+        let thresholds = thresholds::Shared::new(Thresholds::default());
+        let shared = Shared { tables, store, making, packed_bytes_max, thresholds, turns, watchers };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The table of `db`, if there is one yet.
@@ -149,6 +153,17 @@ impl Keyspace {
     /// Sets [`packed_bytes_max`](Self::packed_bytes_max), for what is written from now on.
     pub fn set_packed_bytes_max(&self, bytes: usize) {
         self.shared.packed_bytes_max.store(bytes, Relaxed);
+    }
+
+    /// When Redis would convert a collection that changes.
+    #[inline]
+    pub fn thresholds(&self) -> Thresholds {
+        self.shared.thresholds.get()
+    }
+
+    /// Sets [`thresholds`](Self::thresholds), for what changes from now on.
+    pub fn set_thresholds(&self, thresholds: Thresholds) {
+        self.shared.thresholds.set(thresholds);
     }
 
     /// How long the keys of `db` that expire have still to live on average, in milliseconds: an estimate, from looking at a thousand.

@@ -56,12 +56,13 @@ mod random;
 mod sequence;
 pub mod stream;
 pub mod strings;
+mod thresholds;
 mod turns;
 mod txn;
 mod watch;
 mod worker;
 
-pub use entries::{Encoding, LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Scored, order, rank, score_of};
+pub use entries::{Encoding, Scored, order, rank, score_of};
 pub use error::{Error, Result};
 pub use keyspace::{
     DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, PACKED_BYTES_MAX_DEFAULT, table_name,
@@ -69,6 +70,7 @@ pub use keyspace::{
 pub use locks::{Keys, Locks};
 pub use packed::Malformed;
 pub use sequence::End;
+pub use thresholds::{Compact, Thresholds};
 pub use txn::{
     AllNames, CAS_RUN, CAS_STEP, Collection, CountedItem, Detached, Edit, EditList, EditStream, Found, Item,
     ItemHead, List, Part, Reads, Seen, Source, Stored, StoredList, StoredStream, StreamAt, Txn, data_of_item,

@@ -30,12 +30,13 @@ pub fn pfadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         Some(head) if head.is_dense() => return add_to_dense(call, key, head),
         _ => {}
     }
+    let sparse_bytes = call.txn.thresholds().sparse_bytes;
     let found = find(call, key)?;
     let is_new = found.is_none();
     let (mut log, expires_at) = found.unwrap_or_default();
     let (mut is_changed, each) = (is_new, call.merged > 1);
     for (element, at) in call.args.from(2).zip(0..) {
-        let is_raised = log.add(element)?;
+        let is_raised = log.add(element, sparse_bytes)?;
         is_changed |= is_raised;
         if each {
             call.reply.integer(i64::from(is_raised || is_new && at == 0));
@@ -125,7 +126,7 @@ pub fn pfmerge(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if is_dense {
         log.make_dense()?;
     }
-    log.merge(&registers)?;
+    log.merge(&registers, call.txn.thresholds().sparse_bytes)?;
     call.txn.put_vec(call.session.db, key, log.into_bytes(), string_until(expires_at))?;
     call.notify(STRING, "pfadd", key);
     call.reply.ok();
@@ -137,11 +138,12 @@ pub fn pfselftest(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     const ELEMENTS: u64 = 100_000;
     // Some six times the standard error of 0.81 %.
     const ERROR_MAX: f64 = 0.05;
+    let sparse_bytes = call.txn.thresholds().sparse_bytes;
     let (mut log, mut dense) = (HyperLogLog::default(), HyperLogLog::default());
     dense.make_dense()?;
     for element in 1..=ELEMENTS {
-        log.add(&element.to_le_bytes())?;
-        dense.add(&element.to_le_bytes())?;
+        log.add(&element.to_le_bytes(), sparse_bytes)?;
+        dense.add(&element.to_le_bytes(), sparse_bytes)?;
         if element.is_power_of_two() || element == ELEMENTS {
             let count = log.clone().count()?;
             let error = count.abs_diff(element) as f64;

@@ -1,6 +1,6 @@
 //! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/decisions/025-blocking.md.
 
-use super::{After, Args, Call, CommandError, Entry, Table};
+use super::{After, Args, Call, CommandError, Entry, Table, timing};
 use crate::local::{Claim, Local};
 use crate::net::Output;
 use crate::resp::Reply;
@@ -10,6 +10,7 @@ use crate::stats::WorkerStats;
 use crate::waiting::{Awaited, Kind, Waiter, What};
 use duramen_structures::{Keys, Txn, Type};
 use std::sync::Arc;
+use std::time::Instant;
 
 const KEY_GONE: CommandError = CommandError::new("UNBLOCKED the stream key no longer exists");
 const GROUP_GONE: CommandError =
@@ -106,7 +107,7 @@ impl Serving<'_> {
                     Look::Something => self.run(txn, local, &waiter, awaited)?,
                     Look::Never(error) => {
                         if waiter.claim() {
-                            let reply = error_reply(&waiter, &error);
+                            let reply = self.failed(&waiter, &error);
                             local.claims.push(Claim { waiter: Arc::clone(&waiter), reply, put_back: None });
                         }
                     }
@@ -156,21 +157,28 @@ impl Serving<'_> {
             in_transaction: true,
             is_served: true,
         };
-        let reply = match call.apply() {
+        let begun = Instant::now();
+        let applied = call.apply();
+        let micros = begun.elapsed().as_micros() as u64;
+        timing::note(self.server, &entry.spec, args, &session, micros);
+        let reply = match applied {
             Ok(()) => output.bytes.into(),
             // Whoever wrote is told, and whoever waits waits on.
             Err(error) if error.store_failure().is_some() => return Err(error),
-            Err(error) => {
-                self.stats.commands[entry.index].failed.add(1);
-                self.stats.error(error.code());
-                error_reply(waiter, &error)
-            }
+            Err(error) => self.failed(waiter, &error),
         };
         let put_back = local.put_back.take();
         if let Some(claim) = local.claims.last_mut() {
             (claim.reply, claim.put_back) = (reply, put_back);
         }
         Ok(())
+    }
+
+    /// Counts that a waiter's command failed; what its client is told.
+    fn failed(self, waiter: &Waiter, error: &CommandError) -> Box<[u8]> {
+        self.stats.commands[self.table.entry(waiter.command).index].failed.add(1);
+        self.stats.error(error.code());
+        error_reply(waiter, error)
     }
 
     /// Enters a command in the queues of its keys, whose locks its transaction has.

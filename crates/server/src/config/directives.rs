@@ -38,6 +38,16 @@ macro_rules! directive {
     };
 }
 
+// A size up to which Redis keeps a value in a compact encoding.
+macro_rules! threshold {
+    ($name:literal, $parse:path, $text:literal, $($place:ident).+) => {
+        directive!($name, true, $text, |c| c.thresholds.$($place).+.to_string(), |c, v| {
+            c.thresholds.$($place).+ = $parse(v[0], 0, i64::MAX as u64)? as _;
+            Ok(())
+        })
+    };
+}
+
 const MIB: u64 = 1 << 20;
 // What the engine keeps in one value.
 const VALUE_BYTES_MAX: u64 = duramen::VALUE_BYTES_MAX as u64;
@@ -378,6 +388,79 @@ pub const DIRECTIVES: &[Directive] = &[
             Ok(())
         }
     ),
+    threshold!(
+        "hash-max-listpack-entries",
+        value::integer,
+        "Fields up to which OBJECT ENCODING calls a hash a listpack. These thresholds change what Redis would tell of small values, as their \
+         order, and not how they are stored. A value that is beyond when it changes is so from then on.",
+        hash.entries
+    ),
+    threshold!(
+        "hash-max-ziplist-entries",
+        value::integer,
+        "The older name of hash-max-listpack-entries.",
+        hash.entries
+    ),
+    threshold!(
+        "hash-max-listpack-value",
+        value::bytes,
+        "Bytes of a field or value up to which OBJECT ENCODING calls a hash a listpack.",
+        hash.bytes
+    ),
+    threshold!(
+        "hash-max-ziplist-value",
+        value::bytes,
+        "The older name of hash-max-listpack-value.",
+        hash.bytes
+    ),
+    threshold!(
+        "set-max-intset-entries",
+        value::integer,
+        "Members up to which OBJECT ENCODING calls a set of integers an intset.",
+        set.entries
+    ),
+    threshold!(
+        "zset-max-listpack-entries",
+        value::integer,
+        "Members up to which OBJECT ENCODING calls a sorted set a listpack.",
+        sorted_set.entries
+    ),
+    threshold!(
+        "zset-max-ziplist-entries",
+        value::integer,
+        "The older name of zset-max-listpack-entries.",
+        sorted_set.entries
+    ),
+    threshold!(
+        "zset-max-listpack-value",
+        value::bytes,
+        "Bytes of a member up to which OBJECT ENCODING calls a sorted set a listpack.",
+        sorted_set.bytes
+    ),
+    threshold!(
+        "zset-max-ziplist-value",
+        value::bytes,
+        "The older name of zset-max-listpack-value.",
+        sorted_set.bytes
+    ),
+    threshold!(
+        "stream-node-max-bytes",
+        value::bytes,
+        "Bytes of a stream's node, of which all are written with each entry; 0: any number.",
+        stream.bytes
+    ),
+    threshold!(
+        "stream-node-max-entries",
+        value::integer,
+        "Entries of a stream's node, which XADD and XTRIM with ~ remove together; 0: any number.",
+        stream.entries
+    ),
+    threshold!(
+        "hll-sparse-max-bytes",
+        value::bytes,
+        "Bytes up to which the registers of a HyperLogLog are kept sparse.",
+        sparse_bytes
+    ),
     directive!(
         "duramen-packed-bytes-max",
         false,
@@ -668,11 +751,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "dir",
     "disable-thp",
     "dynamic-hz",
-    "hash-max-listpack-entries",
-    "hash-max-listpack-value",
-    "hash-max-ziplist-entries",
-    "hash-max-ziplist-value",
-    "hll-sparse-max-bytes",
     "hz",
     "io-threads",
     "io-threads-do-reads",
@@ -710,11 +788,8 @@ const WITHOUT_EFFECT: &[&str] = &[
     "replica-read-only",
     "replica-serve-stale-data",
     "sanitize-dump-payload",
-    "set-max-intset-entries",
     "set-proc-title",
     "stop-writes-on-bgsave-error",
-    "stream-node-max-bytes",
-    "stream-node-max-entries",
     "supervised",
     "syslog-enabled",
     "syslog-facility",
@@ -729,10 +804,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "shutdown-timeout",
     "shutdown-on-sigterm",
     "shutdown-on-sigint",
-    "zset-max-listpack-entries",
-    "zset-max-listpack-value",
-    "zset-max-ziplist-entries",
-    "zset-max-ziplist-value",
     "locale-collate",
 ];
 

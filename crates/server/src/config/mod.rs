@@ -18,6 +18,7 @@ pub use rewrite::rewrite;
 use crate::log::Level;
 use crate::notifications::Classes;
 use duramen::{Durability, IndexKind, MediumKind, OnDamage, PersistStep, Residence};
+use duramen_structures::Thresholds;
 use policy::Policy;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -73,6 +74,8 @@ pub struct Config {
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
     pub packed_bytes_max: u64,
+    /// When Redis would convert a value to another encoding.
+    pub thresholds: Thresholds,
     pub on_damage: OnDamage,
     pub verify_at_start: bool,
     pub sql: Vec<String>,
@@ -180,6 +183,7 @@ impl Default for Config {
             compaction_rate: 0,
             compaction_dead_percent: 25,
             packed_bytes_max: duramen_structures::PACKED_BYTES_MAX_DEFAULT as u64,
+            thresholds: Thresholds::default(),
             on_damage: OnDamage::Refuse,
             verify_at_start: false,
             sql: Vec::new(),

@@ -354,3 +354,34 @@ fn who_is_served_by_a_turn_that_fails_is_told_so_and_goes() {
         let _ = server.stop();
     }
 }
+
+#[test]
+fn what_a_client_waited_for_is_counted_and_noted_as_its_command() {
+    for server in servers() {
+        let (mut writer, mut client) = (server.client(), server.client());
+        let mut others = server.client();
+        writer.says("xgroup create s g $ mkstream\r\nconfig resetstat", "+OK\r\n+OK\r\n");
+        block(&mut client, "xreadgroup group g c block 0 streams s >", &mut others);
+        writer.says("xgroup destroy s g", ":1\r\n");
+        assert!(client.line().starts_with("-NOGROUP "));
+        let field = |client: &mut Client, section: &str, name: &str| {
+            let info = client.text(&format!("info {section}"));
+            info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
+        };
+        assert_eq!(field(&mut writer, "errorstats", "errorstat_NOGROUP").as_deref(), Some("count=1"));
+        let counted = field(&mut writer, "commandstats", "cmdstat_xreadgroup").unwrap();
+        assert!(counted.starts_with("calls=1,") && counted.ends_with("failed_calls=1"), "{counted}");
+
+        writer.says("config set slowlog-log-slower-than 0\r\nslowlog reset", "+OK\r\n+OK\r\n");
+        block(&mut client, "blpop q 0", &mut others);
+        writer.says("config set slowlog-log-slower-than -1\r\nslowlog reset", "+OK\r\n+OK\r\n");
+        writer.says("multi", "+OK\r\n");
+        writer.says(
+            "config set slowlog-log-slower-than 0\r\nrpush q x\r\nexec",
+            "+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n:1\r\n",
+        );
+        client.expect(pair("q", "x"));
+        writer.send("slowlog get -1\r\n");
+        eventually("the command that waited is noted", || writer.line() == "blpop");
+    }
+}

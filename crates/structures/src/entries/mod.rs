@@ -12,10 +12,8 @@
 //! back into something smaller: so OBJECT ENCODING tells what Redis tells, and what Redis tells in an order comes in that order.
 //!
 //! 1. No two entries have the same name.
-//! 2. A set without the flag has integers only, each in the one spelling that [`integer::parse`] takes, ascending, and at
-//!    most [`INTSET_ENTRIES_MAX`].
-//! 3. A hash without the flag has at most [`LISTPACK_ENTRIES_MAX`] fields, and no field or value is longer than
-//!    [`LISTPACK_VALUE_BYTES_MAX`]. So has a sorted set at most [`SCORED_ENTRIES_MAX`] members, and none that is longer.
+//! 2. A set without the flag has integers only, each in the one spelling that [`integer::parse`] takes, ascending.
+//! 3. What has no flag was within the [`Thresholds`] whenever it changed.
 //! 4. The value of a sorted set's entry that was read is a score ([`score_of`]): what is none is an error there.
 //!
 //! Everything takes time in proportion to the collection, but for how many entries there are; also what is done to many
@@ -33,19 +31,9 @@ use std::ops::{ControlFlow, Deref};
 use crate::packed::{self, Element, Elements, Malformed, Packed};
 use crate::random::Random;
 use crate::strings::integer;
+use crate::thresholds::{Compact, Thresholds};
 pub(crate) use scan::CURSOR_PACKED;
 pub use scored::{Scored, rank, score_of};
-
-/// A hash of more fields is a hash table to Redis (`hash-max-listpack-entries`).
-pub const LISTPACK_ENTRIES_MAX: usize = 512;
-/// A hash with a longer field or value is a hash table to Redis (`hash-max-listpack-value`), and a sorted set with a longer
-/// member a skiplist (`zset-max-listpack-value`).
-pub const LISTPACK_VALUE_BYTES_MAX: usize = 64;
-/// A set of more integers is a hash table to Redis (`set-max-intset-entries`).
-pub const INTSET_ENTRIES_MAX: usize = 512;
-
-/// A sorted set of more members is a skiplist to Redis (`zset-max-listpack-entries`).
-pub const SCORED_ENTRIES_MAX: usize = 128;
 
 /// Flag of what is a hash table or a skiplist to Redis.
 pub(crate) const CONVERTED: u8 = 1;
@@ -83,10 +71,19 @@ pub enum Encoding {
 /// An entry: its name, and its value, which is empty in a set.
 pub type Entry<'a> = (&'a [u8], &'a [u8]);
 
+/// What the entries are of, and when Redis would convert them. A [`Shape`] alone has Redis's thresholds.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// What they are of.
+    pub shape: Shape,
+    /// The most that is not converted.
+    pub compact: Compact,
+}
+
 /// Entries in a packed run.
 #[derive(Clone, Debug)]
 pub struct Entries<B> {
-    shape: Shape,
+    kind: Kind,
     run: B,
 }
 
@@ -100,24 +97,24 @@ pub enum Names<'a> {
 
 impl Entries<Vec<u8>> {
     /// No entries.
-    pub fn empty(shape: Shape) -> Self {
-        Self { shape, run: packed::empty(0) }
+    pub fn empty(kind: impl Into<Kind>) -> Self {
+        Self { kind: kind.into(), run: packed::empty(0) }
     }
 
     /// No entries yet, for [`add`](Self::add).
-    pub fn gather(shape: Shape, is_converted: bool) -> Self {
-        Self { shape, run: packed::empty(if is_converted { CONVERTED } else { 0 }) }
+    pub fn gather(kind: Kind, is_converted: bool) -> Self {
+        Self { kind, run: packed::empty(if is_converted { CONVERTED } else { 0 }) }
     }
 
     /// Puts an entry behind all others, where it must belong; its name must be new. No matter what Redis would make of it.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
-        packed::push(&mut self.run, &[name, value][..self.shape.width()]);
+        packed::push(&mut self.run, &[name, value][..self.kind.shape.width()]);
     }
 
     /// The set of these members, no two of which are equal.
-    pub fn set_of(mut members: Vec<&[u8]>) -> Self {
-        let mut set = Self::empty(Shape::Set);
-        if !order(&mut members) {
+    pub fn set_of(kind: impl Into<Kind>, mut members: Vec<&[u8]>) -> Self {
+        let mut set = Self::empty(kind);
+        if !order(&mut members, set.kind.compact) {
             set.convert();
         }
         packed::push(&mut set.run, &members);
@@ -126,7 +123,7 @@ impl Entries<Vec<u8>> {
 
     /// Puts an entry, or another value in its place; whether the name is new.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Malformed> {
-        match self.shape {
+        match self.kind.shape {
             Shape::Hash => self.insert_field(name, value),
             Shape::Set => self.insert_member(name),
             Shape::SortedSet => self.insert_scored(name, value),
@@ -153,8 +150,7 @@ impl Entries<Vec<u8>> {
         })?;
         let mut is_small = !self.is_converted()?;
         for (name, value) in new {
-            // A score is never long.
-            is_small &= self.shape == Shape::Set || name.len().max(value.len()) <= LISTPACK_VALUE_BYTES_MAX;
+            is_small &= !self.kind.is_long(name, value);
             match places.entry(name) {
                 Slot::Occupied(place) => all[*place.get()].1 = value,
                 Slot::Vacant(place) => {
@@ -164,18 +160,18 @@ impl Entries<Vec<u8>> {
             }
         }
         let added = all.len() - before;
-        let strings: Vec<&[u8]> = match self.shape {
+        let strings: Vec<&[u8]> = match self.kind.shape {
             Shape::Hash => {
-                is_small &= all.len() <= LISTPACK_ENTRIES_MAX;
+                is_small &= all.len() <= self.kind.compact.entries;
                 all.into_iter().flat_map(|(field, value)| [field, value]).collect()
             }
             Shape::Set => {
                 let mut members: Vec<&[u8]> = all.into_iter().map(|(member, _)| member).collect();
-                is_small = is_small && order(&mut members);
+                is_small = is_small && order(&mut members, self.kind.compact);
                 members
             }
             Shape::SortedSet => {
-                is_small &= all.len() <= SCORED_ENTRIES_MAX;
+                is_small &= all.len() <= self.kind.compact.entries;
                 all.sort_by(|a, b| rank((a.0, score_of(a.1)), (b.0, score_of(b.1))));
                 let small = |score| if is_small { scored::small_bytes(score) } else { score };
                 all.into_iter().flat_map(|(member, score)| [member, small(score)]).collect()
@@ -188,7 +184,7 @@ impl Entries<Vec<u8>> {
     }
 
     fn insert_field(&mut self, field: &[u8], value: &[u8]) -> Result<bool, Malformed> {
-        if field.len().max(value.len()) > LISTPACK_VALUE_BYTES_MAX {
+        if self.kind.is_long(field, value) {
             self.convert();
         }
         if let Some((_, old)) = self.find(field)? {
@@ -197,7 +193,7 @@ impl Entries<Vec<u8>> {
             return Ok(false);
         }
         packed::push(&mut self.run, &[field, value]);
-        if self.open()?.len() / 2 > LISTPACK_ENTRIES_MAX {
+        if self.open()?.len() / 2 > self.kind.compact.entries {
             self.convert();
         }
         Ok(true)
@@ -229,7 +225,7 @@ impl Entries<Vec<u8>> {
             }
         }
         packed::splice(&mut self.run, place..place, 0, &[member]);
-        if self.open()?.len() > INTSET_ENTRIES_MAX {
+        if self.open()?.len() > self.kind.compact.entries {
             self.convert();
         }
         Ok(true)
@@ -239,7 +235,7 @@ impl Entries<Vec<u8>> {
     pub fn remove(&mut self, name: &[u8]) -> Result<bool, Malformed> {
         let Some((name, value)) = self.find(name)? else { return Ok(false) };
         let place = name.place.start..value.place.end;
-        let width = self.shape.width();
+        let width = self.kind.shape.width();
         packed::splice(&mut self.run, place, width, &[]);
         Ok(true)
     }
@@ -264,7 +260,7 @@ impl Entries<Vec<u8>> {
     /// Removes the entries that `keep` does not want.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), Malformed> {
         let mut kept = packed::empty(self.open()?.flags());
-        let width = self.shape.width();
+        let width = self.kind.shape.width();
         self.visit(|name, value| {
             if keep(name, value) {
                 packed::push(&mut kept, &[name, value][..width]);
@@ -282,7 +278,7 @@ impl Entries<Vec<u8>> {
         for element in Packed::open(&run)?.iter() {
             members.push(element?.bytes);
         }
-        *self = Self::set_of(members);
+        *self = Self::set_of(self.kind, members);
         Ok(())
     }
 
@@ -306,25 +302,26 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
     ///
     /// # Errors
     /// When its head is none, or cannot be that of such entries.
-    pub fn of(shape: Shape, run: B) -> Result<Self, Malformed> {
+    pub fn of(kind: impl Into<Kind>, run: B) -> Result<Self, Malformed> {
+        let kind = kind.into();
         let head = Packed::open(&run)?;
         if head.flags() & !CONVERTED != 0 {
             return Err(packed::UNKNOWN_FLAGS);
         }
-        if !head.len().is_multiple_of(shape.width()) {
+        if !head.len().is_multiple_of(kind.shape.width()) {
             return Err(Malformed { at: 1, why: "a field has no value" });
         }
-        Ok(Self { shape, run })
+        Ok(Self { kind, run })
     }
 
     /// A copy that owns its bytes.
     pub fn to_owned(&self) -> Entries<Vec<u8>> {
-        Entries { shape: self.shape, run: self.run.to_vec() }
+        Entries { kind: self.kind, run: self.run.to_vec() }
     }
 
     /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.open().map_or(0, Packed::len) / self.shape.width()
+        self.open().map_or(0, Packed::len) / self.kind.shape.width()
     }
 
     /// Whether there are none.
@@ -334,12 +331,11 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
 
     /// How Redis would keep them.
     pub fn encoding(&self) -> Encoding {
-        Encoding::of(self.shape, self.is_converted() != Ok(false))
+        Encoding::of(self.kind.shape, self.is_converted() != Ok(false))
     }
 
-    /// What they are of.
-    pub fn shape(&self) -> Shape {
-        self.shape
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The value of a name; empty in a set.
@@ -453,7 +449,7 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
     /// The next entry; that of a set has an empty value behind it.
     fn next<'a>(&self, elements: &mut Elements<'a>) -> Result<Option<(Element<'a>, Element<'a>)>, Malformed> {
         let Some(name) = elements.next().transpose()? else { return Ok(None) };
-        let value = match self.shape {
+        let value = match self.kind.shape {
             Shape::Hash => elements.demand()?,
             Shape::SortedSet => scored::verified(elements.demand()?)?,
             Shape::Set => Element { bytes: &[], place: name.place.end..name.place.end },
@@ -472,9 +468,9 @@ impl<B: Deref<Target = [u8]>> Entries<B> {
 }
 
 /// Brings members in the order in which a set of them tells them; whether Redis would make an intset of them.
-pub fn order(members: &mut [&[u8]]) -> bool {
+pub fn order(members: &mut [&[u8]], compact: Compact) -> bool {
     let are_integers =
-        members.len() <= INTSET_ENTRIES_MAX && members.iter().all(|member| integer::parse(member).is_some());
+        members.len() <= compact.entries && members.iter().all(|member| integer::parse(member).is_some());
     if are_integers {
         members.sort_by_key(|member| integer::parse(member));
     }
@@ -488,6 +484,24 @@ impl Names<'_> {
             Self::Walked(names) => names.contains(&name),
             Self::Hashed(names) => names.contains(name),
         }
+    }
+}
+
+impl Kind {
+    /// Whether one with such an entry is converted.
+    pub(crate) fn is_long(self, name: &[u8], value: &[u8]) -> bool {
+        let longest = match self.shape {
+            Shape::Hash => name.len().max(value.len()),
+            Shape::SortedSet => name.len(),
+            Shape::Set => 0,
+        };
+        longest > self.compact.bytes
+    }
+}
+
+impl From<Shape> for Kind {
+    fn from(shape: Shape) -> Self {
+        Self { shape, compact: Thresholds::default().of(shape) }
     }
 }
 

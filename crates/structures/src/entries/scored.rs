@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Deref};
 
-use super::{Entries, LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Shape};
+use super::{Entries, Kind};
 use crate::packed::{self, Element, Malformed};
 
 /// A member and its score.
@@ -42,11 +42,11 @@ pub(super) fn verified(value: Element<'_>) -> Result<Element<'_>, Malformed> {
 
 impl Entries<Vec<u8>> {
     /// The sorted set of these members, no two of which are equal.
-    pub fn sorted_set_of(mut members: Vec<Scored<'_>>) -> Self {
+    pub fn sorted_set_of(kind: impl Into<Kind>, mut members: Vec<Scored<'_>>) -> Self {
         members.sort_unstable_by(|a, b| rank(*a, *b));
-        let is_small = members.len() <= SCORED_ENTRIES_MAX
-            && members.iter().all(|(member, _)| member.len() <= LISTPACK_VALUE_BYTES_MAX);
-        let mut set = Self::empty(Shape::SortedSet);
+        let mut set = Self::empty(kind);
+        let is_small = members.len() <= set.kind.compact.entries
+            && !members.iter().any(|(member, _)| set.kind.is_long(member, &[]));
         if !is_small {
             set.convert();
         }
@@ -60,7 +60,7 @@ impl Entries<Vec<u8>> {
     pub(super) fn insert_scored(&mut self, member: &[u8], value: &[u8]) -> Result<bool, Malformed> {
         let new = (member, score_of(value));
         let is_new = !self.remove(member)?;
-        if member.len() > LISTPACK_VALUE_BYTES_MAX || self.len() == SCORED_ENTRIES_MAX {
+        if self.kind.is_long(member, &[]) || self.len() >= self.kind.compact.entries {
             self.convert();
         }
         let kept = if self.is_converted()? { new.1 } else { small(new.1) };

@@ -79,7 +79,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Insert(name, value) => {
-                    was_long |= name.len().max(value.len()) > LISTPACK_VALUE_BYTES_MAX;
+                    was_long |= name.len().max(value.len()) > 64;
                     let is_new = model.insert(name.clone(), value.clone()).is_none();
                     if is_new {
                         order.push(name.clone());
@@ -98,7 +98,7 @@ proptest! {
                 Step::InsertAll(pairs) => {
                     let before = model.len();
                     for (name, value) in pairs.clone() {
-                        was_long |= name.len().max(value.len()) > LISTPACK_VALUE_BYTES_MAX;
+                        was_long |= name.len().max(value.len()) > 64;
                         if model.insert(name.clone(), value).is_none() {
                             order.push(name);
                         }
@@ -175,7 +175,7 @@ proptest! {
         }
         // Made at once it is the same set, or a smaller form of it.
         let members = model.iter().map(Vec::as_slice).collect::<Vec<_>>();
-        let at_once = Entries::set_of(members);
+        let at_once = Entries::set_of(Shape::Set, members);
         if !was_other {
             prop_assert_eq!(&at_once.run, &set.run);
         }
@@ -191,7 +191,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Insert(member, by) => {
-                    was_long |= member.len() > LISTPACK_VALUE_BYTES_MAX;
+                    was_long |= member.len() > 64;
                     let is_new = model.insert(member.clone(), score(&by)).is_none();
                     prop_assert_eq!(set.insert(&member, &score(&by).to_le_bytes()), Ok(is_new));
                 }
@@ -206,7 +206,7 @@ proptest! {
                     let before = model.len();
                     let mut new = Vec::new();
                     for (member, by) in pairs {
-                        was_long |= member.len() > LISTPACK_VALUE_BYTES_MAX;
+                        was_long |= member.len() > 64;
                         model.insert(member.clone(), score(&by));
                         new.push((member, score(&by).to_le_bytes().to_vec()));
                     }
@@ -230,7 +230,7 @@ proptest! {
             prop_assert_eq!(set.encoding(), if was_long { Encoding::Skiplist } else { Encoding::Listpack });
         }
         // Made at once it is the same.
-        let at_once = Entries::sorted_set_of(model.iter().map(|(member, score)| (&member[..], *score)).collect());
+        let at_once = Entries::sorted_set_of(Shape::SortedSet, model.iter().map(|(member, score)| (&member[..], *score)).collect());
         prop_assert_eq!(at_once.scored(), set.scored());
         if !was_long {
             prop_assert_eq!(&at_once.run, &set.run);
@@ -270,7 +270,7 @@ proptest! {
     fn what_is_drawn_is_there_and_a_sample_has_each_once(
         members in prop::collection::btree_set("[a-z]{1,3}", 1..40), count in 0usize..50, seed: u64,
     ) {
-        let set = Entries::set_of(members.iter().map(|member| member.as_bytes()).collect());
+        let set = Entries::set_of(Shape::Set, members.iter().map(|member| member.as_bytes()).collect());
         let random = &mut Random::new(seed);
         let mut sample = Vec::new();
         set.sample(count, random, |name, _| sample.push(name)).unwrap();
@@ -320,10 +320,10 @@ proptest! {
 #[test]
 fn a_collection_becomes_a_hash_table_where_redis_makes_one() {
     let mut hash = Entries::empty(Shape::Hash);
-    for field in 0..LISTPACK_ENTRIES_MAX {
+    for field in 0..512 {
         hash.insert(field.to_string().as_bytes(), b"v").unwrap();
     }
-    hash.insert(b"0", &[b'v'; LISTPACK_VALUE_BYTES_MAX]).unwrap();
+    hash.insert(b"0", &[b'v'; 64]).unwrap();
     assert_eq!(hash.encoding(), Encoding::Listpack);
     hash.insert(b"one more", b"v").unwrap();
     assert_eq!(hash.encoding(), Encoding::Hashtable);
@@ -331,22 +331,25 @@ fn a_collection_becomes_a_hash_table_where_redis_makes_one() {
     assert_eq!(hash.encoding(), Encoding::Hashtable);
 
     let mut set = Entries::empty(Shape::Set);
-    for member in (0..INTSET_ENTRIES_MAX).rev() {
+    for member in (0..512).rev() {
         set.insert(member.to_string().as_bytes(), b"").unwrap();
     }
     assert_eq!(set.encoding(), Encoding::Intset);
     let members = names(&set);
-    assert_eq!(Entries::set_of(members.iter().map(Vec::as_slice).collect()).run, set.run);
+    assert_eq!(Entries::set_of(Shape::Set, members.iter().map(Vec::as_slice).collect()).run, set.run);
     set.insert(b"512", b"").unwrap();
     assert_eq!(set.encoding(), Encoding::Hashtable);
     let members = names(&set);
-    assert_eq!(Entries::set_of(members.iter().map(Vec::as_slice).collect()).encoding(), Encoding::Hashtable);
+    assert_eq!(
+        Entries::set_of(Shape::Set, members.iter().map(Vec::as_slice).collect()).encoding(),
+        Encoding::Hashtable
+    );
 }
 
 #[test]
 fn a_sample_gives_each_the_same_chance() {
     let members: Vec<String> = (0..10).map(|member| member.to_string()).collect();
-    let set = Entries::set_of(members.iter().map(|member| member.as_bytes()).collect());
+    let set = Entries::set_of(Shape::Set, members.iter().map(|member| member.as_bytes()).collect());
     let (random, mut counts) = (&mut Random::new(7), [0u32; 10]);
     let mut count = |name: &[u8]| counts[usize::from(name[0] - b'0')] += 1;
     for _ in 0..10_000 {
@@ -387,11 +390,14 @@ fn a_sorted_set_is_a_skiplist_from_129_members_or_65_bytes_on() {
         set.insert_all(members[..count].iter().map(|member| (&member[..], &score[..]))).unwrap();
         assert_eq!(set.encoding(), wanted);
         let scored = members[..count].iter().map(|member| (&member[..], 1.0)).collect();
-        assert_eq!(Entries::sorted_set_of(scored).encoding(), wanted);
+        assert_eq!(Entries::sorted_set_of(Shape::SortedSet, scored).encoding(), wanted);
     }
     let long = [b'x'; 65];
-    assert_eq!(Entries::sorted_set_of(vec![(&long[..64], 0.0)]).encoding(), Encoding::Listpack);
-    assert_eq!(Entries::sorted_set_of(vec![(&long, 0.0)]).encoding(), Encoding::Skiplist);
+    assert_eq!(
+        Entries::sorted_set_of(Shape::SortedSet, vec![(&long[..64], 0.0)]).encoding(),
+        Encoding::Listpack
+    );
+    assert_eq!(Entries::sorted_set_of(Shape::SortedSet, vec![(&long, 0.0)]).encoding(), Encoding::Skiplist);
 }
 
 #[test]
@@ -413,4 +419,36 @@ fn what_is_no_score_is_told() {
     let mut run = packed::empty(0);
     packed::push(&mut run, &[b"m"]);
     assert!(Entries::of(Shape::SortedSet, run).is_err());
+}
+
+#[test]
+fn thresholds_are_those_that_it_was_made_with() {
+    let kind = |shape, entries, bytes| Kind { shape, compact: Compact { entries, bytes } };
+    let mut hash = Entries::empty(kind(Shape::Hash, 2, 3));
+    hash.insert_all([(&b"a"[..], &b"123"[..]), (b"b", b"")].into_iter()).unwrap();
+    assert_eq!(hash.encoding(), Encoding::Listpack);
+    let mut other = hash.clone();
+    other.insert(b"c", b"").unwrap();
+    assert_eq!(other.encoding(), Encoding::Hashtable);
+    hash.insert(b"a", b"1234").unwrap();
+    assert_eq!(hash.encoding(), Encoding::Hashtable);
+
+    let mut set = Entries::empty(kind(Shape::Set, 1, 0));
+    set.insert(b"100", b"").unwrap();
+    assert_eq!(set.encoding(), Encoding::Intset);
+    set.insert(b"2", b"").unwrap();
+    assert_eq!(set.encoding(), Encoding::Hashtable);
+    let members = vec![&b"2"[..], b"1"];
+    assert_eq!(Entries::set_of(kind(Shape::Set, 1, 0), members.clone()).encoding(), Encoding::Hashtable);
+    assert_eq!(Entries::set_of(kind(Shape::Set, 2, 0), members).encoding(), Encoding::Intset);
+
+    // Only a member's bytes count, not those of its score.
+    let one = || vec![(&b"m"[..], 1.5)];
+    let made = |entries, bytes| Entries::sorted_set_of(kind(Shape::SortedSet, entries, bytes), one());
+    assert_eq!(made(1, 1).encoding(), Encoding::Listpack);
+    assert_eq!(made(1, 0).encoding(), Encoding::Skiplist);
+    assert_eq!(made(0, 1).encoding(), Encoding::Skiplist);
+    let mut set = made(1, 1);
+    set.insert(b"n", &2.5f64.to_le_bytes()).unwrap();
+    assert_eq!(set.encoding(), Encoding::Skiplist);
 }

@@ -2,7 +2,7 @@
 //!
 //! Redis tells the fields of a small hash in the order in which they were first set, and the members of an intset ascending. So the fields of
 //! a hash without the flag have a place, the time at which they came: a clock that is set back changes the order, and nothing
-//! else. There are few ([`LISTPACK_ENTRIES_MAX`], [`INTSET_ENTRIES_MAX`]), which are brought into order when all are read.
+//! else. There are few ([`Thresholds`](crate::Thresholds)), which are brought into order when all are read.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -13,10 +13,7 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use super::scored::{image, score_in, value_of};
 use super::{Bytes, Pen, Result};
-use crate::entries::{
-    CONVERTED, CURSOR_PACKED, Encoding, Entries, INTSET_ENTRIES_MAX, LISTPACK_ENTRIES_MAX,
-    LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Shape, score_of,
-};
+use crate::entries::{CONVERTED, CURSOR_PACKED, Encoding, Entries, Kind, Shape, score_of};
 use crate::packed::Malformed;
 use crate::random::Random;
 use crate::strings::integer;
@@ -30,7 +27,7 @@ const SOME_BYTES: usize = 24;
 
 /// See the module.
 pub(crate) struct Named {
-    shape: Shape,
+    kind: Kind,
     elements: Collection,
     is_converted: bool,
     /// The root does not say so yet.
@@ -45,10 +42,10 @@ pub(crate) struct Named {
 
 impl Named {
     /// The entries in `elements`, whose root has these flags.
-    pub(crate) fn of(shape: Shape, elements: Collection, flags: u8) -> Self {
+    pub(crate) fn of(kind: Kind, elements: Collection, flags: u8) -> Self {
         let is_converted = flags & CONVERTED != 0;
         Self {
-            shape,
+            kind,
             elements,
             is_converted,
             is_root_old: false,
@@ -60,10 +57,11 @@ impl Named {
 
     /// Makes a large form of entries. Nothing names it yet.
     pub(crate) fn make(pen: &mut impl Pen, entries: &Entries<Vec<u8>>) -> Result<Self> {
-        let shape = entries.shape();
-        let order = if shape == Shape::SortedSet { ElementOrder::ByValue } else { ElementOrder::Unordered };
+        let kind = entries.kind();
+        let order =
+            if kind.shape == Shape::SortedSet { ElementOrder::ByValue } else { ElementOrder::Unordered };
         let flags = if entries.is_converted()? { CONVERTED } else { 0 };
-        let mut made = Self::of(shape, pen.new_collection(order), flags);
+        let mut made = Self::of(kind, pen.new_collection(order), flags);
         let mut put = Ok(());
         entries.visit(|name, value| {
             put = made.put(pen, name, value).map(|_| ());
@@ -100,7 +98,7 @@ impl Named {
     }
 
     pub(crate) fn encoding(&self) -> Encoding {
-        Encoding::of(self.shape, self.is_converted)
+        Encoding::of(self.kind.shape, self.is_converted)
     }
 
     // --- reads
@@ -111,7 +109,7 @@ impl Named {
 
     /// An element's value as the packed form has it.
     fn shown<'a>(&self, value: Value<'a>) -> std::result::Result<Bytes<'a>, Malformed> {
-        Ok(match self.shape {
+        Ok(match self.kind.shape {
             Shape::Hash => {
                 let from = value_from(&value)?;
                 let place = from..value.len();
@@ -127,21 +125,24 @@ impl Named {
         reads: CollectionReader<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        match self.shape {
+        match self.kind.shape {
             Shape::SortedSet => {
                 self.part(reads, 0..self.len(), false, |member, score| visit(member, &score.to_le_bytes()))
             }
             _ if self.is_converted => self.each(reads, |value| {
                 let name = value.key();
-                Ok(visit(name, if self.shape == Shape::Set { &[] } else { &value[value_from(value)?..] }))
+                Ok(visit(
+                    name,
+                    if self.kind.shape == Shape::Set { &[] } else { &value[value_from(value)?..] },
+                ))
             }),
             _ => {
                 // Names and values lie end to end.
                 let mut few = Vec::with_capacity(self.len());
                 let mut bytes = Vec::with_capacity(self.len() * SOME_BYTES);
                 self.each(reads, |value| {
-                    let from = if self.shape == Shape::Set { 0 } else { value_from(value)? };
-                    let order = match self.shape {
+                    let from = if self.kind.shape == Shape::Set { 0 } else { value_from(value)? };
+                    let order = match self.kind.shape {
                         Shape::Set => integer::parse(value.key()).unwrap_or(i64::MAX),
                         _ => place_in(value) as i64,
                     };
@@ -205,7 +206,7 @@ impl Named {
     }
 
     fn bytes_in<'v>(&self, value: &'v Value<'_>) -> std::result::Result<Bytes<'v>, Malformed> {
-        Ok(match self.shape {
+        Ok(match self.kind.shape {
             Shape::Hash => Bytes::Lent(&value[value_from(value)?..]),
             Shape::Set => Bytes::Lent(&[]),
             Shape::SortedSet => Bytes::Score(score_in(value)?.to_le_bytes()),
@@ -262,7 +263,7 @@ impl Named {
         if let Some(whole) = self.whole.get() {
             return Ok(whole);
         }
-        let mut whole = Entries::gather(self.shape, self.is_converted);
+        let mut whole = Entries::gather(self.kind, self.is_converted);
         self.visit(reads, |name, value| {
             whole.add(name, value);
             ControlFlow::Continue(())
@@ -313,13 +314,13 @@ impl Named {
 
     /// Puts an entry, or another value in its place; whether the name is new.
     pub(crate) fn insert(&mut self, pen: &mut impl Pen, name: &[u8], value: &[u8]) -> Result<bool> {
-        let is_long = match self.shape {
-            Shape::Hash => name.len().max(value.len()) > LISTPACK_VALUE_BYTES_MAX,
+        let is_long = match self.kind.shape {
+            Shape::Hash => self.kind.is_long(name, value),
             Shape::Set => integer::parse(name).is_none(),
             Shape::SortedSet => {
-                name.len() > LISTPACK_VALUE_BYTES_MAX
+                self.kind.is_long(name, value)
                     || !self.is_converted
-                        && self.len() >= SCORED_ENTRIES_MAX
+                        && self.len() >= self.kind.compact.entries
                         && pen.reads(&self.elements).get(name)?.is_none()
             }
         };
@@ -331,15 +332,14 @@ impl Named {
             pen.ends_with_next();
         }
         let is_new = self.put(pen, name, value)?;
-        let most = if self.shape == Shape::Set { INTSET_ENTRIES_MAX } else { LISTPACK_ENTRIES_MAX };
-        if self.len() > most {
+        if self.len() > self.kind.compact.entries {
             self.convert();
         }
         Ok(is_new)
     }
 
     fn put(&mut self, pen: &mut impl Pen, name: &[u8], value: &[u8]) -> Result<bool> {
-        let is_there = match self.shape {
+        let is_there = match self.kind.shape {
             Shape::Set => {
                 if pen.reads(&self.elements).get(name)?.is_some() {
                     return Ok(false);

@@ -34,7 +34,7 @@ const BEYOND: &str = "a node of the stream ends behind the value";
 const BAD_COUNT: &str = "a node of the stream counts what it does not have";
 
 /// Limits of a node, by Redis's `stream-node-max-bytes` and `stream-node-max-entries`; 0 is none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLimits {
     /// Bytes of its listpack.
     pub bytes: usize,

@@ -16,11 +16,12 @@ use std::ops::{ControlFlow, Deref, Range};
 use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
-use crate::entries::{CONVERTED, Encoding, Entries, Names, Scored, Shape, score_of};
+use crate::entries::{CONVERTED, Encoding, Entries, Kind, Names, Scored, Shape, score_of};
 use crate::error::{Error, Result};
 use crate::keyspace;
 use crate::large::{self, Bytes, Fault, Named};
 use crate::random::Random;
+use crate::thresholds::Thresholds;
 
 /// A hash, a set or a sorted set: `B` are the bytes where it is packed, in bytes of its own or where they lie, `S` is from where the entries
 /// are read where it is large.
@@ -120,10 +121,11 @@ impl<'w> Txn<'w> {
     fn edit<'t>(&'t mut self, type_: Type, db: u8, key: &'t [u8]) -> Result<Edit<'t, 'w>> {
         self.begin_edit();
         let (mut expires_at, mut is_new) = (None, true);
-        let mut form = Form::Packed(Entries::empty(shape(type_)));
+        let thresholds = self.thresholds();
+        let mut form = Form::Packed(Entries::empty(kind(type_, &thresholds)));
         if let Some((found, reads)) = self.read_of(type_, db, key)? {
             (expires_at, is_new) = (found.expires_at(), false);
-            form = Form::of(type_, key, &found, reads, Found::copied_to_edit)?;
+            form = Form::of(type_, &thresholds, key, &found, reads, Found::copied_to_edit)?;
         }
         Ok(Edit { db, expires_at, is_new, collection: Collection { key, type_, source: self, form } })
     }
@@ -134,7 +136,8 @@ impl<'w> Txn<'w> {
         if members.is_empty() {
             return self.delete(db, key);
         }
-        self.put_entries(Type::Set, db, key, Entries::set_of(members), None)?;
+        let set = Entries::set_of(kind(Type::Set, &self.thresholds()), members);
+        self.put_entries(Type::Set, db, key, set, None)?;
         Ok(true)
     }
 
@@ -144,13 +147,14 @@ impl<'w> Txn<'w> {
         if members.is_empty() {
             return self.delete(db, key);
         }
-        self.put_entries(Type::SortedSet, db, key, Entries::sorted_set_of(members), None)?;
+        let set = Entries::sorted_set_of(kind(Type::SortedSet, &self.thresholds()), members);
+        self.put_entries(Type::SortedSet, db, key, set, None)?;
         Ok(true)
     }
 
     /// Makes a hash of these fields and values the value of `key`, over what is there. Without fields the key is deleted.
     pub fn put_hash(&mut self, db: u8, key: &[u8], pairs: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut entries = Entries::empty(Shape::Hash);
+        let mut entries = Entries::empty(kind(Type::Hash, &self.thresholds()));
         let inserted = entries.insert_all(pairs.iter().copied());
         if inserted.map_err(|malformed| error(Type::Hash, key, malformed))? == 0 {
             self.delete(db, key)?;
@@ -179,8 +183,9 @@ impl<'w> Txn<'w> {
     /// Copies the entries of a collection to one that nothing names yet.
     pub(super) fn copy_collection(&mut self, type_: Type, db: u8, key: &[u8]) -> Result<Option<Copied>> {
         self.begin_edit();
+        let thresholds = self.thresholds();
         let Some((found, reads)) = self.read_of(type_, db, key)? else { return Ok(None) };
-        let form = Form::of(type_, key, &found, reads, Found::copied_to_edit)?;
+        let form = Form::of(type_, &thresholds, key, &found, reads, Found::copied_to_edit)?;
         let Form::Large(named) = form else { return Ok(None) };
         let whole = named.whole(large::Pen::reads(self, named.elements()));
         let whole = whole.map_err(|fault| error(type_, key, fault))?;
@@ -193,6 +198,7 @@ impl<B: Deref<Target = [u8]>> Form<B> {
     /// The form of what was found; `packed` gives the bytes where it is packed.
     fn of<'a, F: Borrow<Found<'a>>>(
         type_: Type,
+        thresholds: &Thresholds,
         key: &[u8],
         found: F,
         reads: Reads<'_>,
@@ -200,16 +206,17 @@ impl<B: Deref<Target = [u8]>> Form<B> {
     ) -> Result<Self> {
         if let Some(id) = found.borrow().collection() {
             let flags = large::flags(found.borrow(), CONVERTED).map_err(|it| error(type_, key, it))?;
-            return Ok(Self::Large(Named::of(shape(type_), reads.open(id)?, flags)));
+            return Ok(Self::Large(Named::of(kind(type_, thresholds), reads.open(id)?, flags)));
         }
-        let entries = Entries::of(shape(type_), packed(found));
+        let entries = Entries::of(kind(type_, thresholds), packed(found));
         entries.map(Self::Packed).map_err(|malformed| error(type_, key, malformed))
     }
 }
 
 impl<'k, 'a> Stored<'k, 'a> {
     pub(super) fn of(type_: Type, key: &'k [u8], found: Found<'a>, reads: Reads<'a>) -> Result<Self> {
-        let form = Form::of(type_, key, found, reads, |found| found)?;
+        // It does not change.
+        let form = Form::of(type_, &Thresholds::default(), key, found, reads, |found| found)?;
         Ok(Self { key, type_, source: reads, form })
     }
 }
@@ -683,7 +690,8 @@ impl Edit<'_, '_> {
                     }
                     ControlFlow::Continue(())
                 })?;
-                let kept = Entries::set_of(kept.iter().map(Vec::as_slice).collect());
+                let kind = kind(Type::Set, &self.collection.source.thresholds());
+                let kept = Entries::set_of(kind, kept.iter().map(Vec::as_slice).collect());
                 self.collection.form = Form::Packed(kept);
                 Ok(())
             }
@@ -702,7 +710,8 @@ impl Edit<'_, '_> {
 
     /// Removes all entries.
     pub fn clear(&mut self) {
-        self.collection.form = Form::Packed(Entries::empty(shape(self.collection.type_)));
+        let Collection { type_, source, form, .. } = &mut self.collection;
+        *form = Form::Packed(Entries::empty(kind(*type_, &source.thresholds())));
     }
 
     /// Makes it the value of its key, once the transaction commits.
@@ -759,12 +768,13 @@ pub(super) fn meta(type_: Type, expires_at: Option<u64>) -> duramen::Meta {
     duramen::Meta { tag: type_.tag(), expires_at, ..duramen::Meta::default() }
 }
 
-pub(super) fn shape(type_: Type) -> Shape {
-    match type_ {
+fn kind(type_: Type, thresholds: &Thresholds) -> Kind {
+    let shape = match type_ {
         Type::Hash => Shape::Hash,
         Type::SortedSet => Shape::SortedSet,
         _ => Shape::Set,
-    }
+    };
+    Kind { shape, compact: thresholds.of(shape) }
 }
 
 pub(super) fn error(type_: Type, key: &[u8], fault: impl Into<Fault>) -> Error {

@@ -67,6 +67,7 @@ use crate::error::{Error, Result};
 use crate::keyspace::{KEY_BYTES_MAX, KeyCount, random};
 use crate::locks::{Keys, Locks};
 use crate::strings::integer::{self, Text};
+use crate::thresholds::Thresholds;
 use crate::watch::{Then, Watched};
 use crate::worker::Worker;
 use crate::{Type, string_until};
@@ -200,6 +201,12 @@ impl<'w> Txn<'w> {
     /// Whether one of its writes found no room: whatever it comes to, [`Worker::run`] runs it again once there is some.
     pub fn wants_room(&self) -> bool {
         self.worker.writer.wants_room()
+    }
+
+    /// When Redis would convert what changes.
+    #[inline]
+    pub fn thresholds(&self) -> Thresholds {
+        self.worker.keyspace.thresholds()
     }
 
     /// The time that everything in this transaction sees, in Unix milliseconds.

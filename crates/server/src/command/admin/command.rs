@@ -2,7 +2,8 @@
 
 use crate::command::docs::write_docs;
 use crate::command::{
-    Args, Begin, Call, Categories, Command, CommandError, Entry, Find, Flags, Key, KeySpec, Table, errors,
+    Args, Begin, Call, Categories, Command, CommandError, Entry, Find, Flags, Key, KeyFlags, KeySpec, Table,
+    errors,
 };
 use crate::resp::Reply;
 use duramen_structures::glob;
@@ -239,6 +240,25 @@ fn called<'a>(table: &Table, args: Args<'a>) -> Result<(&'static Entry, Args<'a>
     Ok((entry, args))
 }
 
+/// The keys of SORT, which no specification tells: what is sorted, and where the last STORE puts it. Those that a pattern leads to are not
+/// told, as in Redis.
+fn keys_of_sort(args: Args<'_>) -> Vec<Key> {
+    let mut keys = vec![Key { index: 1, flags: KeyFlags::RO.with(KeyFlags::ACCESS) }];
+    let mut at = 2;
+    while at < args.len() {
+        if args.is(at, "store") && at + 1 < args.len() {
+            keys.truncate(1);
+            keys.push(Key { index: at + 1, flags: KeyFlags::OW.with(KeyFlags::UPDATE) });
+        } else if args.is(at, "limit") {
+            at += 2;
+        } else if args.is(at, "by") || args.is(at, "get") {
+            at += 1;
+        }
+        at += 1;
+    }
+    keys
+}
+
 fn found_keys(entry: &Entry, args: Args<'_>) -> Result<Vec<Key>, CommandError> {
     if !entry.spec.has_keys() {
         return Err(CommandError::new("ERR The command has no key arguments"));
@@ -246,7 +266,10 @@ fn found_keys(entry: &Entry, args: Args<'_>) -> Result<Vec<Key>, CommandError> {
     if !entry.spec.arity_allows(args.len()) {
         return Err(CommandError::new("ERR Invalid number of arguments specified for command"));
     }
-    let keys: Vec<Key> = entry.spec.keys(args).into_iter().flatten().collect();
+    let keys: Vec<Key> = match entry.spec.name {
+        "sort" => keys_of_sort(args),
+        _ => entry.spec.keys(args).into_iter().flatten().collect(),
+    };
     if keys.is_empty() && !entry.spec.flags.has(Flags::NO_MANDATORY_KEYS) {
         return Err(CommandError::new("ERR Invalid arguments specified for command"));
     }

@@ -174,6 +174,7 @@ fn effect(
     if after.policy() != before.policy() {
         store.set_eviction(after.policy().eviction());
     }
+    call.server.keyspace.set_thresholds(after.thresholds);
     if after.loglevel != before.loglevel {
         log::set_level(after.loglevel);
     }

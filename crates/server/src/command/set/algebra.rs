@@ -113,7 +113,7 @@ fn combine(
             for set in &all {
                 members.extend(set.list()?.into_iter().filter(|member| seen.insert(*member)));
             }
-            order(&mut members);
+            order(&mut members, call.txn.thresholds().set);
             then(call, members)
         }
         Operation::Difference => {
@@ -122,7 +122,7 @@ fn combine(
             for (key, _) in &sets[1..] {
                 members = filter(call, *key, members, false)?;
             }
-            order(&mut members);
+            order(&mut members, call.txn.thresholds().set);
             then(call, members)
         }
         Operation::Intersection => {

@@ -4,7 +4,7 @@ use super::reply_score;
 use crate::command::{Args, Call, CommandError, errors};
 use crate::notifications::SORTED_SET;
 use duramen_structures::strings::double;
-use duramen_structures::{Edit, Encoding, LISTPACK_VALUE_BYTES_MAX, SCORED_ENTRIES_MAX, Scored, score_of};
+use duramen_structures::{Compact, Edit, Encoding, Scored, score_of};
 use std::collections::HashMap;
 
 const NOT_A_NUMBER: CommandError = CommandError::new("ERR resulting score is not a number (NaN)");
@@ -98,20 +98,24 @@ fn add(call: &mut Call<'_, '_>, options: Options) -> Result<(), CommandError> {
 pub struct Small {
     is_listpack: bool,
     len: usize,
+    compact: Compact,
 }
 
 impl Small {
     /// One without members.
-    pub const EMPTY: Self = Self { is_listpack: true, len: 0 };
+    pub const fn empty(compact: Compact) -> Self {
+        Self { is_listpack: true, len: 0, compact }
+    }
 
-    fn of(set: &Edit<'_, '_>) -> Self {
-        Self { is_listpack: set.is_empty() || set.encoding() == Encoding::Listpack, len: set.len() }
+    fn of(set: &Edit<'_, '_>, compact: Compact) -> Self {
+        let is_listpack = set.is_empty() || set.encoding() == Encoding::Listpack;
+        Self { is_listpack, len: set.len(), compact }
     }
 
     /// The score of a member that comes now.
     pub fn kept(&mut self, member: &[u8], score: f64, is_new: bool) -> f64 {
         if is_new {
-            self.is_listpack &= member.len() <= LISTPACK_VALUE_BYTES_MAX && self.len < SCORED_ENTRIES_MAX;
+            self.is_listpack &= member.len() <= self.compact.bytes && self.len < self.compact.entries;
             self.len += 1;
         }
         if self.is_listpack { score + 0.0 } else { score }
@@ -146,6 +150,7 @@ pub fn add_members(
     if given.len() == 1 {
         call.edits_one();
     }
+    let compact = call.txn.thresholds().sorted_set;
     let mut set = call.txn.edit_sorted_set(call.session.db, call.args.at(1))?;
     let mut olds = Vec::with_capacity(given.len());
     set.get_each(given.iter().map(|(member, _)| *member), |score| olds.push(score.map(score_of)))?;
@@ -154,7 +159,7 @@ pub fn add_members(
     let mut changes: Vec<(&[u8], [u8; 8])> = Vec::new();
     let mut places: HashMap<&[u8], usize> = HashMap::new();
     let (mut added, mut changed, mut score) = (0, 0, None);
-    let mut small = Small::of(&set);
+    let mut small = Small::of(&set, compact);
     for (&(member, given), old) in given.iter().zip(olds) {
         let place = places.get(member).copied();
         let old = place.map_or(old, |place| Some(score_of(&changes[place].1)));

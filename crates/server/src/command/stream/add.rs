@@ -1,10 +1,10 @@
 //! Puts an entry at the end: XADD.
 
-use super::parse::{AddOrTrim, NODE_BYTES, NODE_ENTRIES};
+use super::parse::AddOrTrim;
 use super::reply_id;
 use crate::command::{Call, CommandError, errors};
 use crate::notifications::STREAM;
-use duramen_structures::stream::{NodeLimits, ParsedId, StreamId};
+use duramen_structures::stream::{ParsedId, StreamId};
 
 const ZERO_ID: CommandError = CommandError::new("ERR The ID specified in XADD must be greater than 0-0");
 const EXHAUSTED: CommandError =
@@ -19,7 +19,7 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         return add_each(call);
     }
     let (db, args) = (call.session.db, call.args);
-    let options = AddOrTrim::of_add(args)?;
+    let options = AddOrTrim::of_add(args, call.txn.thresholds().stream)?;
     let pairs: Vec<&[u8]> = args.from(options.behind).collect();
     if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
         return Err(CommandError::arity(call.entry.spec.name));
@@ -30,13 +30,14 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if options.trim.is_none() {
         call.edits_one();
     }
+    let limits = call.txn.thresholds().stream;
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
     if stream.is_new() && options.no_make {
         call.reply.null();
         return Ok(());
     }
     let id = next_id(options.id, stream.last_id(), call.now)?;
-    stream.append(id, &pairs, NodeLimits { bytes: NODE_BYTES, entries: NODE_ENTRIES })?;
+    stream.append(id, &pairs, limits)?;
     let trimmed = match options.trim {
         Some(trim) => stream.trim(trim, options.whole_nodes, options.limit)?,
         None => 0,
@@ -58,6 +59,7 @@ fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         return Err(errors::NOT_MERGED);
     }
     call.edits_one();
+    let limits = call.txn.thresholds().stream;
     let mut stream = call.txn.edit_stream(call.session.db, args.at(1))?;
     if call.server.waiting.count() > 0 {
         return Err(errors::NOT_MERGED);
@@ -68,7 +70,7 @@ fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         last = next_id(None, last, call.now)?;
         entries.push((last, &entry[1..]));
     }
-    stream.append_all(&entries, NodeLimits { bytes: NODE_BYTES, entries: NODE_ENTRIES })?;
+    stream.append_all(&entries, limits)?;
     stream.save()?;
     for (id, _) in entries {
         call.notify(STREAM, "xadd", args.at(1));

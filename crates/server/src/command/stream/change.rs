@@ -27,7 +27,7 @@ pub fn xdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// XTRIM key MAXLEN|MINID [=|~] threshold [LIMIT count]: removes the first entries; how many.
 pub fn xtrim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
-    let options = AddOrTrim::of_trim(args)?;
+    let options = AddOrTrim::of_trim(args, call.txn.thresholds().stream)?;
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
     let mut removed = 0;
     if let Some(trim) = options.trim {

@@ -1,17 +1,18 @@
 //! What commands on streams have in common in their arguments: ids, intervals, trimming.
 
 use crate::command::{Args, CommandError, errors};
-use duramen_structures::stream::{ParsedId, StreamId, Trim};
+use duramen_structures::stream::{NodeLimits, ParsedId, StreamId, Trim};
 
 const INVALID_ID: CommandError =
     CommandError::new("ERR Invalid stream ID specified as stream command argument");
 const TRIMMED_TWICE: CommandError =
     CommandError::new("ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
 
-/// Entries of a node, and of what is trimmed at once where nobody says how much: Redis's `stream-node-max-entries` and bytes.
-pub const NODE_ENTRIES: u64 = 100;
-pub const NODE_BYTES: usize = 4096;
+/// Nodes that are trimmed at once where nobody says how much.
 const TRIM_NODES_MAX: u64 = 100;
+/// Entries, where a node may have any number.
+const TRIMMED_OF_ANY: u64 = 10_000;
+const TRIMMED_MAX: u64 = 1_000_000;
 
 /// An id that names one entry.
 pub fn id(text: &[u8]) -> Result<StreamId, CommandError> {
@@ -71,16 +72,16 @@ pub struct AddOrTrim {
 
 impl AddOrTrim {
     /// The options of XADD, up to its id.
-    pub fn of_add(args: Args<'_>) -> Result<Self, CommandError> {
-        Self::parse(args, true)
+    pub fn of_add(args: Args<'_>, limits: NodeLimits) -> Result<Self, CommandError> {
+        Self::parse(args, limits, true)
     }
 
     /// Those of XTRIM.
-    pub fn of_trim(args: Args<'_>) -> Result<Self, CommandError> {
-        Self::parse(args, false)
+    pub fn of_trim(args: Args<'_>, limits: NodeLimits) -> Result<Self, CommandError> {
+        Self::parse(args, limits, false)
     }
 
-    fn parse(args: Args<'_>, is_add: bool) -> Result<Self, CommandError> {
+    fn parse(args: Args<'_>, limits: NodeLimits, is_add: bool) -> Result<Self, CommandError> {
         let (trim, whole_nodes, no_make, id) = (None, false, false, None);
         let mut found = Self { trim, whole_nodes, limit: 0, no_make, id, behind: args.len() + 1 };
         let (mut limit, mut at) = (None, 2);
@@ -134,7 +135,10 @@ impl AddOrTrim {
                 ));
             }
             Some(limit) => limit,
-            None if found.whole_nodes => TRIM_NODES_MAX * NODE_ENTRIES,
+            None if found.whole_nodes => match limits.entries.saturating_mul(TRIM_NODES_MAX) {
+                0 => TRIMMED_OF_ANY,
+                entries => entries.min(TRIMMED_MAX),
+            },
             None => 0,
         };
         Ok(found)
