@@ -337,7 +337,8 @@ enum Check {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits while one grows, and deletions
+    /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits while one grows, and deletions; or items
+    /// with memcached's: memory
     Millions {
         /// Elements of each
         #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -348,6 +349,12 @@ enum Check {
         /// The redis-server program [default: the one in PATH]
         #[arg(long, value_name = "PATH")]
         redis: Option<PathBuf>,
+        /// The memcached program [default: the one in PATH]
+        #[arg(long, value_name = "PATH")]
+        memcached: Option<PathBuf>,
+        /// What is compared
+        #[arg(long, value_enum, default_value_t = millions::Measured::Redis)]
+        content: millions::Measured,
         /// Further arguments of duramen serve, behind --
         #[arg(last = true)]
         arguments: Vec<String>,
@@ -514,8 +521,9 @@ fn run(check: Check) -> Result<bool> {
             };
             restart::run(&repository(), &settings)
         }
-        Check::Millions { elements, duramen, redis, arguments } => {
-            millions::run(&repository(), &millions::Settings { elements, duramen, redis, arguments })
+        Check::Millions { elements, duramen, redis, memcached, content, arguments } => {
+            let settings = millions::Settings { elements, duramen, redis, memcached, content, arguments };
+            millions::run(&repository(), &settings)
         }
         Check::MemoryFigures { rounds, mebibytes, seconds, duramen } => {
             let settings = bench_mem_check::Settings { rounds, mebibytes, seconds, duramen };

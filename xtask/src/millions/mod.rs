@@ -5,6 +5,8 @@
 //!
 //! While the sorted set grows by pipelines, and while something is deleted, another client asks every millisecond, one request at a time.
 
+mod items;
+
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::step;
 use crate::server::{Server, find_program, release_program};
@@ -30,8 +32,19 @@ pub struct Settings {
     pub elements: u64,
     pub duramen: Option<PathBuf>,
     pub redis: Option<PathBuf>,
+    pub memcached: Option<PathBuf>,
+    pub content: Measured,
     /// Further arguments of duramen serve.
     pub arguments: Vec<String>,
+}
+
+/// Whose values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Measured {
+    /// Small hashes, a hash, a list and a sorted set, beside redis-server
+    Redis,
+    /// Items of 20 + 100 bytes, beside memcached
+    Memcached,
 }
 
 /// What is loaded, in this order.
@@ -54,6 +67,9 @@ struct Waits(Vec<Duration>);
 
 /// Measures both and prints what was found; an error where a reply is wrong.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
+    if settings.content == Measured::Memcached {
+        return items::run(repository, settings);
+    }
     let Some(redis) = settings.redis.clone().or_else(|| find_program("redis-server")) else {
         return Err(Failure::new("cannot find redis-server in PATH: install it, or name one with --redis"));
     };
@@ -124,12 +140,16 @@ fn measure(name: &str, mut subject: Subject, elements: u64) -> Result<()> {
 }
 
 impl Subject {
-    /// Bytes of the store; those of a file that has holes.
+    /// Bytes of the store.
     fn medium(&self) -> Result<u64> {
-        let Some(store) = &self.store else { return Ok(0) };
-        let metadata = store.metadata().attempt(|| format!("read the size of {}", store.display()))?;
-        Ok(metadata.blocks() * 512)
+        self.store.as_deref().map_or(Ok(0), medium_bytes)
     }
+}
+
+/// What the file of a store takes, which may have holes.
+fn medium_bytes(store: &Path) -> Result<u64> {
+    let metadata = store.metadata().attempt(|| format!("read the size of {}", store.display()))?;
+    Ok(metadata.blocks() * 512)
 }
 
 impl Content {
