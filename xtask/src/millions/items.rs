@@ -1,8 +1,9 @@
 //! `cargo xtask millions --content memcached`: what an item takes, in `duramen serve` on `/dev/shm` and in Debian's memcached.
 //!
 //! Each gets the same items by memcached's text protocol, of keys of 20 bytes and values of 100. Counted is what the kernel gives the
-//! process for itself (`RssAnon`) and, of duramen, the blocks of its store's file, each less what it was before. Memory that a server
-//! takes for its own start, and memcached's buffers of connections, are in neither.
+//! process for itself (`RssAnon`) and, of duramen, the blocks of its store's file, each less what it was before: memory that a server
+//! takes for its own start is in neither. Of the file up to 64 MiB are free, for the next writes; what its items use
+//! is `bytes` of its stats.
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, find_program, free_port, release_program};
@@ -69,7 +70,7 @@ fn measure(name: &str, server: &Server, port: u16, store: Option<PathBuf>, items
     let dram = each((server.resident_kib()? << 10).saturating_sub(dram_before));
     let medium = each(medium()?.saturating_sub(medium_before));
     println!(
-        "  {name}: DRAM {dram:.1}, medium {medium:.1}, together {:.1}; its own `stats` count {:.1}; loaded in {seconds:.1} s",
+        "  {name}: DRAM {dram:.1}, medium {medium:.1}, together {:.1}; `bytes` of its stats {:.1}; {seconds:.1} s",
         dram + medium,
         each(stat("bytes")),
     );

@@ -24,7 +24,7 @@ impl<M: Medium> Keeper<M> {
         if !self.has_victim(mover, dead_percent_min) {
             mover.victims = self.choose(dead_percent_min, &mover.unmovable, &held);
         }
-        if mover.victims.is_empty() {
+        if mover.victims.is_empty() && !mover.unmovable.is_empty() {
             mover.unmovable.clear();
             mover.victims = self.choose(dead_percent_min, &[], &held);
         }

@@ -66,6 +66,8 @@ const CREDIT_SHARE: u64 = 4;
 /// many percent are dead.
 const DEAD_SHARE: u64 = 10;
 const DEAD_PERCENT: u64 = 30;
+/// Where no block has that much, none is looked for before this share of the store was moved out of.
+const LOOKED_SHARE: u64 = 64;
 /// Where nothing may be evicted it is not tried again for so long.
 const VAIN_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds of one eviction for a writer, and while others stand in the way of what was won.
@@ -252,12 +254,14 @@ impl<M: Medium> Keeper<M> {
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = self.log().used_bytes();
-        if dead > used / dead_share {
+        if dead > used / dead_share && mover.queues.dead_in_vain.is_none() {
             let before = self.compaction.retired.load(Relaxed);
             self.compact_round(mover, DEAD_PERCENT)?;
             if self.compaction.retired.load(Relaxed) > before {
                 return Ok(true);
             }
+            // To look for it takes a look at every block.
+            mover.queues.dead_in_vain = Some(used / LOOKED_SHARE);
         }
         if mover.queues.vain_at.is_some_and(|at| at.elapsed() < VAIN_PAUSE) {
             return Ok(false);
@@ -297,6 +301,8 @@ impl<M: Medium> Keeper<M> {
             let has_evicted = self.evictor.keys.load(Relaxed) > before;
             let passed = !moved && !has_evicted;
             total += if passed { block.tail() / PASSED_SHARE } else { block.tail() };
+            let left = mover.queues.dead_in_vain.take();
+            mover.queues.dead_in_vain = left.and_then(|left| left.checked_sub(block.tail()));
             mover.queues.vain_bytes = if has_evicted { 0 } else { mover.queues.vain_bytes + block.tail() };
             if mover.queues.vain_bytes > 2 * used {
                 // All that there is was looked at, and nothing may go.

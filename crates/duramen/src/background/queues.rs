@@ -55,6 +55,8 @@ pub(super) struct Queues {
     pub is_fresh: bool,
     /// Bytes that stayed beyond what may of each block, less what others left.
     pub debt: u64,
+    /// Where no block has enough that is dead: bytes to be moved out of before that is looked at again.
+    pub dead_in_vain: Option<u64>,
     /// Keys evicted since reads were halved.
     pub since_halved: u64,
     /// Bytes of blocks that were moved out of since a key was evicted, and when so many were that it is no use for now.

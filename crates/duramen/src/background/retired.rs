@@ -5,6 +5,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Moment;
 use duramen_media::Offset;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// A block that was moved out of, on its way to be freed.
 pub(super) struct Retired {
@@ -50,9 +51,27 @@ pub(super) struct Leaving {
     /// Nobody is in them, nor will be.
     pub(super) unseen: Vec<Retired>,
     /// How many of all these have dead records of a key of this hash ...
-    dead: HashMap<u64, u32>,
+    dead: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// ... and how many may have some of any.
     of_any: u32,
+}
+
+/// Of hashes, which need no other one.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0 << 8 | u64::from(byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl Leaving {
