@@ -20,7 +20,8 @@
 //! 5. Nothing goes while a command has closed the gate and runs alone: to it nothing happens between two of its steps. Who locks keys
 //!    holds their stripes.
 //! 6. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
-//!    are read all the time lie together they all stay, on the credit of blocks before.
+//!    are read all the time lie together they all stay, on the credit of blocks before; but not while a writer waits for room and finds
+//!    none but that.
 
 use super::Keeper;
 use super::compaction::{GRACE_MAX, Mover};
@@ -73,6 +74,8 @@ const VAIN_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds of one eviction for a writer, and while others stand in the way of what was won.
 const ROUNDS_MAX: u32 = 64;
 const ROUNDS_HINDERED_MAX: u32 = 8;
+/// So many of them may win nothing, since all that was met was read often.
+const ROUNDS_ON_CREDIT: u32 = 2;
 /// A writer waits so long for a command that runs alone.
 const GATE_MAX: Duration = Duration::from_secs(1);
 /// A block is not moved for roots alone that take less than this share of what lives in it.
@@ -217,6 +220,13 @@ impl<M: Medium> Keeper<M> {
             return false;
         }
         let before = self.compaction.freed_granules.load(Relaxed);
+        let moved_before = self.compaction.moved_bytes.load(Relaxed);
+        let freed = || self.compaction.freed_granules.load(Relaxed) - before;
+        // More than what stays has taken elsewhere.
+        let has_won = || {
+            let moved = self.compaction.moved_bytes.load(Relaxed) - moved_before;
+            freed() * self.log().granule_bytes >= moved + self.log().granule_bytes
+        };
         if !self.records.gate.wait_a_while(GATE_MAX) {
             return false;
         }
@@ -233,18 +243,17 @@ impl<M: Medium> Keeper<M> {
             if is_hindered && round >= ROUNDS_HINDERED_MAX {
                 break;
             }
-            // Less and less has to be dead.
+            // Less and less has to be dead, and nothing more stays on credit.
+            mover.queues.without_credit = round >= ROUNDS_ON_CREDIT;
             let worked = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(false);
+            mover.queues.without_credit = false;
             self.reclaim(&mut mover, true);
             // Also what the store's own thread freed while this one waited for it.
-            if self.compaction.freed_granules.load(Relaxed) > before {
-                return true;
-            }
-            if !worked {
+            if has_won() || !worked {
                 break;
             }
         }
-        false
+        freed() > 0
     }
 
     /// Evicts from the next blocks; whether there were any. What is dead goes first, when it takes more than this share.
@@ -518,7 +527,10 @@ impl<M: Medium> Keeper<M> {
             by_reads[usize::from(reads[at])] += records[at].bytes();
         }
         let may_stay = if by == EvictBy::Frequency { all / 2 } else { all / 4 * 3 };
-        let credit = (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt);
+        let credit = match mover.queues.without_credit {
+            true => 0,
+            false => (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt),
+        };
         let most = all.min(may_stay + credit);
         let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
         let full = if by == EvictBy::Frequency { READS_MAX } else { READS_AT_MAX };

@@ -55,6 +55,8 @@ pub(super) struct Queues {
     pub is_fresh: bool,
     /// Bytes that stayed beyond what may of each block, less what others left.
     pub debt: u64,
+    /// No more may stay of a block than its share, though less did of others.
+    pub without_credit: bool,
     /// Where no block has enough that is dead: bytes to be moved out of before that is looked at again.
     pub dead_in_vain: Option<u64>,
     /// Keys evicted since reads were halved.

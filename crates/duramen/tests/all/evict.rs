@@ -176,6 +176,23 @@ fn what_is_read_stays() {
     }
 }
 
+/// A writer may move so much on the credit of what went before that it gave up, and refused.
+#[test]
+fn a_writer_finds_room_where_all_was_read_often() {
+    let limit = 96 << 20;
+    for by in [EvictBy::Frequency, EvictBy::Recency] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = Options { limit, ..options(policy(by, false), false) };
+        let (store, table) = open(&dir.path().join("store"), &options);
+        let value = vec![b'v'; 1000];
+        let keys = limit / 1100;
+        (0..keys).for_each(|at| table.put(&key(at), &value).unwrap());
+        (0..keys).for_each(|at| (0..3).for_each(|_| drop(table.get(&key(at)).unwrap())));
+        (keys..2 * keys).for_each(|at| table.put(&key(at), &value).unwrap());
+        assert!(store.stats().evicted_keys > 0);
+    }
+}
+
 #[test]
 fn a_collection_goes_as_a_whole() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
