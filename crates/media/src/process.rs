@@ -39,10 +39,16 @@ pub fn yield_to_wakers() {
     if cfg!(miri) {
         return;
     }
-    let mut wanted = SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() };
-    wanted.runtime = SLICE.as_nanos() as u64;
-    let this_thread = 0;
-    let flags = 0;
+    let (this_thread, flags, size) = (0, 0, size_of::<SchedAttr>() as u32);
+    let mut wanted = SchedAttr::default();
+    // SAFETY: the kernel writes at most `size` bytes, all of which `wanted` has.
+    let found = unsafe { libc::syscall(libc::SYS_sched_getattr, this_thread, &raw mut wanted, size, flags) };
+    // Who gave it another policy knows better.
+    if found != 0 || wanted.policy != libc::SCHED_OTHER as u32 {
+        return;
+    }
+    // The rest stays, as the nice value that the process was started with.
+    (wanted.size, wanted.runtime) = (size, SLICE.as_nanos() as u64);
     // SAFETY: the kernel reads as many bytes as `size` says, and changes how this thread is scheduled and nothing else.
     unsafe { libc::syscall(libc::SYS_sched_setattr, this_thread, &raw const wanted, flags) };
 }
@@ -78,5 +84,24 @@ pub fn return_large_allocations() {
         unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, APART_BYTES) };
         // SAFETY: as above.
         unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, TRIM_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no such system calls")]
+    fn a_thread_that_yields_keeps_its_nice_value() {
+        const NICE: i32 = 7;
+        let nice = std::thread::spawn(|| {
+            // SAFETY: changes how this thread is scheduled; 0 is the thread that calls.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+            yield_to_wakers();
+            // SAFETY: reads a number of this thread.
+            unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+        });
+        assert_eq!(nice.join().unwrap(), NICE);
     }
 }
