@@ -10,6 +10,9 @@
 //!
 //! A column whose type has NULL has a byte for each row beside, 1 for NULL; the value is zero then.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 use crate::types::{DataType, Type, Value};
 
@@ -77,15 +80,7 @@ pub struct Column {
 impl Column {
     /// An empty column of this type.
     pub fn new(ty: &Type) -> Result<Column> {
-        let values = match Shape::of(&ty.data)? {
-            Shape::Boolean => Values::Boolean(Vec::new()),
-            Shape::Int => Values::Int(Vec::new()),
-            Shape::Float => Values::Float(Vec::new()),
-            Shape::Double => Values::Double(Vec::new()),
-            Shape::Decimal => Values::Decimal(Vec::new()),
-            Shape::Text => Values::Text(Vec::new(), Vec::new()),
-        };
-        Ok(Column { values, nulls: Vec::new(), nullable: ty.nullable })
+        Ok(Column::empty(Shape::of(&ty.data)?, ty.nullable))
     }
 
     /// Appends a value of the column's type.
@@ -177,6 +172,18 @@ impl Column {
         self.nullable
     }
 
+    fn empty(shape: Shape, nullable: bool) -> Column {
+        let values = match shape {
+            Shape::Boolean => Values::Boolean(Vec::new()),
+            Shape::Int => Values::Int(Vec::new()),
+            Shape::Float => Values::Float(Vec::new()),
+            Shape::Double => Values::Double(Vec::new()),
+            Shape::Decimal => Values::Decimal(Vec::new()),
+            Shape::Text => Values::Text(Vec::new(), Vec::new()),
+        };
+        Column { values, nulls: Vec::new(), nullable }
+    }
+
     fn clear(&mut self) {
         self.nulls.clear();
         match &mut self.values {
@@ -193,11 +200,53 @@ impl Column {
     }
 }
 
+/// A column of the batch's own, or one that it shares with whoever has it already.
+#[derive(Debug, Clone)]
+#[allow(missing_docs)]
+pub enum Held {
+    Own(Column),
+    Shared(Arc<Column>),
+}
+
+impl Held {
+    /// From now on a clone is one of the same values, and costs nothing.
+    pub fn share(&mut self) {
+        if let Held::Own(column) = self {
+            let empty = Column::empty(column.shape(), column.nullable);
+            *self = Held::Shared(Arc::new(std::mem::replace(column, empty)));
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = Column;
+
+    fn deref(&self) -> &Column {
+        match self {
+            Held::Own(column) => column,
+            Held::Shared(column) => column,
+        }
+    }
+}
+
+impl DerefMut for Held {
+    /// One that is shared is copied first.
+    fn deref_mut(&mut self) -> &mut Column {
+        if let Held::Shared(column) = self {
+            *self = Held::Own(Column::clone(column));
+        }
+        match self {
+            Held::Own(column) => column,
+            Held::Shared(_) => unreachable!("it was made the batch's own"),
+        }
+    }
+}
+
 /// Rows that arrived together.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// Columns, all of one length.
-    pub columns: Vec<Column>,
+    pub columns: Vec<Held>,
     /// How many rows there are: a batch without columns has rows too.
     rows: usize,
     /// The moment of processing of all of them, in microseconds.
@@ -207,7 +256,8 @@ pub struct Batch {
 impl Batch {
     /// An empty batch of these columns.
     pub fn new<'t>(types: impl IntoIterator<Item = &'t Type>) -> Result<Batch> {
-        let columns: Result<Vec<Column>> = types.into_iter().map(Column::new).collect();
+        let columns: Result<Vec<Held>> =
+            types.into_iter().map(|ty| Ok(Held::Own(Column::new(ty)?))).collect();
         Ok(Batch { columns: columns?, rows: 0, clock: 0 })
     }
 
@@ -232,7 +282,12 @@ impl Batch {
 
     /// Takes all rows out and keeps the memory.
     pub fn clear(&mut self) {
-        self.columns.iter_mut().for_each(Column::clear);
+        for column in &mut self.columns {
+            match column {
+                Held::Own(column) => column.clear(),
+                Held::Shared(shared) => *column = Held::Own(Column::empty(shared.shape(), shared.nullable)),
+            }
+        }
         self.rows = 0;
     }
 }

@@ -1,6 +1,6 @@
 //! Nexmark's queries, each by itself: events that were made before, on one thread and on several, and by hand.
 //!
-//! All queries read the same events from memory: copying the columns that a query wants counts, making events does not.
+//! All queries read the same events from memory: columns are shared, not copied, and making events does not count.
 //! Sinks take rows and drop them. q4 and q6 are not there: they consume retractions. q9 is left out as well, as in the
 //! targets of the project.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, MediumKind, Options};
 use duramen_bench_report::{Better, Measurement, Metric, Unit};
-use duramen_stream::batch::{Batch, Column, Values};
+use duramen_stream::batch::{Batch, Held, Values};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::nexmark::{Generator, TABLES};
@@ -35,6 +35,8 @@ pub struct Nexmark {
     pub rounds: u32,
     /// The directory with the queries.
     pub queries: std::path::PathBuf,
+    /// Numbers of those that run; all if there are none.
+    pub only: Vec<u32>,
 }
 
 /// The queries.
@@ -79,6 +81,9 @@ impl Events {
                 }
             }
         }
+        for batch in tables.iter_mut().flat_map(|(rows, _)| &mut rows.turns) {
+            batch.columns.iter_mut().for_each(Held::share);
+        }
         Ok(Events(tables.into_iter().map(|(rows, _)| rows).collect()))
     }
 
@@ -100,7 +105,7 @@ impl Fill for Replay {
         let turns = &self.events.0[self.table].turns;
         if let Some(turn) = turns.get(self.next) {
             for (column, read) in batch.columns.iter_mut().zip(&self.reads) {
-                copy(&turn.columns[*read], column);
+                column.clone_from(&turn.columns[*read]);
             }
             batch.set_rows(turn.rows());
             self.next += 1;
@@ -115,20 +120,6 @@ impl Fill for Replay {
     fn seek(&mut self, position: &Value) -> Result<(), Error> {
         self.next = position["turns"].as_u64().unwrap_or(0) as usize;
         Ok(())
-    }
-}
-
-/// Copies values into a column that is empty and of the same type, whose memory is used again.
-fn copy(from: &Column, to: &mut Column) {
-    to.nulls.extend_from_slice(&from.nulls);
-    match (&from.values, &mut to.values) {
-        (Values::Int(from), Values::Int(to)) => to.extend_from_slice(from),
-        (Values::Text(places, bytes), Values::Text(to_places, to_bytes)) => {
-            to_places.extend_from_slice(places);
-            to_bytes.extend_from_slice(bytes);
-        }
-        // Nexmark's tables have integers, times and texts.
-        (from, to) => to.clone_from(from),
     }
 }
 
@@ -221,7 +212,7 @@ pub fn measure(settings: &Nexmark, tell: &mut dyn FnMut(&str)) -> Result<Found, 
         one.metrics.extend(metric.map(|metric| ("rate".to_owned(), metric)));
         found.measurements.push(one);
     };
-    for number in numbers() {
+    for number in numbers().filter(|number| settings.only.is_empty() || settings.only.contains(number)) {
         let file = settings.queries.join(format!("q{number}.sql"));
         let script = std::fs::read_to_string(&file)
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
@@ -290,31 +281,28 @@ type Each = Box<dyn FnMut(&Batch, &mut Given)>;
 /// The loop that one would write for a query, over the bids: rows that it gave, and its time. None for most.
 fn by_hand(number: u32, bids: &Rows) -> Option<(u64, Duration)> {
     let mut given = Given { buffer: Vec::with_capacity(4096), rows: 0 };
-    // The same copies that a query begins with.
-    let (reads, mut each): (&[usize], Each) = match number {
-        0 => (&[AUCTION, BIDDER, PRICE, TIME, EXTRA], Box::new(q0)),
-        1 => (&[AUCTION, BIDDER, PRICE, TIME, EXTRA], Box::new(q1)),
-        2 => (&[AUCTION, PRICE], Box::new(q2)),
+    let mut each: Each = match number {
+        0 => Box::new(q0),
+        1 => Box::new(q1),
+        2 => Box::new(q2),
         5 => {
             let mut hot = Hot::default();
-            (&[AUCTION, TIME], Box::new(move |batch, given| hot.batch(batch, given)))
+            Box::new(move |batch, given| hot.batch(batch, given))
         }
         12 => {
             let mut counts = Counts::default();
-            (&[BIDDER], Box::new(move |batch, given| counts.batch(batch, given)))
+            Box::new(move |batch, given| counts.batch(batch, given))
         }
         _ => return None,
     };
     let began = Instant::now();
-    let mut batch = bids.turns.first()?.clone();
     for turn in &bids.turns {
-        batch.clear();
-        reads.iter().for_each(|read| copy(&turn.columns[*read], &mut batch.columns[*read]));
-        each(&batch, &mut given);
+        each(turn, &mut given);
     }
     // An empty one says that the input has ended.
-    batch.clear();
-    each(&batch, &mut given);
+    let mut end = bids.turns.first()?.clone();
+    end.clear();
+    each(&end, &mut given);
     Some((given.rows, began.elapsed()))
 }
 
@@ -464,7 +452,8 @@ mod tests {
 
     #[test]
     fn every_query_runs_over_events_that_were_made_before() {
-        let settings = Nexmark { events: 10_000, threads: vec![1, 2], rounds: 1, queries: queries() };
+        let settings =
+            Nexmark { events: 10_000, threads: vec![1, 2], rounds: 1, queries: queries(), only: vec![] };
         let found = measure(&settings, &mut |_| ()).unwrap();
         // 20 queries on one and two threads, and five by hand.
         assert_eq!(found.measurements.len(), 45);
@@ -492,7 +481,7 @@ mod tests {
             for turn in &bids.turns {
                 let mut batch = Batch::new(&source.types).unwrap();
                 for (column, read) in batch.columns.iter_mut().zip(&source.reads) {
-                    copy(&turn.columns[*read], column);
+                    column.clone_from(&turn.columns[*read]);
                 }
                 batch.set_rows(turn.rows());
                 program.run(0, &batch).unwrap();

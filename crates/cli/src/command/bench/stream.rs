@@ -53,6 +53,9 @@ pub struct Args {
     /// How many events
     #[arg(long, default_value_t = 1_000_000, value_name = "COUNT", requires = "nexmark", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     events: u64,
+    /// Only the queries with these numbers
+    #[arg(long, value_name = "NUMBERS", requires = "nexmark", value_delimiter = ',')]
+    queries: Vec<u32>,
     /// Write what was found as JSON, which `duramen bench compare` reads
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -126,8 +129,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             1 => vec![1],
             more => vec![1, more],
         };
-        let queries = queries.clone();
-        nexmark::measure(&Nexmark { events: args.events, threads, rounds: args.rounds, queries }, &mut say)?
+        let (queries, only) = (queries.clone(), args.queries.clone());
+        let settings = Nexmark { events: args.events, threads, rounds: args.rounds, queries, only };
+        nexmark::measure(&settings, &mut say)?
     } else if args.beyond_memory {
         // Two numbers are the default.
         let keys = if let [keys] = args.keys.as_slice() { *keys } else { 40_000_000 };
