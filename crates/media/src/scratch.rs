@@ -1,20 +1,21 @@
-//! Memory that the kernel may page out: a file without a name, mapped whole.
+//! Memory that the kernel may page out: a file without a name, mapped whole. Or that of the process, on huge pages.
 //!
 //! Invariants:
 //!
 //! 1. The file has no name and one owner: nobody else reads, writes or truncates it, so its bytes change through the
 //!    one [`Scratch`] alone.
-//! 2. All of it is backed before it is mapped: touching it never raises SIGBUS for want of space.
+//! 2. All of a file is backed before it is mapped: touching it never raises SIGBUS for want of space.
+//! 3. What is mapped begins at the region's base and stays where it is until drop.
 
 use std::fs::File;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::mm::MapFlags;
+use rustix::mm::{Advice, MapFlags};
 
 use crate::error::bytes_text;
 use crate::fault::Named;
-use crate::region::Region;
+use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::{Error, PAGE_BYTES, Result, file};
 
 /// Zeroed memory on a file of a directory. It is gone with the process, whatever ends that, and is counted to the
@@ -22,10 +23,13 @@ use crate::{Error, PAGE_BYTES, Result, file};
 #[derive(Debug)]
 pub struct Scratch {
     // Before the addresses become somebody else's.
-    _named: Named,
+    _named: Option<Named>,
     region: Region,
     bytes: usize,
 }
+
+/// Memory of the process may become so many times as long without moving: addresses cost nothing.
+const GROWTH: u64 = 16;
 
 impl Scratch {
     /// At least so many bytes, in whole pages.
@@ -46,8 +50,41 @@ impl Scratch {
         let region = Region::reserve(bytes, PAGE_BYTES)?;
         // The mapping keeps the file; the descriptor may go.
         region.map_file(0..bytes, std::os::fd::AsFd::as_fd(&held), MapFlags::SHARED).map_err(refused)?;
-        let _named = Named::new(region.base() as u64, bytes, directory);
+        let _named = Some(Named::new(region.base() as u64, bytes, directory));
         Ok(Self { _named, region, bytes: bytes as usize })
+    }
+
+    /// At least so many bytes of the process's own memory, in whole huge pages where the system gives such. Only what
+    /// is touched takes memory.
+    ///
+    /// # Errors
+    /// `OutOfSpace`: there are no more addresses, or the kernel commits no more memory.
+    pub fn in_memory(bytes: usize) -> Result<Self> {
+        let bytes = (bytes as u64).next_multiple_of(HUGE_PAGE_BYTES).max(HUGE_PAGE_BYTES);
+        let region = Region::reserve(bytes * GROWTH, HUGE_PAGE_BYTES)?;
+        let mut scratch = Self { _named: None, region, bytes: 0 };
+        scratch.map(bytes)?;
+        Ok(scratch)
+    }
+
+    /// Makes it at least so long without moving it; whether it is now. A file never is.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let bytes = (bytes as u64).next_multiple_of(HUGE_PAGE_BYTES);
+        bytes <= self.bytes as u64 || (bytes <= self.region.reserved() && self.map(bytes).is_ok())
+    }
+
+    fn map(&mut self, bytes: u64) -> Result<()> {
+        let added = self.bytes as u64..bytes;
+        self.region.map_memory(added.clone()).map_err(|errno| {
+            Error::os(
+                format!("cannot have {} of memory: the kernel commits no more", bytes_text(bytes)),
+                errno,
+            )
+        })?;
+        // Refused where huge pages are not configured: small ones work too.
+        let _ = self.region.advise(added, Advice::LinuxHugepage);
+        self.bytes = bytes as usize;
+        Ok(())
     }
 
     /// All of it.
@@ -93,6 +130,19 @@ mod tests {
         scratch.bytes_mut()[9] = 3;
         assert_eq!(scratch.words()[1], 0x0302);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn memory_grows_where_it_lies_and_keeps_what_it_has() {
+        let mut scratch = Scratch::in_memory(1).unwrap();
+        assert_eq!(scratch.bytes().len() as u64, HUGE_PAGE_BYTES);
+        let (begins, last) = (scratch.bytes().as_ptr(), scratch.bytes().len() - 1);
+        scratch.bytes_mut()[last] = 7;
+        assert!(scratch.grow(last + 2));
+        assert_eq!(scratch.bytes()[last..last + 2], [7, 0]);
+        assert_eq!((scratch.bytes().as_ptr(), scratch.bytes().len()), (begins, 2 * (last + 1)));
+        assert!(!scratch.grow(usize::MAX / 2), "no more than was reserved");
+        assert!(!Scratch::new(Path::new("/tmp"), 1).unwrap().grow(1 << 30));
     }
 
     #[test]

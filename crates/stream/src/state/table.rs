@@ -405,7 +405,7 @@ impl Table {
         if let Some(place) = self.bytes.extend_within_capacity(text, &[]) {
             return place;
         }
-        if self.bytes.capacity() - place < text.len() {
+        if !self.bytes.reserve_here(text.len()) {
             let mut longer = Vector::with_capacity(&self.room, (place + text.len()).max(256) * 2);
             longer.extend_from_slice(&self.bytes);
             self.retired.push(std::mem::replace(&mut self.bytes, longer));

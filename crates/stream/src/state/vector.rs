@@ -1,8 +1,9 @@
-//! Vectors of state: on the heap, or, beyond what a job may have there, on files that the kernel pages out.
+//! Vectors of state: in memory, long ones on huge pages, or, beyond what a job may have there, on files that the kernel
+//! pages out.
 //!
 //! # Invariants
 //!
-//! 1. What vectors of a [`Room`] have on the heap is counted from before it is allocated until it is freed.
+//! 1. What vectors of a [`Room`] have in memory is counted from before it is allocated until it is freed.
 //! 2. A vector moves only when it is longer than its capacity, as one of the standard library does.
 
 use std::ops::{Deref, DerefMut};
@@ -14,6 +15,10 @@ use duramen::Scratch;
 
 /// Smaller vectors stay on the heap: a file each would cost more than it frees.
 const MAPPED_LEAST: usize = 64 << 10;
+
+/// Shorter ones do not gain what half a huge page that is not used costs.
+const HUGE_LEAST: usize = 4 << 20;
+const HUGE_PAGE: usize = 2 << 20;
 
 /// How many bytes of state a job may have on the heap, and the directory where the rest goes. Without bounds by default.
 #[derive(Debug, Clone, Default)]
@@ -72,6 +77,19 @@ impl Room {
         Some(scratch)
     }
 
+    /// Memory on huge pages, if so many bytes are worth it and there is room for them.
+    fn huge(&self, bytes: usize) -> Option<Scratch> {
+        let whole = bytes.next_multiple_of(HUGE_PAGE);
+        if bytes < HUGE_LEAST || !self.grant(whole, false) {
+            return None;
+        }
+        let scratch = Scratch::in_memory(whole).ok();
+        if scratch.is_none() {
+            self.give_back(whole);
+        }
+        scratch
+    }
+
     fn unmap(&self, scratch: &Scratch) {
         if let Some(bounds) = &self.0 {
             bounds.mapped.fetch_sub(scratch.bytes().len(), Ordering::Relaxed);
@@ -110,7 +128,9 @@ impl Piece for u8 {
 #[derive(Debug)]
 enum Held<T> {
     Heap(Vec<T>),
-    /// And how many are in use.
+    /// On huge pages, and how many are in use.
+    Huge(Scratch, usize),
+    /// On a file, and how many are in use.
     Mapped(Scratch, usize),
 }
 
@@ -136,6 +156,7 @@ impl<T: Piece> Drop for Vector<T> {
     fn drop(&mut self) {
         match &self.held {
             Held::Heap(vector) => self.room.give_back(vector.capacity() * size_of::<T>()),
+            Held::Huge(scratch, _) => self.room.give_back(scratch.bytes().len()),
             Held::Mapped(scratch, _) => self.room.unmap(scratch),
         }
     }
@@ -147,7 +168,7 @@ impl<T: Piece> Deref for Vector<T> {
     fn deref(&self) -> &[T] {
         match &self.held {
             Held::Heap(vector) => vector,
-            Held::Mapped(scratch, len) => &T::of(scratch)[..*len],
+            Held::Huge(scratch, len) | Held::Mapped(scratch, len) => &T::of(scratch)[..*len],
         }
     }
 }
@@ -156,7 +177,7 @@ impl<T: Piece> DerefMut for Vector<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.held {
             Held::Heap(vector) => vector,
-            Held::Mapped(scratch, len) => &mut T::of_mut(scratch)[..*len],
+            Held::Huge(scratch, len) | Held::Mapped(scratch, len) => &mut T::of_mut(scratch)[..*len],
         }
     }
 }
@@ -177,6 +198,9 @@ impl<T: Piece> Vector<T> {
     /// So many zeros.
     pub fn zeroed(room: &Room, count: usize) -> Vector<T> {
         let bytes = count * size_of::<T>();
+        if let Some(scratch) = room.huge(bytes) {
+            return Vector { room: room.clone(), held: Held::Huge(scratch, count) };
+        }
         let heap = room.grant(bytes, bytes < MAPPED_LEAST);
         let held = match if heap { None } else { room.map(bytes) } {
             Some(scratch) => Held::Mapped(scratch, count),
@@ -195,40 +219,84 @@ impl<T: Piece> Vector<T> {
     pub fn capacity(&self) -> usize {
         match &self.held {
             Held::Heap(vector) => vector.capacity(),
-            Held::Mapped(scratch, _) => T::of(scratch).len(),
+            Held::Huge(scratch, _) | Held::Mapped(scratch, _) => T::of(scratch).len(),
         }
     }
 
     /// Makes space for so many more.
     fn reserve(&mut self, more: usize) {
-        let (len, had) = (self.len(), self.capacity());
-        if had - len >= more {
+        if self.reserve_here(more) {
             return;
         }
+        let (len, had) = (self.len(), self.capacity());
         let wanted = (len + more).max(had * 2).max(8);
         let bytes = wanted * size_of::<T>();
-        if let Held::Heap(vector) = &mut self.held {
-            let added = (wanted - had) * size_of::<T>();
-            if self.room.grant(added, bytes < MAPPED_LEAST) {
-                vector.reserve_exact(wanted - len);
-                return;
-            }
+        let mut longer = self.room.huge(bytes).map(|scratch| Held::Huge(scratch, 0));
+        if longer.is_none()
+            && let Held::Heap(vector) = &mut self.held
+            && self.room.grant((wanted - had) * size_of::<T>(), bytes < MAPPED_LEAST)
+        {
+            vector.reserve_exact(wanted - len);
+            return;
         }
-        let mut longer = match self.room.map(bytes) {
-            Some(scratch) => Held::Mapped(scratch, 0),
-            None => {
-                self.room.grant(bytes, true);
-                Held::Heap(Vec::with_capacity(wanted))
-            }
-        };
+        if longer.is_none() {
+            longer = self.room.map(bytes).map(|scratch| Held::Mapped(scratch, 0));
+        }
+        let mut longer = longer.unwrap_or_else(|| {
+            self.room.grant(bytes, true);
+            Held::Heap(Vec::with_capacity(wanted))
+        });
         match &mut longer {
             Held::Heap(vector) => vector.extend_from_slice(self),
-            Held::Mapped(scratch, length) => {
+            Held::Huge(scratch, length) | Held::Mapped(scratch, length) => {
                 T::of_mut(scratch)[..len].copy_from_slice(self);
                 *length = len;
             }
         }
         *self = Vector { room: self.room.clone(), held: longer };
+    }
+
+    /// Makes space for so many more if it need not move for that; whether it has it.
+    pub fn reserve_here(&mut self, more: usize) -> bool {
+        let (len, had) = (self.len(), self.capacity());
+        if had - len >= more {
+            return true;
+        }
+        let Held::Huge(scratch, _) = &mut self.held else { return false };
+        let wanted = ((len + more).max(had * 2) * size_of::<T>()).next_multiple_of(HUGE_PAGE);
+        let added = wanted - scratch.bytes().len();
+        if !self.room.grant(added, false) {
+            return false;
+        }
+        let grown = scratch.grow(wanted);
+        if !grown {
+            self.room.give_back(added);
+        }
+        grown
+    }
+
+    /// Makes it at least so long, and some more as far as that costs little. What is new is anything.
+    pub fn lengthen(&mut self, least: usize) {
+        // 4 KiB of words: stays in the nearest cache until it is used.
+        const MORE: usize = 512;
+        let len = self.len();
+        if least <= len {
+            return;
+        }
+        self.reserve(least - len);
+        let longer = (least + MORE).min(self.capacity());
+        match &mut self.held {
+            Held::Heap(vector) => vector.resize(longer, T::default()),
+            Held::Huge(_, len) | Held::Mapped(_, len) => *len = longer,
+        }
+    }
+
+    /// Makes it at most so long.
+    pub fn truncate(&mut self, most: usize) {
+        match &mut self.held {
+            Held::Heap(vector) => vector.truncate(most),
+            Held::Huge(_, len) | Held::Mapped(_, len) => *len = most.min(*len),
+        }
     }
 
     /// Appends one.
@@ -241,7 +309,7 @@ impl<T: Piece> Vector<T> {
         self.reserve(values.len());
         match &mut self.held {
             Held::Heap(vector) => vector.extend_from_slice(values),
-            Held::Mapped(scratch, len) => {
+            Held::Huge(scratch, len) | Held::Mapped(scratch, len) => {
                 T::of_mut(scratch)[*len..*len + values.len()].copy_from_slice(values);
                 *len += values.len();
             }
@@ -257,7 +325,7 @@ impl<T: Piece> Vector<T> {
                 vector.extend_from_slice(second);
                 Some(place)
             }
-            Held::Mapped(scratch, len) => {
+            Held::Huge(scratch, len) | Held::Mapped(scratch, len) => {
                 let (place, behind) = (*len, *len + first.len());
                 let space = T::of_mut(scratch).get_mut(place..behind + second.len())?;
                 space[..first.len()].copy_from_slice(first);
@@ -273,7 +341,7 @@ impl<T: Piece> Vector<T> {
     pub fn clear(&mut self) {
         match &mut self.held {
             Held::Heap(vector) => vector.clear(),
-            Held::Mapped(_, len) => *len = 0,
+            Held::Huge(_, len) | Held::Mapped(_, len) => *len = 0,
         }
     }
 
@@ -281,6 +349,7 @@ impl<T: Piece> Vector<T> {
     pub fn zero(&mut self) {
         match &mut self.held {
             Held::Heap(vector) => vector.fill(T::default()),
+            Held::Huge(scratch, len) => T::of_mut(scratch)[..*len].fill(T::default()),
             // A new file is zeros without a page being read or written.
             Held::Mapped(_, len) => *self = Vector::zeroed(&self.room, *len),
         }
@@ -320,6 +389,29 @@ mod tests {
         let taken = second.take();
         assert_eq!((taken.len(), taken[99_999], second.len()), (100_000, 7, 0));
         drop((first, taken));
+        assert_eq!((heap(), room.mapped()), (0, 0));
+    }
+
+    #[test]
+    fn a_long_vector_grows_where_it_lies_as_far_as_there_is_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let room = Room::of(directory.path(), 40 << 20);
+        let heap = || room.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
+        let mut vector = Vector::<u64>::with_capacity(&room, HUGE_LEAST / 8);
+        assert_eq!(heap(), HUGE_LEAST);
+        (0..HUGE_LEAST as u64 / 8).for_each(|number| vector.push(number));
+        let begins = vector.as_ptr();
+        vector.push(7);
+        assert_eq!((vector.as_ptr(), heap(), room.mapped()), (begins, 2 * HUGE_LEAST, 0));
+        // Beyond what is reserved it moves, and beyond the room to a file.
+        assert!(!vector.reserve_here(16 * HUGE_LEAST));
+        vector.extend_from_slice(&vec![8; 2 * HUGE_LEAST]);
+        assert_eq!(
+            vector[HUGE_LEAST / 8 - 2..][..4],
+            [HUGE_LEAST as u64 / 8 - 2, HUGE_LEAST as u64 / 8 - 1, 7, 8]
+        );
+        assert!(room.mapped() > 0);
+        drop(vector);
         assert_eq!((heap(), room.mapped()), (0, 0));
     }
 
