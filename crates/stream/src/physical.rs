@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::function::aggregate::Aggregate;
-use crate::plan::{JoinKind, Node, NodeOp, RankKind, Sink, Window, WindowSource, explain};
+use crate::plan::{JoinKind, Node, NodeOp, RankKind, Sink, Window, WindowSource, explain, retention};
 use crate::types::DataType;
 
 /// A record: fields of fixed size first, by falling alignment, a bit for each that may be NULL, then what varies.
@@ -231,13 +231,16 @@ fn breaker(node: &Arc<Node>) -> Breaker {
             );
             (vec![name(input, keys)], states, "with each row")
         }
-        NodeOp::Join { left, right, kind, keys, .. } => {
-            let (drop, emits) = match kind {
-                JoinKind::Regular => ("by time to live", "with each row"),
-                JoinKind::Interval { .. } => {
-                    ("when the other side's time is past its bound", "with each row")
+        NodeOp::Join { left, right, kind, keys, residual } => {
+            const PAST: &str = "when the other side's time is past its bound";
+            let (drops, emits) = match kind {
+                JoinKind::Regular => {
+                    let needed = retention::of_join(left, right, residual.as_ref());
+                    let drop = |needed: Option<_>| if needed.is_some() { PAST } else { "by time to live" };
+                    (needed.map(drop), "with each row")
                 }
-                JoinKind::Window { .. } => ("whole, when its window closes", "when a window closes"),
+                JoinKind::Interval { .. } => ([PAST; 2], "with each row"),
+                JoinKind::Window { .. } => (["whole, when its window closes"; 2], "when a window closes"),
             };
             let side = |input: &Arc<Node>, exprs: Vec<&crate::expr::Expr>| {
                 let fields = exprs.iter().enumerate().map(|(index, expr)| {
@@ -252,8 +255,8 @@ fn breaker(node: &Arc<Node>) -> Breaker {
             let (left_names, left_key) = side(left, keys.iter().map(|(a, _)| a).collect());
             let (right_names, right_key) = side(right, keys.iter().map(|(_, b)| b).collect());
             let states = vec![
-                State { name: "left", key: left_key, value: all(left), list: true, drop },
-                State { name: "right", key: right_key, value: all(right), list: true, drop },
+                State { name: "left", key: left_key, value: all(left), list: true, drop: drops[0] },
+                State { name: "right", key: right_key, value: all(right), list: true, drop: drops[1] },
             ];
             (vec![left_names, right_names], states, emits)
         }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::aggregate::Group;
-use super::machine::{Breaker, Kind, Machine, RowLayout, ScanSlot, SinkSlot};
+use super::machine::{Breaker, Kind, Machine, Needed, RowLayout, ScanSlot, SinkSlot};
 use super::table::Entries;
 use crate::batch::Shape;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
-use crate::plan::{self, JoinKind, Node, NodeOp, RankKind, WindowSource};
+use crate::plan::{self, JoinKind, Node, NodeOp, RankKind, WindowSource, retention};
 use crate::state::{Layout, Memory, Sessions};
 use crate::types::{DataType, Type};
 
@@ -198,22 +198,30 @@ fn breaker(node: &Arc<Node>) -> Result<Option<(Kept, Breaker, Vec<Layout>)>> {
             let layout = group.entries.layout.clone();
             (Kept::Group(group), Breaker::new(name, Kind::Always), vec![layout])
         }
-        NodeOp::Join { left, right, kind, keys, .. } => {
+        NodeOp::Join { left, right, kind, keys, residual } => {
             let side = |input: &Node, exprs: Vec<&Expr>| {
                 let types: Vec<&Type> = exprs.iter().map(|expr| expr.ty()).collect();
                 Lists::new(&types, false, input.schema.iter().map(|field| &field.ty))
             };
             let left_side = side(left, keys.iter().map(|(left, _)| left).collect())?;
             let right_side = side(right, keys.iter().map(|(_, right)| right).collect())?;
+            let sides = [&left_side, &right_side];
+            let interval = |needed: [Option<(usize, i64)>; 2]| {
+                let needed = std::array::from_fn(|side| {
+                    let (time, keep) = needed[side]?;
+                    Some(Needed { row: sides[side].row.clone(), time, keep })
+                });
+                Kind::Interval { needed, kept: 0 }
+            };
             let mut breaker = match kind {
-                JoinKind::Regular | JoinKind::Interval { proctime: true, .. } => {
-                    Breaker::new(name, Kind::Always)
-                }
+                JoinKind::Interval { proctime: true, .. } => Breaker::new(name, Kind::Always),
+                JoinKind::Regular => match retention::of_join(left, right, residual.as_ref()) {
+                    [None, None] => Breaker::new(name, Kind::Always),
+                    needed => Breaker::new(name, interval(needed)),
+                },
                 // right + lower <= left <= right + upper: a row of the left meets rows of the right up to left - lower.
                 JoinKind::Interval { left: a, right: b, lower, upper, .. } => {
-                    let time = |side: &Lists, column: usize| (side.row.clone(), column);
-                    let times = [time(&left_side, *a), time(&right_side, *b)];
-                    Breaker::new(name, Kind::Interval { times, keep: [-*lower, *upper], kept: 0 })
+                    Breaker::new(name, interval([Some((*a, -*lower)), Some((*b, *upper))]))
                 }
                 JoinKind::Window { .. } => Breaker::new(name, Kind::Sides),
             };

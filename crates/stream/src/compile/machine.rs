@@ -248,11 +248,22 @@ pub enum Kind {
     Windows,
     /// Rows of two sides by whole windows.
     Sides,
-    /// Rows of two sides, for as long as one of the other side may meet them: for each side where its time is, and how
-    /// far beyond it the watermark must be; and how many rows were kept when that was seen to last.
-    Interval { times: [(RowLayout, usize); 2], keep: [i64; 2], kept: usize },
+    /// Rows of two sides, for as long as one of the other side may meet them; and how many rows were kept when that was
+    /// seen to last.
+    Interval { needed: [Option<Needed>; 2], kept: usize },
     /// Records of sessions: the gap, the word of a group's entry that names its list.
     Sessions { gap: i64, word: usize, sessions: Sessions },
+}
+
+/// How long a side of a join needs its rows.
+#[derive(Debug, Clone)]
+pub struct Needed {
+    /// The rows.
+    pub row: RowLayout,
+    /// The field of their time. A row without one is not needed.
+    pub time: usize,
+    /// So far beyond it the watermark must be.
+    pub keep: i64,
 }
 
 /// One breaker.
@@ -347,22 +358,22 @@ impl Breaker {
         table
     }
 
-    /// Lets go of rows of a join by interval that no row will meet, once there are twice as many as were kept last.
+    /// Lets go of rows of a join that no row will meet, once there are more than twice as many as were kept last.
     fn sweep(&mut self) {
-        // 1,024: less is not worth the walk.
-        const LEAST: usize = 1024;
-        let Kind::Interval { times, keep, kept } = &mut self.kind else { return };
+        // 4,096: some hundred KiB stay in a cache, and copying those that stay is little beside those that go.
+        const LEAST: usize = 4096;
+        let Kind::Interval { needed, kept } = &mut self.kind else { return };
         let rows = |states: &mut Vec<Box<dyn State>>| -> usize {
             states.iter_mut().map(|state| state.table(Window::ALWAYS).rows()).sum()
         };
-        if rows(&mut self.states) < (*kept * 2).max(LEAST) {
+        if rows(&mut self.states) < *kept * 2 + LEAST {
             return;
         }
-        for (side, state) in self.states.iter_mut().enumerate() {
-            let (layout, column) = &times[side];
-            let (word, watermark, keep) = (layout.fields[*column].2, self.watermark, keep[side]);
+        for (state, needed) in self.states.iter_mut().zip(needed) {
+            let Some(Needed { row: layout, time, keep }) = needed else { continue };
+            let (word, watermark) = (layout.fields[*time].2, self.watermark);
             state.table(Window::ALWAYS).keep_rows(|row| {
-                !layout.is_null(row, *column) && (row[word] as i64).saturating_add(keep) >= watermark
+                !layout.is_null(row, *time) && (row[word] as i64).saturating_add(*keep) >= watermark
             });
         }
         *kept = rows(&mut self.states);
@@ -440,8 +451,8 @@ impl Breaker {
             _ if self.proctime => i64::MAX,
             (Kind::Always, _) => i64::MAX,
             // Not asked for by results: now and then is enough.
-            (Kind::Interval { keep, .. }, _) => {
-                let most = keep[0].max(keep[1]).max(0);
+            (Kind::Interval { needed, .. }, _) => {
+                let most = needed.iter().flatten().map(|needed| needed.keep).max().unwrap_or(0).max(0);
                 watermark.saturating_add(most / 8).saturating_add(1_000_000)
             }
             (Kind::Sessions { sessions, .. }, _) => sessions.first_end().map_or(i64::MAX, window_time),

@@ -2,12 +2,14 @@
 //!
 //! A plan is a tree of [`Node`]s that never change; a rule makes new ones. Where two parents point to one node (rule
 //! `share`), it is computed once. [`bind`] makes plans, [`changelog`] tells what changes each node gives,
-//! [`rules`] improve plans in a fixed order, [`explain`] prints them, [`partition`] says by what rows go to threads.
+//! [`rules`] improve plans in a fixed order, [`explain`] prints them, [`partition`] says by what rows go to threads, [`retention`]
+//! how long joins need them.
 
 pub mod bind;
 pub mod changelog;
 pub mod explain;
 pub mod partition;
+pub mod retention;
 pub mod rules;
 
 use std::sync::Arc;

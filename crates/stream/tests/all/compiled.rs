@@ -130,6 +130,47 @@ fn a_join_by_interval_keeps_only_rows_that_may_meet_others() {
 }
 
 #[test]
+fn a_regular_join_keeps_no_rows_that_are_too_old_for_windows_to_come() {
+    let mut session = Session::default();
+    session
+        .run(
+            "CREATE TABLE t (k STRING, v BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '2' SECOND)
+             WITH ('connector' = 'datagen');",
+        )
+        .unwrap();
+    let query = "SELECT t.k, t.v, t.ts, w.e FROM t JOIN (
+          SELECT k, MAX(v) AS most, window_end AS e FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND))
+          GROUP BY k, window_start, window_end
+        ) AS w ON t.k = w.k AND t.v = w.most WHERE t.ts BETWEEN w.e - INTERVAL '10' SECOND AND w.e";
+    let plans = support::job(&[session.plan(query).unwrap()]);
+    // Twenty rows a second; each seventh is up to a minute late, and meets windows that have long closed.
+    let row = |number: i64| {
+        let late = if number % 7 == 0 { number * 7919 % 60_000_000 } else { number * 31 % 1_000_000 };
+        let ts = (number * 50_000 - late) / 1000 * 1000;
+        vec![Value::string(format!("key {}", number % 3)), Value::Int(number * 7 % 20), Value::Int(ts)]
+    };
+    let arrivals =
+        (0..40_000).map(|number| Arrival { table: "t".to_owned(), row: row(number), clock: number * 50_000 });
+    let input = Input { arrivals: arrivals.collect(), ..Input::default() };
+    let wanted = run_plans(&plans, &input).unwrap();
+    let late =
+        |row: &Vec<Value>| matches!(row[..], [_, _, Value::Int(ts), Value::Int(end)] if end - ts > 5_000_000);
+    assert!(
+        wanted[0].iter().filter(|(_, row)| late(row)).count() > 100,
+        "rows of the window before meet too"
+    );
+    for rows in [1, 4096] {
+        let (mut program, kept) = support::compile(&plans, &input).unwrap();
+        support::push(&mut program, &input.arrivals, rows, false).unwrap();
+        // 40,000 rows of more than 60 bytes each, of which the join needs the last few hundred.
+        let bytes: usize = program.held().iter().map(|held| held.bytes).sum();
+        assert!(bytes < 1_300_000, "{bytes} bytes are held");
+        program.finish().unwrap();
+        assert!(sorted(kept[0].borrow().clone()) == sorted(wanted[0].clone()), "the pairs differ");
+    }
+}
+
+#[test]
 fn a_checkpoint_has_what_was_there_when_it_began_and_costs_what_changed() {
     let mut session = Session::default();
     session

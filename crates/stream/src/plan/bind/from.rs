@@ -12,6 +12,7 @@ use super::{Binder, Scope, rename};
 use crate::catalog::{Relation, Table};
 use crate::error::{Error, Position, Result};
 use crate::expr::{Expr, Op};
+use crate::plan::retention::difference;
 use crate::plan::{Field, JoinKind, Node, NodeOp, Scan, TimeAttribute, Window};
 use crate::sql::{Name, position_of, simple_name};
 use crate::types::time::MILLI_MICROS;
@@ -530,25 +531,6 @@ fn window_join(left: &Node, right: &Node, keys: &[(Expr, Expr)]) -> Option<JoinK
 /// Bounds on the difference of two time attributes make an interval join.
 fn interval_join(left: &Node, right: &Node, conditions: &[Expr]) -> Option<JoinKind> {
     let width = left.schema.len();
-    // A time attribute moved by a constant: column, microseconds.
-    fn moved(expr: &Expr) -> Option<(usize, i64)> {
-        match expr {
-            Expr::Column(index, _) => Some((*index, 0)),
-            Expr::Cast { expr, ty, .. } if ty.data.is_timestamp() => moved(expr),
-            Expr::Op(op @ (Op::Add | Op::Subtract), args, _) => match args.as_slice() {
-                [time, Expr::Literal(Value::Int(millis), ty)] if ty.data == DataType::IntervalMillis => {
-                    let (column, by) = moved(time)?;
-                    let micros = millis.checked_mul(MILLI_MICROS)?;
-                    Some((
-                        column,
-                        if *op == Op::Add { by.checked_add(micros)? } else { by.checked_sub(micros)? },
-                    ))
-                }
-                _ => None,
-            },
-            _ => None,
-        }
-    }
     let attribute = |column: usize| {
         let field = if column < width { left.schema.get(column) } else { right.schema.get(column - width) };
         field.and_then(|field| field.time)
@@ -556,19 +538,7 @@ fn interval_join(left: &Node, right: &Node, conditions: &[Expr]) -> Option<JoinK
     let mut found: Option<(usize, usize)> = None;
     let (mut lower, mut upper) = (None::<i64>, None::<i64>);
     for condition in conditions {
-        let Expr::Op(op, args, _) = condition else { continue };
-        let [a, b] = args.as_slice() else { continue };
-        let (Some((x, by_x)), Some((y, by_y)), Some(mirrored)) = (moved(a), moved(b), op.mirrored()) else {
-            continue;
-        };
-        // x + by_x op y + by_y, with x of the left side
-        let (op, x, y, by) = if x < width && y >= width {
-            (*op, x, y, by_y - by_x)
-        } else if y < width && x >= width {
-            (mirrored, y, x, by_x - by_y)
-        } else {
-            continue;
-        };
+        let Some((x, op, y, by)) = difference(condition, width) else { continue };
         if attribute(x).is_none()
             || attribute(x) != attribute(y)
             || found.is_some_and(|found| found != (x, y))
