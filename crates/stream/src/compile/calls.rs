@@ -36,7 +36,7 @@ pub fn all() -> Vec<Callee> {
         callee("touch_entry", touch_entry as *const u8, 2, false),
         callee("touch_link", touch_link as *const u8, 2, false),
         callee("intern", intern as *const u8, 3, true),
-        callee("append", append as *const u8, 3, true),
+        callee("make_room_for_row", make_room_for_row as *const u8, 1, false),
         callee("place_row", place_row as *const u8, 3, true),
         callee("hash_text", hash_text as *const u8, 2, true),
         callee("equal_text", equal_text as *const u8, 4, true),
@@ -118,15 +118,8 @@ extern "C" fn intern(address: usize, at: usize, bytes: usize) -> usize {
     table(address).intern(text(at, bytes))
 }
 
-/// Appends a row to a list; its texts are kept in the table. Takes and returns the place plus one of the last row.
-extern "C" fn append(address: usize, row: usize, last: u64) -> u64 {
-    let table = table(address);
-    let row = words(row, table.layout().row);
-    for at in 0..table.layout().row_texts.len() {
-        let word = table.layout().row_texts[at];
-        row[word] = table.intern(text(row[word] as usize, row[word + 1] as usize)) as u64;
-    }
-    table.append(row, last)
+extern "C" fn make_room_for_row(address: usize) {
+    table(address).make_room_for_row();
 }
 
 /// Puts a row into a space that is free, or a new one for zero; its texts are kept in the table. Returns the place plus

@@ -10,6 +10,7 @@
 #![allow(improper_ctypes_definitions)]
 
 mod aggregate;
+mod ahead;
 mod calls;
 mod emit;
 mod expr;
@@ -48,8 +49,8 @@ const END: i64 = i64::MAX / 4;
 /// Code of a source: machine, columns, rows; not zero if it failed.
 type SourceCode = extern "C" fn(*mut Machine, *const usize, u64) -> i64;
 
-/// Code that routes rows of a source: machine, columns, rows, threads, watermarks.
-type RouteCode = extern "C" fn(*mut Machine, *const usize, u64, *mut u32, *mut i64) -> i64;
+/// Code that routes rows of a source: machine, columns, rows, where numbers go, watermarks.
+type RouteCode = extern "C" fn(*mut Machine, *const usize, u64, *mut usize, *mut i64) -> i64;
 
 /// A table that a job reads.
 #[derive(Debug, Clone)]
@@ -78,8 +79,6 @@ pub struct Held {
 pub struct Routed {
     /// Numbers of the rows of each thread.
     parts: Vec<Vec<u32>>,
-    /// The thread of each row.
-    to: Vec<u32>,
     /// What rows of the batch have made the watermark before each of its rows, and at its end.
     marks: Vec<i64>,
 }
@@ -210,10 +209,10 @@ impl Program {
                         continue;
                     }
                     let title = format!(
-                        "routes rows of {}: machine, columns, rows, threads, watermarks",
+                        "routes rows of {}: machine, columns, rows, parts, watermarks",
                         scan.table.name
                     );
-                    let names = ["machine", "columns", "rows", "threads", "watermarks"];
+                    let names = ["machine", "columns", "rows", "parts", "watermarks"];
                     let id = function(
                         &mut unit,
                         &mut context,
@@ -421,24 +420,20 @@ impl Program {
             routed.parts[(turn % self.threads as u64) as usize].extend(numbers);
             return Ok(());
         };
-        routed.to.resize(rows, 0);
-        let columns = addresses(batch);
-        let machine = &raw mut *self.machine;
-        let (to, marks) = (routed.to.as_mut_ptr(), routed.marks.as_mut_ptr());
-        let failed = code(machine, columns.as_ptr(), rows as u64, to, marks);
-        self.told(failed)?;
-        self.machine.forget_texts();
         for part in &mut routed.parts {
             part.resize(rows, 0);
         }
-        let mut counts = vec![0; self.threads];
-        for (row, thread) in routed.to.iter().enumerate() {
-            // Without a branch: which thread it is nobody can guess.
-            let (part, count) = (&mut routed.parts[*thread as usize], &mut counts[*thread as usize]);
-            part[*count] = row as u32;
-            *count += 1;
+        let columns = addresses(batch);
+        let machine = &raw mut *self.machine;
+        let begins: Vec<usize> = routed.parts.iter_mut().map(|part| part.as_mut_ptr() as usize).collect();
+        let mut ends = begins.clone();
+        let failed =
+            code(machine, columns.as_ptr(), rows as u64, ends.as_mut_ptr(), routed.marks.as_mut_ptr());
+        self.told(failed)?;
+        self.machine.forget_texts();
+        for (part, (begins, ends)) in routed.parts.iter_mut().zip(begins.into_iter().zip(ends)) {
+            part.truncate((ends - begins) / size_of::<u32>());
         }
-        routed.parts.iter_mut().zip(counts).for_each(|(part, count)| part.truncate(count));
         Ok(())
     }
 
@@ -453,14 +448,18 @@ impl Program {
         let Some(part) = routed.parts.get(thread) else {
             return Err(Error::evaluation("a batch that was routed to fewer threads"));
         };
+        let mark = routed.marks.last().copied().unwrap_or(i64::MIN);
         if !part.is_empty() {
+            // Sessions that the batch begins may close within it.
+            let sessions = self.machine.breakers.iter().any(|one| matches!(one.kind, Kind::Sessions { .. }));
+            let closes = sessions || mark >= self.machine.scans[scan].deadline;
+            let marks = if closes { routed.marks.as_ptr() as usize } else { 0 };
             let mut columns = addresses(batch);
-            columns.extend([part.as_ptr() as usize, routed.marks.as_ptr() as usize]);
+            columns.extend([part.as_ptr() as usize, marks]);
             let machine = &raw mut *self.machine;
             let failed = code(machine, columns.as_ptr(), part.len() as u64);
             self.told(failed)?;
         }
-        let mark = routed.marks.last().copied().unwrap_or(i64::MIN);
         let slot = &mut self.machine.scans[scan];
         if mark > slot.watermark {
             slot.watermark = mark;

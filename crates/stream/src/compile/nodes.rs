@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, types};
 
+use super::ahead::{self, Ahead};
 use super::emit::{Gen, Val, trusted};
 use super::graph::{Graph, Kept, Lists, Reader};
 use super::machine::{Breaker, Kind, Pane, ScanSlot, SinkSlot, kind_word};
@@ -15,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, JoinKind, Node, NodeOp, Scan, WindowSource, window_time};
+use crate::state::Head;
 
 /// Words of a column as a batch shows it to code: values, NULLs, bytes.
 pub const COLUMN_WORDS: usize = 3;
@@ -361,15 +363,44 @@ impl Gen<'_, '_> {
     /// Appends a row to the list of its key.
     fn keep_row(&mut self, table: ir::Value, lists: &Lists, key: &[Val], row: &[Val]) -> Result<()> {
         let (at, _) = self.probe(table, &lists.entries, key, true);
-        let stored = self.stack(lists.row.words.max(1));
-        self.put_row(row, &lists.row, stored);
+        let row: Vec<Val> = row.iter().map(|val| self.interned(table, *val)).collect();
         let (first, last) = (lists.entries.value * 8, (lists.entries.value + 1) * 8);
+        let place = self.load(table, offset_of!(Head, rows_len));
+        let end = self.load(table, offset_of!(Head, rows_end));
+        let behind = self.b.ins().iadd_imm_s(place, (lists.row.words + 1) as i64);
+        let (full, room) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(full);
+        let fits = self.icmp(IntCC::UnsignedLessThanOrEqual, behind, end);
+        self.b.ins().brif(fits, room, &[], full, &[]);
+        self.b.switch_to_block(full);
+        self.call("make_room_for_row", &[table]);
+        self.b.ins().jump(room, &[]);
+        self.b.switch_to_block(room);
+        let rows = self.rows_of(table);
+        let offset = self.b.ins().ishl_imm_s(place, 3);
+        let link_at = self.b.ins().iadd(rows, offset);
+        let zero = self.int(0);
+        self.store(zero, link_at, 0);
+        let row_at = self.b.ins().iadd_imm_s(link_at, 8);
+        self.put_row(&row, &lists.row, row_at);
+        self.store(behind, table, offset_of!(Head, rows_len));
+        let link = self.b.ins().iadd_imm_s(place, 1);
         let tail = self.load(at, last);
-        let link = self.ask("append", &[table, stored, tail]);
         self.store(link, at, last);
-        let head = self.load(at, first);
-        let head = self.b.ins().select(head, head, link);
-        self.store(head, at, first);
+        let (more, one, after) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(tail, more, &[], one, &[]);
+        self.b.switch_to_block(more);
+        self.touch_link(table, &lists.entries.layout, tail);
+        let rows = self.rows_of(table);
+        let offset = self.b.ins().ishl_imm_s(tail, 3);
+        let behind_tail = self.b.ins().iadd(rows, offset);
+        // A link is the place plus one: the row's own link is the word before.
+        self.b.ins().store(trusted(), link, behind_tail, -8);
+        self.b.ins().jump(after, &[]);
+        self.b.switch_to_block(one);
+        self.store(link, at, first);
+        self.b.ins().jump(after, &[]);
+        self.b.switch_to_block(after);
         Ok(())
     }
 
@@ -504,6 +535,7 @@ impl Gen<'_, '_> {
         [columns, rows]: [ir::Value; 2],
         picked: Option<ir::Value>,
         shapes: &[(Shape, bool, String)],
+        aheads: &[Ahead],
         each: impl FnOnce(&mut Self, &[Val], ir::Value) -> Result<()>,
     ) -> Result<()> {
         let bases: Vec<[ir::Value; COLUMN_WORDS]> = (0..shapes.len())
@@ -517,30 +549,61 @@ impl Gen<'_, '_> {
         let more = self.icmp(IntCC::UnsignedLessThan, place, rows);
         self.b.ins().brif(more, body, &[], after, &[]);
         self.b.switch_to_block(body);
-        let number = match picked {
-            None => place,
-            Some(picked) => {
-                let offset = self.b.ins().ishl_imm_s(place, 2);
-                let at = self.b.ins().iadd(picked, offset);
-                self.b.ins().uload32(trusted(), at, 0)
-            }
-        };
+        if !aheads.is_empty() {
+            let within = self.b.ins().band_imm_s(place, ahead::ROWS - 1);
+            let first = self.is_zero(within);
+            self.when(first, |g| {
+                aheads.iter().try_for_each(|ahead| {
+                    g.look_ahead(ahead, [place, rows], &|g, place| {
+                        let number = g.number(picked, place);
+                        g.row_of_batch(&bases, shapes, number, &|column| ahead.reads(column))
+                    })
+                })
+            })?;
+        }
+        let number = self.number(picked, place);
         self.name(number, "row");
-        let mut row = Vec::new();
-        for ([values, nulls, bytes], (shape, nullable, name)) in bases.into_iter().zip(shapes) {
-            let val = self.column(*shape, values, bytes, number);
+        let row = self.row_of_batch(&bases, shapes, number, &|_| true);
+        for (val, (.., name)) in row.iter().zip(shapes) {
             self.name(val.a, name.clone());
-            let null = nullable.then(|| {
-                let at = self.b.ins().iadd(nulls, number);
-                self.b.ins().load(types::I8, trusted(), at, 0)
-            });
-            row.push(Val { null, ..val });
         }
         each(self, &row, number)?;
         let next = self.b.ins().iadd_imm_s(place, 1);
         self.b.ins().jump(head, &[next.into()]);
         self.b.switch_to_block(after);
         Ok(())
+    }
+
+    /// The number in a batch of the row at a place.
+    fn number(&mut self, picked: Option<ir::Value>, place: ir::Value) -> ir::Value {
+        let Some(picked) = picked else { return place };
+        let offset = self.b.ins().ishl_imm_s(place, 2);
+        let at = self.b.ins().iadd(picked, offset);
+        self.b.ins().uload32(trusted(), at, 0)
+    }
+
+    /// A row of a batch, of which only some columns are wanted.
+    fn row_of_batch(
+        &mut self,
+        bases: &[[ir::Value; COLUMN_WORDS]],
+        shapes: &[(Shape, bool, String)],
+        number: ir::Value,
+        wanted: &dyn Fn(usize) -> bool,
+    ) -> Vec<Val> {
+        let mut row = Vec::new();
+        for (column, ([values, nulls, bytes], (shape, nullable, _))) in bases.iter().zip(shapes).enumerate() {
+            if !wanted(column) {
+                row.push(self.zero(*shape));
+                continue;
+            }
+            let val = self.column(*shape, *values, *bytes, number);
+            let null = nullable.then(|| {
+                let at = self.b.ins().iadd(*nulls, number);
+                self.b.ins().load(types::I8, trusted(), at, 0)
+            });
+            row.push(Val { null, ..val });
+        }
+        row
     }
 
     fn column(&mut self, shape: Shape, values: ir::Value, bytes: ir::Value, number: ir::Value) -> Val {
@@ -589,26 +652,30 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Code that routes rows: it stores the thread of each, and the watermark of the batch behind each. Columns of the
-    /// batch, number of rows; where threads go, words of 32 bits; where watermarks go, of which the first is there.
+    /// Code that routes rows: it appends the number of each to those of its thread, and stores the watermark of the batch
+    /// behind each. Columns of the batch, number of rows; for each thread the address of its next number; where watermarks go, of which the first is there.
     pub fn route(
         &mut self,
         scan: &Scan,
         keys: &[Expr],
         threads: usize,
-        [columns, rows, to, marks]: [ir::Value; 4],
+        [columns, rows, parts, marks]: [ir::Value; 4],
     ) -> Result<()> {
         let shapes = Self::read_shapes(scan)?;
-        self.each_of_batch([columns, rows], None, &shapes, |g, row, number| {
+        self.each_of_batch([columns, rows], None, &shapes, &[], |g, row, number| {
             let vals: Result<Vec<Val>> = keys.iter().map(|expr| g.expr(expr, row)).collect();
             let hash = g.hash_key(&vals?);
             // The table's places come from the low bits.
             let threads = g.int(threads as i64);
             let thread = g.b.ins().umulhi(hash, threads);
-            let thread = g.b.ins().ireduce(types::I32, thread);
-            let offset = g.b.ins().ishl_imm_s(number, 2);
-            let at = g.b.ins().iadd(to, offset);
-            g.store(thread, at, 0);
+            // Without a branch: which thread it is nobody can guess.
+            let offset = g.b.ins().ishl_imm_s(thread, 3);
+            let part = g.b.ins().iadd(parts, offset);
+            let at = g.load(part, 0);
+            let short = g.b.ins().ireduce(types::I32, number);
+            g.store(short, at, 0);
+            let next = g.b.ins().iadd_imm_s(at, 4);
+            g.store(next, part, 0);
             let Some(watermark) = &scan.watermark else { return Ok(()) };
             let offset = g.b.ins().ishl_imm_s(number, 3);
             let at = g.b.ins().iadd(marks, offset);
@@ -624,7 +691,7 @@ impl Gen<'_, '_> {
     }
 
     /// Code of a scan: columns of the batch, number of rows. Of a job with threads, the numbers of its rows and the
-    /// watermarks before all rows are behind the columns.
+    /// watermarks before all rows, or zero if these close nothing, are behind the columns.
     pub fn scan(
         &mut self,
         graph: &Graph,
@@ -637,12 +704,18 @@ impl Gen<'_, '_> {
         let behind = shapes.len() * COLUMN_WORDS * 8;
         let routed =
             self.unit.machine.routed.then(|| (self.load(columns, behind), self.load(columns, behind + 8)));
-        self.each_of_batch([columns, rows], routed.map(|(picked, _)| picked), &shapes, |g, row, place| {
+        let aheads = ahead::of_scan(graph, node, scan);
+        let picked = routed.map(|(picked, _)| picked);
+        self.each_of_batch([columns, rows], picked, &shapes, &aheads, |g, row, place| {
             if let (Some((_, marks)), Some(_)) = (routed, &scan.watermark) {
-                let offset = g.b.ins().ishl_imm_s(place, 3);
-                let at = g.b.ins().iadd(marks, offset);
-                let mark = g.load(at, 0);
-                g.raise(number, mark)?;
+                // Without an address nothing may close within the batch.
+                let given = g.b.ins().icmp_imm_s(IntCC::NotEqual, marks, 0);
+                g.when(given, |g| {
+                    let offset = g.b.ins().ishl_imm_s(place, 3);
+                    let at = g.b.ins().iadd(marks, offset);
+                    let mark = g.load(at, 0);
+                    g.raise(number, mark)
+                })?;
             }
             let passes = match &scan.filter {
                 Some(filter) => {
@@ -683,7 +756,7 @@ impl Gen<'_, '_> {
             .map(|column| Ok((Shape::of(&column.ty.data)?, column.ty.nullable, column.name.clone())))
             .collect();
         let kept = self.always(place.number, 0);
-        self.each_of_batch([columns, rows], None, &shapes?, |g, row, _| {
+        self.each_of_batch([columns, rows], None, &shapes?, &[], |g, row, _| {
             let exprs: Vec<Expr> = keys
                 .iter()
                 .map(|(column, expr)| {

@@ -158,6 +158,20 @@ impl Gen<'_, '_> {
         self.hash(&key, bits)
     }
 
+    /// Where the walk for a key begins, before the mask is applied.
+    pub fn home(&mut self, entries: &Entries, key: &[Val]) -> ir::Value {
+        let key = self.normal(key);
+        let nullable: Vec<bool> = entries.key.iter().map(|(_, nullable, _)| *nullable).collect();
+        let bits = self.null_bits(&key, &nullable);
+        if entries.layout.direct {
+            let tag = self.b.ins().bxor_imm_s(key[0].a, Layout::EMPTY);
+            let zero = self.int(0);
+            return self.mix(zero, tag);
+        }
+        let hash = self.hash(&key, bits);
+        self.b.ins().ushr_imm_s(hash, 1)
+    }
+
     fn hash(&mut self, key: &[Val], bits: ir::Value) -> ir::Value {
         let seed = self.int(hash_seed() as i64);
         let mut hash = self.b.ins().bxor(seed, bits);

@@ -3,7 +3,7 @@
 //!
 //! [`State`] is what a breaker needs of whatever keeps its state. [`Memory`] is the one there is. Compiled code finds a
 //! record by itself: it reads the [`Head`] of a [`Table`] and walks its entries. It calls only for what is rare: a
-//! window that it did not use last, a table that is full, a text that is new, a row of a list.
+//! window that it did not use last, a table or a page of rows that is full, a text that is new.
 //!
 //! # Invariants
 //!
@@ -12,7 +12,8 @@
 //! 3. A text is a place in `bytes` and a length, a row of a list a place in `rows` plus one: nothing in a table is an
 //!    address, so that a table may be moved, written out and read back.
 //! 4. A page of a table that is tracked is touched before it is changed (`pages.rs`).
-//! 5. A table's own address never changes while a window is open, and its `Head` says where its vectors are now.
+//! 5. Code appends rows within [`Head::rows_end`] only: the vector has these words, and their page has been touched.
+//! 6. A table's own address never changes while a window is open, and its `Head` says where its vectors are now.
 
 mod memory;
 mod pages;

@@ -31,6 +31,10 @@ pub struct Head {
     pub entry_pages: usize,
     /// Address of the states of pages of rows.
     pub row_pages: usize,
+    /// Words of rows. Behind them the vector may have more, which nobody reads.
+    pub rows_len: u64,
+    /// Code may append rows up to here: the words are there, on pages that have been touched.
+    pub rows_end: u64,
 }
 
 /// How entries and rows are laid out, in words of 8 bytes.
@@ -308,7 +312,32 @@ impl Table {
 
     /// Rows that were appended.
     pub fn rows(&self) -> usize {
-        self.rows.len() / (self.layout.row + 1)
+        self.head.rows_len as usize / (self.layout.row + 1)
+    }
+
+    /// Makes room for a row that code appends, and for some more as long as they lie on the same page.
+    pub fn make_room_for_row(&mut self) {
+        let (place, words) = (self.head.rows_len as usize, self.layout.row + 1);
+        self.rows.lengthen(place + words);
+        let mut end = self.rows.len();
+        if self.layout.tracked {
+            self.touch_rows(place, words);
+            end = end.min((place + words).next_multiple_of(PAGE_WORDS));
+        }
+        self.head.rows_end = end as u64;
+        self.aim();
+    }
+
+    /// Lets the vector of rows have what is used and no more. Code must ask before it appends the next one.
+    fn settle_rows(&mut self) {
+        self.rows.truncate(self.head.rows_len as usize);
+        self.head.rows_end = self.head.rows_len;
+    }
+
+    /// The same after the vector was changed.
+    fn count_rows(&mut self) {
+        self.head.rows_len = self.rows.len() as u64;
+        self.head.rows_end = self.head.rows_len;
     }
 
     /// Keeps only rows of lists for which `keep` is true, and keys that have such. What went leaves no space behind.
@@ -316,13 +345,16 @@ impl Table {
         let (stride, list, row) = (self.layout.stride, self.layout.list, self.layout.row);
         let places = self.head.mask as usize + 1;
         let (entries, entry_pages) = self.take_entries();
+        self.settle_rows();
         let (rows, bytes) = (self.rows.take(), self.bytes.take());
+        self.count_rows();
         let mut row_pages = std::mem::replace(&mut self.row_pages, Pages::new(self.layout.tracked, 0));
         let mut byte_pages = std::mem::replace(&mut self.byte_pages, Pages::new(self.layout.tracked, 0));
         let spare = self.head.spare_used != 0;
         self.place(places);
         (self.head.count, self.head.spare_used) = (0, 0);
-        let text = |words: &[u64], at: usize| bytes[words[at] as usize..][..words[at + 1] as usize].to_vec();
+        let text = |words: &[u64], at: usize| &bytes[words[at] as usize..][..words[at + 1] as usize];
+        let (mut words, mut kept) = (vec![0; row], vec![0; stride]);
         for (place, entry) in entries.chunks_exact(stride).enumerate() {
             if if place == places { !spare } else { entry[0] == 0 } {
                 continue;
@@ -330,14 +362,15 @@ impl Table {
             let (mut first, mut last, mut link) = (0, 0, entry[list]);
             while link != 0 {
                 let at = link as usize - 1;
-                let mut words = rows[at + 1..=at + row].to_vec();
+                let old = &rows[at + 1..=at + row];
                 link = rows[at];
-                if !keep(&words) {
+                if !keep(old) {
                     continue;
                 }
+                words.copy_from_slice(old);
                 for field in 0..self.layout.row_texts.len() {
                     let field = self.layout.row_texts[field];
-                    words[field] = self.intern(&text(&words, field)) as u64;
+                    words[field] = self.intern(text(old, field)) as u64;
                 }
                 last = self.append(&words, last);
                 first = if first == 0 { last } else { first };
@@ -345,11 +378,11 @@ impl Table {
             if first == 0 {
                 continue;
             }
-            let mut kept = entry.to_vec();
+            kept.copy_from_slice(entry);
             (kept[list], kept[list + 1]) = (first, last);
             for field in 0..self.layout.key_texts.len() {
                 let field = self.layout.key_texts[field];
-                kept[field] = self.intern(&text(entry, field)) as u64;
+                kept[field] = self.intern(text(entry, field)) as u64;
             }
             if place == places {
                 self.entries[places * stride..].copy_from_slice(&kept);
@@ -423,6 +456,7 @@ impl Table {
     /// Appends a row to the list whose first and last rows an entry names. Texts are in the table already.
     /// Returns the row's place plus one; `last` is the place plus one of the row before it, zero for none.
     pub fn append(&mut self, row: &[u64], last: u64) -> u64 {
+        self.settle_rows();
         let place = self.rows.len();
         self.touch_rows(place, row.len() + 1);
         // As in `intern`.
@@ -431,6 +465,7 @@ impl Table {
             self.rows.extend_from_slice(row);
             self.aim();
         }
+        self.count_rows();
         if last > 0 {
             self.touch_rows(last as usize - 1, 1);
             self.rows[last as usize - 1] = place as u64 + 1;
@@ -474,6 +509,7 @@ impl Table {
         self.left.extend(self.byte_pages.replace(0, || Data::Bytes(bytes.take())));
         self.bytes.clear();
         self.rows.clear();
+        self.count_rows();
         self.retired.clear();
         self.head.count = 0;
         self.head.spare_used = 0;
@@ -509,6 +545,7 @@ impl Table {
 
     /// Keeps what it is now for a checkpoint, and writes to `out` what finds it again.
     pub(super) fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
+        self.settle_rows();
         let words = [
             self.places() as u64,
             self.head.count,
@@ -559,6 +596,7 @@ impl Table {
         let (count, number) = (reader.count()?, reader.word()?);
         named.push(number);
         self.rows = read_words(number, (count, PAGE_WORDS), get, &self.room)?;
+        self.count_rows();
         self.row_pages = Pages::restored(number, count.div_ceil(PAGE_WORDS));
         let (count, number) = (reader.count()?, reader.word()?);
         named.push(number);
