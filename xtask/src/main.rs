@@ -41,6 +41,7 @@ mod millions;
 mod nexmark;
 mod power_cut;
 mod random;
+mod redis_tests;
 mod restart;
 mod server;
 mod side_by_side;
@@ -134,6 +135,18 @@ enum Check {
         cache: Option<PathBuf>,
         /// Only the clients whose names contain one of these
         #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
+    /// Runs the tests that come with Redis's source against duramen serve, and compares what fails with what is known to
+    RedisTests {
+        /// Redis 7.0's source, unpacked: `apt-get source redis` gets it
+        #[arg(long, value_name = "DIRECTORY")]
+        source: PathBuf,
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// Only the units whose names contain one of these
+        #[arg(value_name = "UNIT")]
         only: Vec<String>,
     },
     /// Compares random queries of SQL over random streams with DataFusion, which is installed for it
@@ -435,6 +448,9 @@ fn run(check: Check) -> Result<bool> {
             let settings =
                 side_by_side::memcached::Settings { duramen, memcached, only, record, random, seed };
             side_by_side::memcached::run(&repository(), settings)
+        }
+        Check::RedisTests { source, duramen, only } => {
+            redis_tests::run(&repository(), redis_tests::Settings { source, duramen, only })
         }
         Check::Clients { duramen, redis, memcached, cache, only } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/clients"));

@@ -1,7 +1,7 @@
 //! DEBUG SLEEP seconds: delays this client. Redis stops for all of them; to a single client it is the same.
 //!
-//! DEBUG DIGEST, DIGEST-VALUE, POPULATE, PROTOCOL, OBJECT, SET-ACTIVE-EXPIRE, ERROR, LOG, RELOAD and LOADAOF: what tests of clients and
-//! of Redis use.
+//! DEBUG DIGEST, DIGEST-VALUE, POPULATE, PROTOCOL, OBJECT, SET-ACTIVE-EXPIRE, QUICKLIST-PACKED-THRESHOLD, ERROR, LOG, RELOAD and LOADAOF:
+//! what tests of clients and of Redis use.
 //!
 //! DEBUG PANIC [WRITE]: a bug on purpose, in a command or within a write of the engine, to see what becomes of it. Redis ends by its
 //! DEBUG PANIC. Only where `enable-debug-command` allows it; DEBUG SLEEP harms nobody else.
@@ -9,7 +9,7 @@
 use super::digest;
 use crate::command::string::string_bytes_max;
 use crate::command::{After, Apply, Call, CommandError, errors, integer};
-use crate::config::Allowed;
+use crate::config::{Allowed, value};
 use crate::log;
 use crate::resp::Protocol;
 use duramen_structures::string_until;
@@ -43,6 +43,8 @@ const HELP: &[&str] = &[
     "    Reply with a test value of the specified type. <type> can be: string,",
     "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
     "    true, false.",
+    "QUICKLIST-PACKED-THRESHOLD <size>",
+    "    Of no effect: an element is packed or not by its list's size.",
     "RELOAD [option ...]",
     "    Save: the store is not read again before it is opened again.",
     "SET-ACTIVE-EXPIRE <0|1>",
@@ -104,6 +106,7 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         b"object" => Some((3..=usize::MAX, object)),
         b"error" => Some((3..=3, |call| Err(CommandError::ending("", call.args.at(2))))),
         b"set-active-expire" => Some((3..=3, ok)),
+        b"quicklist-packed-threshold" => Some((3..=3, packed_threshold)),
         b"log" => Some((3..=3, log_message)),
         b"loadaof" => Some((2..=2, save)),
         b"reload" => Some((2..=usize::MAX, reload)),
@@ -116,6 +119,16 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Err(CommandError::with(format!(
         "ERR unknown subcommand or wrong number of arguments for '{name}'. Try DEBUG HELP."
     )))
+}
+
+/// Takes what Redis takes.
+fn packed_threshold(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let text = String::from_utf8_lossy(call.args.at(2));
+    value::bytes(&text, 0, u64::from(u32::MAX)).map_err(|_| {
+        CommandError::new("ERR argument must be a memory value bigger than 1 and smaller than 4gb")
+    })?;
+    call.reply.ok();
+    Ok(())
 }
 
 fn ok(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
