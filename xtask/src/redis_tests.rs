@@ -58,6 +58,9 @@ const UNITS: &[&str] = &[
     "unit/other",
 ];
 
+/// A unit that hangs is ended then.
+const UNIT_SECONDS_MAX: &str = "300";
+
 /// What is run.
 pub struct Settings {
     /// Redis's source, unpacked.
@@ -145,7 +148,8 @@ fn run_unit(unit: &str, source: &Path, program: &Path) -> Result<Outcome> {
     let output = Command::new("tclsh")
         .current_dir(source)
         .args(["tests/test_helper.tcl", "--host", "127.0.0.1", "--port", &server.port().to_string()])
-        .args(["--single", unit, "--durable", "--tags", "-needs:repl -needs:save -cluster"])
+        .args(["--single", unit, "--durable", "--timeout", UNIT_SECONDS_MAX])
+        .args(["--tags", "-needs:repl -needs:save -cluster"])
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
@@ -186,6 +190,9 @@ fn outcome(text: &str) -> Outcome {
             // The first line; what follows is where.
             why.push_str(&plain);
         }
+    }
+    if !is_over {
+        outcome.failed.push(("the unit itself".to_owned(), "it did not come to its end".to_owned()));
     }
     outcome
 }

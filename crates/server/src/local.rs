@@ -37,6 +37,8 @@ pub struct Local {
     pub claims: Vec<Claim>,
     /// How many of the commands that run as one are not done: the last ones, which are to run by themselves.
     pub undone: usize,
+    /// What the command that runs tells a client of its subscriptions that gets no replies (CLIENT REPLY): it gets that.
+    pub pushed: Vec<u8>,
 }
 
 /// A waiter that was claimed, and what its client is told.
@@ -95,6 +97,7 @@ impl Local {
     /// it missed.
     pub fn take_back(&mut self, server: &Server, count: usize, runs_again: bool) {
         self.outgoing.take_back(count);
+        self.pushed.clear();
         let mut truths = std::mem::take(&mut self.truths);
         truths.retain(|truth| !(runs_again && matches!(truth, Truth::Missed(..))));
         truths.iter().for_each(|truth| self.tell(server, truth));

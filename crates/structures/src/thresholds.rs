@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::entries::Shape;
 use crate::stream::NodeLimits;
 
 /// The most that a compact encoding of a collection has.
@@ -41,17 +40,6 @@ impl Default for Thresholds {
             sorted_set: Compact { entries: 128, bytes: 64 },
             stream: NodeLimits { entries: 100, bytes: 4096 },
             sparse_bytes: 3000,
-        }
-    }
-}
-
-impl Thresholds {
-    /// Those of a shape.
-    pub fn of(&self, shape: Shape) -> Compact {
-        match shape {
-            Shape::Hash => self.hash,
-            Shape::Set => self.set,
-            Shape::SortedSet => self.sorted_set,
         }
     }
 }

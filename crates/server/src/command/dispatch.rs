@@ -251,6 +251,7 @@ impl Dispatcher {
                 }
                 ReplyMode::On => {}
             }
+            out.bytes.append(&mut self.local.pushed);
         }
         true
     }

@@ -3,6 +3,9 @@
 use super::call::subcommand_arguments_error;
 use super::{Args, Call, Command, CommandError};
 use crate::messages::Kind;
+use crate::net::Output;
+use crate::resp::Reply;
+use crate::session::ReplyMode;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
@@ -82,19 +85,28 @@ fn names<'a>(args: Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     args.from(1)
 }
 
-/// The reply for one name. Channels and patterns are counted together, channels of shards apart.
+/// The reply for one name, which also a client gets that gets no replies. Channels and patterns are counted together, channels of
+/// shards apart.
 fn tell(call: &mut Call<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) {
     let count = match kind {
         Kind::Shard => call.session.subscriptions(Kind::Shard),
         _ => call.session.subscriptions(Kind::Channel) + call.session.subscriptions(Kind::Pattern),
     };
-    call.reply.push(3);
-    call.reply.bulk(word.as_bytes());
-    match name {
-        Some(name) => call.reply.bulk(name),
-        None => call.reply.null(),
+    let write = |reply: &mut Reply<'_>| {
+        reply.push(3);
+        reply.bulk(word.as_bytes());
+        match name {
+            Some(name) => reply.bulk(name),
+            None => reply.null(),
+        }
+        reply.count(count);
+    };
+    if call.session.reply_mode == ReplyMode::On {
+        return write(&mut call.reply);
     }
-    call.reply.count(count);
+    let mut pushed = Output::default();
+    write(&mut Reply::new(&mut pushed, call.session.protocol));
+    call.local.pushed.append(&mut pushed.bytes);
 }
 
 /// PUBLISH and SPUBLISH channel message: how many get it.

@@ -200,3 +200,26 @@ fn each_key_that_expires_is_told_of_once_whether_somebody_asks_for_it_or_not() {
     client.says("publish __keyevent@0__:expired end", ":1\r\n");
     assert_eq!(next(&mut listener), "end");
 }
+
+#[test]
+fn who_gets_no_replies_is_told_of_subscriptions_and_messages() {
+    let server = Server::start();
+    let mut other = server.client();
+    for first in ["*", ">"] {
+        let mut client = server.client();
+        if first == ">" {
+            client.send("hello 3\r\n");
+            while client.line() != "*0" {}
+        }
+        client.send("client reply off\r\nping\r\nsubscribe c\r\npsubscribe d*\r\n");
+        client.expect(format!("{first}3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"));
+        client.expect(format!("{first}3\r\n$10\r\npsubscribe\r\n$2\r\nd*\r\n:2\r\n"));
+        other.says("publish c x", ":1\r\n");
+        client.expect(format!("{first}3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n"));
+        client.send("subscribe\r\nunsubscribe c\r\npunsubscribe\r\n");
+        client.expect(format!("{first}3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:1\r\n"));
+        client.expect(format!("{first}3\r\n$12\r\npunsubscribe\r\n$2\r\nd*\r\n:0\r\n"));
+        client.send("client reply on\r\n");
+        client.expect("+OK\r\n");
+    }
+}

@@ -488,6 +488,15 @@ impl Names<'_> {
 }
 
 impl Kind {
+    pub(crate) fn of(shape: Shape, thresholds: &Thresholds) -> Self {
+        let compact = match shape {
+            Shape::Hash => thresholds.hash,
+            Shape::Set => thresholds.set,
+            Shape::SortedSet => thresholds.sorted_set,
+        };
+        Self { shape, compact }
+    }
+
     /// Whether one with such an entry is converted.
     pub(crate) fn is_long(self, name: &[u8], value: &[u8]) -> bool {
         let longest = match self.shape {
@@ -501,7 +510,7 @@ impl Kind {
 
 impl From<Shape> for Kind {
     fn from(shape: Shape) -> Self {
-        Self { shape, compact: Thresholds::default().of(shape) }
+        Self::of(shape, &Thresholds::default())
     }
 }
 

@@ -774,7 +774,7 @@ fn kind(type_: Type, thresholds: &Thresholds) -> Kind {
         Type::SortedSet => Shape::SortedSet,
         _ => Shape::Set,
     };
-    Kind { shape, compact: thresholds.of(shape) }
+    Kind::of(shape, thresholds)
 }
 
 pub(super) fn error(type_: Type, key: &[u8], fault: impl Into<Fault>) -> Error {

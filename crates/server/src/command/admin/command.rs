@@ -240,12 +240,12 @@ fn called<'a>(table: &Table, args: Args<'a>) -> Result<(&'static Entry, Args<'a>
     Ok((entry, args))
 }
 
-/// The keys of SORT, which no specification tells: what is sorted, and where the last STORE puts it. Those that a pattern leads to are not
+/// The keys of SORT and SORT_RO, which no specification tells: what is sorted, and where the last STORE puts it. Those that a pattern leads to are not
 /// told, as in Redis.
-fn keys_of_sort(args: Args<'_>) -> Vec<Key> {
+fn keys_of_sort(args: Args<'_>, stores: bool) -> Vec<Key> {
     let mut keys = vec![Key { index: 1, flags: KeyFlags::RO.with(KeyFlags::ACCESS) }];
     let mut at = 2;
-    while at < args.len() {
+    while stores && at < args.len() {
         if args.is(at, "store") && at + 1 < args.len() {
             keys.truncate(1);
             keys.push(Key { index: at + 1, flags: KeyFlags::OW.with(KeyFlags::UPDATE) });
@@ -267,7 +267,7 @@ fn found_keys(entry: &Entry, args: Args<'_>) -> Result<Vec<Key>, CommandError> {
         return Err(CommandError::new("ERR Invalid number of arguments specified for command"));
     }
     let keys: Vec<Key> = match entry.spec.name {
-        "sort" => keys_of_sort(args),
+        "sort" | "sort_ro" => keys_of_sort(args, entry.spec.name == "sort"),
         _ => entry.spec.keys(args).into_iter().flatten().collect(),
     };
     if keys.is_empty() && !entry.spec.flags.has(Flags::NO_MANDATORY_KEYS) {
