@@ -26,8 +26,8 @@ pub fn yes_no_text(value: bool) -> String {
 /// # Errors
 /// Redis's texts.
 pub fn integer(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let value: i128 = text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
-    within(value, least, most)
+    let value: i64 = text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
+    within(value.into(), least, most)
 }
 
 /// The same where it may be negative.
