@@ -1,7 +1,6 @@
 //! Telling of keys that the store sweeps because they have expired.
 
 use crate::local::Local;
-use crate::notifications::EXPIRED;
 use crate::server::Server;
 use duramen::OnExpired;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ pub fn teller(server: &Arc<Server>) -> OnExpired {
         let mut local = Local::default();
         for swept in expired {
             if let Some(db) = server.keyspace.database_of(swept.table) {
-                local.notify(&server, EXPIRED, "expired", db, &swept.key);
+                local.tell_expired(&server, db, &swept.key);
             }
         }
         server.delivery.hand_over(&mut local.outgoing, true, |worker, messages| {

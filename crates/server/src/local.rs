@@ -5,7 +5,7 @@ use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS, Truth};
 use crate::server::Server;
 use crate::session::Session;
-use crate::tracking::Taken;
+use crate::tracking::{Taken, Tracked};
 use crate::waiting::{Wait, Waiter};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -88,7 +88,7 @@ impl Local {
 
     fn tell(&mut self, server: &Server, truth: &Truth) {
         match truth {
-            Truth::Expired(db, key) => self.notify(server, EXPIRED, "expired", *db, key),
+            Truth::Expired(db, key) => self.tell_expired(server, *db, key),
             Truth::Missed(db, key) => self.notify(server, MISS, "keymiss", *db, key),
         }
     }
@@ -102,6 +102,34 @@ impl Local {
         truths.retain(|truth| !(runs_again && matches!(truth, Truth::Missed(..))));
         truths.iter().for_each(|truth| self.tell(server, truth));
         self.truths = truths;
+    }
+
+    /// Tells that a key has expired, which was no client's doing. Clients that read it are told when its time has come.
+    pub fn tell_expired(&mut self, server: &Server, db: u8, key: &[u8]) {
+        self.notify(server, EXPIRED, "expired", db, key);
+        if server.tracking.is_any() {
+            self.invalidate_by_prefix(server, 0, &[key.into()]);
+        }
+    }
+
+    /// Tells clients that track prefixes of these keys, but for the writer, if it does not want to know.
+    pub fn invalidate_by_prefix(&mut self, server: &Server, writer: u64, keys: &[Box<[u8]>]) {
+        for (tracked, keys) in server.tracking.of_prefixes(keys, writer) {
+            self.invalidate(server, &tracked, Some(keys));
+        }
+    }
+
+    /// Tells a client that what it keeps of these keys, or of all, is old.
+    pub fn invalidate(&mut self, server: &Server, tracked: &Tracked, keys: Option<Vec<Box<[u8]>>>) {
+        let own = Arc::clone(&tracked.client);
+        let (client, content) = match tracked.redirect.map(|id| (id, server.clients.find(id))) {
+            None => (Arc::clone(&own), Content::Invalidate { client: own, redirected: false, keys }),
+            Some((_, Some(target))) => {
+                (Arc::clone(&target), Content::Invalidate { client: target, redirected: true, keys })
+            }
+            Some((redirect, None)) => (Arc::clone(&own), Content::RedirectBroken { client: own, redirect }),
+        };
+        server.delivery.add(&mut self.outgoing, content, vec![client.worker as u32]);
     }
 
     fn notify_wanted(&mut self, server: &Server, wanted: Classes, event: &str, db: u8, key: &[u8]) {
@@ -154,6 +182,7 @@ impl Local {
     pub fn track_no_more(&mut self, server: &Server, session: &mut Session) {
         if let Some(tracks) = session.tracks.take() {
             server.tracking.end(session.client.id, &tracks);
+            server.listen_to_store();
         }
     }
 

@@ -62,6 +62,7 @@ pub struct Server {
     notifications: AtomicU32,
     // What the store calls with keys that have expired, while somebody wants to know of them.
     on_expired: OnceLock<OnExpired>,
+    listening: Mutex<()>,
     config: RwLock<Arc<Config>>,
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
@@ -112,6 +113,7 @@ impl Server {
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
             notifications: AtomicU32::new(config.notify_keyspace_events),
             on_expired: OnceLock::new(),
+            listening: Mutex::default(),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
@@ -171,8 +173,12 @@ impl Server {
         self.listen_to_store();
     }
 
-    fn listen_to_store(&self) {
-        let told = self.on_expired.get().filter(|_| self.notifications() & EXPIRED != 0);
+    /// Somebody else wants to know of keys that the store sweeps, or nobody any more.
+    pub fn listen_to_store(&self) {
+        // The last one to come sees what all others have changed.
+        let _one = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_wanted = self.notifications() & EXPIRED != 0 || self.tracking.follows_prefixes();
+        let told = self.on_expired.get().filter(|_| is_wanted);
         self.keyspace.store().set_on_expired(told.cloned());
     }
 

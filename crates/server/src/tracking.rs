@@ -55,6 +55,7 @@ type Shard = HashMap<Box<[u8]>, BTreeSet<u64>>;
 /// All that is tracked. Nobody who reads or writes need look while there is nothing.
 pub struct Tracking {
     count: AtomicUsize,
+    prefixes_count: AtomicUsize,
     clients: RwLock<HashMap<u64, Tracked>>,
     // By prefix.
     prefixes: RwLock<BTreeMap<Box<[u8]>, BTreeSet<u64>>>,
@@ -83,6 +84,7 @@ impl Default for Tracking {
     fn default() -> Self {
         Self {
             count: AtomicUsize::default(),
+            prefixes_count: AtomicUsize::default(),
             clients: RwLock::default(),
             prefixes: RwLock::default(),
             hasher: RandomState::new(),
@@ -100,6 +102,13 @@ impl Tracking {
     pub fn is_any(&self) -> bool {
         // Acquire: pairs with the Release in `begin`. A client that is told OK has been counted by then.
         self.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a client tracks a prefix, and so wants to know of keys that it has not read.
+    #[inline]
+    pub fn follows_prefixes(&self) -> bool {
+        // Acquire: as in `is_any`.
+        self.prefixes_count.load(Ordering::Acquire) > 0
     }
 
     /// How many clients track.
@@ -121,6 +130,7 @@ impl Tracking {
         for prefix in &tracks.prefixes {
             prefixes.entry(prefix.clone()).or_default().insert(client.id);
         }
+        self.prefixes_count.store(prefixes.len(), Ordering::Release);
         drop(prefixes);
         let tracked = Tracked {
             client: Arc::clone(client),
@@ -144,6 +154,7 @@ impl Tracking {
                 }
             }
         }
+        self.prefixes_count.store(prefixes.len(), Ordering::Release);
         drop(prefixes);
         let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
         clients.remove(&client);

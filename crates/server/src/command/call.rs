@@ -129,7 +129,8 @@ impl<'w> Call<'_, 'w> {
 
     /// The classes of events that somebody may want to know of.
     fn wanted(&self) -> Classes {
-        if self.server.subscriptions.are_any() { self.server.notifications() } else { 0 }
+        let events = if self.server.subscriptions.are_any() { self.server.notifications() } else { 0 };
+        if self.server.tracking.follows_prefixes() { events | EXPIRED } else { events }
     }
 
     #[cold]

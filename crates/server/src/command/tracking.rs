@@ -4,12 +4,9 @@ use super::flags::Flags;
 use super::spec::Spec;
 use super::{Args, CommandError};
 use crate::local::Local;
-use crate::messages::Content;
 use crate::server::Server;
 use crate::session::Session;
-use crate::tracking::Tracked;
 use duramen_structures::Txn;
-use std::sync::Arc;
 
 /// Whether the keys of a command are remembered: they are locked then.
 pub fn remembers(spec: &Spec, session: &Session) -> bool {
@@ -47,19 +44,17 @@ pub fn tell_written(server: &Server, txn: &Txn<'_>, local: &mut Local, writer: u
 pub fn tell(server: &Server, local: &mut Local, writer: u64, keys: &[Box<[u8]>]) {
     for key in keys {
         for tracked in server.tracking.take(key, writer, &mut local.untracked) {
-            send(server, local, &tracked, Some(vec![key.clone()]));
+            local.invalidate(server, &tracked, Some(vec![key.clone()]));
         }
     }
-    for (tracked, keys) in server.tracking.of_prefixes(keys, writer) {
-        send(server, local, &tracked, Some(keys));
-    }
+    local.invalidate_by_prefix(server, writer, keys);
 }
 
 /// Tells that a database was emptied: whatever anybody keeps is not to be relied on.
 #[cold]
 pub fn tell_flushed(server: &Server, local: &mut Local) {
     for tracked in server.tracking.all() {
-        send(server, local, &tracked, None);
+        local.invalidate(server, &tracked, None);
     }
 }
 
@@ -70,16 +65,4 @@ pub fn tell_surplus(server: &Server, local: &mut Local) {
         // Without the lock: it was not written.
         tell(server, local, 0, &[key]);
     }
-}
-
-fn send(server: &Server, local: &mut Local, tracked: &Tracked, keys: Option<Vec<Box<[u8]>>>) {
-    let own = Arc::clone(&tracked.client);
-    let (client, content) = match tracked.redirect.map(|id| (id, server.clients.find(id))) {
-        None => (Arc::clone(&own), Content::Invalidate { client: own, redirected: false, keys }),
-        Some((_, Some(target))) => {
-            (Arc::clone(&target), Content::Invalidate { client: target, redirected: true, keys })
-        }
-        Some((redirect, None)) => (Arc::clone(&own), Content::RedirectBroken { client: own, redirect }),
-    };
-    server.delivery.add(&mut local.outgoing, content, vec![client.worker as u32]);
 }

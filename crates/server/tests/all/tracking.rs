@@ -145,3 +145,20 @@ fn more_keys_than_may_be_remembered_are_told_of() {
         server.client().text("info stats").contains("tracking_total_keys:0\r\n")
     });
 }
+
+#[test]
+fn who_tracks_prefixes_is_told_of_keys_that_expire_whoever_set_them() {
+    let server = Server::start();
+    // NOLOOP is about what a client writes itself, and to expire is nobody's doing.
+    let mut client = tracking(&server, "bcast noloop");
+    let mut other = server.client();
+    client.says("set swept x px 1", "+OK\r\n");
+    client.expect(invalidation(&["swept"]));
+    other.says("debug sleep 0", "+OK\r\n");
+    client.says("set met x px 1", "+OK\r\n");
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    // Whether its reader or the store is first to meet it, it is told of once.
+    other.says("get met", "$-1\r\n");
+    client.expect(invalidation(&["met"]));
+    client.says("ping", "+PONG\r\n");
+}

@@ -21,6 +21,7 @@ pub fn tracking(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             tracks.prefixes.insert(Box::default());
         }
         call.server.tracking.begin(&call.session.client, &tracks);
+        call.server.listen_to_store();
         call.session.tracks = Some(Box::new(tracks));
     } else if call.args.is(2, "off") {
         call.local.track_no_more(call.server, call.session);
