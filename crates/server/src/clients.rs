@@ -75,6 +75,7 @@ pub struct Client {
     pub charged: AtomicU64,
     // To be closed by its worker.
     killed: AtomicBool,
+    leaving: AtomicBool,
 }
 
 /// What a client said about itself.
@@ -158,6 +159,7 @@ impl Client {
             paused: AtomicBool::new(false),
             charged: AtomicU64::new(0),
             killed: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
         }
     }
 
@@ -176,6 +178,15 @@ impl Client {
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.killed.load(Ordering::Relaxed)
+    }
+
+    /// It has said QUIT, or is closed for an error: it gets its last reply, and nothing else.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    fn is_there(&self) -> bool {
+        !self.is_killed() && !self.leaving.load(Ordering::Relaxed)
     }
 
     /// Whether it listens to anything, as of the end of its last turn.
@@ -289,14 +300,14 @@ impl Clients {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All connections that were not killed, the oldest first.
+    /// All connections that were not killed and do not leave, the oldest first.
     pub fn list(&self) -> Vec<Arc<Client>> {
-        self.lock().values().filter(|client| !client.is_killed()).cloned().collect()
+        self.lock().values().filter(|client| client.is_there()).cloned().collect()
     }
 
-    /// The connection with this number, unless it was killed.
+    /// The connection with this number, unless it was killed or leaves.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
-        self.lock().get(&id).filter(|client| !client.is_killed()).cloned()
+        self.lock().get(&id).filter(|client| client.is_there()).cloned()
     }
 
     /// The connection for which most is counted, of those that may be closed for it.

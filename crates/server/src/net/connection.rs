@@ -354,7 +354,12 @@ impl<P: Protocol> Connection<P> {
                 break;
             }
         }
-        if self.conversation.is_closing() { input.len() } else { done }
+        if self.conversation.is_closing() {
+            // Before its last reply is sent: who has seen that finds it gone.
+            self.conversation.client().leave();
+            return input.len();
+        }
+        done
     }
 
     fn after_requests(&mut self, turn: &Turn<'_, P>, step: Step) -> Step {

@@ -162,3 +162,22 @@ fn who_tracks_prefixes_is_told_of_keys_that_expire_whoever_set_them() {
     client.expect(invalidation(&["met"]));
     client.says("ping", "+PONG\r\n");
 }
+
+#[test]
+fn who_redirects_to_a_client_that_quit_is_told_at_once() {
+    let server = Server::start();
+    let (mut target, mut other) = (server.client(), server.client());
+    target.send("client id\r\n");
+    let id = target.line()[1..].to_owned();
+    target.says(
+        "subscribe __redis__:invalidate",
+        "*3\r\n$9\r\nsubscribe\r\n$20\r\n__redis__:invalidate\r\n:1\r\n",
+    );
+    let mut client = tracking(&server, &format!("redirect {id}"));
+    client.says("get k", "_\r\n");
+    // The connection itself stays until its client closes it, or a second.
+    target.says("quit", "+OK\r\n");
+    assert!(!other.text("client list").contains(&format!("id={id} ")));
+    other.says("set k 1", "+OK\r\n");
+    client.expect(format!(">2\r\n$21\r\ntracking-redir-broken\r\n:{id}\r\n"));
+}
