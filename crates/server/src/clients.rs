@@ -75,6 +75,7 @@ pub struct Client {
     pub charged: AtomicU64,
     // To be closed by its worker.
     killed: AtomicBool,
+    // See `leave`.
     leaving: AtomicBool,
 }
 

@@ -251,6 +251,9 @@ impl Dispatcher {
                 }
                 ReplyMode::On => {}
             }
+        }
+        // Also when the command, an EXEC, has switched replies on again.
+        if !self.local.pushed.is_empty() {
             out.bytes.append(&mut self.local.pushed);
         }
         true

@@ -197,14 +197,7 @@ pub fn set(config: &mut Config, at: usize, given: &str) -> Result<(), String> {
     let taken = match kind {
         Inert::Fixed => return Err("can't set immutable config".to_owned()),
         Inert::YesNo => value::yes_no_text(value::yes_no(given)?),
-        Inert::Integer(least, most) => {
-            let number: i64 =
-                given.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
-            if !(least..=most).contains(&number) {
-                return Err(format!("argument must be between {least} and {most} inclusive"));
-            }
-            number.to_string()
-        }
+        Inert::Integer(least, most) => value::signed(given, least, most)?.to_string(),
         Inert::Bytes => value::bytes(given, 0, i64::MAX as u64)?.to_string(),
         Inert::Word(words) => words[value::one_of(given, words)?].to_owned(),
         Inert::Text => given.to_owned(),

@@ -26,8 +26,7 @@ pub fn yes_no_text(value: bool) -> String {
 /// # Errors
 /// Redis's texts.
 pub fn integer(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let value: i64 = text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
-    within(value.into(), least, most)
+    within(parsed(text)?.into(), least, most)
 }
 
 /// The same where it may be negative.
@@ -35,9 +34,13 @@ pub fn integer(text: &str, least: u64, most: u64) -> Result<u64, String> {
 /// # Errors
 /// Redis's texts.
 pub fn signed(text: &str, least: i64, most: i64) -> Result<i64, String> {
-    let value: i64 = text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())?;
+    let value = parsed(text)?;
     let within = (least..=most).contains(&value);
     within.then_some(value).ok_or_else(|| format!("argument must be between {least} and {most} inclusive"))
+}
+
+fn parsed(text: &str) -> Result<i64, String> {
+    text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_owned())
 }
 
 /// Numbers between 0 and 100.

@@ -37,9 +37,7 @@ fn each_reply_has_its_bytes_in_both_protocols() {
     client.says("smembers s", "*3\r\n$1\r\n1\r\n$1\r\n2\r\n$2\r\n10\r\n");
     client.says("type h\r\ntype s", "+hash\r\n+set\r\n");
     client.says("sadd h m", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n");
-    client.send("hello 3\r\n");
-    while client.line() != "$7" {}
-    while client.line() != "*0" {}
+    client.hello_3();
     client.says("zrange z 0 -1 withscores", "*2\r\n*2\r\n$1\r\nb\r\n,-inf\r\n*2\r\n$1\r\na\r\n,1.5\r\n");
     client.says("zpopmax z", "*2\r\n$1\r\na\r\n,1.5\r\n");
     client.says("hgetall h", "%2\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$2\r\n22\r\n");

@@ -41,8 +41,7 @@ fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
     client.says("config set maxmemory-policy allkeys-lri", "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction\r\n");
     // Before reads are counted.
     let mut tracker = server.client();
-    tracker.send("hello 3\r\n");
-    while tracker.line() != "*0" {}
+    tracker.hello_3();
     tracker.says("client tracking on", "+OK\r\n");
     tracker.says("strlen key:5", ":400\r\n");
     client.says("config set maxmemory-policy allkeys-lru notify-keyspace-events Ee", "+OK\r\n");

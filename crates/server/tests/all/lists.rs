@@ -14,9 +14,7 @@ fn each_reply_of_a_list_has_its_bytes_in_both_protocols() {
     client.says("lpop l\r\nrpop l 2", "$1\r\nx\r\n*2\r\n$1\r\nc\r\n$1\r\nb\r\n");
     client.says("lmpop 2 absent l left count 9", "*2\r\n$1\r\nl\r\n*2\r\n$1\r\ny\r\n$1\r\na\r\n");
     client.says("exists l\r\nlpop l\r\nlpop l 1\r\nlmpop 1 l left", ":0\r\n$-1\r\n*-1\r\n*-1\r\n");
-    client.send("hello 3\r\n");
-    while client.line() != "$7" {}
-    while client.line() != "*0" {}
+    client.hello_3();
     client.says("lpop l\r\nlpop l 1\r\nlmpop 1 l left\r\nlindex l 0", "_\r\n_\r\n_\r\n_\r\n");
     client.says("lrange l 0 -1", "*0\r\n");
 }

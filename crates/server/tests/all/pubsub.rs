@@ -208,8 +208,7 @@ fn who_gets_no_replies_is_told_of_subscriptions_and_messages() {
     for first in ["*", ">"] {
         let mut client = server.client();
         if first == ">" {
-            client.send("hello 3\r\n");
-            while client.line() != "*0" {}
+            client.hello_3();
         }
         client.send("client reply off\r\nping\r\nsubscribe c\r\npsubscribe d*\r\n");
         client.expect(format!("{first}3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"));
@@ -219,7 +218,9 @@ fn who_gets_no_replies_is_told_of_subscriptions_and_messages() {
         client.send("subscribe\r\nunsubscribe c\r\npunsubscribe\r\n");
         client.expect(format!("{first}3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:1\r\n"));
         client.expect(format!("{first}3\r\n$12\r\npunsubscribe\r\n$2\r\nd*\r\n:0\r\n"));
-        client.send("client reply on\r\n");
-        client.expect("+OK\r\n");
+        // Where replies are on again at its end, EXEC has them all.
+        client.send("multi\r\nsubscribe c\r\nclient reply on\r\nexec\r\n");
+        client.expect("*2\r\n+OK\r\n");
+        client.expect(format!("{first}3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"));
     }
 }

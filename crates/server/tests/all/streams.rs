@@ -24,9 +24,7 @@ fn each_reply_of_a_stream_has_its_bytes_in_both_protocols() {
         &format!("+OK\r\n*1\r\n*2\r\n$1\r\ns\r\n*1\r\n{second}"),
     );
     client.says("xpending s g", "*4\r\n:1\r\n$3\r\n2-0\r\n$3\r\n2-0\r\n*1\r\n*2\r\n$3\r\none\r\n$1\r\n1\r\n");
-    client.send("hello 3\r\n");
-    while client.line() != "$7" {}
-    while client.line() != "*0" {}
+    client.hello_3();
     client.says("xread streams s 1-1", &format!("%1\r\n$1\r\ns\r\n*1\r\n{second}"));
     client.says("xread streams s $\r\nxadd absent nomkstream * f v", "_\r\n_\r\n");
     client.says("xreadgroup group g one streams s 0", &format!("%1\r\n$1\r\ns\r\n*1\r\n{second}"));

@@ -4,9 +4,7 @@ use crate::support::{Client, Server, eventually};
 
 fn tracking(server: &Server, options: &str) -> Client {
     let mut client = server.client();
-    client.send("hello 3\r\n");
-    // A map of seven pairs, of which the last is an empty array.
-    while client.line() != "*0" {}
+    client.hello_3();
     client.says(&format!("client tracking on {options}"), "+OK\r\n");
     client
 }

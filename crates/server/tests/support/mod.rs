@@ -121,6 +121,13 @@ impl Client {
         assert_eq!(show(&got[..at]), show(wanted));
     }
 
+    /// Speaks RESP3 from now on.
+    pub fn hello_3(&mut self) {
+        self.send("hello 3\r\n");
+        // A map of seven pairs, of which the last is an empty array.
+        while self.line() != "*0" {}
+    }
+
     /// Sends an inline command, or several, and wants this reply.
     #[track_caller]
     pub fn says(&mut self, line: &str, wanted: &str) {

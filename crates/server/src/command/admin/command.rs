@@ -240,8 +240,8 @@ fn called<'a>(table: &Table, args: Args<'a>) -> Result<(&'static Entry, Args<'a>
     Ok((entry, args))
 }
 
-/// The keys of SORT and SORT_RO, which no specification tells: what is sorted, and where the last STORE puts it. Those that a pattern leads to are not
-/// told, as in Redis.
+/// The keys of SORT and SORT_RO, which no specification tells: what is sorted, and where the last STORE puts it. Those
+/// that a pattern leads to are not told, as in Redis.
 fn keys_of_sort(args: Args<'_>, stores: bool) -> Vec<Key> {
     let mut keys = vec![Key { index: 1, flags: KeyFlags::RO.with(KeyFlags::ACCESS) }];
     let mut at = 2;

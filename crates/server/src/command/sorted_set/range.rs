@@ -131,12 +131,11 @@ impl<'a> Options<'a> {
 fn range(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let options = Options::parse(args, form)?;
-    let compact = call.txn.thresholds().sorted_set;
     let set = call.stats.read(call.txn.sorted_set(db, args.at(form.key))?);
     if form.stores {
         let mut members: Vec<(Vec<u8>, f64)> = Vec::new();
         if let Some(set) = set {
-            let mut small = Small::empty(compact);
+            let mut small = Small::empty(call.server.keyspace.thresholds().sorted_set);
             set.visit_part(options.cut(&set)?, options.is_reversed, |member, score| {
                 members.push((member.to_vec(), small.kept(member, score, true)));
                 ControlFlow::Continue(())

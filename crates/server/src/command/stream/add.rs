@@ -19,7 +19,8 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         return add_each(call);
     }
     let (db, args) = (call.session.db, call.args);
-    let options = AddOrTrim::of_add(args, call.txn.thresholds().stream)?;
+    let limits = call.txn.thresholds().stream;
+    let options = AddOrTrim::of_add(args, limits)?;
     let pairs: Vec<&[u8]> = args.from(options.behind).collect();
     if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
         return Err(CommandError::arity(call.entry.spec.name));
@@ -30,7 +31,6 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if options.trim.is_none() {
         call.edits_one();
     }
-    let limits = call.txn.thresholds().stream;
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
     if stream.is_new() && options.no_make {
         call.reply.null();
