@@ -1,18 +1,17 @@
 //! `cargo xtask redis-tests`: the tests that come with Redis's source, run against `duramen serve` as against any server.
 //!
 //! Their source is not kept here (`apt-get source redis`, or an unpacked tarball). What is known to fail stands with its reason in
-//! `testdata/protocol/redis-tests.txt`; an entry that nothing needs any more fails the run. One whose reason begins with [`SKIPPED`] is not
-//! run: it would hang now and then. In that mode the tests leave out what starts
+//! `testdata/protocol/redis-tests.txt`; an entry that nothing needs any more fails the run. `redis-tests-skipped.txt` beside it has those that
+//! are not run. In that mode the tests leave out what starts
 //! servers of its own, as all about replication, files and clusters.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, free_port};
+use crate::side_by_side::intended::Intended;
 
 /// The units about what duramen has.
 const UNITS: &[&str] = &[
@@ -59,8 +58,8 @@ const UNITS: &[&str] = &[
     "unit/other",
 ];
 
-/// So begins the reason of a test that is not run.
-const SKIPPED: &str = "skipped: ";
+const KNOWN: &str = "testdata/protocol/redis-tests.txt";
+const SKIPPED: &str = "testdata/protocol/redis-tests-skipped.txt";
 
 /// A unit that hangs is ended then.
 const UNIT_SECONDS_MAX: &str = "300";
@@ -95,62 +94,29 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
             helper.display()
         )));
     }
-    let known = known(&repository.join("testdata/protocol/redis-tests.txt"))?;
+    let known = Intended::read(repository, KNOWN)?;
     let Settings { source, duramen, only } = settings;
     let program = duramen_program(duramen)?;
+    let is_wanted = |unit: &str| only.is_empty() || only.iter().any(|part| unit.contains(part.as_str()));
     let mut is_good = true;
-    for unit in UNITS {
-        if !only.is_empty() && !only.iter().any(|part| unit.contains(part.as_str())) {
-            continue;
-        }
-        let of_unit =
-            || known.iter().filter(|((of, _), _)| of == unit).map(|((_, name), why)| (name.as_str(), why));
-        let skipped = of_unit().filter(|(_, why)| why.starts_with(SKIPPED)).map(|(name, _)| name);
-        let outcome = run_unit(unit, &source, &program, skipped)?;
-        let is_known = |name: &str| known.contains_key(&(unit.to_string(), name.to_owned()));
-        let (as_known, new): (Vec<_>, Vec<_>) = outcome.failed.iter().partition(|(name, _)| is_known(name));
-        println!(
-            "{unit}: {} passed, {} failed as known, {} failed",
-            outcome.passed,
-            as_known.len(),
-            new.len()
-        );
+    for unit in UNITS.iter().filter(|unit| is_wanted(unit)) {
+        let Outcome { passed, failed } = run_unit(unit, &source, &program, &repository.join(SKIPPED))?;
+        let (as_known, new): (Vec<_>, Vec<_>) = failed.iter().partition(|(name, _)| known.covers(unit, name));
+        println!("{unit}: {passed} passed, {} failed as known, {} failed", as_known.len(), new.len());
         for (name, why) in &new {
             println!("{unit}: {name} => {why}");
         }
         is_good &= new.is_empty();
-        let fails = |name: &str| outcome.failed.iter().any(|(failed, _)| failed == name);
-        let fixed = of_unit().filter(|(name, why)| !why.starts_with(SKIPPED) && !fails(name));
-        for (name, _) in fixed {
-            println!("{unit}: {name}: does not fail, so its entry is to go");
-            is_good = false;
-        }
+    }
+    for (line, test) in known.unused().filter(|(_, test)| test.split(':').next().is_some_and(is_wanted)) {
+        println!("{KNOWN}:{line}: {test} does not fail, so the entry is to go");
+        is_good = false;
     }
     Ok(is_good)
 }
 
-/// Tests that fail, by unit and name, and why.
-fn known(path: &Path) -> Result<BTreeMap<(String, String), String>> {
-    let text = fs::read_to_string(path).attempt(|| format!("read {}", path.display()))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|(at, line)| {
-            let entry = line.split_once(" => ").and_then(|(test, why)| Some((test.split_once(": ")?, why)));
-            let ((unit, name), why) = entry.ok_or_else(|| {
-                Failure::new(format!("{}:{}: wanted UNIT: TEST => REASON", path.display(), at + 1))
-            })?;
-            Ok(((unit.to_owned(), name.to_owned()), why.to_owned()))
-        })
-        .collect()
-}
-
 /// Runs a unit against a server of its own, since some leave settings as they made them.
-fn run_unit<'a>(
-    unit: &str,
-    source: &Path,
-    program: &Path,
-    skipped: impl Iterator<Item = &'a str>,
-) -> Result<Outcome> {
+fn run_unit(unit: &str, source: &Path, program: &Path, skipped: &Path) -> Result<Outcome> {
     let directory = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
     let store = directory.path().join("store").display().to_string();
     let settings_of_server =
@@ -164,7 +130,8 @@ fn run_unit<'a>(
         // Theirs is one for all, and what another run left behind may have it.
         .args(["--baseport", &free_port()?.to_string()])
         .args(["--tags", "-needs:repl -needs:save -cluster"])
-        .args(skipped.flat_map(|name| ["--skiptest", name]))
+        .arg("--skipfile")
+        .arg(skipped)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

@@ -1,10 +1,14 @@
 //! Differences that are meant: a short list, each with its reason.
 //!
 //! A line is `PATTERN => REASON`. The pattern is the transcript's name without `.txt`, a colon, and the
-//! line as written there; `*` stands for anything. An entry that no difference needs any more is told,
+//! line as written there (of Redis's own tests: the unit, a colon, and the test's name); `*` stands for anything. An entry that no difference needs any more is told,
 //! so that the list cannot outlive its reasons.
 
 use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+
+use crate::failure::{Attempt, Failure, Result};
 
 /// The list.
 pub struct Intended {
@@ -18,8 +22,15 @@ struct Entry {
 }
 
 impl Intended {
+    /// Reads the list in a file of the repository.
+    pub fn read(root: &Path, path: &str) -> Result<Intended> {
+        let text = fs::read_to_string(root.join(path)).attempt(|| format!("read {path}"))?;
+        Intended::parse(&text)
+            .map_err(|(line, message)| Failure::new(format!("cannot read {path}:{line}: {message}")))
+    }
+
     /// Reads the list. The error is the line and what is wrong with it.
-    pub fn parse(text: &str) -> Result<Intended, (usize, String)> {
+    fn parse(text: &str) -> std::result::Result<Intended, (usize, String)> {
         let mut entries = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line_number = index + 1;

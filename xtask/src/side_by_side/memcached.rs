@@ -71,9 +71,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     let directory = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .attempt(|| "make a directory for the servers".to_owned())?;
-    let text = fs::read_to_string(root.join(INTENDED)).attempt(|| format!("read {INTENDED}"))?;
-    let intended = Intended::parse(&text)
-        .map_err(|(line, message)| Failure::new(format!("cannot read {INTENDED}:{line}: {message}")))?;
+    let intended = Intended::read(root, INTENDED)?;
 
     // Whether memcached pads a counter that becomes shorter depends on whether its maintainer happens to hold the item.
     let more: &[&str] = if settings.random.is_some() { &["-o", "no_lru_maintainer"] } else { &[] };

@@ -9,7 +9,7 @@
 
 mod compare;
 mod events;
-mod intended;
+pub mod intended;
 pub mod memcached;
 mod random;
 mod transcript;
@@ -63,7 +63,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     };
     let transcripts = read_transcripts(root, &settings.only)?;
     let whole = settings.only.is_empty();
-    let intended = read_intended(root)?;
+    let intended = Intended::read(root, INTENDED)?;
     // In memory where there is a place: what is compared are replies, not what a disk takes to keep them.
     let directory = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -150,12 +150,6 @@ fn read_transcripts(root: &Path, only: &[String]) -> Result<Vec<Transcript>> {
         return Err(Failure::new(format!("found no transcript in {} to run", directory.display())));
     }
     Ok(transcripts)
-}
-
-fn read_intended(root: &Path) -> Result<Intended> {
-    let text = fs::read_to_string(root.join(INTENDED)).attempt(|| format!("read {INTENDED}"))?;
-    Intended::parse(&text)
-        .map_err(|(line, message)| Failure::new(format!("cannot read {INTENDED}:{line}: {message}")))
 }
 
 struct Run {
