@@ -32,6 +32,9 @@ pub struct Scratch {
 const GROWTH: u64 = 16;
 
 impl Scratch {
+    /// What [`Scratch::in_memory`] and [`Scratch::grow`] round up to.
+    pub const HUGE_PAGE: usize = HUGE_PAGE_BYTES as usize;
+
     /// At least so many bytes, in whole pages.
     ///
     /// # Errors

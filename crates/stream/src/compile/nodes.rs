@@ -653,7 +653,8 @@ impl Gen<'_, '_> {
     }
 
     /// Code that routes rows: it appends the number of each to those of its thread, and stores the watermark of the batch
-    /// behind each. Columns of the batch, number of rows; for each thread the address of its next number; where watermarks go, of which the first is there.
+    /// behind each. Columns of the batch, number of rows; for each thread the address of its next number; where
+    /// watermarks go, of which the first is there.
     pub fn route(
         &mut self,
         scan: &Scan,

@@ -18,7 +18,6 @@ const MAPPED_LEAST: usize = 64 << 10;
 
 /// Shorter ones do not gain what half a huge page that is not used costs.
 const HUGE_LEAST: usize = 4 << 20;
-const HUGE_PAGE: usize = 2 << 20;
 
 /// How many bytes of state a job may have on the heap, and the directory where the rest goes. Without bounds by default.
 #[derive(Debug, Clone, Default)]
@@ -79,7 +78,7 @@ impl Room {
 
     /// Memory on huge pages, if so many bytes are worth it and there is room for them.
     fn huge(&self, bytes: usize) -> Option<Scratch> {
-        let whole = bytes.next_multiple_of(HUGE_PAGE);
+        let whole = bytes.next_multiple_of(Scratch::HUGE_PAGE);
         if bytes < HUGE_LEAST || !self.grant(whole, false) {
             return None;
         }
@@ -263,7 +262,7 @@ impl<T: Piece> Vector<T> {
             return true;
         }
         let Held::Huge(scratch, _) = &mut self.held else { return false };
-        let wanted = ((len + more).max(had * 2) * size_of::<T>()).next_multiple_of(HUGE_PAGE);
+        let wanted = ((len + more).max(had * 2) * size_of::<T>()).next_multiple_of(Scratch::HUGE_PAGE);
         let added = wanted - scratch.bytes().len();
         if !self.room.grant(added, false) {
             return false;
