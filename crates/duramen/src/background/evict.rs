@@ -102,6 +102,16 @@ pub(super) struct Giving {
     all: bool,
 }
 
+/// What a round of eviction came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Worked,
+    /// There is nothing left to evict from.
+    Vain,
+    /// A command runs alone (invariant 5).
+    Shut,
+}
+
 /// What became of a key that was to be evicted with a tombstone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Buried {
@@ -206,7 +216,7 @@ impl<M: Medium> Keeper<M> {
         let Some(mut mover) = self.mover_if_free() else { return Ok(false) };
         // What was evicted already comes first, or too much would be. (In parts, so that nobody waits long.)
         let worked = match self.bury(&mut mover, Until::Part) {
-            Left::Nothing => self.evict_round(&mut mover, DEAD_SHARE)?,
+            Left::Nothing => self.evict_round(&mut mover, DEAD_SHARE)? == Round::Worked,
             left => left == Left::More,
         };
         self.reclaim(&mut mover, false);
@@ -219,6 +229,18 @@ impl<M: Medium> Keeper<M> {
         if self.evictor.eviction().is_none() || !self.is_full(&self.log().space()) {
             return false;
         }
+        let begun = Instant::now();
+        // The mover is not kept meanwhile: the command that runs alone may want room as well.
+        while self.records.gate.wait_a_while(GATE_MAX.saturating_sub(begun.elapsed())) {
+            if let Some(has_freed) = self.evict_for_writer() {
+                return has_freed;
+            }
+        }
+        false
+    }
+
+    /// The same without the wait; `None` when a command began to run alone before anything was freed.
+    fn evict_for_writer(&self) -> Option<bool> {
         let before = self.compaction.freed_granules.load(Relaxed);
         let moved_before = self.compaction.moved_bytes.load(Relaxed);
         let freed = || self.compaction.freed_granules.load(Relaxed) - before;
@@ -227,9 +249,7 @@ impl<M: Medium> Keeper<M> {
             let moved = self.compaction.moved_bytes.load(Relaxed) - moved_before;
             freed() * self.log().granule_bytes >= moved + self.log().granule_bytes
         };
-        if !self.records.gate.wait_a_while(GATE_MAX) {
-            return false;
-        }
+        let mut last = Round::Vain;
         let mut buried_at = Instant::now();
         let mut mover = self.mover();
         for round in 0..ROUNDS_MAX {
@@ -245,21 +265,22 @@ impl<M: Medium> Keeper<M> {
             }
             // Less and less has to be dead, and nothing more stays on credit.
             mover.queues.without_credit = round >= ROUNDS_ON_CREDIT;
-            let worked = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(false);
+            last = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(Round::Vain);
             mover.queues.without_credit = false;
             self.reclaim(&mut mover, true);
             // Also what the store's own thread freed while this one waited for it.
-            if has_won() || !worked {
+            if has_won() || last != Round::Worked {
                 break;
             }
         }
-        freed() > 0
+        let has_freed = freed() > 0;
+        (has_freed || last != Round::Shut).then_some(has_freed)
     }
 
-    /// Evicts from the next blocks; whether there were any. What is dead goes first, when it takes more than this share.
-    fn evict_round(&self, mover: &mut Mover, dead_share: u64) -> Result<bool> {
+    /// Evicts from the next blocks; what came of it. What is dead goes first, when it takes more than this share.
+    fn evict_round(&self, mover: &mut Mover, dead_share: u64) -> Result<Round> {
         self.log().epochs().check_writable()?;
-        let Some(eviction) = self.evictor.eviction() else { return Ok(false) };
+        let Some(eviction) = self.evictor.eviction() else { return Ok(Round::Vain) };
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = self.log().used_bytes();
@@ -267,16 +288,16 @@ impl<M: Medium> Keeper<M> {
             let before = self.compaction.retired.load(Relaxed);
             self.compact_round(mover, DEAD_PERCENT)?;
             if self.compaction.retired.load(Relaxed) > before {
-                return Ok(true);
+                return Ok(Round::Worked);
             }
             // To look for it takes a look at every block.
             mover.queues.dead_in_vain = Some(used / LOOKED_SHARE);
         }
         if mover.queues.vain_at.is_some_and(|at| at.elapsed() < VAIN_PAUSE) {
-            return Ok(false);
+            return Ok(Round::Vain);
         }
         mover.queues.vain_at = None;
-        let (mut total, mut listed) = (0, false);
+        let (mut total, mut listed, mut shut) = (0, false, false);
         while total < ROUND_BYTES {
             if self.leaves_no_spare() {
                 self.reclaim(mover, true);
@@ -293,6 +314,7 @@ impl<M: Medium> Keeper<M> {
             };
             let open = self.records.gate.while_open();
             if open.is_none() {
+                shut = true;
                 break;
             }
             let block = self.log().blocks.at(granule);
@@ -327,7 +349,11 @@ impl<M: Medium> Keeper<M> {
             mover.queues.since_halved = 0;
             self.records.access.halve();
         }
-        Ok(total > 0)
+        Ok(match total {
+            0 if shut => Round::Shut,
+            0 => Round::Vain,
+            _ => Round::Worked,
+        })
     }
 
     /// Whether something that was moved out of is not free yet, and a block more may take the last spare. A crash can leave some of both

@@ -100,6 +100,7 @@ impl Search {
 struct Seen {
     dead: u64,
     granules: u32,
+    limits_set: u32,
     free: u32,
     /// Of the free ones, those that are kept for deletes and compaction.
     reserve: u32,
@@ -113,6 +114,7 @@ impl Seen {
         Self {
             dead,
             granules: space.granules(),
+            limits_set: space.limits_set(),
             free: space.free_granules(),
             reserve: space.reserve(),
             scattered: space.is_scattered(search.least, search.purpose),
@@ -188,13 +190,12 @@ impl<M: Medium> Keeper<M> {
         !seen.has_spare && self.clear_run(spare)
     }
 
-    /// Whether somebody else grew the store, or freed some of it, since we looked.
+    /// Whether somebody else grew the store, freed some of it, or set its limit, since we looked.
     fn has_changed(&self, search: &Search, seen: &Seen) -> bool {
         let space = self.log().space();
-        let again = !planted(Mutant::SpaceNotLookedForAgain);
-        search.rounds < ROUNDS_MAX
-            && (space.granules(), space.free_granules()) != (seen.granules, seen.free)
-            && again
+        let is_same = (space.granules(), space.free_granules()) == (seen.granules, seen.free)
+            && space.limits_set() == seen.limits_set;
+        search.rounds < ROUNDS_MAX && !is_same && !planted(Mutant::SpaceNotLookedForAgain)
     }
 
     /// Why there is no room.

@@ -86,6 +86,8 @@ pub(crate) struct Space {
     granule_bytes: u64,
     /// Granules that puts may take, the reserve included; those beyond are of an earlier, higher limit. 0: all.
     limit: u32,
+    /// How often the limit was set: who found no room looks again when it was.
+    limits_set: u32,
     incarnation: u32,
     counter: u64,
     partial: Vec<OpenBlock>,
@@ -187,8 +189,13 @@ impl Space {
         self.limit
     }
 
+    pub(crate) fn limits_set(&self) -> u32 {
+        self.limits_set
+    }
+
     pub(crate) fn set_limit(&mut self, granules: u32) {
         self.limit = granules;
+        self.limits_set = self.limits_set.wrapping_add(1);
     }
 
     /// The same space for the writes of an incarnation.
