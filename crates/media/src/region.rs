@@ -129,7 +129,13 @@ impl Region {
     /// Those of `madvise`.
     pub(crate) fn advise(&self, range: Range<u64>, advice: Advice) -> rustix::io::Result<()> {
         assert!(
-            matches!(advice, Advice::LinuxHugepage | Advice::LinuxPopulateRead | Advice::LinuxPopulateWrite),
+            matches!(
+                advice,
+                Advice::Random
+                    | Advice::LinuxHugepage
+                    | Advice::LinuxPopulateRead
+                    | Advice::LinuxPopulateWrite
+            ),
             "advice {advice:?} may change content"
         );
         let (start, bytes) = self.piece(&range);

@@ -53,6 +53,8 @@ impl Scratch {
         let region = Region::reserve(bytes, PAGE_BYTES)?;
         // The mapping keeps the file; the descriptor may go.
         region.map_file(0..bytes, std::os::fd::AsFd::as_fd(&held), MapFlags::SHARED).map_err(refused)?;
+        // What is touched next lies anywhere: pages beside it would only push out others. A hint.
+        let _ = region.advise(0..bytes, Advice::Random);
         let _named = Some(Named::new(region.base() as u64, bytes, directory));
         Ok(Self { _named, region, bytes: bytes as usize })
     }
