@@ -1,0 +1,155 @@
+//! Blocks that are compacted: what is moved, counted, and freed.
+
+use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, options, told};
+use duramen::{Durability, Options, StoreOn};
+use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
+
+/// A key is overwritten more often than a slot counts, and deleted; what follows is not committed.
+///
+/// # Errors
+/// What is wrong.
+pub fn behind_the_tail() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let options = Options { granule_bytes: Some(4096), ..options(1, Durability::Manual) };
+    let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    (0..60u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(told)?;
+    writer.delete(b"key").map_err(told)?;
+    // That fills a block. The next one is nearly all live, so it stays.
+    writer.put(b"other", &[0; 1500]).map_err(told)?;
+    writer.put(b"another", &[0; 3000]).map_err(told)?;
+    store.commit().map_err(told)?;
+    // Behind what was committed: these do not count, and lie there for as long as their block is not freed.
+    (0..3u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(told)?;
+    drop(writer);
+    drop(store);
+    let store = StoreOn::open_on(medium, &options).map_err(told)?;
+    audited(&store)?;
+    for round in 0..40 {
+        store.put(b"third", &[round; 500]).map_err(told)?;
+        store.commit().map_err(told)?;
+        store.maintain().map_err(told)?;
+    }
+    if store.stats().recounts == 0 {
+        return Err("nothing was counted again".into());
+    }
+    audited(&store)
+}
+
+/// Compaction moves keys out of one block and frees it: no other drain comes between the two. Power fails anywhere.
+///
+/// # Errors
+/// What is wrong.
+pub fn copied_and_freed() -> Result<(), String> {
+    const STAYS: [u8; 40] = [3; 40];
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
+    let keys = [b"one", b"two"];
+    for key in keys {
+        store.put(key, &STAYS).map_err(told)?;
+        (0..2).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(told)?;
+    }
+    // That is the oldest block, behind which all is live for long: it is moved out of, and freed, before those of which all is dead.
+    (0..60).try_for_each(|key| store.put(format!("live {key:02}").as_bytes(), &STAYS)).map_err(told)?;
+    (0..20).try_for_each(|_| store.put(b"filler", &[2; 40])).map_err(told)?;
+    let from = medium.position();
+    (0..2).try_for_each(|_| store.maintain()).map_err(told)?;
+    let stats = store.stats();
+    if stats.compacted_bytes == 0 || stats.freed_granules == 0 {
+        return Err("nothing was moved and freed".into());
+    }
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    let mut rng = Rng::new(1);
+    while let Some(at) = walker.next_point() {
+        if at < from {
+            continue;
+        }
+        for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
+            let (memory, len) = walker.form(&choice);
+            let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
+            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(told)?;
+            for key in keys {
+                if found.get(key).map_err(told)?.is_none_or(|value| *value != STAYS) {
+                    return Err(format!("{} is lost at event {at}", String::from_utf8_lossy(key)));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Compaction beside a group whose writes are not committed. The group is open, so nothing is freed, which would commit.
+///
+/// # Errors
+/// What is wrong.
+pub fn copied_and_shown() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    writer.group();
+    writer.put(b"key", b"not committed").map_err(told)?;
+    for round in 0..20 {
+        writer.put(b"filler", &[round; 40]).map_err(told)?;
+    }
+    let before = store.stats().compacted_bytes;
+    store.maintain().map_err(told)?;
+    if store.stats().compacted_bytes == before {
+        return Err("nothing was moved".into());
+    }
+    let shown = store.get(b"key").map_err(told)?.map(|value| value.to_vec());
+    let found =
+        StoreOn::open_on(after_power_failure(&medium, Model::Page), &options(2, Durability::EveryWrite))
+            .map_err(told)?
+            .get(b"key")
+            .map_err(told)?
+            .map(|value| value.to_vec());
+    writer.settle().map_err(told)?;
+    match shown {
+        None => Err("a reader does not wait for the commit, and is shown nothing".into()),
+        shown if shown != found => Err("a reader was shown what a power failure undid".into()),
+        _ => Ok(()),
+    }
+}
+
+/// The first record of a key is in a block that stays because somebody reads it; all others go, and then the tombstone.
+///
+/// # Errors
+/// What is wrong.
+pub fn kept_and_deleted() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let mut first = options(1, Durability::EveryWrite);
+    // Where room is short nothing is moved out of blocks that stay.
+    first.tuning.granules_initial = 256;
+    let store = StoreOn::open_on(medium.clone(), &first).map_err(told)?;
+    // More than fill a block, so that what was before is sealed, and nearly all of it is dead: but for what fills the compactor's
+    // block, so that what was moved there is moved on.
+    let fill = |round: u8| {
+        store.put(&[round], &[round; 40])?;
+        (0..12).try_for_each(|_| store.put(b"filler", &[round; 40]))
+    };
+    store.put(b"key", &[1; 40]).map_err(told)?;
+    let kept = store.get(b"key").map_err(told)?;
+    fill(0).map_err(told)?;
+    store.put(b"key", &[2; 40]).map_err(told)?;
+    for round in 1..8 {
+        fill(round).map_err(told)?;
+        store.maintain().map_err(told)?;
+    }
+    audited(&store)?;
+    store.delete(b"key").map_err(told)?;
+    for round in 8..80 {
+        fill(round).map_err(told)?;
+        store.maintain().map_err(told)?;
+        let medium = after_power_failure(&medium, Model::CacheLine);
+        let again = StoreOn::open_on(medium, &options(2, Durability::EveryWrite)).map_err(told)?;
+        if again.get(b"key").map_err(told)?.is_some() {
+            return Err(format!("round {round}: a deleted key came back in a crash"));
+        }
+    }
+    if kept.as_deref() != Some(&[1; 40][..]) {
+        return Err("the value that was kept changed".into());
+    }
+    drop(kept);
+    audited(&store)
+}

@@ -1,0 +1,171 @@
+//! Stores that are damaged while they are closed.
+
+use super::{LEN_MAX, audited, options, told, with_images};
+use duramen::{Durability, ErrorKind, IndexKind, OnDamage, Options, StoreOn, check_on, salvage_on};
+use duramen_media::MediumKind;
+use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The record of the catalog that names a table is damaged while the store is closed. Its table must be told of, and its records must stay,
+/// over opens that serve the rest, maintenance, and closes.
+///
+/// # Errors
+/// What is wrong.
+pub fn name_lost() -> Result<(), String> {
+    const KEYS: u64 = 30;
+    let options = |boot, on_damage| Options { on_damage, ..options(boot, Durability::EveryWrite) };
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, OnDamage::Refuse)).map_err(told)?;
+    let table = store.table(b"the-one-that-is-lost", IndexKind::Hash).map_err(told)?;
+    let other = store.table(b"the-other", IndexKind::Ordered).map_err(told)?;
+    for key in 0..KEYS {
+        table.put(&key.to_le_bytes(), b"lost").map_err(told)?;
+        other.put(&key.to_le_bytes(), b"kept").map_err(told)?;
+    }
+    drop((table, other));
+    store.close().map_err(told)?;
+    let mut lines = medium.memory().snapshot();
+    let mut hurt = 0;
+    let name = u64::from_le_bytes(*b"the-one-");
+    for word in lines.iter_mut().flatten().filter(|word| **word == name) {
+        *word ^= 1;
+        hurt += 1;
+    }
+    if hurt == 0 {
+        return Err("no record names the table".into());
+    }
+    let len = duramen_media::Bytes::len(&medium);
+    let again = |lines: &[[u64; 8]]| {
+        SimMedium::from_image(Model::CacheLine, LEN_MAX, Arc::new(Memory::from_lines(lines, LEN_MAX)), len)
+    };
+    for boot in 2..5 {
+        if StoreOn::open_on(again(&lines), &options(boot, OnDamage::Refuse)).is_ok() {
+            return Err(format!("boot {boot}: a store that lost the name of a table opens"));
+        }
+        let report = check_on(&again(&lines), &options(boot, OnDamage::Refuse)).map_err(told)?;
+        let wanted = [(Some(b"the-other".to_vec()), KEYS), (None, KEYS)];
+        if report.tables != wanted {
+            return Err(format!("boot {boot}: a check tells of the tables {:?}", report.tables));
+        }
+        let medium = again(&lines);
+        let store = StoreOn::open_on(medium.clone(), &options(boot, OnDamage::Serve)).map_err(told)?;
+        let names: Vec<Vec<u8>> = store.tables().into_iter().map(|table| table.name).collect();
+        if names != [b"the-other".to_vec()] {
+            return Err(format!("boot {boot}: the tables {names:?} are served"));
+        }
+        // Blocks come to be mostly dead, and are compacted.
+        for key in 0..200u64 {
+            store.put(b"filler", &key.to_le_bytes()).map_err(told)?;
+            store.maintain().map_err(told)?;
+        }
+        store.close().map_err(told)?;
+        lines = medium.memory().snapshot();
+    }
+    let target = Options { medium: MediumKind::Volatile, ..options(9, OnDamage::Refuse) };
+    let target = target.open("none").map_err(told)?;
+    let (saved, _) = salvage_on(&again(&lines), &target, &options(9, OnDamage::Refuse)).map_err(told)?;
+    let found: Vec<(String, u64)> = target
+        .tables()
+        .into_iter()
+        .map(|table| (String::from_utf8_lossy(&table.name).into_owned(), table.keys))
+        .collect();
+    match &found[..] {
+        [(lost, KEYS), (other, KEYS)] if lost.starts_with("lost-") && other == "the-other" => {}
+        _ => return Err(format!("{saved} keys were saved, in the tables {found:?}")),
+    }
+    Ok(())
+}
+
+/// Values of some keys of an ordered index are damaged while the store is closed: of their keys it knows the place alone, and the first
+/// bytes, which others have too. Keys are written around them. Each that was written since is found, and in order.
+///
+/// # Errors
+/// What is wrong.
+pub fn written_around_damage() -> Result<(), String> {
+    (1..=60).try_for_each(|seed| around_damage(seed).map_err(|what| format!("seed {seed}: {what}")))
+}
+
+fn around_damage(seed: u64) -> Result<(), String> {
+    // Of any value of so many equal bytes a whole word is in the memory, wherever the value begins.
+    const VALUE_BYTES: usize = 24;
+    const HURT: u8 = b'-';
+    let mut rng = Rng::new(seed);
+    let (leaf_slots, numbers) = ([2, 4, 14][rng.below(3) as usize], [20, 60, 200][rng.below(3) as usize]);
+    let options = |boot| {
+        let mut options = with_images(boot, Durability::EveryWrite);
+        (options.index, options.index_cache_slots) = (IndexKind::Ordered, 0);
+        options.on_damage = OnDamage::Serve;
+        options.tuning.leaf_slots = leaf_slots;
+        options
+    };
+    let key = |number: u64| format!("{number:030}").into_bytes();
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let mut known = BTreeMap::new();
+    for _ in 0..numbers / 2 {
+        let (key, is_hurt) = (key(rng.below(numbers)), rng.one_in(3));
+        if known.contains_key(&key) {
+            continue;
+        }
+        let value = [if is_hurt { HURT } else { b'+' }; VALUE_BYTES];
+        store.put(&key, &value).map_err(told)?;
+        known.insert(key, (!is_hurt).then_some(value));
+    }
+    // What is damaged is not known any more.
+    known.retain(|_, value| value.is_some());
+    store.close().map_err(told)?;
+    let mut lines = medium.memory().snapshot();
+    let hurt = u64::from_le_bytes([HURT; 8]);
+    lines.iter_mut().flatten().filter(|word| **word == hurt).for_each(|word| *word ^= 1);
+    let len = duramen_media::Bytes::len(&medium);
+    let medium =
+        SimMedium::from_image(Model::CacheLine, LEN_MAX, Arc::new(Memory::from_lines(&lines, LEN_MAX)), len);
+    let store = StoreOn::open_on(medium, &options(2)).map_err(told)?;
+    for step in 0..numbers * 3 {
+        let key = key(rng.below(numbers));
+        match rng.below(12) {
+            0 => store.maintain().map_err(told)?,
+            1..4 => {
+                store.delete(&key).map_err(told)?;
+                known.insert(key, None);
+            }
+            _ => {
+                let value = [b'a' + (step % 26) as u8; VALUE_BYTES];
+                store.put(&key, &value).map_err(told)?;
+                known.insert(key, Some(value));
+            }
+        }
+    }
+    for (key, value) in &known {
+        let found = match store.get(key) {
+            Ok(found) => found.map(|found| found.to_vec()),
+            // Of one that was deleted since, a damaged record beside it may be.
+            Err(error) if value.is_none() && error.kind() == ErrorKind::Corrupt => continue,
+            Err(error) => return Err(format!("{:?}: {error}", String::from_utf8_lossy(key))),
+        };
+        if found.as_deref() != value.as_ref().map(|value| &value[..]) {
+            return Err(format!("{:?} has {found:?}, not {value:?}", String::from_utf8_lossy(key)));
+        }
+    }
+    let mut seen = Vec::new();
+    for value in store.range(..).map_err(told)? {
+        match value {
+            Ok(value) => seen.push(value.key().to_vec()),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(told(error)),
+        }
+    }
+    if !seen.is_sorted() {
+        return Err("keys are not in order".into());
+    }
+    let missing = known.iter().find(|(key, value)| value.is_some() && seen.binary_search(key).is_err());
+    if let Some((key, _)) = missing {
+        return Err(format!("{:?} is not among all", String::from_utf8_lossy(key)));
+    }
+    // What is damaged counts until its block is freed.
+    for _ in 0..40 {
+        store.maintain().map_err(told)?;
+    }
+    audited(&store)
+}

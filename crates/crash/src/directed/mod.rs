@@ -1,0 +1,91 @@
+//! Scenarios of a few lines for bugs that seeds do not find in minutes: the order of a handful of steps decides, and it
+//! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
+
+mod collections;
+mod compaction;
+mod damage;
+mod images;
+mod units;
+
+pub use collections::renamed_before_settled;
+pub use compaction::{behind_the_tail, copied_and_freed, copied_and_shown, kept_and_deleted};
+pub use damage::{name_lost, written_around_damage};
+pub use images::{
+    image_beside_group, image_beside_unit, image_beside_unit_of_elements, root_deleted_before_image,
+    root_deleted_beside_image, root_moved_before_image,
+};
+pub use units::{confirmed_by_recovery, two_units_in_one_block};
+
+use duramen::tuning::Tuning;
+use duramen::{Durability, Options, Residence, StoreOn};
+use duramen_media::sim::{Model, SimMedium, Walker};
+use std::sync::Arc;
+
+/// Tells what is wrong.
+pub type Scenario = fn() -> Result<(), String>;
+
+const LEN_MAX: u64 = 256 << 10;
+const IMAGES_AT_ONCE: usize = 300;
+// Records of 40 bytes fill a block of 512 so that less than an eighth of it is left: it is sealed, not kept for more.
+
+fn options(boot: u8, durability: Durability) -> Options {
+    Options {
+        durability,
+        granule_bytes: Some(512),
+        len_max: LEN_MAX,
+        recovery_threads: 1,
+        background: false,
+        compaction_dead_percent: 5,
+        index_image: false,
+        clock: Some(Arc::new(|| 1_000)),
+        boot_id: Some([boot; 16]),
+        tuning: Tuning { compaction_bytes_min: Some(32), ..Tuning::default() },
+        ..Options::default()
+    }
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What a power failure leaves at least: all that is guaranteed, and nothing else.
+fn after_power_failure(medium: &SimMedium, model: Model) -> SimMedium {
+    let log = medium.log();
+    let mut walker = Walker::new(&log);
+    walker.advance(log.events.len());
+    let none = walker.none();
+    let (memory, len) = walker.form(&none);
+    SimMedium::from_image(model, LEN_MAX, memory, len)
+}
+
+fn audited(store: &StoreOn<SimMedium>) -> Result<(), String> {
+    let differences = store.audit();
+    if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
+}
+
+/// Each maintenance writes the index to the medium, as small as it is.
+fn with_images(boot: u8, durability: Durability) -> Options {
+    let mut options = options(boot, durability);
+    options.index_image = true;
+    options.residence = Residence::Persistent;
+    options.tuning.image_bytes_min = 0;
+    options.tuning.checkpoint_bytes_min = 64;
+    options
+}
+
+/// Whether the collection under a key has these elements, in this order.
+fn elements_are(store: &StoreOn<SimMedium>, root: &[u8], wanted: &[(&[u8], &[u8])]) -> Result<(), String> {
+    let names = store.get(root).map_err(told)?.and_then(|root| root.meta().collection);
+    let elements = store.collection(names.ok_or("no root is there")?).map_err(told)?;
+    let mut found = Vec::new();
+    let visit = &mut |element: &duramen::Value<'_>| {
+        found.push((element.key().to_vec(), element.to_vec()));
+        true
+    };
+    elements.ranked(0, false, visit).map_err(told)?;
+    let is_right = found.iter().map(|(key, value)| (&key[..], &value[..])).eq(wanted.iter().copied());
+    if is_right && elements.len() == wanted.len() as u64 {
+        return Ok(());
+    }
+    Err(format!("the collection has {} elements, and {found:?} by rank", elements.len()))
+}

@@ -1,0 +1,99 @@
+//! Units of several blocks.
+
+use super::{LEN_MAX, after_power_failure, audited, options, told};
+use duramen::{Durability, Error, Options, StoreOn};
+use duramen_media::sim::{Log, Model, SimMedium, Walker};
+use std::time::Duration;
+
+/// A unit of two blocks begins in an epoch that is committed, and ends in one that is not. The process dies, and power
+/// fails while the next one opens the store.
+///
+/// # Errors
+/// What is wrong.
+pub fn confirmed_by_recovery() -> Result<(), String> {
+    // Nothing is committed by itself, and after a process died all counts.
+    let options = |boot| options(boot, Durability::Interval(Duration::from_secs(1_000_000)));
+    let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let written = store.writer().map_err(told)?.unit(|unit| {
+        unit.put(b"a", &[1; 300])?;
+        store.commit()?;
+        unit.put(b"b", &[2; 300])
+    });
+    written.map_err(told)?;
+    let whole = |log: &Log| log.up_to(log.events.len());
+    let log = whole(&medium.log());
+    medium.power_off();
+    drop(store);
+    let begin = log.events.len();
+    let medium = SimMedium::resume(log);
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let found = |store: &StoreOn<SimMedium>| -> Result<[bool; 2], String> {
+        let is_there = |key: &[u8]| store.get(key).map(|value| value.is_some()).map_err(told);
+        Ok([is_there(b"a")?, is_there(b"b")?])
+    };
+    if found(&store)? != [true, true] {
+        return Err("a process that dies takes a unit with it".into());
+    }
+    let log = whole(&medium.log());
+    medium.power_off();
+    drop(store);
+    let mut walker = Walker::new(&log);
+    walker.advance(begin);
+    while let Some(position) = walker.next_point() {
+        let (memory, len) = walker.form(&walker.none());
+        let medium = SimMedium::from_image(Model::Page, LEN_MAX, memory, len);
+        let again = StoreOn::open_on(medium.clone(), &options(2)).map_err(told)?;
+        let found = found(&again)?;
+        if found[0] != found[1] {
+            return Err(format!(
+                "at event {position} of {begin} to {}: half of a unit, {found:?}",
+                log.events.len()
+            ));
+        }
+        medium.power_off();
+        drop(again);
+    }
+    Ok(())
+}
+
+/// Two units go on to one block, each from another: one that commits, and one that is given up. Then power fails.
+///
+/// # Errors
+/// What is wrong.
+pub fn two_units_in_one_block() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let options = |boot| Options { granule_bytes: Some(4096), ..options(boot, Durability::EveryWrite) };
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    writer.put(b"fills the first block", &[0; 2800]).map_err(told)?;
+    writer
+        .unit(|unit| {
+            unit.put(b"a", &[1; 400])?;
+            unit.put(b"b", &[1; 2000])
+        })
+        .map_err(told)?;
+    // Does not fit beside them, and leaves little.
+    writer.put(b"fills the third block", &[0; 3500]).map_err(told)?;
+    let given_up = writer.unit(|unit| {
+        unit.put(b"c", &[2; 100])?;
+        unit.put(b"d", &[2; 1200])?;
+        Err::<(), Error>(Error::given_up("on purpose"))
+    });
+    if given_up.is_ok() {
+        return Err("a unit that is given up commits".into());
+    }
+    audited(&store)?;
+    let medium = after_power_failure(&medium, Model::CacheLine);
+    let again = StoreOn::open_on(medium, &options(2)).map_err(told)?;
+    for (key, wanted) in [(&b"a"[..], Some(400)), (b"b", Some(2000)), (b"c", None), (b"d", None)] {
+        let found = again.get(key).map_err(told)?.map(|value| value.len());
+        if found != wanted {
+            return Err(format!(
+                "{} has {found:?} bytes after a crash, wanted {wanted:?}",
+                key.escape_ascii()
+            ));
+        }
+    }
+    audited(&again)
+}
