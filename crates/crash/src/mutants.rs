@@ -172,7 +172,7 @@ static COPIES_NOT_DRAINED: Lost =
 static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 32] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -198,13 +198,8 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 32] = [
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
     (Mutant::StepOfUnitShown, Kind::Batches, Some("byte/every-write")),
     (Mutant::KeysUnlockedEarly, Kind::Locks, None),
-    (Mutant::LocksNotSorted, Kind::Locks, None),
-    (Mutant::LockedInEpoch, Kind::Locks, Some("line/interval")),
     (Mutant::LedInTwoSteps, Kind::Collections, None),
-    (Mutant::RankedAsSettled, Kind::Collections, None),
-    (Mutant::LostBeforeShown, Kind::Collections, None),
     (Mutant::TreeNotLed, Kind::Collections, None),
-    (Mutant::DiesWithAnyRoot, Kind::Collections, None),
 ];
 
 /// Bugs that one thread shows without any crash: values that are held while others write.
@@ -234,7 +229,7 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 14] = [
+const DIRECTED: [(Mutant, Scenario); 19] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
@@ -249,6 +244,11 @@ const DIRECTED: [(Mutant, Scenario); 14] = [
     (Mutant::NamelessBuried, directed::name_lost),
     (Mutant::DamagedPlacedByGuess, directed::written_around_damage),
     (Mutant::BuiltOnUndrained, directed::renamed_before_settled),
+    (Mutant::DiesWithAnyRoot, directed::named_anew),
+    (Mutant::LostBeforeShown, directed::deleted_in_vain),
+    (Mutant::RankedAsSettled, directed::ranked_before_settled),
+    (Mutant::LocksNotSorted, directed::locked_in_any_order),
+    (Mutant::LockedInEpoch, directed::committed_beside_locks),
 ];
 
 /// All planted bugs.
@@ -264,11 +264,7 @@ pub fn all() -> Vec<Prey> {
         case,
         ..Prey::of(Bug::Logic(mutant))
     });
-    let group = Prey {
-        threads: Some(Kind::Batches),
-        case: Some("line/every-write"),
-        ..Prey::of(Bug::Lost(&GROUP_NOT_DRAINED))
-    };
+    let group = Prey { scenario: Some(directed::settled), ..Prey::of(Bug::Lost(&GROUP_NOT_DRAINED)) };
     let torn = Prey {
         threads: Some(Kind::Cells),
         case: Some("line/every-write"),

@@ -96,3 +96,39 @@ fn keys_written_around_damaged_ones_are_found_and_in_order() {
     let _alone = alone();
     directed::written_around_damage().unwrap();
 }
+
+#[test]
+fn a_group_that_was_settled_outlives_a_power_failure() {
+    let _alone = alone();
+    directed::settled().unwrap();
+}
+
+#[test]
+fn who_locks_the_same_keys_in_another_order_comes_to_an_end() {
+    let _alone = alone();
+    directed::locked_in_any_order().unwrap();
+}
+
+#[test]
+fn a_commit_waits_for_nobody_who_waits_for_a_key() {
+    let _alone = alone();
+    directed::committed_beside_locks().unwrap();
+}
+
+#[test]
+fn a_collection_lives_while_anything_names_it() {
+    let _alone = alone();
+    directed::named_anew().unwrap();
+}
+
+#[test]
+fn a_collection_outlives_a_unit_that_deletes_its_root_and_is_given_up() {
+    let _alone = alone();
+    directed::deleted_in_vain().unwrap();
+}
+
+#[test]
+fn who_goes_along_the_ranks_is_told_of_nothing_that_is_not_settled() {
+    let _alone = alone();
+    directed::ranked_before_settled().unwrap();
+}

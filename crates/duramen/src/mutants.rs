@@ -317,8 +317,7 @@ mod planting {
     ];
 
     /// Those that the crash driver finds.
-    pub const ALL: [Mutant; 41] = [
-        Mutant::LockedInEpoch,
+    pub const ALL: [Mutant; 40] = [
         Mutant::GenerationKept,
         Mutant::TombstoneDroppedEarly,
         Mutant::StaleNotCounted,

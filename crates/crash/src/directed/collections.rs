@@ -1,7 +1,7 @@
 //! Collections: what names them, and what is shown of them.
 
-use super::{IMAGES_AT_ONCE, LEN_MAX, options, told};
-use duramen::{Batch, Durability, ElementOrder, Meta, StoreOn};
+use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, elements_are, options, told};
+use duramen::{Batch, CollectionOn, Durability, ElementOrder, Error, Meta, StoreOn};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 
 /// A writer makes a collection within a group; another one, which holds the key then, gives it another name, before that group is
@@ -58,4 +58,85 @@ pub fn renamed_before_settled() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// What names a collection of two elements, and the collection.
+fn made(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<(Meta, CollectionOn<SimMedium>)> {
+    let elements = store.new_collection(ElementOrder::ByKey);
+    let names = Meta { collection: Some(elements.id()), ..Meta::default() };
+    let mut batch = Batch::new();
+    batch.put_with(root, b"", names).collection(&elements).put(b"first", &[1; 8]).put(b"second", &[2; 8]);
+    let _ = store.apply(&batch)?;
+    Ok((names, elements))
+}
+
+/// A collection gets another name, is written under that, and gets a second one beside it, of which one goes.
+///
+/// # Errors
+/// What is wrong.
+pub fn named_anew() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
+    let (names, elements) = made(&store, b"one").map_err(told)?;
+    let mut batch = Batch::new();
+    batch.delete(b"one").put_with(b"two", b"", names);
+    let _ = store.apply(&batch).map_err(told)?;
+    elements_are(&store, b"two", &[(b"first", &[1; 8]), (b"second", &[2; 8])])?;
+    elements.put(b"first", &[3; 8]).map_err(told)?;
+    store.put_with(b"three", b"", names).map_err(told)?;
+    store.delete(b"two").map_err(told)?;
+    elements_are(&store, b"three", &[(b"first", &[3; 8]), (b"second", &[2; 8])])?;
+    audited(&store)
+}
+
+/// A unit deletes what names a collection, and is given up.
+///
+/// # Errors
+/// What is wrong.
+pub fn deleted_in_vain() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
+    let (_, elements) = made(&store, b"root").map_err(told)?;
+    let are_there = || elements_are(&store, b"root", &[(b"first", &[1; 8]), (b"second", &[2; 8])]);
+    let mut meanwhile = Ok(());
+    let given_up = store.writer().map_err(told)?.unit(|unit| {
+        unit.delete(b"root")?;
+        meanwhile = are_there();
+        Err::<(), Error>(Error::given_up("on purpose"))
+    });
+    if given_up.is_ok() {
+        return Err("a unit that is given up commits".into());
+    }
+    meanwhile.map_err(|what| format!("while the unit runs, {what}"))?;
+    are_there()?;
+    elements.put(b"first", &[1; 8]).map_err(told)?;
+    audited(&store)
+}
+
+/// An element is overwritten, by a unit that runs, and by a group that is not settled. Who goes along the ranks meanwhile is told of what
+/// was before the unit, and of nothing that a power failure undoes.
+///
+/// # Errors
+/// What is wrong.
+pub fn ranked_before_settled() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
+    let (_, elements) = made(&store, b"root").map_err(told)?;
+    let mut writer = store.writer().map_err(told)?;
+    let mut meanwhile = Ok(());
+    let run = writer.unit(|unit| {
+        unit.collection(&elements).put(b"first", &[3; 8])?;
+        meanwhile = elements_are(&store, b"root", &[(b"first", &[1; 8]), (b"second", &[2; 8])]);
+        Ok(())
+    });
+    run.map_err(told)?;
+    meanwhile.map_err(|what| format!("while the unit runs, {what}"))?;
+    writer.group();
+    writer.collection(&elements).put(b"first", &[4; 8]).map_err(told)?;
+    let wanted: [(&[u8], &[u8]); 2] = [(b"first", &[4; 8]), (b"second", &[2; 8])];
+    elements_are(&store, b"root", &wanted)?;
+    let failed = after_power_failure(&medium, Model::CacheLine);
+    writer.settle().map_err(told)?;
+    let again = StoreOn::open_on(failed, &options(2, Durability::EveryWrite)).map_err(told)?;
+    elements_are(&again, b"root", &wanted).map_err(|what| format!("what was shown is undone: {what}"))
 }

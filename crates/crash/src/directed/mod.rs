@@ -6,8 +6,9 @@ mod compaction;
 mod damage;
 mod images;
 mod units;
+mod writers;
 
-pub use collections::renamed_before_settled;
+pub use collections::{deleted_in_vain, named_anew, ranked_before_settled, renamed_before_settled};
 pub use compaction::{behind_the_tail, copied_and_freed, copied_and_shown, kept_and_deleted};
 pub use damage::{name_lost, written_around_damage};
 pub use images::{
@@ -15,6 +16,7 @@ pub use images::{
     root_deleted_beside_image, root_moved_before_image,
 };
 pub use units::{confirmed_by_recovery, two_units_in_one_block};
+pub use writers::{committed_beside_locks, locked_in_any_order, settled};
 
 use duramen::tuning::Tuning;
 use duramen::{Durability, Options, Residence, StoreOn};
