@@ -44,8 +44,8 @@ pub struct Prey {
     soak: Option<What>,
     /// The scenario that is for it.
     scenario: Option<Scenario>,
-    /// It shows in stores that evict, from this seed on.
-    evicts: Option<u64>,
+    /// It shows in stores that evict.
+    evicts: bool,
     /// The medium and durability where it shows, if it cannot on others.
     case: Option<&'static str>,
 }
@@ -208,15 +208,14 @@ const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::Hol
 /// Bugs that one thread shows in units that go on from block to block.
 const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
 
-/// Bugs of eviction, each with the first seed that is tried: the last shows in one of some hundred.
-const EVICTING: [(Mutant, u64); 7] = [
-    (Mutant::EvictedWithStale, 1),
-    (Mutant::EvictedWithoutOrder, 1),
-    (Mutant::EvictedBeforeFree, 1),
-    (Mutant::EvictedBelow, 1),
-    (Mutant::EvictedUnasked, 1),
-    (Mutant::EvictedInPlaceUncounted, 1),
-    (Mutant::EvictedCopyAlone, 431),
+/// Bugs of eviction.
+const EVICTING: [Mutant; 6] = [
+    Mutant::EvictedWithStale,
+    Mutant::EvictedWithoutOrder,
+    Mutant::EvictedBeforeFree,
+    Mutant::EvictedBelow,
+    Mutant::EvictedUnasked,
+    Mutant::EvictedInPlaceUncounted,
 ];
 
 /// Bugs that a soak shows: stores that are damaged while they are closed, or full, emptied, and filled again.
@@ -229,7 +228,7 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 19] = [
+const DIRECTED: [(Mutant, Scenario); 20] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
@@ -249,6 +248,7 @@ const DIRECTED: [(Mutant, Scenario); 19] = [
     (Mutant::RankedAsSettled, directed::ranked_before_settled),
     (Mutant::LocksNotSorted, directed::locked_in_any_order),
     (Mutant::LockedInEpoch, directed::committed_beside_locks),
+    (Mutant::EvictedCopyAlone, directed::moved_and_evicted),
 ];
 
 /// All planted bugs.
@@ -275,8 +275,7 @@ pub fn all() -> Vec<Prey> {
         DIRECTED.map(|(mutant, scenario)| Prey { scenario: Some(scenario), ..Prey::of(Bug::Logic(mutant)) });
     let copies =
         Prey { scenario: Some(directed::copied_and_freed), ..Prey::of(Bug::Lost(&COPIES_NOT_DRAINED)) };
-    let evicting =
-        EVICTING.map(|(mutant, first)| Prey { evicts: Some(first), ..Prey::of(Bug::Logic(mutant)) });
+    let evicting = EVICTING.map(|mutant| Prey { evicts: true, ..Prey::of(Bug::Logic(mutant)) });
     let mut all = vec![Prey::of(Bug::FlushShort)];
     all.extend(alone.chain(lost).chain(among).chain([group, torn, copies]).chain(soaked).chain(directed));
     all.extend(evicting);
@@ -312,7 +311,7 @@ fn plant_nothing() {
 
 impl Prey {
     fn of(bug: Bug) -> Self {
-        Self { bug, threads: None, soak: None, scenario: None, evicts: None, case: None }
+        Self { bug, threads: None, soak: None, scenario: None, evicts: false, case: None }
     }
 
     /// What the bug is called.
@@ -350,7 +349,7 @@ impl Prey {
                 Box::new(Violation { setup: "scenario".into(), what, command })
             });
         }
-        if self.evicts.is_some() {
+        if self.evicts {
             return evicting::run_seed(seed).map(|_| ());
         }
         let case = self.case.and_then(Case::named);
@@ -370,7 +369,6 @@ impl Prey {
         let begun = all_busy();
         let took = || all_busy().saturating_sub(begun);
         let mut by = None;
-        let seed = seed.max(self.evicts.unwrap_or(0));
         let is_in_units = self.is_alone() && self.bug.is_among(&IN_UNITS);
         let case = self.case.and_then(Case::named);
         for seed in (seed..).filter(|&seed| !is_in_units || Setup::new(seed, case).spans) {

@@ -132,3 +132,9 @@ fn who_goes_along_the_ranks_is_told_of_nothing_that_is_not_settled() {
     let _alone = alone();
     directed::ranked_before_settled().unwrap();
 }
+
+#[test]
+fn what_was_evicted_where_it_had_been_moved_to_stays_away() {
+    let _alone = alone();
+    directed::moved_and_evicted().unwrap();
+}

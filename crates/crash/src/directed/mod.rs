@@ -4,6 +4,7 @@
 mod collections;
 mod compaction;
 mod damage;
+mod eviction;
 mod images;
 mod units;
 mod writers;
@@ -11,6 +12,7 @@ mod writers;
 pub use collections::{deleted_in_vain, named_anew, ranked_before_settled, renamed_before_settled};
 pub use compaction::{behind_the_tail, copied_and_freed, copied_and_shown, kept_and_deleted};
 pub use damage::{name_lost, written_around_damage};
+pub use eviction::moved_and_evicted;
 pub use images::{
     image_beside_group, image_beside_unit, image_beside_unit_of_elements, root_deleted_before_image,
     root_deleted_beside_image, root_moved_before_image,

@@ -1,0 +1,65 @@
+//! Keys that are evicted, and what of them a crash finds.
+
+use super::{LEN_MAX, after_power_failure, audited, options, told};
+use duramen::{Durability, ErrorKind, EvictBy, Eviction, StoreOn};
+use duramen_media::sim::{Log, Model, SimMedium};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Keys are moved out of blocks that a group keeps from being freed, and are evicted from where they were moved to. Power fails before the
+/// group is settled.
+///
+/// # Errors
+/// What is wrong.
+pub fn moved_and_evicted() -> Result<(), String> {
+    const KEYS: u8 = 24;
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let mut options = options(1, Durability::EveryWrite);
+    // Of these 32 are the head's.
+    options.limit = 80 * 512;
+    options.tuning.growth_bytes_min = 512;
+    // The oldest block first, whoever filled it.
+    options.eviction = Some(Eviction { by: EvictBy::Frequency, volatile_only: false });
+    let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
+    store.set_evictable(Some(0));
+    let evicted = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&evicted);
+    store.set_on_evicted(Arc::new(move |more| {
+        let keys = more.iter().map(|evicted| evicted.key.clone());
+        notes.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
+    }));
+    for key in 0..KEYS {
+        store.put(&[key], &[key; 40]).map_err(told)?;
+        (0..4).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(told)?;
+    }
+    let mut group = store.writer().map_err(told)?;
+    group.group();
+    group.put(b"of the group", b"").map_err(told)?;
+    (0..2).try_for_each(|_| store.maintain()).map_err(told)?;
+    let stats = store.stats();
+    if stats.compacted_bytes == 0 || stats.freed_granules > 0 {
+        return Err("nothing was moved, or something was freed".into());
+    }
+    let is_moved = |key: &[u8]| matches!(key, [key] if *key < KEYS);
+    let mut gone = Vec::new();
+    for key in 0..200u8 {
+        match store.put(&[key, key], &[key; 40]) {
+            Err(error) if error.kind() == ErrorKind::OutOfSpace => break,
+            done => done.map_err(told)?,
+        }
+        gone.append(&mut evicted.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    gone.append(&mut evicted.lock().unwrap_or_else(PoisonError::into_inner));
+    gone.retain(|key| is_moved(key));
+    if gone.is_empty() {
+        return Err("nothing was evicted that had been moved".into());
+    }
+    let failed = after_power_failure(&medium, Model::CacheLine);
+    group.settle().map_err(told)?;
+    let again = StoreOn::open_on(failed, &options).map_err(told)?;
+    for key in gone {
+        if again.get(&key).map_err(told)?.is_some() {
+            return Err(format!("key {key:?} was evicted and came back in a crash"));
+        }
+    }
+    audited(&store)
+}
