@@ -172,7 +172,7 @@ static COPIES_NOT_DRAINED: Lost =
 static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -198,8 +198,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
     (Mutant::StepOfUnitShown, Kind::Batches, Some("byte/every-write")),
     (Mutant::KeysUnlockedEarly, Kind::Locks, None),
-    (Mutant::LedInTwoSteps, Kind::Collections, None),
-    (Mutant::TreeNotLed, Kind::Collections, None),
+    (Mutant::DiesWithAnyRoot, Kind::Collections, None),
 ];
 
 /// Bugs that one thread shows without any crash: values that are held while others write.
@@ -228,7 +227,7 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 20] = [
+const DIRECTED: [(Mutant, Scenario); 22] = [
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
     (Mutant::ImageOfRunning, directed::image_beside_unit),
@@ -244,6 +243,8 @@ const DIRECTED: [(Mutant, Scenario); 20] = [
     (Mutant::DamagedPlacedByGuess, directed::written_around_damage),
     (Mutant::BuiltOnUndrained, directed::renamed_before_settled),
     (Mutant::DiesWithAnyRoot, directed::named_anew),
+    (Mutant::TreeNotLed, directed::overwritten),
+    (Mutant::LedInTwoSteps, directed::counted_beside_overwrites),
     (Mutant::LostBeforeShown, directed::deleted_in_vain),
     (Mutant::RankedAsSettled, directed::ranked_before_settled),
     (Mutant::LocksNotSorted, directed::locked_in_any_order),

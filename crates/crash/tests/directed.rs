@@ -116,6 +116,18 @@ fn a_commit_waits_for_nobody_who_waits_for_a_key() {
 }
 
 #[test]
+fn an_element_that_is_overwritten_is_found_where_it_belongs_now() {
+    let _alone = alone();
+    directed::overwritten().unwrap();
+}
+
+#[test]
+fn an_element_that_is_overwritten_is_there_at_every_moment() {
+    let _alone = alone();
+    directed::counted_beside_overwrites().unwrap();
+}
+
+#[test]
 fn a_collection_lives_while_anything_names_it() {
     let _alone = alone();
     directed::named_anew().unwrap();

@@ -1,5 +1,6 @@
 //! Collections: what names them, and what is shown of them.
 
+use super::threads::{Work, in_all_ways};
 use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, elements_are, options, told};
 use duramen::{Batch, CollectionOn, Durability, ElementOrder, Error, Meta, StoreOn};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
@@ -61,13 +62,61 @@ pub fn renamed_before_settled() -> Result<(), String> {
 }
 
 /// What names a collection of two elements, and the collection.
-fn made(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<(Meta, CollectionOn<SimMedium>)> {
-    let elements = store.new_collection(ElementOrder::ByKey);
+fn made(
+    store: &StoreOn<SimMedium>,
+    root: &[u8],
+    order: ElementOrder,
+) -> duramen::Result<(Meta, CollectionOn<SimMedium>)> {
+    let elements = store.new_collection(order);
     let names = Meta { collection: Some(elements.id()), ..Meta::default() };
     let mut batch = Batch::new();
     batch.put_with(root, b"", names).collection(&elements).put(b"first", &[1; 8]).put(b"second", &[2; 8]);
     let _ = store.apply(&batch)?;
     Ok((names, elements))
+}
+
+/// An element of a collection gets another place in its order.
+///
+/// # Errors
+/// What is wrong.
+pub fn overwritten() -> Result<(), String> {
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
+    let (_, elements) = made(&store, b"root", ElementOrder::ByValue).map_err(told)?;
+    elements.put(b"first", &[3; 8]).map_err(told)?;
+    elements_are(&store, b"root", &[(b"second", &[2; 8]), (b"first", &[3; 8])])?;
+    audited(&store)
+}
+
+/// A thread overwrites an element, and another one goes along the ranks.
+///
+/// # Errors
+/// What is wrong.
+pub fn counted_beside_overwrites() -> Result<(), String> {
+    const ROUNDS: u8 = 10;
+    let make: Work = |store| made(store, b"root", ElementOrder::ByKey).map(|_| ());
+    let overwrites: Work = |store| {
+        let elements = named_by(store, b"root")?;
+        (0..ROUNDS).try_for_each(|round| elements.put(b"first", &[round; 8]))
+    };
+    let counts: Work = |store| {
+        let elements = named_by(store, b"root")?;
+        (0..ROUNDS).try_for_each(|_| {
+            let mut found = 0;
+            let visit = &mut |_: &duramen::Value<'_>| {
+                found += 1;
+                true
+            };
+            elements.ranked(0, false, visit)?;
+            if found == 2 { Ok(()) } else { Err(Error::given_up(format!("{found} elements of 2 are there"))) }
+        })
+    };
+    in_all_ways(Durability::EveryWrite, make, [overwrites, counts])
+}
+
+fn named_by(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<CollectionOn<SimMedium>> {
+    let names = store.get(root)?.and_then(|root| root.meta().collection);
+    store.collection(names.ok_or_else(|| Error::given_up("no root is there"))?)
 }
 
 /// A collection gets another name, is written under that, and gets a second one beside it, of which one goes.
@@ -77,7 +126,7 @@ fn made(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<(Meta, Colle
 pub fn named_anew() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
-    let (names, elements) = made(&store, b"one").map_err(told)?;
+    let (names, elements) = made(&store, b"one", ElementOrder::ByKey).map_err(told)?;
     let mut batch = Batch::new();
     batch.delete(b"one").put_with(b"two", b"", names);
     let _ = store.apply(&batch).map_err(told)?;
@@ -96,7 +145,7 @@ pub fn named_anew() -> Result<(), String> {
 pub fn deleted_in_vain() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
-    let (_, elements) = made(&store, b"root").map_err(told)?;
+    let (_, elements) = made(&store, b"root", ElementOrder::ByKey).map_err(told)?;
     let are_there = || elements_are(&store, b"root", &[(b"first", &[1; 8]), (b"second", &[2; 8])]);
     let mut meanwhile = Ok(());
     let given_up = store.writer().map_err(told)?.unit(|unit| {
@@ -121,7 +170,7 @@ pub fn deleted_in_vain() -> Result<(), String> {
 pub fn ranked_before_settled() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
-    let (_, elements) = made(&store, b"root").map_err(told)?;
+    let (_, elements) = made(&store, b"root", ElementOrder::ByKey).map_err(told)?;
     let mut writer = store.writer().map_err(told)?;
     let mut meanwhile = Ok(());
     let run = writer.unit(|unit| {

@@ -6,10 +6,14 @@ mod compaction;
 mod damage;
 mod eviction;
 mod images;
+mod threads;
 mod units;
 mod writers;
 
-pub use collections::{deleted_in_vain, named_anew, ranked_before_settled, renamed_before_settled};
+pub use collections::{
+    counted_beside_overwrites, deleted_in_vain, named_anew, overwritten, ranked_before_settled,
+    renamed_before_settled,
+};
 pub use compaction::{behind_the_tail, copied_and_freed, copied_and_shown, kept_and_deleted};
 pub use damage::{name_lost, written_around_damage};
 pub use eviction::moved_and_evicted;

@@ -1,18 +1,12 @@
 //! Groups, and keys that are locked: what is durable when, and who waits for whom.
 
-use super::{LEN_MAX, after_power_failure, audited, options, told};
-use duramen::{Durability, Options, StoreOn};
-use duramen_media::sim::schedule::{self, Settings, Strategy};
-use duramen_media::sim::{Log, Model, Rng, SimMedium};
-use std::sync::{Arc, Mutex, PoisonError};
+use super::threads::{Work, in_all_ways};
+use super::{LEN_MAX, after_power_failure, options, told};
+use duramen::{Durability, StoreOn};
+use duramen_media::sim::{Log, Model, SimMedium};
 use std::time::Duration;
 
-/// What one of several threads does.
-type Work = fn(&StoreOn<SimMedium>) -> duramen::Result<()>;
-
-const SCHEDULES: u64 = 40;
-/// A schedule that ends takes some thousand.
-const STEPS_MAX: u64 = 100_000;
+const ROUNDS: u8 = 10;
 const ONE: &[u8] = b"one";
 const TWO: &[u8] = b"two";
 
@@ -38,16 +32,21 @@ pub fn settled() -> Result<(), String> {
     }
 }
 
-/// Two threads lock the same keys, each in an order of its own.
+/// Two threads lock the same keys, each in an order of its own, more than once.
 ///
 /// # Errors
 /// What is wrong.
 pub fn locked_in_any_order() -> Result<(), String> {
-    in_all_ways(Durability::EveryWrite, [|store| lock(store, [ONE, TWO]), |store| lock(store, [TWO, ONE])])
+    in_all_ways(
+        Durability::EveryWrite,
+        |_| Ok(()),
+        [|store| lock(store, [ONE, TWO]), |store| lock(store, [TWO, ONE])],
+    )
 }
 
 fn lock(store: &StoreOn<SimMedium>, keys: [&[u8]; 2]) -> duramen::Result<()> {
-    store.writer()?.locked(keys, |writer| writer.put(keys[0], b"written under its lock"))
+    let mut writer = store.writer()?;
+    (0..ROUNDS).try_for_each(|round| writer.locked(keys, |writer| writer.put(keys[0], &[round])))
 }
 
 /// A thread writes a key that it holds, another one waits for the key, and a third one commits, each more than once.
@@ -55,7 +54,6 @@ fn lock(store: &StoreOn<SimMedium>, keys: [&[u8]; 2]) -> duramen::Result<()> {
 /// # Errors
 /// What is wrong.
 pub fn committed_beside_locks() -> Result<(), String> {
-    const ROUNDS: u8 = 10;
     let holds: Work = |store| {
         store.writer()?.locked([ONE], |writer| (0..ROUNDS).try_for_each(|round| writer.put(ONE, &[round])))
     };
@@ -67,46 +65,5 @@ pub fn committed_beside_locks() -> Result<(), String> {
         })
     };
     // Nothing is committed by itself.
-    in_all_ways(Durability::Interval(Duration::from_secs(1_000_000)), [holds, waits, commits])
-}
-
-/// Threads on one store, by the schedules of some seeds: all come to their ends.
-fn in_all_ways<const N: usize>(durability: Durability, threads: [Work; N]) -> Result<(), String> {
-    (1..=SCHEDULES).try_for_each(|seed| {
-        duramen::schedule::finish_reclamation();
-        let strategy = Strategy::some(&mut Rng::new(seed));
-        let wrong = Arc::new(Mutex::new(Ok(())));
-        let notes = Arc::clone(&wrong);
-        let report = schedule::run(&Settings { seed, strategy, steps_max: STEPS_MAX }, move || {
-            let done = together(&options(1, durability), &threads);
-            *notes.lock().unwrap_or_else(PoisonError::into_inner) = done;
-        });
-        let done = match report.failure {
-            Some(what) => Err(what),
-            None => wrong.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        };
-        done.map_err(|what| format!("schedule {seed}: {what}"))
-    })
-}
-
-fn together(options: &Options, threads: &[Work]) -> Result<(), String> {
-    let store =
-        StoreOn::open_on(SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX)), options).map_err(told)?;
-    let wrong = Arc::new(Mutex::new(Ok(())));
-    let threads: Vec<_> = threads
-        .iter()
-        .map(|&work| {
-            let (store, notes) = (store.clone(), Arc::clone(&wrong));
-            let run = move || {
-                if let Err(error) = work(&store) {
-                    *notes.lock().unwrap_or_else(PoisonError::into_inner) = Err(told(error));
-                }
-            };
-            schedule::spawn("one of some", run).map_err(|_| "no schedule".to_owned())
-        })
-        .collect::<Result<_, _>>()?;
-    threads.iter().for_each(schedule::Spawned::join);
-    audited(&store)?;
-    store.close().map_err(told)?;
-    wrong.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    in_all_ways(Durability::Interval(Duration::from_secs(1_000_000)), |_| Ok(()), [holds, waits, commits])
 }
