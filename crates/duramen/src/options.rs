@@ -183,6 +183,13 @@ pub enum EvictBy {
     Expiry,
 }
 
+impl EvictBy {
+    /// Whether it matters how often keys were read.
+    pub(crate) fn asks_for_reads(self) -> bool {
+        matches!(self, Self::Recency | Self::Frequency)
+    }
+}
+
 /// What a store that has reached its [limit](Options::limit), or the end of its medium, gives up instead of refusing writes: keys of
 /// the tables that may evict ([`TableOn::set_evictable`](crate::TableOn::set_evictable)), whole collections among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

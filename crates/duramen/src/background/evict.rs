@@ -19,16 +19,15 @@
 //!    compaction takes the blocks in which enough has died. While something waits to be buried nothing more is evicted ahead.
 //! 5. Nothing goes while a command has closed the gate and runs alone: to it nothing happens between two of its steps. Who locks keys
 //!    holds their stripes.
-//! 6. Of what may go at least a quarter goes (a half, by frequency), if not of each block then of a fourth of the store: where keys that
-//!    are read all the time lie together they all stay, on the credit of blocks before; but not while a writer waits for room and finds
-//!    none but that.
+//! 6. Of what may go at least a quarter goes, if not of each block then of a fourth of the store: where keys that are read all the time
+//!    lie together they all stay, on the credit of blocks before; but not while a writer waits for room and finds none but that.
 
 use super::Keeper;
 use super::compaction::{GRACE_MAX, Mover};
 use super::dying::{Left, Until};
 use super::emptying::{Contents, Emptied, Gone, Met};
 use super::grow::Growth;
-use super::queues::{Evicted, Listed, Passed};
+use super::queues::{ByReads, Evicted, Listed, Passed};
 use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Kind, body_crc};
@@ -61,6 +60,13 @@ const LISTED_SHARE: usize = 16;
 const LISTED_MIN: usize = 16;
 /// Blocks that writers filled may take this share before they are next.
 const FRESH_SHARE: u64 = 10;
+/// By frequency: of the blocks that the compactor filled all but this share stays. What was read as seldom as that goes, also in a
+/// block that has much of it, and stays nowhere.
+const MAIN_SHARE: u64 = 8;
+/// All counts are halved when as many keys went as there are; or this share of them, where counters are nearly full: keys that were read
+/// so often stay.
+const HIGH_SHARE: u64 = 8;
+const LEAST_HIGH: u8 = 6;
 /// No more than this share of the store stays on credit.
 const CREDIT_SHARE: u64 = 4;
 /// What is dead goes first, when it takes more than this share of the store (less while a writer waits), out of blocks of which so
@@ -344,9 +350,11 @@ impl<M: Medium> Keeper<M> {
         }
         self.restore_spare(mover);
         self.tell(mover);
-        let since = mover.queues.since_halved;
-        if since > 0 && since >= self.records.tables.keys() {
+        let (since, keys) = (mover.queues.since_halved, self.records.tables.keys());
+        let is_high = mover.queues.main_least >= LEAST_HIGH;
+        if since > 0 && since >= if is_high { keys / HIGH_SHARE } else { keys } {
             mover.queues.since_halved = 0;
+            mover.queues.main_reads.halve();
             self.records.access.halve();
         }
         Ok(match total {
@@ -377,8 +385,8 @@ impl<M: Medium> Keeper<M> {
     ) -> Option<(Granule, bool)> {
         let queues = &mut mover.queues;
         loop {
-            let few = queues.fresh_bytes * FRESH_SHARE <= queues.all_bytes && eviction.by == EvictBy::Recency;
-            let (wanted, other) = match !few && eviction.by == EvictBy::Recency {
+            let few = queues.fresh_bytes * FRESH_SHARE <= queues.all_bytes;
+            let (wanted, other) = match !few && eviction.by.asks_for_reads() {
                 true => (&mut queues.fresh, &mut queues.moved),
                 false => (&mut queues.moved, &mut queues.fresh),
             };
@@ -386,7 +394,7 @@ impl<M: Medium> Keeper<M> {
             let next = wanted.pop().or_else(|| if is_listed { other.pop() } else { None });
             let Listed { generation, granule, bytes, .. } = next?;
             let block = self.log().blocks.at(granule);
-            let is_fresh = block.is_fresh() && eviction.by == EvictBy::Recency;
+            let is_fresh = block.is_fresh() && eviction.by.asks_for_reads();
             queues.left_bytes -= bytes;
             queues.all_bytes = queues.all_bytes.saturating_sub(bytes);
             queues.fresh_bytes = queues.fresh_bytes.saturating_sub(if is_fresh { bytes } else { 0 });
@@ -422,7 +430,7 @@ impl<M: Medium> Keeper<M> {
             let (generation, bytes) = (block.generation().0, self.log().blocks.bytes(block));
             let expires = block.expiry_seconds();
             queues.all_bytes += bytes;
-            let is_fresh = block.is_fresh() && eviction.by == EvictBy::Recency;
+            let is_fresh = block.is_fresh() && eviction.by.asks_for_reads();
             queues.fresh_bytes += if is_fresh { bytes } else { 0 };
             if eviction.volatile_only && expires == u32::MAX {
                 continue;
@@ -548,19 +556,27 @@ impl<M: Medium> Keeper<M> {
         let reads = records.iter().zip(&*may_go).map(|(met, may_go)| if *may_go { reads_of(met) } else { 0 });
         let reads: Vec<u8> = reads.collect();
         // Of each number of reads, the bytes that were read so often.
-        let mut by_reads = [0; READS_MAX as usize + 1];
+        let mut by_reads = ByReads::default();
         for at in (0..records.len()).filter(|&at| may_go[at]) {
-            by_reads[usize::from(reads[at])] += records[at].bytes();
+            by_reads.0[usize::from(reads[at])] += records[at].bytes();
         }
-        let may_stay = if by == EvictBy::Frequency { all / 2 } else { all / 4 * 3 };
+        let may_stay = all / 4 * 3;
         let credit = match mover.queues.without_credit {
             true => 0,
             false => (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt),
         };
         let most = all.min(may_stay + credit);
-        let stays = |from: usize| by_reads[from..].iter().sum::<u64>();
         let full = if by == EvictBy::Frequency { READS_MAX } else { READS_AT_MAX };
-        let least = (1..full).find(|&least| stays(usize::from(least)) <= most).unwrap_or(full);
+        let mut least = by_reads.least(most, full);
+        if by == EvictBy::Frequency {
+            if !giving.is_fresh {
+                mover.queues.main_reads.add(&by_reads);
+            }
+            let main = &mover.queues.main_reads;
+            let of_main = main.least(main.sum() / MAIN_SHARE * (MAIN_SHARE - 1), full);
+            least = least.max(of_main);
+            mover.queues.main_least = of_main;
+        }
         // Where more than may stay were read as often as can be told, the first ones do.
         let mut stayed = 0;
         for (at, met) in records.iter().enumerate() {

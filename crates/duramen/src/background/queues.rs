@@ -3,11 +3,15 @@
 use super::ghosts::Ghosts;
 use crate::format::Granule;
 use crate::options::Eviction;
+use crate::read::access::READS_MAX;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, lock};
 use std::collections::HashMap;
+
+/// [`ByReads::add`] tells what was so in about so many blocks.
+const BLOCKS: u64 = 64;
 
 /// A key that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +63,10 @@ pub(super) struct Queues {
     pub without_credit: bool,
     /// Where no block has enough that is dead: bytes to be moved out of before that is looked at again.
     pub dead_in_vain: Option<u64>,
+    /// By frequency: how often what lay in blocks that the compactor filled was read, the later ones counting more, and the number of
+    /// reads with which it stays.
+    pub main_reads: ByReads,
+    pub main_least: u8,
     /// Keys evicted since reads were halved.
     pub since_halved: u64,
     /// Bytes of blocks that were moved out of since a key was evicted, and when so many were that it is no use for now.
@@ -69,6 +77,37 @@ pub(super) struct Queues {
     /// Blocks that stayed where they are.
     pub passed: HashMap<Granule, Passed>,
     pub told: Vec<Evicted>,
+}
+
+/// Bytes that were read so often.
+#[derive(Default)]
+pub(super) struct ByReads(pub [u64; READS_MAX as usize + 1]);
+
+impl ByReads {
+    pub(super) fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// With how many reads bytes are to stay, so that no more than `most` do, if any number up to `full` does that.
+    pub(super) fn least(&self, most: u64, full: u8) -> u8 {
+        let stays = |least: u8| self.0[usize::from(least)..].iter().sum::<u64>();
+        (1..full).find(|&least| stays(least) <= most).unwrap_or(full)
+    }
+
+    /// Another block's, beside those before, which count a little less.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (bytes, more) in self.0.iter_mut().zip(other.0) {
+            *bytes = *bytes - *bytes / BLOCKS + more;
+        }
+    }
+
+    /// All were read half as often.
+    pub(super) fn halve(&mut self) {
+        let before = std::mem::take(&mut self.0);
+        for (reads, bytes) in before.into_iter().enumerate() {
+            self.0[reads / 2] += bytes;
+        }
+    }
 }
 
 /// A block that was passed over.
@@ -99,5 +138,32 @@ impl Evictor {
 
     pub(crate) fn set_told(&self, told: OnEvicted) {
         *lock(&self.told) = Some(told);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_much_stays_as_may_and_later_blocks_count_more() {
+        let mut reads = ByReads::default();
+        assert_eq!(reads.least(0, READS_MAX), 1, "nothing stays of nothing");
+        let block = |at: usize, bytes| {
+            let mut block = ByReads::default();
+            block.0[at] = bytes;
+            block
+        };
+        (0..1_000).for_each(|_| reads.add(&block(2, 1_000)));
+        assert!((60_000..=64_000).contains(&reads.sum()), "as of {BLOCKS} blocks: {}", reads.sum());
+        (0..10).for_each(|_| reads.add(&block(9, 1_000)));
+        let all = reads.sum();
+        assert_eq!([all, all - 1, 9_000, 0].map(|most| reads.least(most, READS_MAX)), [1, 3, 10, 10]);
+        assert_eq!(reads.least(0, 9), 9, "no more is told");
+        reads.halve();
+        assert_eq!(
+            (reads.least(all - 1, READS_MAX), reads.least(9_000, READS_MAX), reads.sum()),
+            (2, 5, all)
+        );
     }
 }

@@ -3,8 +3,8 @@
 //! * *by place*, where no more than three reads matter: 2 bits for each stretch of the medium. A stretch is short beside the records, so
 //!   nearly each record has its own. Who moves a record takes its count along, and who frees a block clears its counts; or
 //! * *by hash*: a count-min sketch. A word stands for some eight keys and has 16 counters of 4 bits. A key has two counters in the word of
-//!   its hash, and was read as often as the lower one says, or less. Keys that are not there are counted too: what is asked for in vain is
-//!   soon put, and is then known to be wanted.
+//!   its hash, and was read as often as the lower one says, or less. What is asked for in vain is not counted: there are more
+//!   such keys than counters.
 //!
 //! A read that finds its counters full writes nothing, so the lines of keys that are read all the time stay shared. Reads that meet in a
 //! word may lose each other's count. Nothing depends on it but what is evicted.
@@ -210,10 +210,9 @@ impl Access {
                 time.store(now, Relaxed);
             }
         }
+        let Some(at) = at else { return };
         if by_place {
-            if let Some(at) = at {
-                self.places.load(guard).count(at);
-            }
+            self.places.load(guard).count(at);
             return;
         }
         let words = self.words.load(guard);
@@ -367,6 +366,9 @@ impl Access {
 mod tests {
     use super::*;
 
+    /// Something was found.
+    const AT: Option<Offset> = Some(Offset(64));
+
     fn hash(key: u64) -> u64 {
         rapidhash::v3::rapidhash_v3(&key.to_le_bytes())
     }
@@ -379,13 +381,14 @@ mod tests {
     fn reads_are_counted_and_halved_and_outlive_growth() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.touch(hash(1), None, || 0, &guard);
+        access.touch(hash(1), AT, || 0, &guard);
         assert_eq!((access.reads(hash(1), &guard), access.bytes()), (0, 0), "it is off");
         access.switch(Some(Counting::ByHash), false, extent(10, 0, 0));
         for _ in 0..5 {
-            access.touch(hash(1), None, || 0, &guard);
+            access.touch(hash(1), AT, || 0, &guard);
+            access.touch(hash(3), None, || 0, &guard);
         }
-        (0..40).for_each(|_| access.touch(hash(2), None, || 0, &guard));
+        (0..40).for_each(|_| access.touch(hash(2), AT, || 0, &guard));
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
         access.fit(extent(1 << 20, 0, 0));
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
@@ -412,7 +415,7 @@ mod tests {
         let guard = reclaim::pin();
         access.switch(Some(Counting::ByHash), false, extent(1 << 16, 0, 0));
         // A quarter of the keys it is for.
-        (0..1 << 14).for_each(|key| access.touch(hash(key), None, || 0, &guard));
+        (0..1 << 14).for_each(|key| access.touch(hash(key), AT, || 0, &guard));
         let unread = 1 << 20..(1 << 20) + 10_000;
         let wrong = unread.filter(|&key| access.reads(hash(key), &guard) > 0).count();
         assert!(wrong < 1_000, "{wrong} of 10,000");

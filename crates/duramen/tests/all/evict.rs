@@ -176,6 +176,30 @@ fn what_is_read_stays() {
     }
 }
 
+/// By frequency half of each block went once, so that the popular keys of a block competed with each other, and those that were
+/// asked for once with each other.
+#[test]
+fn by_frequency_about_as_much_is_found_as_by_recency() {
+    let found = |by| {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (store, table) = open(&dir.path().join("store"), &options(policy(by, false), false));
+        let (mut found, mut seed) = (0, 1u64);
+        for at in 0..300_000 {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
+            // Zipfian with skew 1: the logarithm of the rank is uniform.
+            let rank = 60_000f64.powf((seed >> 11) as f64 / (1u64 << 53) as f64) as u64;
+            match table.get(&key(rank)).unwrap() {
+                Some(_) => found += u64::from(at >= 150_000),
+                None => table.put(&key(rank), &value(rank, 0)).unwrap(),
+            }
+        }
+        assert!(store.stats().evicted_keys > 10_000);
+        found as f64 / 150_000.0
+    };
+    let (recency, frequency) = (found(EvictBy::Recency), found(EvictBy::Frequency));
+    assert!(frequency > recency - 0.01, "{frequency:.4} by frequency, {recency:.4} by recency");
+}
+
 /// A writer may move so much on the credit of what went before that it gave up, and refused.
 #[test]
 fn a_writer_finds_room_where_all_was_read_often() {
