@@ -216,21 +216,40 @@ impl Connection {
         loop {
             match parse(&self.received[self.used..]) {
                 Parsed::Reply(reply, bytes) => {
-                    self.used += bytes;
-                    if self.used == self.received.len() {
-                        self.received.clear();
-                        self.used = 0;
-                    }
+                    self.give(bytes);
                     return Ok(reply);
                 }
                 Parsed::Malformed => return Err(Ended::Malformed(self.take())),
                 Parsed::Partial => {}
             }
-            match self.receive(deadline) {
-                Received::Bytes => {}
-                Received::End => return Err(Ended::Closed(self.take())),
-                Received::Nothing => return Err(Ended::Silent(self.take())),
+            self.receive_more(deadline)?;
+        }
+    }
+
+    /// The next line of another protocol, without its end.
+    pub fn line(&mut self, patience: Duration) -> Result<String, Ended> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let received = &self.received[self.used..];
+            if let Some(end) = received.windows(2).position(|two| two == b"\r\n") {
+                let line = String::from_utf8_lossy(&received[..end]).into_owned();
+                self.give(end + 2);
+                return Ok(line);
             }
+            self.receive_more(deadline)?;
+        }
+    }
+
+    /// The next so many bytes.
+    pub fn bytes(&mut self, count: usize, patience: Duration) -> Result<Vec<u8>, Ended> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(bytes) = self.received[self.used..].get(..count) {
+                let bytes = bytes.to_vec();
+                self.give(count);
+                return Ok(bytes);
+            }
+            self.receive_more(deadline)?;
         }
     }
 
@@ -252,6 +271,23 @@ impl Connection {
                 Received::End => return Ended::Closed(self.take()),
                 Received::Nothing => return Ended::Silent(self.take()),
             }
+        }
+    }
+
+    /// So many bytes were given out.
+    fn give(&mut self, bytes: usize) {
+        self.used += bytes;
+        if self.used == self.received.len() {
+            self.received.clear();
+            self.used = 0;
+        }
+    }
+
+    fn receive_more(&mut self, deadline: Instant) -> Result<(), Ended> {
+        match self.receive(deadline) {
+            Received::Bytes => Ok(()),
+            Received::End => Err(Ended::Closed(self.take())),
+            Received::Nothing => Err(Ended::Silent(self.take())),
         }
     }
 

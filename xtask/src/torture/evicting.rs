@@ -1,36 +1,39 @@
 //! The torture of a cache: clients of `duramen serve` below a limit, which is killed under them. What they find afterwards is what they
-//! wrote last, or nothing: never anything older, and nothing that was deleted.
+//! wrote last, or nothing: never anything older, and nothing that was deleted. Every other client speaks memcached's protocol
+//! ([`super::items`]).
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::history::{Fault, Violation};
+use super::items::Items;
 use super::witness::PATIENCE;
 use super::{Settings, StoreDirectory, Tally};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
-use crate::server::{Readiness, Server};
+use crate::server::{Readiness, Server, free_port};
 use crate::wire::{Connection, Ended};
 
 /// Keys of one writer, commands that it has under way, and what all of them may take. The limit is reached within a second, also where
 /// each turn waits for a device.
-const KEYS: u64 = 30_000;
-const TOGETHER: usize = 100;
+pub(super) const KEYS: u64 = 30_000;
+pub(super) const TOGETHER: usize = 100;
 const LIMIT: &str = "8mb";
 /// Values are shorter than this.
-const VALUE_BYTES: u64 = 2_000;
+pub(super) const VALUE_BYTES: u64 = 2_000;
 const POLICIES: [&str; 4] = ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-ttl"];
 /// One command of so many is a delete.
 const DELETES: u64 = 5;
 
 /// What a key may hold: the number of what was written, 0 for nothing that was ever put or was deleted.
 #[derive(Clone, Default)]
-struct Known {
-    last: u64,
+pub(super) struct Known {
+    pub last: u64,
     /// Under way when the server was killed.
-    flying: Option<u64>,
+    pub flying: Option<u64>,
 }
 
 struct Writer {
@@ -134,11 +137,14 @@ impl Writer {
 pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally> {
     let mut random = Random::new(settings.seed);
     let mut tally = Tally::default();
-    let mut evicted = 0;
+    let (mut evicted, mut changes) = (0, 0);
     while Instant::now() < until && tally.violations.is_empty() {
         let directory = StoreDirectory::new(settings.medium)?;
         let policy = POLICIES[random.below(POLICIES.len() as u64) as usize];
+        let mut items: Vec<Items> = (1..settings.writers).step_by(2).map(Items::new).collect();
+        let mut numbers = HashSet::new();
         let mut writers: Vec<Writer> = (0..settings.writers)
+            .step_by(2)
             .map(|number| Writer {
                 number,
                 known: vec![Known::default(); KEYS as usize],
@@ -150,7 +156,11 @@ pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally>
         tally.stores += 1;
         for _ in 0..6 {
             let store = directory.store().display().to_string();
+            let memcached = free_port()?;
+            let memcached_port = memcached.to_string();
             let arguments = [
+                "--memcached",
+                &memcached_port,
                 "--duramen-path",
                 &store,
                 "--duramen-medium",
@@ -176,6 +186,9 @@ pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally>
             for writer in &mut writers {
                 writer.verify(server.port(), &mut tally.violations)?;
             }
+            for items in &mut items {
+                items.verify(memcached, &mut numbers, &mut tally.violations)?;
+            }
             if !tally.violations.is_empty() {
                 break;
             }
@@ -186,6 +199,10 @@ pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally>
                     let (seed, stop) = (random.any(), &stop);
                     scope.spawn(move || writer.write(port, seed, stop));
                 }
+                for items in &mut items {
+                    let (seed, stop) = (random.any(), &stop);
+                    scope.spawn(move || items.write(memcached, seed, stop));
+                }
                 thread::sleep(working);
                 tally.kills += 1;
                 let killed = server.kill();
@@ -194,13 +211,18 @@ pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally>
             })?;
         }
         tally.acknowledged += writers.iter().map(|writer| writer.acknowledged).sum::<u64>();
+        tally.acknowledged += items.iter().map(|items| items.acknowledged).sum::<u64>();
         evicted += writers.iter().map(|writer| writer.evicted).sum::<u64>();
-        tally.reads += writers.len() as u64 * KEYS * 6;
+        evicted += items.iter().map(|items| items.evicted).sum::<u64>();
+        changes += numbers.len();
+        tally.reads += (writers.len() + items.len()) as u64 * KEYS * 6;
         if !tally.violations.is_empty() {
             tally.kept = Some(directory.keep());
         }
     }
-    println!("evicting: {evicted} keys were gone that had been put");
+    println!(
+        "evicting: {evicted} keys were gone that had been put; {changes} changes of items had each a number of its own"
+    );
     if evicted == 0 && tally.kills > 6 {
         return Err(Failure::new("nothing was evicted: nothing was shown"));
     }

@@ -92,6 +92,8 @@ pub enum Fault {
     Refused,
     /// What the store counts is not what its blocks hold.
     Miscounted,
+    /// A number of memcached's that another change had, or an item's that is not its own.
+    Repeated,
 }
 
 /// A fault, and where.

@@ -12,6 +12,7 @@ pub mod child;
 mod content;
 mod evicting;
 pub mod history;
+mod items;
 mod journal;
 mod library;
 mod sockets;
@@ -199,7 +200,7 @@ impl Tally {
         println!(
             "{part}: {} kills ({} while starting), {} clean stops, {} stores, {} acknowledged operations, \
              {} reads checked, {} audits: {} lost, {} resurrected, {} torn, {} broken batches, {} holes, {} refused, \
-             {} miscounted",
+             {} miscounted, {} repeated",
             self.kills,
             self.kills_starting,
             self.clean_stops,
@@ -214,6 +215,7 @@ impl Tally {
             count(Fault::Hole),
             count(Fault::Refused),
             count(Fault::Miscounted),
+            count(Fault::Repeated),
         );
     }
 }
