@@ -64,6 +64,9 @@ macro_rules! programmes {
     ($($name:literal),+) => { &[$(($name, include_str!(concat!("programs/", $name)))),+] };
 }
 
+// Below 6.6 come its betas.
+const LETTUCE: &str = "io.lettuce:lettuce-core:[6.5,6.5.99]";
+
 const CLIENTS: &[Client] = &[
     Client {
         name: "redis-py",
@@ -116,8 +119,20 @@ const CLIENTS: &[Client] = &[
     Client {
         name: "Lettuce",
         language: Language::Java,
-        packages: &["io.lettuce:lettuce-core:[6.5,6.6)"],
+        packages: &[LETTUCE],
         programmes: programmes!("WithLettuce.java"),
+    },
+    Client {
+        name: "Spring Session",
+        language: Language::Java,
+        packages: &["org.springframework.session:spring-session-data-redis:[3.4,3.4.99]", LETTUCE],
+        programmes: programmes!("WithSpringSession.java"),
+    },
+    Client {
+        name: "Redisson",
+        language: Language::Java,
+        packages: &["org.redisson:redisson:[3.40,3.40.99]"],
+        programmes: programmes!("WithRedisson.java"),
     },
     Client {
         name: "redis-rs",

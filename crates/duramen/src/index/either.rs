@@ -5,7 +5,7 @@ use super::hash::{self, HashIndex};
 use super::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use super::ordered::{self, OrderedIndex};
 use super::stripes::{Held, Stripes};
-use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
+use super::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
 use crate::sync;
@@ -147,6 +147,16 @@ impl Index {
 
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
         index!(self, it => KeyIndex::scan(it, cursor, guard, visit))
+    }
+
+    pub(crate) fn scan_once(
+        &self,
+        cursor: u64,
+        keys: &impl Keys,
+        guard: &Guard,
+        visit: &mut dyn FnMut(Slot),
+    ) -> u64 {
+        index!(self, it => KeyIndex::scan_once(it, cursor, keys, guard, visit))
     }
 
     pub(crate) fn each(&self, guard: &Guard, visit: &mut dyn FnMut(Slot)) {

@@ -6,7 +6,7 @@
 //! by its users.
 
 use super::stripes::{Held, Stripes};
-use super::{Counts, KeyBytes, Loaded, PagesOf, Slot};
+use super::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
 use crate::sync::reclaim::Guard;
@@ -111,6 +111,11 @@ pub(crate) trait KeyIndex {
     /// Visits some slots from `cursor` on, and returns the cursor to go on from, 0 at the end. A key that stays is
     /// visited at least once.
     fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64;
+
+    /// The same; none is visited twice while nobody changes the index, but what is damaged.
+    fn scan_once(&self, cursor: u64, _keys: &impl Keys, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+        self.scan(cursor, guard, visit)
+    }
 
     /// Visits each slot once, while nobody changes the index.
     fn each(&self, guard: &Guard, visit: &mut dyn FnMut(Slot)) {

@@ -215,7 +215,7 @@ impl<M: Medium> Records<M> {
         let table = self.tables.at(*target, &guard)?;
         slots.clear();
         loop {
-            cursor = table.index.scan(cursor, &guard, &mut |slot| {
+            cursor = table.index.scan_once(cursor, self, &guard, &mut |slot| {
                 self.log.medium.prefetch(slot.location());
                 slots.push(slot);
             });

@@ -194,6 +194,10 @@ impl KeyIndex for CollectionIndex {
         self.indexes().map.scan(cursor, visit)
     }
 
+    fn scan_once(&self, cursor: u64, keys: &impl Keys, _: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
+        self.indexes().map.scan_once(cursor, keys, visit)
+    }
+
     fn each(&self, _: &Guard, visit: &mut dyn FnMut(Slot)) {
         self.indexes().map.each(visit);
     }

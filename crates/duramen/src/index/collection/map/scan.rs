@@ -14,12 +14,27 @@ impl Map {
     /// have been visited. An element's position never changes, so none that stays is missed, whatever splits and
     /// merges meanwhile. Some may be visited twice.
     pub(crate) fn scan(&self, cursor: u64, visit: &mut dyn FnMut(Slot)) -> u64 {
+        self.scan_by(cursor, &|_| None, visit)
+    }
+
+    /// The same; none is visited twice while nobody changes the map, but what is damaged.
+    pub(crate) fn scan_once(&self, cursor: u64, keys: &impl Keys, visit: &mut dyn FnMut(Slot)) -> u64 {
+        self.scan_by(cursor, &|slot| keys.hash_at(slot.location()).map(spread), visit)
+    }
+
+    fn scan_by(
+        &self,
+        cursor: u64,
+        position_of: &dyn Fn(Slot) -> Option<u64>,
+        visit: &mut dyn FnMut(Slot),
+    ) -> u64 {
         let position = cursor.reverse_bits();
         let entry = self.entry(position);
         let mut next = None;
         if entry.is_page() {
             let (bits, depth) = (entry.bits(), entry.depth());
-            self.each_of_bucket(entry, top(position << depth, bits), visit);
+            let home = |position: u64| top(position << depth, bits);
+            self.each_of_bucket(entry, home(position), visit, &|slot| position_of(slot).map(home));
             let step = 1u64.checked_shl(64 - depth - bits);
             next = step.and_then(|step| (position & !(step - 1)).checked_add(step));
         }
@@ -32,17 +47,27 @@ impl Map {
         }
     }
 
-    /// Visits the elements of a home bucket, and some of others: slots three or more buckets from home do not say
-    /// which.
-    fn each_of_bucket(&self, entry: Entry, home: u32, visit: &mut dyn FnMut(Slot)) {
+    /// Visits the elements of a home bucket. Slots three or more buckets from home do not say which it is: those of others are visited
+    /// as well, where `home_of` does not know it.
+    fn each_of_bucket(
+        &self,
+        entry: Entry,
+        home: u32,
+        visit: &mut dyn FnMut(Slot),
+        home_of: &dyn Fn(Slot) -> Option<u32>,
+    ) {
         for away in 0..1 << entry.bits() {
             let line = self.line(entry.page(), entry.bits(), home + away);
             let mut is_passed = false;
             for word in line {
                 let word = word.load(Relaxed);
                 is_passed |= word & BUCKET_BIT != 0;
-                if word & LOCATION_MASK != 0 && word & (3 << AWAY_SHIFT) == away_field(away) {
-                    visit(Slot::of_word(word));
+                if word & LOCATION_MASK == 0 || word & (3 << AWAY_SHIFT) != away_field(away) {
+                    continue;
+                }
+                let slot = Slot::of_word(word);
+                if away < AWAY_MANY || home_of(slot).is_none_or(|its| its == home) {
+                    visit(slot);
                 }
             }
             if !is_passed {

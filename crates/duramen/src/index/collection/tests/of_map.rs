@@ -272,6 +272,21 @@ proptest! {
         prop_assert_eq!(missed, None);
     }
 
+    #[test]
+    fn a_scan_visits_each_once_while_nobody_changes_the_map(hashes in hashes(), count in 0..6_000u64) {
+        let mut tested = Tested::new(hashes);
+        (0..count).for_each(|key| tested.put(key, slot_of(key, 0)));
+        let (mut cursor, mut seen) = (0, Vec::new());
+        loop {
+            cursor = tested.map.scan_once(cursor, &tested.log, &mut |slot| seen.push(key_of(slot)));
+            if cursor == 0 {
+                break;
+            }
+        }
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..count).collect::<Vec<_>>());
+    }
+
     /// A walk, page by page, in which between any two pages the compactor removes tombstones, so that pages become one.
     #[test]
     fn a_walk_visits_each_once_while_tombstones_leave(
