@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::history::{Fault, Violation};
 use super::items::Items;
+use super::known::{DELETES, KEYS, Known, TOGETHER, VALUE_BYTES};
 use super::witness::PATIENCE;
 use super::{Settings, StoreDirectory, Tally};
 use crate::failure::{Attempt, Failure, Result};
@@ -17,24 +18,9 @@ use crate::random::Random;
 use crate::server::{Readiness, Server, free_port};
 use crate::wire::{Connection, Ended};
 
-/// Keys of one writer, commands that it has under way, and what all of them may take. The limit is reached within a second, also where
-/// each turn waits for a device.
-pub(super) const KEYS: u64 = 30_000;
-pub(super) const TOGETHER: usize = 100;
+/// What all writers may take: it is reached within a second, also where each turn waits for a device.
 const LIMIT: &str = "8mb";
-/// Values are shorter than this.
-pub(super) const VALUE_BYTES: u64 = 2_000;
 const POLICIES: [&str; 4] = ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-ttl"];
-/// One command of so many is a delete.
-const DELETES: u64 = 5;
-
-/// What a key may hold: the number of what was written, 0 for nothing that was ever put or was deleted.
-#[derive(Clone, Default)]
-pub(super) struct Known {
-    pub last: u64,
-    /// Under way when the server was killed.
-    pub flying: Option<u64>,
-}
 
 struct Writer {
     number: usize,

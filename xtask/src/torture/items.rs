@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::evicting::{KEYS, Known, TOGETHER, VALUE_BYTES};
 use super::history::{Fault, Violation};
+use super::known::{DELETES, KEYS, Known, TOGETHER, VALUE_BYTES};
 use super::witness::PATIENCE;
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
@@ -15,8 +15,7 @@ use crate::wire::{Connection, Ended};
 /// Counters of one client, and changes of them between those of items.
 const COUNTERS: u64 = 50;
 const COUNTED: usize = 20;
-/// One change of so many is a delete, and one of so many sets names the number that it expects.
-const DELETES: u64 = 5;
+/// One of so many sets names the number that it expects.
 const CONDITIONS: u64 = 4;
 
 /// A counter: what it was last, its number, and changes that were under way when the server was killed.

@@ -14,6 +14,7 @@ mod evicting;
 pub mod history;
 mod items;
 mod journal;
+mod known;
 mod library;
 mod sockets;
 mod visitors;
