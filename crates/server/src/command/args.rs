@@ -65,6 +65,12 @@ impl<'a> Args<'a> {
         Self { buffer: self.buffer, spans: self.spans.get(index..).unwrap_or_default() }
     }
 
+    /// The first `count` arguments, as those of a command of their own.
+    #[must_use]
+    pub fn first(&self, count: usize) -> Self {
+        Self { buffer: self.buffer, spans: self.spans.get(..count).unwrap_or(self.spans) }
+    }
+
     /// Whether the argument at `index` is `word`, in any case.
     #[inline]
     pub fn is(&self, index: usize, word: &str) -> bool {

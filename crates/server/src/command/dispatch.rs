@@ -7,7 +7,7 @@ use super::call::subcommand_error;
 use super::errors::StoreFailure;
 use super::groups::table;
 use super::serve::{self, Serving, add_keys};
-use super::spec::LockSpec;
+use super::spec::{LockSpec, Merging};
 use super::timing::{self, Tick};
 use super::tracking;
 use super::{After, Args, Call, CommandError, Entry, Flags, OwnedArgs, Table, errors};
@@ -145,6 +145,12 @@ impl Dispatcher {
         ahead.bytes
     }
 
+    /// Lets the engine fetch what `merged` commands need that run as one, each of its own key.
+    pub fn fetch(&self, session: &Session, args: Args<'_>, merged: usize) {
+        let keys = args.from(1).step_by((args.len() - 1) / merged);
+        self.worker.prefetch(session.db, keys.filter(|key| key.len() <= AHEAD_KEY_BYTES_MAX));
+    }
+
     /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
     ///
     /// # Errors
@@ -195,11 +201,13 @@ impl Dispatcher {
         self.local.leave(&self.server, session);
     }
 
-    /// Whether those behind a command that are its like run with it as one: nobody may be able to tell.
+    /// Whether those behind a command that are its like run with it as one, and how many arguments are the same in its like: nobody may
+    /// be able to tell.
     #[inline]
-    pub fn merges(&self, session: &Session, args: Args<'_>) -> bool {
-        let is_like = |entry: &&Entry| entry.spec.merged_args == args.len() && entry.is_called(args.at(0));
-        self.running.as_ref().is_some_and(is_like) && self.may_merge(session)
+    pub fn merges(&self, session: &Session, args: Args<'_>) -> Option<usize> {
+        let running = self.running?;
+        let merging = running.spec.merging.filter(|merging| merging.args == args.len())?;
+        (running.is_called(args.at(0)) && self.may_merge(session)).then_some(merging.alike)
     }
 
     fn may_merge(&self, session: &Session) -> bool {
@@ -329,7 +337,7 @@ impl Dispatcher {
             return self.reject(None, session, unknown_command(args), out);
         };
         let spec = &entry.spec;
-        let count = if self.merged > 1 { spec.merged_args } else { args.len() };
+        let count = spec.merging.filter(|_| self.merged > 1).map_or(args.len(), |merging| merging.args);
         if !spec.arity_allows(count) {
             return self.reject(Some(entry), session, CommandError::arity(spec.name), out);
         }
@@ -494,12 +502,12 @@ impl Dispatcher {
         numbers: Range<usize>,
         out: &mut Output,
     ) {
-        let own = entry.spec.merged_args - 2;
+        let Some(Merging { args: count, alike }) = entry.spec.merging else { return };
+        let own = count - alike;
         self.merged = 1;
         for number in numbers {
-            let from = 2 + number * own;
-            let each: Vec<_> =
-                [args.at(0), args.at(1)].into_iter().chain(args.from(from).take(own)).collect();
+            let own = args.from(alike + number * own).take(own);
+            let each: Vec<_> = args.iter().take(alike).chain(own).collect();
             self.run(entry, session, OwnedArgs::of(&each).args(), out);
         }
     }
@@ -616,6 +624,11 @@ impl Dispatcher {
         let slept = std::mem::take(&mut self.local.slept);
         let micros = self.charge_to(entry, slept).as_micros() as u64;
         self.tick = Tick::now();
+        // Of several that have nothing in common but their name the first is shown.
+        let args = match entry.spec.merging {
+            Some(Merging { args: count, alike: 1 }) if self.merged > 1 => args.first(count),
+            _ => args,
+        };
         timing::note(&self.server, &entry.spec, args, session, micros);
     }
 

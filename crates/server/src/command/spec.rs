@@ -22,14 +22,23 @@ pub struct Command<A: 'static> {
     /// What runs; for a container without a subcommand of that name.
     pub apply: A,
     not_queued: bool,
-    merged_args: usize,
+    merging: Option<Merging>,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
+}
+
+/// How several commands in a row run as one: it has once what they have in common, and then what each has behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merging {
+    /// How many arguments each of them has.
+    pub args: usize,
+    /// How many of those, from the name on, are the same in all of them.
+    pub alike: usize,
 }
 
 impl<A: Copy> Command<A> {
     /// A command.
     pub const fn new(name: &'static str, apply: A) -> Self {
-        Self { name, subcommands: &[], apply, not_queued: false, merged_args: 0, key_flags: None }
+        Self { name, subcommands: &[], apply, not_queued: false, merging: None, key_flags: None }
     }
 
     /// The command, or one of these when the second argument names it.
@@ -44,11 +53,16 @@ impl<A: Copy> Command<A> {
         Self { not_queued: true, ..self }
     }
 
-    /// The command, of which several in a row of so many arguments and with the same key run as one: that has the name and the key once,
-    /// and then what each has behind them.
+    /// The command, of which several in a row of so many arguments and with the same key run as one.
     #[must_use]
     pub const fn merged(self, args: usize) -> Self {
-        Self { merged_args: args, ..self }
+        Self { merging: Some(Merging { args, alike: 2 }), ..self }
+    }
+
+    /// The command, of which several in a row of so many arguments run as one, whatever their keys: each is done, or not, for itself.
+    #[must_use]
+    pub const fn merged_of_any_keys(self, args: usize) -> Self {
+        Self { merging: Some(Merging { args, alike: 1 }), ..self }
     }
 
     /// The command, of whose arguments depends what it does with its keys (`variable_flags`).
@@ -71,8 +85,8 @@ pub struct Spec {
     pub description: Box<Description>,
     /// What is locked while it runs.
     pub locks: LockSpec,
-    /// How many arguments one has that is merged with those behind it; 0: none is.
-    pub merged_args: usize,
+    /// How it runs as one with those behind it that are its like.
+    pub merging: Option<Merging>,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
@@ -130,7 +144,7 @@ impl Spec {
             arity: description.arity,
             flags: description.flags.with(own),
             locks: LockSpec::of(command.name, &description),
-            merged_args: command.merged_args,
+            merging: command.merging,
             description: Box::new(description),
             key_flags: command.key_flags,
         }

@@ -157,12 +157,18 @@ impl Requests {
         Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
     }
 
-    /// Adds to the command that was found at the beginning of `input` those that follow it and are the same to the end of their second
-    /// argument: their other arguments come behind its own, and its bytes are those of all. How many commands it is then, of at
+    /// Adds to the command that was found at the beginning of `input` those that follow it and are the same to the end of their first
+    /// `alike` arguments: their other arguments come behind its own, and its bytes are those of all. How many commands it is then, of at
     /// most `most`, and where the last one ends. An inline command stays alone.
-    pub fn merge(&mut self, input: &[u8], limits: &Limits, most: usize) -> Option<(usize, usize)> {
-        let key = self.spans.get(1).filter(|_| !self.is_inline)?;
-        let (same, others) = (&input[..key.end + 2], self.spans.len() - 2);
+    pub fn merge(
+        &mut self,
+        input: &[u8],
+        limits: &Limits,
+        alike: usize,
+        most: usize,
+    ) -> Option<(usize, usize)> {
+        let last = self.spans.get(alike - 1).filter(|_| !self.is_inline)?;
+        let (same, others) = (&input[..last.end + 2], self.spans.len() - alike);
         let mut count = 1;
         while count < most && input[self.at..].starts_with(same) {
             let (at, spans) = (self.at, self.spans.len());
@@ -384,7 +390,7 @@ mod tests {
             let input = alike.clone() + &end;
             let mut requests = Requests::default();
             assert!(matches!(requests.next(input.as_bytes(), &LIMITS), Ok(Request::Command { .. })));
-            assert_eq!(requests.merge(input.as_bytes(), &LIMITS, 64), Some((3, alike.len())));
+            assert_eq!(requests.merge(input.as_bytes(), &LIMITS, 2, 64), Some((3, alike.len())));
             let args: Vec<_> = requests.args(input.as_bytes()).iter().map(<[u8]>::to_vec).collect();
             assert_eq!(args, [&b"LPUSH"[..], b"key", b"a", b"bb", b""]);
             // What is left is found as ever.
@@ -395,14 +401,14 @@ mod tests {
         let mut requests = Requests::default();
         assert!(matches!(requests.next(alike.as_bytes(), &LIMITS), Ok(Request::Command { .. })));
         assert_eq!(
-            requests.merge(alike.as_bytes(), &LIMITS, 2),
+            requests.merge(alike.as_bytes(), &LIMITS, 2, 2),
             Some((2, push("a").len() + push("bb").len()))
         );
         let inline = b"lpush key a\r\nlpush key b\r\n";
         assert_eq!(Requests::default().next(inline, &LIMITS), Ok(Request::Command { bytes: 13 }));
         let mut requests = Requests::default();
         requests.next(inline, &LIMITS).unwrap();
-        assert_eq!(requests.merge(inline, &LIMITS, 64), None);
+        assert_eq!(requests.merge(inline, &LIMITS, 2, 64), None);
     }
 
     #[test]

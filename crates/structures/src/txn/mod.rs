@@ -224,8 +224,9 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// Forgets what was read so far, which takes memory for each key, unless something is pending.
+    /// Forgets what was read so far, which takes memory for each key, unless something is pending; also that a read wanted its key named.
     pub fn forget_reads(&mut self) {
+        self.worker.wants_keys.clear();
         if !self.is_pending() && !self.worker.writer.has_unit() {
             self.worker.scratch.clear();
         }

@@ -1,16 +1,40 @@
 //! Reads a whole string, and perhaps changes when it ends: GET, GETDEL, GETEX.
 
 use super::expiry::Expiry;
-use crate::command::{Call, CommandError};
+use crate::command::{Call, CommandError, MERGED_BYTES_MAX};
 use crate::notifications::GENERIC;
 
 /// GET key: the string at a key.
 pub fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if call.merged > 1 {
+        get_each(call);
+        return Ok(());
+    }
     match call.stats.read(call.txn.get_string(call.session.db, call.args.at(1))?) {
         Some(value) => call.reply.bulk(&value),
         None => call.reply.null(),
     }
     Ok(())
+}
+
+/// Several of a key each. The first that cannot be read at once is left, and those behind it.
+fn get_each(call: &mut Call<'_, '_>) {
+    let (db, bytes_max, mut done) = (call.session.db, call.reply.bytes() + MERGED_BYTES_MAX, 0);
+    for key in call.args.from(1) {
+        let Ok(found) = call.txn.get_string(db, key) else { break };
+        match call.stats.read(found) {
+            Some(value) => call.reply.bulk(&value),
+            None => call.reply.null(),
+        }
+        done += 1;
+        // They are not read at one time.
+        call.txn.forget_reads();
+        if call.reply.bytes() > bytes_max {
+            break;
+        }
+    }
+    call.txn.forget_reads();
+    call.local.undone = call.merged - done;
 }
 
 /// GETDEL key: the string at a key, which is deleted.

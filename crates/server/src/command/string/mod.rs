@@ -13,8 +13,8 @@ use crate::server::Server;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("get", get::get),
-    Command::new("set", set::set).key_flags(set::key_flags),
+    Command::new("get", get::get).merged_of_any_keys(2),
+    Command::new("set", set::set).merged_of_any_keys(3).key_flags(set::key_flags),
     Command::new("setnx", set::setnx),
     Command::new("setex", set::setex),
     Command::new("psetex", set::psetex),

@@ -7,6 +7,10 @@ use duramen_structures::string_until;
 
 /// SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]: a key becomes a string.
 pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    if call.merged > 1 {
+        set_each(call);
+        return Ok(());
+    }
     let (db, key, value) = (call.session.db, call.args.at(1), call.args.at(2));
     let options = Options::parse(call.args)?;
     let mut expires_at = options.expiry.deadline(call.now, call.entry.spec.name)?;
@@ -32,8 +36,7 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let meta = string_until(expires_at);
     // Whoever looked at the key before has the transaction compare it.
     // So has whoever may wait for an entry of a stream there, or be told of the write.
-    let looks = call.in_transaction || call.server.waiting.count() > 0 || call.server.tracking.is_any();
-    if looks || !call.txn.put_at_once(db, key, value, meta)? {
+    if is_looked_at(call) || !call.txn.put_at_once(db, key, value, meta)? {
         call.txn.put_with(db, key, value, meta)?;
     }
     if !options.get {
@@ -44,6 +47,26 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.notify(GENERIC, "expire", key);
     }
     Ok(())
+}
+
+/// Several of a key and a value each. The first that cannot be done at once is left, and those behind it.
+fn set_each(call: &mut Call<'_, '_>) {
+    let (db, meta, mut done) = (call.session.db, string_until(None), 0);
+    while done < call.merged {
+        let (key, value) = (call.args.at(1 + 2 * done), call.args.at(2 + 2 * done));
+        if is_looked_at(call) || !matches!(call.txn.put_at_once(db, key, value, meta), Ok(true)) {
+            break;
+        }
+        call.reply.ok();
+        call.notify(STRING, "set", key);
+        done += 1;
+    }
+    call.local.undone = call.merged - done;
+}
+
+/// Whether somebody needs to know of a write what a transaction does.
+fn is_looked_at(call: &Call<'_, '_>) -> bool {
+    call.in_transaction || call.server.waiting.count() > 0 || call.server.tracking.is_any()
 }
 
 /// What SET does with its key: with GET it reads it too.
