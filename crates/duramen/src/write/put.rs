@@ -294,12 +294,14 @@ impl Pen {
             let version = self.gave(locked.next_version(floor));
             self.append(writing, version)
         });
-        let mut met = Unknown::default();
-        let found = locked.find_with(key, |slot| {
+        let (mut met, mut old) = (Unknown::default(), None);
+        // Not what `find` gives, which would be copied on its way before the record has come from memory.
+        let found = locked.find(key, |slot| {
             records.log.fetch_old(slot.location(), key.len());
-            Some((slot, records.meet(table, slot, key, &mut met)?))
+            let own = records.meet(table, slot, key, &mut met);
+            old = own.map(|own| Old::new(records, slot, own.whole()));
+            old.is_some()
         });
-        let old = found.as_ref().map(|&(_, (slot, met))| Old::new(records, slot, met.whole()));
         // That is looked at first.
         if writing.has_members
             && let Some(Old { slot, record: Some(record), .. }) = &old
@@ -334,7 +336,7 @@ impl Pen {
         self.appender.count_live(appended.bytes);
         self.activity.written_add(appended.bytes);
         let crowded = match found {
-            Some((place, _)) => {
+            Some(place) => {
                 Old::supersede(old.as_ref(), key, &place, slot, records);
                 false
             }

@@ -1,4 +1,4 @@
-//! Commands in a row that name the same key, and may run as one: nobody can tell.
+//! Commands in a row that name the same key, or are the same and name any, and may run as one: nobody can tell.
 
 use crate::support::{Client, Server, eventually};
 use std::collections::BTreeSet;
@@ -51,6 +51,16 @@ fn rows() -> Vec<Vec<Vec<String>>> {
             row(9, &|at| format!("setbit b {} 1", ["7", "x", "3", "-1", "90", "4", "70000", "8", "7"][at])),
             row(3, &|at| format!("setbit h {at} 1")),
             row(20, &|at| format!("xadd x {}-1 f {long}{at}", round * 100 + at % 15)),
+            // Each of its own key, some of them twice in a row, of other types, long, or not there.
+            row(100, &|at| format!("set k{} {long}{at}", at * 7 % 40)),
+            row(100, &|at| format!("get k{}", at * 3 % 50)),
+            row(12, &|at| format!("get {}", ["k1", "l", "k2", "h", "z", "k3", "k4", "s", "x", "no", "k5", "k6"][at])),
+            row(6, &|at| format!("append big{at} {}", "y".repeat(6000))),
+            row(30, &|at| format!("get {}{}", ["k", "big"][at / 5 % 2], at % 8)),
+            row(30, &|at| format!("set {}{at} {long}", ["k", &"k".repeat(70_000)][usize::from(at % 9 == 5)])),
+            row(40, &|at| format!("set k{at} {at}{}", [" ex 1000", " nx", " get", "", "", ""][at % 6])),
+            row(5, &|at| format!("set {} {at}", ["k1", "l", "h", "k2", "big1"][at])),
+            row(2, &|at| format!("del {}", ["l", "h"][at])),
         ]);
     }
     // Registers become dense.
