@@ -14,8 +14,11 @@
 //!    it is divided.
 //! 3. A label is [`STEP`] for each position behind the middle when the node is made, if that is beyond its neighbour's. Later the
 //!    positions move and the label stays, so it tells where to begin to look for a position, and no more.
+//! 4. What comes and goes at the ends is *held* until [`Ranged::flush`]: a node is written once for all pushes and pops of an edit, and one
+//!    that came and went not at all. Reads do not see it: who reads or changes within has it written before.
 
 use std::cell::OnceCell;
+use std::collections::{HashSet, VecDeque};
 use std::ops::{ControlFlow, Range};
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
@@ -40,8 +43,28 @@ pub(crate) struct Ranged {
     /// The positions of all elements.
     positions: Range<i64>,
     is_changed: bool,
+    held: Held,
     /// All elements, as they were read for who wants them together.
     whole: OnceCell<Sequence<Vec<u8>>>,
+}
+
+/// What was pushed and popped at the ends since it was written. The list is the nodes held at the left, those of the collection that are
+/// not taken, and the nodes held at the right.
+#[derive(Default)]
+struct Held {
+    left: VecDeque<HeldNode>,
+    right: VecDeque<HeldNode>,
+    /// How many nodes of the collection, from its begin and from its end, are held here or are gone.
+    taken: (u64, u64),
+    /// Labels of nodes of the collection that are gone.
+    gone: Vec<u64>,
+}
+
+struct HeldNode {
+    node: Node,
+    /// The collection has one of its label.
+    is_stored: bool,
+    is_changed: bool,
 }
 
 /// A node as it is written.
@@ -76,14 +99,16 @@ impl Ranged {
         if positions.is_empty() {
             return Err(NO_NODE.into());
         }
-        Ok(Self { elements, positions, is_changed: false, whole: OnceCell::new() })
+        Ok(Self { elements, positions, is_changed: false, held: Held::default(), whole: OnceCell::new() })
     }
 
     /// Makes a large form of a list. Nothing names it yet.
     pub(crate) fn make(pen: &mut impl Pen, list: &Sequence<Vec<u8>>) -> Result<Self> {
         let elements = pen.new_collection(ElementOrder::ByKey);
-        let mut made = Self { elements, positions: 0..0, is_changed: false, whole: OnceCell::new() };
-        let changes = made.pushed(None, End::Right, list.list()?.into_iter())?;
+        let (held, whole) = (Held::default(), OnceCell::new());
+        let mut made = Self { elements, positions: 0..0, is_changed: false, held, whole };
+        made.push(pen, End::Right, list.list()?.into_iter())?;
+        let changes = made.take_held();
         made.write_more(pen, changes)?;
         made.is_changed = false;
         Ok(made)
@@ -124,16 +149,6 @@ impl Ranged {
         mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         self.walk(reads, part, End::Left, |element| visit(element))
-    }
-
-    /// Visits all elements from an end on.
-    pub(crate) fn visit_from(
-        &self,
-        reads: CollectionReader<'_>,
-        from: End,
-        mut visit: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.walk(reads, 0..self.len(), from, |element| visit(element))
     }
 
     /// Visits the elements of a part from one of its ends on.
@@ -189,6 +204,7 @@ impl Ranged {
 
     /// The node that has this position, which is one of the list's, and its rank.
     fn node_at<'a>(&self, reads: CollectionReader<'a>, position: i64) -> Result<(u64, Value<'a>)> {
+        debug_assert!(!self.held.has_changes(), "it is read as it is written");
         let (mut low, mut high) = (0, self.elements.len());
         // The label says where it was when the node was made: from there on in steps that double, until it is between two.
         let behind = self.elements.rank_of_order(ideal(position).to_be_bytes(), true)?;
@@ -262,54 +278,39 @@ impl Ranged {
 
     // --- writes
 
-    /// As [`Sequence::push`].
+    /// As [`Sequence::push`]; it is held.
     pub(crate) fn push<'e>(
         &mut self,
         pen: &mut impl Pen,
         end: End,
         elements: impl Iterator<Item = &'e [u8]>,
     ) -> Result<()> {
-        let beside = self.end_node(pen, end)?;
-        let changes = self.pushed(beside, end, elements)?;
-        self.write(pen, changes)
-    }
-
-    /// Puts elements to the node at an end, and behind it to new ones; what is to be written then.
-    fn pushed<'e>(
-        &mut self,
-        end_node: Option<Node>,
-        end: End,
-        elements: impl Iterator<Item = &'e [u8]>,
-    ) -> std::result::Result<Vec<Change>, Malformed> {
-        let (mut changes, mut node, mut is_new) = (Vec::with_capacity(1), end_node, false);
+        self.hold_end(pen, end)?;
         for element in elements {
-            if let Some(full) = node.take_if(|node| !node.has_room_for(element)) {
-                let new = Node::beside(&full, end)?;
-                if std::mem::replace(&mut is_new, false) {
-                    changes.push(Change::Put(full));
+            let positions = self.positions.start;
+            let side = self.held.side(end);
+            match if end == End::Left { side.front_mut() } else { side.back_mut() } {
+                Some(held) if held.node.has_room_for(element) => {
+                    held.node.push(end, element);
+                    held.is_changed = true;
                 }
-                node = Some(new);
+                last => {
+                    let node = last.map(|held| Node::beside(&held.node, end)).transpose()?;
+                    let mut node = node.unwrap_or_else(|| Node::at(positions));
+                    node.push(end, element);
+                    self.held.put(end, HeldNode { node, is_stored: false, is_changed: true });
+                }
             }
-            let node = node.get_or_insert_with(|| Node::at(self.positions.start));
-            node.push(end, element);
-            is_new = true;
             match end {
                 End::Left => self.positions.start -= 1,
                 End::Right => self.positions.end += 1,
             }
+            self.changed();
         }
-        changes.extend(node.filter(|_| is_new).map(Change::Put));
-        Ok(changes)
+        Ok(())
     }
 
-    /// The node at an end, if there is one.
-    fn end_node(&self, pen: &impl Pen, end: End) -> Result<Option<Node>> {
-        let Some(last) = self.elements.len().checked_sub(1) else { return Ok(None) };
-        let node = pen.reads(&self.elements).nth(if end == End::Left { 0 } else { last })?;
-        Ok(node.map(|node| Node::of(&node)).transpose()?)
-    }
-
-    /// As [`Sequence::pop`].
+    /// As [`Sequence::pop`]; it is held.
     pub(crate) fn pop(
         &mut self,
         pen: &mut impl Pen,
@@ -317,49 +318,77 @@ impl Ranged {
         count: usize,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<()> {
-        let (mut left, mut changes, mut bad) = (count.min(self.len()), Vec::new(), None);
-        let first = if end == End::Left { 0 } else { self.elements.len().saturating_sub(1) };
-        if left == 0 {
-            return Ok(());
-        }
-        let mut take = |value: &Value<'_>| {
-            let node = stored(value)?;
-            let len = node.run.len();
-            if left < len {
-                let mut node = Node::of(value)?;
-                node.run.pop(end, left, &mut visit)?;
-                node.first += if end == End::Left { left as i64 } else { 0 };
-                changes.push(Change::Put(node));
-            } else {
-                let elements = node.run.list()?;
-                match end {
-                    End::Left => elements.into_iter().for_each(&mut visit),
-                    End::Right => elements.into_iter().rev().for_each(&mut visit),
-                }
-                changes.push(Change::Delete(node.label));
+        let mut left = count.min(self.len());
+        while left > 0 {
+            self.hold_end(pen, end)?;
+            let side = self.held.side(end);
+            let held = if end == End::Left { side.front_mut() } else { side.back_mut() };
+            let Some(held) = held else { return Err(NO_NODE.into()) };
+            let taken = left.min(held.node.run.len());
+            held.node.run.pop(end, taken, &mut visit)?;
+            held.node.first += if end == End::Left { taken as i64 } else { 0 };
+            held.is_changed = true;
+            if held.node.run.is_empty() {
+                let gone = (held.node.label, held.is_stored);
+                drop(if end == End::Left { side.pop_front() } else { side.pop_back() });
+                self.held.gone.extend(gone.1.then_some(gone.0));
             }
-            let taken = left.min(len);
-            left -= taken;
             match end {
                 End::Left => self.positions.start += taken as i64,
                 End::Right => self.positions.end -= taken as i64,
             }
-            Ok(left > 0)
-        };
-        pen.reads(&self.elements).ranked(first, end == End::Right, &mut |node| {
-            take(node).unwrap_or_else(|malformed: Malformed| {
-                bad = Some(malformed);
-                false
-            })
-        })?;
-        if let Some(bad) = bad {
-            return Err(bad.into());
+            left -= taken;
+            self.changed();
         }
+        Ok(())
+    }
+
+    /// Has the node at an end held, if there is one.
+    fn hold_end(&mut self, pen: &impl Pen, end: End) -> Result<()> {
+        let Self { held, elements, .. } = self;
+        if !held.side(end).is_empty() {
+            return Ok(());
+        }
+        let (from, to) = (held.taken.0, elements.len() - held.taken.1);
+        if from == to {
+            let other = match end {
+                End::Left => held.right.pop_front(),
+                End::Right => held.left.pop_back(),
+            };
+            held.side(end).extend(other);
+            return Ok(());
+        }
+        let (rank, taken) = match end {
+            End::Left => (from, &mut held.taken.0),
+            End::Right => (to - 1, &mut held.taken.1),
+        };
+        let node = Node::of(&pen.reads(elements).nth(rank)?.ok_or(NO_NODE)?)?;
+        *taken += 1;
+        held.put(end, HeldNode { node, is_stored: true, is_changed: false });
+        Ok(())
+    }
+
+    /// Writes what is held.
+    pub(crate) fn flush(&mut self, pen: &mut impl Pen) -> Result<()> {
+        let changes = self.take_held();
         self.write(pen, changes)
+    }
+
+    /// What is to be written of what is held, which is held no more.
+    fn take_held(&mut self) -> Vec<Change> {
+        let Held { left, right, gone, .. } = std::mem::take(&mut self.held);
+        let changed = left.into_iter().chain(right).filter(|held| held.is_changed);
+        let mut changes: Vec<Change> = changed.map(|held| Change::Put(held.node)).collect();
+        // Where a node ended another may have begun since.
+        let put: HashSet<u64> =
+            if gone.is_empty() { HashSet::new() } else { changes.iter().map(Change::label).collect() };
+        changes.extend(gone.into_iter().filter(|label| !put.contains(label)).map(Change::Delete));
+        changes
     }
 
     /// As [`Sequence::set`].
     pub(crate) fn set(&mut self, pen: &mut impl Pen, index: usize, element: &[u8]) -> Result<bool> {
+        self.flush(pen)?;
         if index >= self.len() {
             return Ok(false);
         }
@@ -380,6 +409,7 @@ impl Ranged {
         pivot: &[u8],
         element: &[u8],
     ) -> Result<bool> {
+        self.flush(pen)?;
         let mut found = None;
         self.find(pen.reads(&self.elements), pivot, End::Left, usize::MAX, |position| {
             found = Some(position);
@@ -463,6 +493,7 @@ impl Ranged {
         from: End,
         count: usize,
     ) -> Result<usize> {
+        self.flush(pen)?;
         let mut going = Vec::new();
         if count > 0 {
             self.find(pen.reads(&self.elements), element, from, usize::MAX, |index| {
@@ -528,17 +559,16 @@ impl Ranged {
     /// more.
     fn label_anew(&mut self, pen: &mut impl Pen) -> Result<()> {
         let old = self.nodes(pen, 0, self.elements.len())?;
-        let labels: Vec<u64> = old.iter().map(|node| node.label).collect();
         let mut elements = Vec::with_capacity(self.len());
         for node in &old {
             elements.extend(node.run.list()?);
         }
+        let gone = old.iter().map(|node| node.label).collect();
+        self.held = Held { taken: (self.elements.len(), 0), gone, ..Held::default() };
         self.positions.end = self.positions.start;
-        let changes = self.pushed(None, End::Right, elements.into_iter())?;
-        let kept: std::collections::HashSet<u64> = changes.iter().map(Change::label).collect();
-        self.write_more(pen, changes)?;
-        let gone = labels.into_iter().filter(|label| !kept.contains(label)).map(Change::Delete);
-        self.write_more(pen, gone.collect())
+        self.push(pen, End::Right, elements.into_iter())?;
+        let changes = self.take_held();
+        self.write_more(pen, changes)
     }
 
     /// Writes all that an edit writes.
@@ -565,6 +595,27 @@ impl Ranged {
     fn changed(&mut self) {
         self.is_changed = true;
         self.whole.take();
+    }
+}
+
+impl Held {
+    fn side(&mut self, end: End) -> &mut VecDeque<HeldNode> {
+        match end {
+            End::Left => &mut self.left,
+            End::Right => &mut self.right,
+        }
+    }
+
+    /// Puts a node at an end.
+    fn put(&mut self, end: End, node: HeldNode) {
+        match end {
+            End::Left => self.left.push_front(node),
+            End::Right => self.right.push_back(node),
+        }
+    }
+
+    fn has_changes(&self) -> bool {
+        !self.gone.is_empty() || self.left.iter().chain(&self.right).any(|held| held.is_changed)
     }
 }
 

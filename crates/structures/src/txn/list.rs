@@ -37,6 +37,8 @@ pub struct EditList<'t, 'w> {
     db: u8,
     expires_at: Option<u64>,
     is_new: bool,
+    /// There were elements at some time since it was begun, of one that is new.
+    was_there: bool,
     list: List<'t, Vec<u8>, &'t mut Txn<'w>>,
 }
 
@@ -65,7 +67,7 @@ impl<'w> Txn<'w> {
                 }
             };
         }
-        Ok(EditList { db, expires_at, is_new, list: List { key, source: self, form } })
+        Ok(EditList { db, expires_at, is_new, was_there: false, list: List { key, source: self, form } })
     }
 
     /// Makes a list of these elements, of which there are some, the value of `key`, over what is there.
@@ -191,7 +193,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
 }
 
 impl EditList<'_, '_> {
-    /// Puts each element at this end, one after the other: of several at the left the last comes to be the first.
+    /// Puts each element at this end, one after the other: of several at the left the last comes to be the first. Of a large list it is
+    /// written when another edit than a push or a pop follows, or by `save`; what reads elements before that does not see it.
     pub fn push<'a>(&mut self, end: End, elements: impl DoubleEndedIterator<Item = &'a [u8]>) -> Result<()> {
         let List { source, form, .. } = &mut self.list;
         let pushed = match form {
@@ -201,28 +204,25 @@ impl EditList<'_, '_> {
             }
             Form::Large(ranged) => ranged.push(&mut **source, end, elements),
         };
-        self.told(pushed)
+        self.told(pushed)?;
+        self.was_there |= !self.is_empty();
+        Ok(())
     }
 
-    /// Removes `count` elements at this end, or all if there are fewer, and calls `visit` for each, from that end on.
-    pub fn pop(&mut self, end: End, count: usize, mut visit: impl FnMut(&[u8])) -> Result<()> {
-        let is_all = count >= self.len();
+    /// Removes `count` elements at this end, or all if there are fewer, and calls `visit` for each, from that end on. It is written as
+    /// what is pushed. One that is empty then begins anew: what is pushed to it later is a list without an expiry time.
+    pub fn pop(&mut self, end: End, count: usize, visit: impl FnMut(&[u8])) -> Result<()> {
         let List { source, form, .. } = &mut self.list;
         let popped = match form {
             Form::Packed(sequence) => sequence.pop(end, count, visit).map_err(Fault::from),
-            Form::Large(ranged) if is_all => {
-                let visited = ranged.visit_from(large::Pen::reads(&**source, ranged.elements()), end, |it| {
-                    visit(it);
-                    ControlFlow::Continue(())
-                });
-                if visited.is_ok() {
-                    *form = Form::Packed(Sequence::empty());
-                }
-                visited
-            }
             Form::Large(ranged) => ranged.pop(&mut **source, end, count, visit),
         };
-        self.told(popped)
+        self.told(popped)?;
+        if self.is_empty() {
+            self.expires_at = None;
+            self.list.form = Form::Packed(Sequence::empty());
+        }
+        Ok(())
     }
 
     /// Puts another element in the place of the one at `index`; whether there was one.
@@ -275,7 +275,10 @@ impl EditList<'_, '_> {
 
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
-        let Self { db, expires_at, is_new, list: List { key, source: txn, form } } = self;
+        let Self { db, expires_at, is_new, was_there, list: List { key, source: txn, mut form } } = self;
+        if let Form::Large(ranged) = &mut form {
+            ranged.flush(txn).map_err(|it| error(Type::List, key, it))?;
+        }
         txn.end_edit();
         match form {
             Form::Packed(sequence) if !sequence.is_empty() => txn.put_sequence(db, key, sequence, expires_at),
@@ -286,7 +289,13 @@ impl EditList<'_, '_> {
                 Ok(())
             }
             _ if !is_new => txn.delete(db, key).map(|_| ()),
-            _ => Ok(()),
+            _ => {
+                // It has come and gone.
+                if was_there {
+                    txn.element_changed(db, key);
+                }
+                Ok(())
+            }
         }
     }
 }
