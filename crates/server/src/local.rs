@@ -37,6 +37,8 @@ pub struct Local {
     pub claims: Vec<Claim>,
     /// How many of the commands that run as one are not done: the last ones, which are to run by themselves.
     pub undone: usize,
+    /// How many commands of the run that runs read the key and found it, and how many did not.
+    pub reads: (u64, u64),
     /// What the command that runs tells a client of its subscriptions that gets no replies (CLIENT REPLY): it gets that.
     pub pushed: Vec<u8>,
 }

@@ -10,7 +10,7 @@ use crate::resp::{Limits, Protocol, Reply, Request, Requests};
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::WorkerStats;
-use duramen_structures::{AHEAD_MAX, Worker};
+use duramen_structures::Worker;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,23 +26,18 @@ restarting the server. 3) If you started the server manually just for testing, r
 '--protected-mode no' option. 4) Setup a an authentication password for the default user. NOTE: You only need to do \
 one of the above things in order for the server to start accepting connections from the outside.\r\n";
 
-// Commands that run as one.
-const MERGED_MAX: usize = 64;
-
 /// The Redis protocol, as one worker has it.
 pub struct Redis {
     dispatcher: Dispatcher,
     server: Arc<Server>,
     stats: Arc<WorkerStats>,
-    // The last commands ran as one, whose keys were fetched for it: so it will be with the next ones.
-    fetches: bool,
 }
 
 impl Redis {
     /// Executes on the keys of `worker`, which is the server's worker with this number.
     pub fn new(server: Arc<Server>, worker: Worker, stats: Arc<WorkerStats>, number: usize) -> Self {
         let dispatcher = Dispatcher::new(Arc::clone(&server), worker, Arc::clone(&stats), number);
-        Self { dispatcher, server, stats, fetches: false }
+        Self { dispatcher, server, stats }
     }
 }
 
@@ -108,7 +103,7 @@ impl Redis {
     /// Fetches what the next requests in `input` need.
     #[inline]
     pub fn look_ahead(&mut self, conversation: &Conversation, input: &[u8]) -> usize {
-        if self.fetches { 0 } else { self.dispatcher.look_ahead(&conversation.session, input) }
+        self.dispatcher.look_ahead(&conversation.session, input)
     }
 
     /// Executes the request at the beginning of `input`.
@@ -125,17 +120,10 @@ impl Redis {
             Limits { bulk_bytes_max: config.proto_max_bulk_len, authenticated: session.authenticated };
         match requests.next(input, &limits) {
             Ok(Request::Command { bytes }) => {
-                let (mut bytes, mut merged, mut is_of_keys) = (bytes, 1, false);
-                if bytes < input.len()
-                    && let Some(alike) = self.dispatcher.merges(session, requests.args(input))
-                {
-                    let most = if alike == 1 { AHEAD_MAX } else { MERGED_MAX };
-                    (merged, bytes) = requests.merge(input, &limits, alike, most).unwrap_or((1, bytes));
-                    is_of_keys = alike == 1 && merged > 1;
-                }
-                self.fetches = is_of_keys;
-                if is_of_keys {
-                    self.dispatcher.fetch(session, requests.args(input), merged);
+                let (mut bytes, mut merged) = (bytes, 1);
+                if bytes < input.len() && self.dispatcher.merges(session, requests.args(input)) {
+                    (merged, bytes) =
+                        self.dispatcher.merge(session, requests, input, &limits).unwrap_or((1, bytes));
                 }
                 let is_done = self.dispatcher.execute(session, requests.args(input), merged, output);
                 // One that is held comes again.

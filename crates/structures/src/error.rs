@@ -61,6 +61,8 @@ pub enum Error {
     Unsettled,
     /// A command of the transaction failed when it had written a part of a large value.
     Incomplete,
+    /// One of several commands that run as one cannot be done by one write: see [`Edit::begins_run`](crate::Edit::begins_run).
+    SeveralWrites,
     /// A transaction that named no key came to a value that is read under its key's lock. It names the key and begins again.
     NeedsKey,
     /// The engine refused; `kind()` tells whose fault it is.
@@ -102,6 +104,7 @@ impl fmt::Display for Error {
             Self::Incomplete => {
                 "ERR a command failed when a part of what it changes was written; nothing of its transaction was kept"
             }
+            Self::SeveralWrites => "ERR internal error: one of several commands that run as one takes several writes",
             Self::NeedsKey => "ERR internal error: a value in pieces was to be read without its key's lock",
             Self::Engine(error) => return write!(f, "ERR {error}"),
         })

@@ -45,6 +45,13 @@ impl Sequence<Vec<u8>> {
         Self { run: packed::empty(0) }
     }
 
+    /// No elements, and room for so many bytes.
+    pub fn with_room(bytes: usize) -> Self {
+        let mut run = Vec::with_capacity(bytes);
+        run.extend_from_slice(&packed::empty(0));
+        Self { run }
+    }
+
     /// Puts each element at this end, one after the other: of several at the left the last comes to be the first.
     pub fn push<'a>(&mut self, end: End, elements: impl DoubleEndedIterator<Item = &'a [u8]>) {
         let (at, elements): (usize, Vec<&[u8]>) = match end {
@@ -54,10 +61,24 @@ impl Sequence<Vec<u8>> {
         packed::splice(&mut self.run, at..at, 0, &elements);
     }
 
+    /// Puts an element at this end.
+    pub fn push_one(&mut self, end: End, element: &[u8]) {
+        let at = if end == End::Left { HEAD_BYTES } else { self.run.len() };
+        packed::splice(&mut self.run, at..at, 0, &[element]);
+    }
+
     /// Removes `count` elements at this end, or all if there are fewer, and calls `visit` for each, from that end on.
     pub fn pop(&mut self, end: End, count: usize, mut visit: impl FnMut(&[u8])) -> Result<(), Malformed> {
         let len = self.len();
         let count = count.min(len);
+        if count == 1 {
+            let index = if end == End::Left { 0 } else { len - 1 };
+            let element = self.open()?.iter().nth(index).unwrap_or(Err(packed::BEYOND))?;
+            let place = element.place.clone();
+            visit(element.bytes);
+            packed::splice(&mut self.run, place, 1, &[]);
+            return Ok(());
+        }
         let popped = match end {
             End::Left => 0..count,
             End::Right => len - count..len,

@@ -647,41 +647,45 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
     (arguments, treatment, form.is_quiet)
 }
 
-/// Commands that a server may run as one, and what they take behind their key.
-const ROWS: [(&str, &[&str]); 16] = [
-    ("HGET", &["n"]),
-    ("ZSCORE", &["n"]),
-    ("ZRANK", &["n"]),
-    ("SISMEMBER", &["n"]),
-    ("LPUSH", &["n"]),
-    ("RPUSH", &["n"]),
-    ("LPOP", &[]),
-    ("RPOP", &[]),
-    ("SADD", &["n"]),
-    ("HSET", &["n", "y"]),
-    ("ZADD", &["s", "n"]),
-    ("XADD", &["d", "n", "y"]),
-    ("PFADD", &["n"]),
-    ("SETBIT", &["o", "b"]),
-    ("ZPOPMIN", &[]),
-    ("ZPOPMAX", &[]),
+/// Commands that a server may run as one, by the types of which it may run some by turns, and what they take behind their key.
+const ROWS: [&[(&str, &[&str])]; 7] = [
+    &[("HGET", &["n"]), ("HSET", &["n", "y"]), ("HDEL", &["n"]), ("HLEN", &[]), ("HEXISTS", &["n"])],
+    &[("LPUSH", &["n"]), ("RPUSH", &["n"]), ("LPOP", &[]), ("RPOP", &[]), ("LLEN", &[])],
+    &[("SADD", &["n"]), ("SREM", &["n"]), ("SISMEMBER", &["n"]), ("SCARD", &[])],
+    &[
+        ("ZADD", &["s", "n"]),
+        ("ZREM", &["n"]),
+        ("ZPOPMIN", &[]),
+        ("ZPOPMAX", &[]),
+        ("ZSCORE", &["n"]),
+        ("ZRANK", &["n"]),
+        ("ZREVRANK", &["n"]),
+        ("ZCARD", &[]),
+    ],
+    &[("XADD", &["d", "n", "y"])],
+    &[("PFADD", &["n"])],
+    &[("SETBIT", &["o", "b"])],
 ];
 
 /// In the place of such a command, now and then, a row of its like for mostly the same key, in one write.
 fn row(random: &mut Random, arguments: &[Vec<u8>], is_long: bool) -> Option<Vec<Vec<Vec<u8>>>> {
     let (name, key) = (arguments.first()?, arguments.get(1)?);
-    let (_, words) = ROWS.iter().find(|(other, _)| other.as_bytes() == name)?;
+    let of_type = ROWS.iter().find(|row| row.iter().any(|(other, _)| other.as_bytes() == name))?;
     if !random.one_in(3) {
         return None;
     }
-    let count = 2 + random.below(40);
+    let (count, others) = (2 + random.below(40), random.below(3));
+    // Of its type up to two commands more.
+    let mut said: Vec<_> = of_type.iter().filter(|(other, _)| other.as_bytes() == name).collect();
+    said.extend((0..others).filter_map(|_| pick(random, of_type)));
     let one = |random: &mut Random| {
         let key = if random.one_in(50) { argument(random, "k", KEYS, is_long) } else { key.clone() };
+        let (name, words) = said[random.below(said.len() as u64) as usize];
         // What is ordered by its members has one score.
         let is_zero = key == b"zero";
         let word_of = |word| if is_zero && word == "s" { "0" } else { word };
         let words = words.iter().map(|word| argument(random, word_of(word), KEYS, is_long));
-        [name.clone(), key].into_iter().chain(words).collect()
+        [name.as_bytes().to_vec(), key].into_iter().chain(words).collect()
     };
     Some((0..count).map(|_| one(random)).collect())
 }

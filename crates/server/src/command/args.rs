@@ -65,10 +65,10 @@ impl<'a> Args<'a> {
         Self { buffer: self.buffer, spans: self.spans.get(index..).unwrap_or_default() }
     }
 
-    /// The first `count` arguments, as those of a command of their own.
+    /// These arguments alone.
     #[must_use]
-    pub fn first(&self, count: usize) -> Self {
-        Self { buffer: self.buffer, spans: self.spans.get(..count).unwrap_or(self.spans) }
+    pub fn part(&self, part: std::ops::Range<usize>) -> Self {
+        Self { buffer: self.buffer, spans: self.spans.get(part).unwrap_or_default() }
     }
 
     /// Whether the argument at `index` is `word`, in any case.

@@ -6,8 +6,9 @@
 use super::call::subcommand_error;
 use super::errors::StoreFailure;
 use super::groups::table;
+use super::run;
 use super::serve::{self, Serving, add_keys};
-use super::spec::{LockSpec, Merging};
+use super::spec::LockSpec;
 use super::timing::{self, Tick};
 use super::tracking;
 use super::{After, Args, Call, CommandError, Entry, Flags, OwnedArgs, Table, errors};
@@ -16,12 +17,12 @@ use crate::local::Local;
 use crate::log;
 use crate::net::Output;
 use crate::notifications::Absent;
-use crate::resp::{Protocol, Reply, ahead};
+use crate::resp::{Limits, Protocol, Reply, Requests, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use crate::waiting::Waiter;
-use duramen_structures::{Keys, Locks, Txn, Worker};
+use duramen_structures::{AHEAD_MAX, Keys, Locks, Txn, Worker};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -45,6 +46,8 @@ const MAY_REPLICATE: [&str; 3] = ["pfcount", "publish", "spublish"];
 // See `timed`.
 const FAST_ARGUMENTS_MAX: usize = 8;
 const LOOK_AT_CLOCK: u64 = 8;
+// Commands that run as one.
+const MERGED_MAX: usize = 64;
 // Longer keys are copied for longer than a miss takes.
 const AHEAD_KEY_BYTES_MAX: usize = 256;
 
@@ -75,6 +78,16 @@ pub struct Dispatcher {
     running: Option<&'static Entry>,
     // How many commands run as the one that runs now.
     merged: usize,
+    // What these are.
+    commands: Vec<&'static Entry>,
+    // Each does its step; else the function of the first is called for all.
+    are_steps: bool,
+    // As the requests were read.
+    joined: Vec<u16>,
+    // The command that was looked for last, which is to run next.
+    next: Option<&'static Entry>,
+    // The engine was told to fetch the keys of what ran last as one: so it will be of the next ones.
+    fetches: bool,
     pub(super) now: u64,
     // The store failed during this turn, whichever command noticed.
     failed: Option<CommandError>,
@@ -101,6 +114,11 @@ impl Dispatcher {
             uncharged: 0,
             running: None,
             merged: 1,
+            commands: Vec::new(),
+            are_steps: false,
+            joined: Vec::new(),
+            next: None,
+            fetches: false,
             now: 0,
             failed: None,
             failed_before: false,
@@ -131,6 +149,9 @@ impl Dispatcher {
     /// Lets the engine fetch what the next commands in `input` need, while they wait for their turn. Gives the bytes
     /// of the commands that were looked at.
     pub fn look_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
+        if self.fetches {
+            return 0;
+        }
         // A hint that fails is none.
         catch_unwind(AssertUnwindSafe(|| self.fetch_ahead(session, input))).unwrap_or(input.len())
     }
@@ -143,12 +164,6 @@ impl Dispatcher {
             self.worker.prefetch(session.db, keys.filter(|key| key.len() <= AHEAD_KEY_BYTES_MAX));
         }
         ahead.bytes
-    }
-
-    /// Lets the engine fetch what `merged` commands need that run as one, each of its own key.
-    pub fn fetch(&self, session: &Session, args: Args<'_>, merged: usize) {
-        let keys = args.from(1).step_by((args.len() - 1) / merged);
-        self.worker.prefetch(session.db, keys.filter(|key| key.len() <= AHEAD_KEY_BYTES_MAX));
     }
 
     /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
@@ -201,13 +216,49 @@ impl Dispatcher {
         self.local.leave(&self.server, session);
     }
 
-    /// Whether those behind a command that are its like run with it as one, and how many arguments are the same in its like: nobody may
-    /// be able to tell.
+    /// Whether those behind a command that name its key may run with it as one: nobody may be able to tell.
     #[inline]
-    pub fn merges(&self, session: &Session, args: Args<'_>) -> Option<usize> {
-        let running = self.running?;
-        let merging = running.spec.merging.filter(|merging| merging.args == args.len())?;
-        (running.is_called(args.at(0)) && self.may_merge(session)).then_some(merging.alike)
+    pub fn merges(&mut self, session: &Session, args: Args<'_>) -> bool {
+        self.fetches = false;
+        self.next =
+            self.running.filter(|entry| entry.is_called(args.at(0))).or_else(|| self.table.find(args));
+        self.next.is_some_and(|entry| entry.spec.merged_args == args.len()) && self.may_merge(session)
+    }
+
+    /// Has those behind the command that was asked for last, and is the first of `input`, run with it as one: how many they are, and
+    /// where the last one ends. Of different keys no more than the engine fetches at once.
+    pub fn merge(
+        &mut self,
+        session: &Session,
+        requests: &mut Requests,
+        input: &[u8],
+        limits: &Limits,
+    ) -> Option<(usize, usize)> {
+        let (table, first) = (self.table, self.next?);
+        if first.spec.keys_differ {
+            let merged = requests.merge_of_any_keys(input, limits, AHEAD_MAX)?;
+            self.commands.clear();
+            self.commands.resize(merged.0, first);
+            self.are_steps = false;
+            self.fetches = merged.0 > 1;
+            if self.fetches {
+                let keys = requests.args(input).from(1).step_by(first.spec.merged_args - 1);
+                self.worker.prefetch(session.db, keys.filter(|key| key.len() <= AHEAD_KEY_BYTES_MAX));
+            }
+            return Some(merged);
+        }
+        self.joined.clear();
+        let joins = |name: &[u8], count: usize| {
+            let entry = if first.is_called(name) { first } else { table.command(name)? };
+            first.spec.runs_with(&entry.spec, count).then_some(entry.index as u16)
+        };
+        let merged = requests.merge(input, limits, MERGED_MAX, &mut self.joined, joins)?;
+        self.commands.clear();
+        self.commands.push(first);
+        self.commands.extend(self.joined.iter().map(|index| table.entry(usize::from(*index))));
+        let are_alike = self.joined.iter().all(|index| usize::from(*index) == first.index);
+        self.are_steps = !(are_alike && first.spec.is_merged);
+        Some(merged)
     }
 
     fn may_merge(&self, session: &Session) -> bool {
@@ -293,11 +344,13 @@ impl Dispatcher {
             serve::take_out(&self.server, self.server.waiting.of_client(session.client.id));
         }
         if let Some(entry) = self.running {
-            let counters = &self.stats.commands[entry.index];
-            let merged = self.merged as u64;
-            counters.calls.add(merged);
-            counters.failed.add(merged);
-            self.stats.commands_processed.add(merged);
+            let all = if self.merged > 1 { &self.commands[..] } else { &[entry] };
+            for entry in all {
+                let counters = &self.stats.commands[entry.index];
+                counters.calls.add(1);
+                counters.failed.add(1);
+            }
+            self.stats.commands_processed.add(all.len() as u64);
             // Otherwise MULTI and WATCH stay: an EXEC that follows must not take less for granted than it was told to.
             if entry.spec.name == "exec" || session.transaction_over {
                 session.transaction_drop();
@@ -327,7 +380,7 @@ impl Dispatcher {
 
     fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
         // Of what is pipelined most is the same command again.
-        let again = self.running.filter(|entry| entry.is_called(args.at(0)));
+        let again = self.next.take().or(self.running).filter(|entry| entry.is_called(args.at(0)));
         let Some(entry) = again.or_else(|| self.table.find(args)) else {
             if args.is(0, "post") || args.is(0, "host:") {
                 // A browser that was tricked into talking to us: not one of its lines may be a command.
@@ -337,7 +390,7 @@ impl Dispatcher {
             return self.reject(None, session, unknown_command(args), out);
         };
         let spec = &entry.spec;
-        let count = spec.merging.filter(|_| self.merged > 1).map_or(args.len(), |merging| merging.args);
+        let count = if self.merged > 1 { spec.merged_args } else { args.len() };
         if !spec.arity_allows(count) {
             return self.reject(Some(entry), session, CommandError::arity(spec.name), out);
         }
@@ -379,11 +432,18 @@ impl Dispatcher {
         args: Args<'_>,
         out: &mut Output,
     ) {
+        let are_steps = self.merged > 1 && self.are_steps;
         session.command_last = entry.index as u32;
-        if self.running.is_none_or(|running| running.index != entry.index) {
+        let goes_on = if are_steps {
+            // It is charged when it ends.
+            self.uncharged == 0
+        } else {
+            self.running.is_some_and(|running| running.index == entry.index)
+        };
+        if !goes_on {
             self.charge();
-            self.running = Some(entry);
         }
+        self.running = Some(entry);
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
         self.outgoing_before = self.local.outgoing.len();
@@ -414,6 +474,7 @@ impl Dispatcher {
                 stats: &self.stats,
                 now: self.now,
                 merged: self.merged,
+                steps: if are_steps { &self.commands } else { &[] },
             };
             Self::apply(txn, running, session, local, out, &mut after)?;
             if local.wait.is_some() {
@@ -443,7 +504,7 @@ impl Dispatcher {
         if merged > 1 && committed.is_err() {
             self.local.take_back(&self.server, before, false);
             out.truncate(start);
-            return self.run_each(entry, session, args, 0..merged, out);
+            return self.run_each(session, args, 0..merged, out);
         }
         self.merged -= self.local.undone;
         if let Some(waiter) = waiter {
@@ -475,7 +536,17 @@ impl Dispatcher {
             session.transaction_drop();
         }
         let counters = &self.stats.commands[entry.index];
-        counters.calls.add(self.merged as u64);
+        match are_steps {
+            true => {
+                self.commands[..self.merged]
+                    .iter()
+                    .for_each(|entry| self.stats.commands[entry.index].calls.add(1));
+                let (found, missed) = self.local.reads;
+                self.stats.keyspace_hits.add(found);
+                self.stats.keyspace_misses.add(missed);
+            }
+            false => counters.calls.add(self.merged as u64),
+        }
         self.stats.commands_processed.add(self.merged as u64);
         if let Some(error) = failed.map(|error| self.told_full(error)) {
             counters.failed.add(1);
@@ -486,29 +557,31 @@ impl Dispatcher {
             self.note(error);
         }
         self.local.show(&self.server, &entry.spec, args, session);
-        self.timed(entry, args, session);
+        match are_steps {
+            true => self.timed_run(args, session),
+            false => self.timed(entry, args, session),
+        }
         if self.merged < merged {
-            self.run_each(entry, session, args, self.merged..merged, out);
+            self.run_each(session, args, self.merged..merged, out);
         }
     }
 
     /// Runs some of the commands that were merged, and cannot run so, each for itself.
     #[cold]
-    fn run_each(
-        &mut self,
-        entry: &'static Entry,
-        session: &mut Session,
-        args: Args<'_>,
-        numbers: Range<usize>,
-        out: &mut Output,
-    ) {
-        let Some(Merging { args: count, alike }) = entry.spec.merging else { return };
-        let own = count - alike;
+    fn run_each(&mut self, session: &mut Session, args: Args<'_>, numbers: Range<usize>, out: &mut Output) {
         self.merged = 1;
-        for number in numbers {
-            let own = args.from(alike + number * own).take(own);
-            let each: Vec<_> = args.iter().take(alike).chain(own).collect();
-            self.run(entry, session, OwnedArgs::of(&each).args(), out);
+        let alike = if self.commands[0].spec.keys_differ { 1 } else { 2 };
+        let mut from = alike;
+        for number in 0..numbers.end {
+            let (entry, own) =
+                (self.commands[number], from..from + self.commands[number].spec.merged_args - alike);
+            from = own.end;
+            if number >= numbers.start {
+                let name = if number == 0 { args.at(0) } else { entry.spec.name.as_bytes() };
+                let each: Vec<_> =
+                    [name, args.at(1)].into_iter().take(alike).chain(args.part(own).iter()).collect();
+                self.run(entry, session, OwnedArgs::of(&each).args(), out);
+            }
         }
     }
 
@@ -583,7 +656,7 @@ impl Dispatcher {
             in_transaction: false,
             is_served: false,
         };
-        call.apply()
+        if running.steps.is_empty() { call.apply() } else { run::run(&mut call, running.steps) }
     }
 
     /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
@@ -620,15 +693,33 @@ impl Dispatcher {
         }
     }
 
+    /// A run of commands that do their steps has ended: each took the same part of its time.
+    fn timed_run(&mut self, args: Args<'_>, session: &mut Session) {
+        let now = Instant::now();
+        let time = now.duration_since(std::mem::replace(&mut self.clock, now));
+        let (commands, is_tracked) = (&self.commands[..self.merged], self.server.times.tracked());
+        let nanos = time.as_nanos() as u64 / commands.len().max(1) as u64;
+        for entry in commands {
+            let counters = &self.stats.commands[entry.index];
+            counters.nanos.add(nanos);
+            if is_tracked {
+                counters.times.record(nanos, 1);
+            }
+        }
+        if let (Some(first), Some(last)) = (commands.first(), commands.last()) {
+            session.command_last = last.index as u32;
+            let own = args.part(0..first.spec.merged_args);
+            timing::note(&self.server, &first.spec, own, session, time.as_micros() as u64);
+        }
+    }
+
     fn timed_now(&mut self, entry: &'static Entry, args: Args<'_>, session: &Session) {
         let slept = std::mem::take(&mut self.local.slept);
         let micros = self.charge_to(entry, slept).as_micros() as u64;
         self.tick = Tick::now();
         // Of several that have nothing in common but their name the first is shown.
-        let args = match entry.spec.merging {
-            Some(Merging { args: count, alike: 1 }) if self.merged > 1 => args.first(count),
-            _ => args,
-        };
+        let is_several = entry.spec.keys_differ && self.merged > 1;
+        let args = if is_several { args.part(0..entry.spec.merged_args) } else { args };
         timing::note(&self.server, &entry.spec, args, session, micros);
     }
 
@@ -725,6 +816,8 @@ struct Running<'a> {
     stats: &'a WorkerStats,
     now: u64,
     merged: usize,
+    // The commands of a run that do their steps.
+    steps: &'a [&'static Entry],
 }
 
 impl<'a> Running<'a> {

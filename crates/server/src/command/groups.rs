@@ -35,7 +35,8 @@ pub fn table() -> &'static Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Args, Span};
+    use crate::command::spec::LockSpec;
+    use crate::command::{Args, Span, Spec};
 
     #[test]
     fn every_command_is_found_by_its_name_in_any_case() {
@@ -73,6 +74,23 @@ mod tests {
         let spec = |name: &str| &table().command(name.as_bytes()).unwrap().spec;
         assert!(spec("get").arity_allows(2) && !spec("get").arity_allows(1) && !spec("get").arity_allows(3));
         assert!(spec("del").arity_allows(2) && spec("del").arity_allows(9) && !spec("del").arity_allows(1));
+    }
+
+    #[test]
+    fn commands_that_run_as_one_lock_their_only_key() {
+        for entry in table().all().filter(|entry| entry.spec.merged_args > 0) {
+            let Spec { name, merged_args, locks, .. } = entry.spec;
+            assert!(entry.spec.arity_allows(merged_args) && locks == LockSpec::One(1), "{name}");
+            assert!(
+                entry.subcommands.is_empty() && (entry.spec.is_merged || entry.spec.step.is_some()),
+                "{name}"
+            );
+        }
+        let spec = |name: &str| &table().command(name.as_bytes()).unwrap().spec;
+        let runs = |name, other, count| spec(name).runs_with(spec(other), count);
+        assert!(runs("lpush", "rpop", 2) && runs("llen", "rpush", 3) && runs("zadd", "zscore", 3));
+        assert!(runs("pfadd", "pfadd", 3) && !runs("pfadd", "setbit", 4) && !runs("xadd", "lpush", 3));
+        assert!(!runs("lpush", "rpop", 3) && !runs("lpush", "sadd", 3) && !runs("lpush", "lset", 0));
     }
 
     #[test]

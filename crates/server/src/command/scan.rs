@@ -92,11 +92,6 @@ impl Gathered {
         self.ends.len()
     }
 
-    /// Bytes of all.
-    pub fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// Replies with an array of all.
     pub fn reply(&self, reply: &mut Reply<'_>) {
         reply.array(self.ends.len());

@@ -11,6 +11,7 @@ use super::Args;
 use super::description::Description;
 use super::flags::{Categories, Flags};
 use super::keys::{Begin, Find, Key, KeyFlags, KeySpec};
+use super::step::Step;
 
 /// One command, or one subcommand, in the list of its group.
 #[derive(Clone, Copy, Debug)]
@@ -22,23 +23,27 @@ pub struct Command<A: 'static> {
     /// What runs; for a container without a subcommand of that name.
     pub apply: A,
     not_queued: bool,
-    merging: Option<Merging>,
+    merged_args: usize,
+    is_merged: bool,
+    keys_differ: bool,
+    step: Option<Step>,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
-}
-
-/// How several commands in a row run as one: it has once what they have in common, and then what each has behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Merging {
-    /// How many arguments each of them has.
-    pub args: usize,
-    /// How many of those, from the name on, are the same in all of them.
-    pub alike: usize,
 }
 
 impl<A: Copy> Command<A> {
     /// A command.
     pub const fn new(name: &'static str, apply: A) -> Self {
-        Self { name, subcommands: &[], apply, not_queued: false, merging: None, key_flags: None }
+        Self {
+            name,
+            subcommands: &[],
+            apply,
+            not_queued: false,
+            merged_args: 0,
+            is_merged: false,
+            keys_differ: false,
+            step: None,
+            key_flags: None,
+        }
     }
 
     /// The command, or one of these when the second argument names it.
@@ -53,16 +58,24 @@ impl<A: Copy> Command<A> {
         Self { not_queued: true, ..self }
     }
 
-    /// The command, of which several in a row of so many arguments and with the same key run as one.
+    /// The command, of which several in a row of so many arguments and with the same key run as one: that has the name and the key once,
+    /// and then what each has behind them.
     #[must_use]
     pub const fn merged(self, args: usize) -> Self {
-        Self { merging: Some(Merging { args, alike: 2 }), ..self }
+        Self { merged_args: args, is_merged: true, ..self }
     }
 
     /// The command, of which several in a row of so many arguments run as one, whatever their keys: each is done, or not, for itself.
+    /// That has the name once, and then what each has behind it.
     #[must_use]
     pub const fn merged_of_any_keys(self, args: usize) -> Self {
-        Self { merging: Some(Merging { args, alike: 1 }), ..self }
+        Self { merged_args: args, is_merged: true, keys_differ: true, ..self }
+    }
+
+    /// The command, which with so many arguments is a step of a run of commands of any kind that name the same key.
+    #[must_use]
+    pub const fn step(self, args: usize, step: Step) -> Self {
+        Self { merged_args: args, step: Some(step), ..self }
     }
 
     /// The command, of whose arguments depends what it does with its keys (`variable_flags`).
@@ -85,8 +98,14 @@ pub struct Spec {
     pub description: Box<Description>,
     /// What is locked while it runs.
     pub locks: LockSpec,
-    /// How it runs as one with those behind it that are its like.
-    pub merging: Option<Merging>,
+    /// How many arguments one has that runs with those behind it as one; 0: none does.
+    pub merged_args: usize,
+    /// Its function is called for several in a row of this command.
+    pub is_merged: bool,
+    /// And these may be of different keys.
+    pub keys_differ: bool,
+    /// What it does in a run of other commands too.
+    pub step: Option<Step>,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
@@ -144,7 +163,10 @@ impl Spec {
             arity: description.arity,
             flags: description.flags.with(own),
             locks: LockSpec::of(command.name, &description),
-            merging: command.merging,
+            merged_args: command.merged_args,
+            is_merged: command.is_merged,
+            keys_differ: command.keys_differ,
+            step: command.step,
             description: Box::new(description),
             key_flags: command.key_flags,
         }
@@ -162,6 +184,16 @@ impl Spec {
 
     fn key_specs(&self) -> impl Iterator<Item = &KeySpec> {
         self.description.key_specs.iter().filter(|spec| !spec.flags.has(KeyFlags::NOT_KEY))
+    }
+
+    /// Whether a command with this many arguments may run as one with another, which is `self`: both name the same key.
+    #[inline]
+    pub fn runs_with(&self, other: &Self, count: usize) -> bool {
+        let is_like = || match (self.step, other.step) {
+            (Some(own), Some(other)) => own.is_like(other),
+            _ => self.name == other.name,
+        };
+        count > 0 && other.merged_args == count && is_like()
     }
 
     /// Whether the command works on keys that it is not told, or on all of a database.

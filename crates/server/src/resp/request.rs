@@ -35,6 +35,9 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 // Before AUTH: enough for HELLO with all its options.
 const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
 const UNAUTHENTICATED_BULK_BYTES_MAX: i64 = 16 << 10;
+// What runs as one begins in few ways, and has few arguments: see `merge`.
+const HEADS: usize = 4;
+const JOINED_ARGUMENTS_MAX: usize = 8;
 // A command with more arguments gives their table back when it is done: 16 KiB stay.
 const SPANS_KEPT: usize = 1024;
 
@@ -157,33 +160,113 @@ impl Requests {
         Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
     }
 
-    /// Adds to the command that was found at the beginning of `input` those that follow it and are the same to the end of their first
-    /// `alike` arguments: their other arguments come behind its own, and its bytes are those of all. How many commands it is then, of at
-    /// most `most`, and where the last one ends. An inline command stays alone.
+    /// Adds to the command that was found at the beginning of `input` those that follow it, name the same key as their second argument,
+    /// and are accepted by `joins`, which is given the name and how many arguments there are: their other arguments come behind its own,
+    /// and its bytes are those of all. What `joins` said of each that follows comes to `joined`. How many commands it is then, of at most
+    /// `most`, and where the last one ends. An inline command stays alone, and so does one that begins otherwise than those before.
     pub fn merge(
         &mut self,
         input: &[u8],
         limits: &Limits,
-        alike: usize,
+        most: usize,
+        joined: &mut Vec<u16>,
+        mut joins: impl FnMut(&[u8], usize) -> Option<u16>,
+    ) -> Option<(usize, usize)> {
+        let key = *self.spans.get(1).filter(|_| !self.is_inline)?;
+        let first = &input[self.spans[0].start..self.spans[0].end];
+        // All that is before the arguments behind the key, and how many these are: most commands are like one before.
+        let mut heads: [(&[u8], usize, u16); HEADS] = [(&[], 0, 0); HEADS];
+        let mut known = 0;
+        if let Some(own) = joins(first, self.spans.len()) {
+            (heads[0], known) = ((&input[..key.end + 2], self.spans.len() - 2, own), 1);
+        }
+        let mut count = 1;
+        while count < most {
+            let (at, spans, rest) = (self.at, self.spans.len(), &input[self.at..]);
+            let like = heads[..known].iter().find(|(head, ..)| rest.starts_with(head));
+            let new = if let Some(&(head, others, own)) = like {
+                self.joins(input, limits, at + head.len(), others).then_some(own)
+            } else if known == HEADS || rest.starts_with(&input[..key.start]) {
+                // The last is the same command with another key.
+                None
+            } else {
+                let own = self.other(input, limits, &input[key.start..key.end], &mut joins);
+                if let Some((own, others)) = own {
+                    let end = self.spans[spans + 1].end + 2;
+                    self.spans.drain(spans..spans + 2);
+                    (heads[known], known) = ((&input[at..end], others, own), known + 1);
+                }
+                own.map(|(own, _)| own)
+            };
+            let Some(own) = new else {
+                self.leave(at, spans);
+                break;
+            };
+            joined.push(own);
+            count += 1;
+        }
+        self.finished = true;
+        Some((count, self.at))
+    }
+
+    /// The same, of commands that have this one's name and as many arguments, and may name any keys: all that is behind the name comes
+    /// behind its own.
+    pub fn merge_of_any_keys(
+        &mut self,
+        input: &[u8],
+        limits: &Limits,
         most: usize,
     ) -> Option<(usize, usize)> {
-        let last = self.spans.get(alike - 1).filter(|_| !self.is_inline)?;
-        let (same, others) = (&input[..last.end + 2], self.spans.len() - alike);
+        let name = self.spans.first().filter(|_| !self.is_inline)?;
+        let (head, others) = (&input[..name.end + 2], self.spans.len() - 1);
         let mut count = 1;
-        while count < most && input[self.at..].starts_with(same) {
+        while count < most && input[self.at..].starts_with(head) {
             let (at, spans) = (self.at, self.spans.len());
-            self.at += same.len();
-            self.arguments_missing = others;
-            if !matches!(self.next_arguments(input, limits), Ok(Request::Command { .. })) {
-                // It is for the next call, which finds out the same.
-                self.spans.truncate(spans);
-                (self.at, self.arguments_missing, self.bulk_bytes, self.searched) = (at, 0, None, 0);
+            if !self.joins(input, limits, at + head.len(), others) {
+                self.leave(at, spans);
                 break;
             }
             count += 1;
         }
         self.finished = true;
         Some((count, self.at))
+    }
+
+    /// Adds so many arguments, which begin at `at`, of the command that follows; whether all of it is there.
+    fn joins(&mut self, input: &[u8], limits: &Limits, at: usize, arguments: usize) -> bool {
+        (self.at, self.arguments_missing) = (at, arguments);
+        matches!(self.next_arguments(input, limits), Ok(Request::Command { .. }))
+    }
+
+    /// Leaves the command at `at`, before which there were so many arguments, to the next call, which finds out the same.
+    fn leave(&mut self, at: usize, spans: usize) {
+        self.spans.truncate(spans);
+        (self.at, self.arguments_missing, self.bulk_bytes, self.searched) = (at, 0, None, 0);
+    }
+
+    /// Adds the arguments of the command that follows, if it names this key and may join: what it is, and how many are behind the key.
+    fn other(
+        &mut self,
+        input: &[u8],
+        limits: &Limits,
+        key: &[u8],
+        joins: &mut impl FnMut(&[u8], usize) -> Option<u16>,
+    ) -> Option<(u16, usize)> {
+        if input.get(self.at) != Some(&b'*') {
+            return None;
+        }
+        let spans = self.spans.len();
+        let count = usize::try_from(self.head(input, ProtocolError::CountTooLong).ok()???).ok()?;
+        if !(2..=JOINED_ARGUMENTS_MAX).contains(&count) {
+            return None;
+        }
+        self.arguments_missing = count;
+        if !matches!(self.next_arguments(input, limits), Ok(Request::Command { .. })) {
+            return None;
+        }
+        let [name, other] = [0, 1].map(|at| &input[self.spans[spans + at].start..self.spans[spans + at].end]);
+        let own = joins(name, count).filter(|_| other == key)?;
+        Some((own, count - 2))
     }
 
     /// Memory that the command's arguments take besides the input.
@@ -374,6 +457,65 @@ mod tests {
         parse(input, &[], &LIMITS).1.map_or_else(String::new, |error| error.to_string())
     }
 
+    /// Has LPUSH of one element joined.
+    fn merge(requests: &mut Requests, input: &[u8], most: usize) -> Option<(usize, usize)> {
+        requests.merge(input, &LIMITS, most, &mut Vec::new(), |name, count| {
+            (name == b"LPUSH" && count == 3).then_some(7)
+        })
+    }
+
+    #[test]
+    fn commands_that_name_one_key_are_merged_by_turns() {
+        let command = |words: &[&str]| {
+            let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+            format!("*{}\r\n{words}", words.matches('$').count())
+        };
+        let row = [
+            &["push", "key", "1"][..],
+            &["POP", "key"],
+            &["push", "key", "22"],
+            &["pop", "key"],
+            &["POP", "key"],
+            &["set", "key", "name", "value"],
+            &["push", "key", ""],
+        ];
+        let joins = |name: &[u8], count| match (&name.to_ascii_lowercase()[..], count) {
+            (b"push", 3) => Some(1),
+            (b"pop", 2) => Some(2),
+            (b"set", 4) => Some(3),
+            _ => None,
+        };
+        let all: Vec<u8> = row.iter().flat_map(|words| command(words).into_bytes()).collect();
+        let ends = [
+            &["push", "other", "1"][..],
+            &["push", "yek", "1"],
+            &["pop", "key", "2"],
+            &["get", "key"],
+            &["ping"],
+        ];
+        for end in ends.map(command).into_iter().chain([String::new(), "ping\r\n".to_owned()]) {
+            for cut in 0..=end.len() {
+                let input = [&all, &end.as_bytes()[..cut]].concat();
+                let (mut requests, mut joined) = (Requests::default(), Vec::new());
+                requests.next(&input, &LIMITS).unwrap();
+                let merged = requests.merge(&input, &LIMITS, 64, &mut joined, joins);
+                assert_eq!((merged, &joined[..]), (Some((7, all.len())), &[2, 1, 2, 2, 3, 1][..]));
+                let args: Vec<_> = requests.args(&input).iter().map(<[u8]>::to_vec).collect();
+                assert_eq!(args, [&b"push"[..], b"key", b"1", b"22", b"name", b"value", b""]);
+                // What is left is found as ever, whatever of it has come.
+                let is_whole = cut > 0 && cut == end.len();
+                let next = requests.next(&input[all.len()..], &LIMITS).unwrap();
+                assert_eq!(matches!(next, Request::Command { .. }), is_whole, "{end}");
+            }
+        }
+        // No more than four beginnings.
+        let many = ["a", "b", "c", "d", "e", "a"].map(|name| command(&[name, "key"])).concat();
+        let (mut requests, mut joined) = (Requests::default(), Vec::new());
+        requests.next(many.as_bytes(), &LIMITS).unwrap();
+        let merged = requests.merge(many.as_bytes(), &LIMITS, 64, &mut joined, |_, _| Some(0));
+        assert_eq!(merged.map(|(count, _)| count), Some(4));
+    }
+
     #[test]
     fn commands_that_begin_alike_are_merged_as_far_as_they_are_whole() {
         let one = |words: &[&str]| {
@@ -390,7 +532,7 @@ mod tests {
             let input = alike.clone() + &end;
             let mut requests = Requests::default();
             assert!(matches!(requests.next(input.as_bytes(), &LIMITS), Ok(Request::Command { .. })));
-            assert_eq!(requests.merge(input.as_bytes(), &LIMITS, 2, 64), Some((3, alike.len())));
+            assert_eq!(merge(&mut requests, input.as_bytes(), 64), Some((3, alike.len())));
             let args: Vec<_> = requests.args(input.as_bytes()).iter().map(<[u8]>::to_vec).collect();
             assert_eq!(args, [&b"LPUSH"[..], b"key", b"a", b"bb", b""]);
             // What is left is found as ever.
@@ -400,15 +542,37 @@ mod tests {
         }
         let mut requests = Requests::default();
         assert!(matches!(requests.next(alike.as_bytes(), &LIMITS), Ok(Request::Command { .. })));
-        assert_eq!(
-            requests.merge(alike.as_bytes(), &LIMITS, 2, 2),
-            Some((2, push("a").len() + push("bb").len()))
-        );
+        assert_eq!(merge(&mut requests, alike.as_bytes(), 2), Some((2, push("a").len() + push("bb").len())));
         let inline = b"lpush key a\r\nlpush key b\r\n";
         assert_eq!(Requests::default().next(inline, &LIMITS), Ok(Request::Command { bytes: 13 }));
         let mut requests = Requests::default();
         requests.next(inline, &LIMITS).unwrap();
-        assert_eq!(requests.merge(inline, &LIMITS, 2, 64), None);
+        assert_eq!(merge(&mut requests, inline, 64), None);
+    }
+
+    #[test]
+    fn commands_of_one_name_are_merged_whatever_their_keys() {
+        let set = |key: &str| format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n$1\r\nv\r\n", key.len());
+        let row = [set("a"), set("bb"), set("")].concat();
+        let longer = "*5\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nv\r\n$2\r\nPX\r\n$1\r\n1\r\n".to_owned();
+        for end in [set("cut"), longer, set("x").to_lowercase(), "ping\r\n".to_owned()] {
+            // A whole SET would be merged too.
+            for cut in 0..end.len() {
+                let input = row.clone() + &end[..cut];
+                let mut requests = Requests::default();
+                requests.next(input.as_bytes(), &LIMITS).unwrap();
+                let merged = requests.merge_of_any_keys(input.as_bytes(), &LIMITS, 64);
+                assert_eq!(merged, Some((3, row.len())), "{}", &end[..cut]);
+                let args: Vec<_> = requests.args(input.as_bytes()).iter().map(<[u8]>::to_vec).collect();
+                assert_eq!(args, [&b"SET"[..], b"a", b"v", b"bb", b"v", b"", b"v"]);
+                let next = requests.next(&input.as_bytes()[row.len()..], &LIMITS).unwrap();
+                assert!(!matches!(next, Request::Command { .. }));
+            }
+        }
+        let mut requests = Requests::default();
+        requests.next(row.as_bytes(), &LIMITS).unwrap();
+        let merged = requests.merge_of_any_keys(row.as_bytes(), &LIMITS, 2);
+        assert_eq!(merged, Some((2, set("a").len() + set("bb").len())));
     }
 
     #[test]

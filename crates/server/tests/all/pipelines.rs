@@ -54,7 +54,9 @@ fn rows() -> Vec<Vec<Vec<String>>> {
             // Each of its own key, some of them twice in a row, of other types, long, or not there.
             row(100, &|at| format!("set k{} {long}{at}", at * 7 % 40)),
             row(100, &|at| format!("get k{}", at * 3 % 50)),
-            row(12, &|at| format!("get {}", ["k1", "l", "k2", "h", "z", "k3", "k4", "s", "x", "no", "k5", "k6"][at])),
+            row(12, &|at| {
+                format!("get {}", ["k1", "l", "k2", "h", "z", "k3", "k4", "s", "x", "no", "k5", "k6"][at])
+            }),
             row(6, &|at| format!("append big{at} {}", "y".repeat(6000))),
             row(30, &|at| format!("get {}{}", ["k", "big"][at / 5 % 2], at % 8)),
             row(30, &|at| format!("set {}{at} {long}", ["k", &"k".repeat(70_000)][usize::from(at % 9 == 5)])),
@@ -183,4 +185,217 @@ fn a_row_of_long_replies_ends_when_it_is_long() {
         assert!(stats.contains(&format!("cmdstat_{name}:calls=12,")), "{stats}");
     }
     assert!(client.text("info stats").contains("keyspace_hits:13\r\n"));
+}
+
+/// Numbers that follow from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % most
+    }
+
+    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+}
+
+/// What may follow each other on one key: `e` is an element, a member or a field, `v` a value, `s` a score.
+const FAMILIES: [(&str, &[&str]); 4] = [
+    (
+        "l",
+        &["lpush l e", "RPUSH l e", "lpop l", "rpop l", "LLEN l", "lpush l e e", "lpop l 2", "lrange l 0 -1"],
+    ),
+    ("h", &["hset h e v", "HDEL h e", "hget h e", "hlen h", "hexists h e", "hset h e v e v", "HSETNX h e v"]),
+    ("s", &["sadd s e", "SREM s e", "sismember s e", "scard s", "sadd s e e", "smismember s e e"]),
+    (
+        "z",
+        &[
+            "zadd z s e",
+            "ZREM z e",
+            "zpopmin z",
+            "zpopmax z",
+            "zscore z e",
+            "zrank z e",
+            "zrevrank z e",
+            "zcard z",
+            "zadd z nx s e",
+            "zrange z 0 -1 withscores",
+        ],
+    ),
+];
+
+/// A row of commands of one type, most of which name one key.
+fn mixed(random: &mut Random) -> Vec<Vec<String>> {
+    let (key, commands) = FAMILIES[random.below(FAMILIES.len())];
+    let commands: Vec<&str> = (0..1 + random.below(4)).map(|_| random.of(commands)).collect();
+    let (few, long) =
+        (random.below(30) + 1, "x".repeat(random.of(&["0", "0", "60", "200"]).parse().unwrap()));
+    let count = 2 + random.below(80);
+    let one = |_| {
+        let form = match random.below(60) {
+            0 => format!("expire {key} 10000"),
+            1 => format!("lpush {} 1", random.of(&["h", "l", "s"])),
+            2 => format!("zadd z {} m", random.of(&["nan", "-0", "0", "inf", "x"])),
+            3 => format!("del {key}"),
+            _ => random.of(&commands).to_owned(),
+        };
+        let word = |word: &str| match word {
+            "e" => format!("{long}{}", random.below(few)),
+            "v" => format!("{}{long}", random.below(9)),
+            "s" => random.of(&["0", "1", "2", "-1.5", "-0", "1e20", "abc"]).to_owned(),
+            word => word.to_owned(),
+        };
+        // The key of a sorted set is no score.
+        let (name, rest) = form.split_once(' ').unwrap();
+        [name.to_owned(), rest[..1].to_owned()].into_iter().chain(rest.split(' ').skip(1).map(word)).collect()
+    };
+    (0..count).map(one).collect()
+}
+
+/// A reply of names and values, by their names.
+fn sorted_pairs(reply: &str) -> String {
+    let words: Vec<&str> = reply.split(' ').skip(1).collect();
+    let mut pairs: Vec<&[&str]> = words.chunks(4).collect();
+    pairs.sort();
+    pairs.concat().join(" ")
+}
+
+/// The calls of each command, and how often keys were found.
+fn counts(client: &mut Client) -> Vec<String> {
+    let stats = client.text("info commandstats") + &client.text("info stats");
+    let calls =
+        stats.lines().filter(|line| line.starts_with("cmdstat_") && !line.starts_with("cmdstat_info"));
+    let calls = calls.map(|line| {
+        let fields = line.split(',').filter(|field| !field.contains("usec"));
+        fields.collect::<Vec<_>>().join(",")
+    });
+    let keys = stats.lines().filter(|line| line.starts_with("keyspace_")).map(str::to_owned);
+    let mut all: Vec<String> = calls.chain(keys).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn commands_by_turns_are_answered_as_each_by_itself() {
+    for (packed, seed) in [(64, 1), (0, 2), (4096, 10), (300, 7)] {
+        let [rowing, single] = [(); 2].map(|()| Server::with(move |config| config.packed_bytes_max = packed));
+        let (mut client, mut other) = (rowing.client(), single.client());
+        let mut random = Random(seed);
+        for round in 0..100 {
+            let row = mixed(&mut random);
+            client.send(row.iter().map(|words| encoded(words)).collect::<String>());
+            for words in &row {
+                other.send(encoded(words));
+                let (said, wanted) = (reply(&mut client), reply(&mut other));
+                assert_eq!(said, wanted, "{words:?} of round {round} with seed {seed} in {row:?}");
+            }
+            for command in ["lrange l 0 -1", "zrange z 0 -1 withscores", "sort s alpha", "hgetall h"]
+                .into_iter()
+                .chain(["l", "h", "s", "z"].map(|key| &*format!("object encoding {key}").leak()))
+                .chain(["l", "h", "s", "z"].map(|key| &*format!("expiretime {key}").leak()))
+            {
+                let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+                client.send(encoded(&words));
+                other.send(encoded(&words));
+                let (mut said, mut wanted) = (reply(&mut client), reply(&mut other));
+                if command.starts_with("hgetall") {
+                    // In any order.
+                    (said, wanted) = (sorted_pairs(&said), sorted_pairs(&wanted));
+                }
+                // The times of two calls may lie on either side of a second's end.
+                if command.starts_with("expiretime") && said.len() > 5 {
+                    assert_eq!(
+                        said.len(),
+                        wanted.len(),
+                        "{command} after round {round} with seed {seed}: {row:?}"
+                    );
+                } else {
+                    assert_eq!(said, wanted, "{command} after round {round} with seed {seed}: {row:?}");
+                }
+            }
+        }
+        assert_eq!(counts(&mut client), counts(&mut other), "with seed {seed}");
+    }
+}
+
+#[test]
+fn spops_and_sadds_by_turns_take_what_is_there() {
+    for packed in [64, 4096] {
+        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let (mut client, mut random, mut model) = (server.client(), Random(5), BTreeSet::new());
+        let mut next = 0;
+        for _ in 0..60 {
+            let (likely, name) = (random.below(4), ["", "member"][random.below(2)]);
+            let row: Vec<String> = (0..60)
+                .map(|_| match random.below(5) {
+                    at if at <= likely => {
+                        next += 1;
+                        format!("sadd s {name}{next}")
+                    }
+                    4 => "scard s".to_owned(),
+                    _ => "spop s".to_owned(),
+                })
+                .collect();
+            let words = |one: &str| one.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            client.send(row.iter().map(|one| encoded(&words(one))).collect::<String>());
+            for one in &row {
+                let said = reply(&mut client);
+                match words(one).get(2) {
+                    Some(member) => {
+                        assert_eq!(said, ":1");
+                        model.insert(member.clone());
+                    }
+                    None if one == "scard s" => assert_eq!(said, format!(":{}", model.len())),
+                    None => match said.split_once(' ') {
+                        Some((_, member)) => assert!(model.remove(member), "{member}"),
+                        None => assert!(model.is_empty() && said == "$-1", "{said}"),
+                    },
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_watches_is_told_of_what_came_and_went_in_a_row() {
+    for (packed, filled) in [(64, 0), (64, 100), (4096, 0), (4096, 20)] {
+        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let (mut client, mut other) = (server.client(), server.client());
+        for (key, put, take) in [
+            ("l", "lpush l new", "lpop l"),
+            ("h", "hset h new 1", "hdel h new"),
+            ("s", "sadd s new", "srem s new"),
+            ("z", "zadd z -1 new", "zpopmin z"),
+        ] {
+            for at in 0..filled {
+                let fill = match key {
+                    "l" => format!("rpush l {at}"),
+                    "h" => format!("hset h {at} {at}"),
+                    "s" => format!("sadd s {at}"),
+                    _ => format!("zadd z {at} {at}"),
+                };
+                client.send(format!("{fill}\r\n"));
+                client.line();
+            }
+            other.says(&format!("watch {key}\r\nmulti\r\nping"), "+OK\r\n+OK\r\n+QUEUED\r\n");
+            let words = |one: &str| one.split(' ').map(str::to_owned).collect::<Vec<_>>();
+            client.send([encoded(&words(put)), encoded(&words(take))].concat().repeat(3));
+            (0..6).for_each(|_| drop(reply(&mut client)));
+            other.says("exec", "*-1\r\n");
+            client.says(&format!("exists {key}"), if filled > 0 { ":1\r\n" } else { ":0\r\n" });
+            // What only reads is not told.
+            other.says(&format!("watch {key}\r\nmulti\r\nping"), "+OK\r\n+OK\r\n+QUEUED\r\n");
+            let reads = match key {
+                "l" => ["llen l", "llen l"],
+                "h" => ["hlen h", "hget h none"],
+                "s" => ["scard s", "srem s none"],
+                _ => ["zcard z", "zrem z none"],
+            };
+            client.send(reads.map(|one| encoded(&words(one))).concat().repeat(3));
+            (0..6).for_each(|_| drop(reply(&mut client)));
+            other.says("exec", "*1\r\n+PONG\r\n");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! a hash without the flag have a place, the time at which they came: a clock that is set back changes the order, and nothing
 //! else. There are few ([`Thresholds`](crate::Thresholds)), which are brought into order when all are read.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::time::SystemTime;
@@ -29,6 +29,8 @@ const SOME_BYTES: usize = 24;
 pub(crate) struct Named {
     kind: Kind,
     elements: Collection,
+    /// How many there are, once that was asked for: whoever has this holds the key's lock.
+    len: Cell<Option<usize>>,
     is_converted: bool,
     /// The root does not say so yet.
     is_root_old: bool,
@@ -47,6 +49,7 @@ impl Named {
         Self {
             kind,
             elements,
+            len: Cell::new(None),
             is_converted,
             is_root_old: false,
             is_changed: false,
@@ -94,7 +97,9 @@ impl Named {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.elements.len() as usize
+        let len = self.len.get().unwrap_or_else(|| self.elements.len() as usize);
+        self.len.set(Some(len));
+        len
     }
 
     pub(crate) fn encoding(&self) -> Encoding {
@@ -365,7 +370,7 @@ impl Named {
                 pen.put(&self.elements, name, &bytes[..count])?
             }
         };
-        self.changed();
+        self.changed(usize::from(!is_there), 0);
         Ok(!is_there)
     }
 
@@ -377,7 +382,7 @@ impl Named {
         }
         let is_there = pen.delete(&self.elements, name)?;
         if is_there {
-            self.changed();
+            self.changed(0, 1);
         }
         Ok(is_there)
     }
@@ -396,7 +401,8 @@ impl Named {
         self.is_converted = true;
     }
 
-    fn changed(&mut self) {
+    fn changed(&mut self, more: usize, fewer: usize) {
+        self.len.set(self.len.get().map(|len| (len + more).saturating_sub(fewer)));
         self.is_changed = true;
         self.whole.take();
     }

@@ -34,6 +34,8 @@ const NODE_BYTES: usize = 256;
 const STEP: u64 = 1 << 8;
 const MIDDLE: u64 = 1 << 63;
 const POSITION_BYTES: usize = 8;
+/// For a node as it is written, and an element that comes before another goes.
+const NODE_ROOM: usize = NODE_BYTES + 64;
 /// Nodes that are written anew at a time.
 const TOGETHER: usize = 64;
 
@@ -100,6 +102,32 @@ impl Ranged {
             return Err(NO_NODE.into());
         }
         Ok(Self { elements, positions, is_changed: false, held: Held::default(), whole: OnceCell::new() })
+    }
+
+    /// The list whose nodes these are, to be changed: it has the end nodes held.
+    pub(crate) fn open_to_edit(elements: Collection, reads: CollectionReader<'_>) -> Result<Self> {
+        let (mut held, nodes) = (Held::default(), elements.len());
+        let held_node = |rank| -> Result<HeldNode> {
+            let node = Node::of(&reads.nth(rank)?.ok_or(NO_NODE)?)?;
+            Ok(HeldNode { node, is_stored: true, is_changed: false })
+        };
+        let mut positions = 0..0;
+        if let Some(last) = nodes.checked_sub(1) {
+            let node = held_node(0)?;
+            positions = node.node.first..node.node.end();
+            held.left.push_back(node);
+            held.taken = (1, 0);
+            if last > 0 {
+                let node = held_node(last)?;
+                positions.end = node.node.end();
+                held.right.push_back(node);
+                held.taken = (1, 1);
+            }
+        }
+        if positions.is_empty() {
+            return Err(NO_NODE.into());
+        }
+        Ok(Self { elements, positions, is_changed: false, held, whole: OnceCell::new() })
     }
 
     /// Makes a large form of a list. Nothing names it yet.
@@ -631,7 +659,7 @@ impl Change {
 impl Node {
     /// An empty one at this position, of a list without nodes.
     fn at(first: i64) -> Self {
-        Self { label: ideal(first), first, run: Sequence::empty() }
+        Self { label: ideal(first), first, run: Sequence::with_room(NODE_ROOM) }
     }
 
     /// An empty one on a side of the last node there.
@@ -643,12 +671,12 @@ impl Node {
             }
         };
         let label = label.filter(|_| POSITIONS.contains(&first)).ok_or(NO_LABEL)?;
-        Ok(Self { label, first, run: Sequence::empty() })
+        Ok(Self { label, first, run: Sequence::with_room(NODE_ROOM) })
     }
 
     fn of(value: &Value<'_>) -> std::result::Result<Self, Malformed> {
         let Stored { label, first, run } = stored(value)?;
-        Ok(Self { label, first, run: run.to_edit(NODE_BYTES) })
+        Ok(Self { label, first, run: run.to_edit(NODE_ROOM) })
     }
 
     fn end(&self) -> i64 {
@@ -660,7 +688,7 @@ impl Node {
     }
 
     fn push(&mut self, end: End, element: &[u8]) {
-        self.run.push(end, [element].into_iter());
+        self.run.push_one(end, element);
         self.first -= i64::from(end == End::Left);
     }
 

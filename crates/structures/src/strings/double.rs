@@ -11,6 +11,9 @@ const LISTPACK_INTEGER_MAX: f64 = (1u64 << 62) as f64;
 // `%.17g`: so many digits, and a power of ten where there would be more before or many zeros behind the point.
 const DIGITS: i32 = 17;
 const EXPONENT_PLAIN_MIN: i32 = -4;
+// Integers below this have no more digits than are printed, and are doubles.
+const INTEGER_END: f64 = 1e15;
+const INTEGER_DIGITS: usize = 15;
 
 /// The number that `text` spells, if Redis would take it as a score: not one beyond the finite numbers, nor one so small
 /// that it would be 0.
@@ -42,6 +45,10 @@ fn read_c(text: &[u8]) -> Option<(f64, bool)> {
 
 /// The nearest number, and whether it is in range.
 fn read(text: &[u8]) -> Option<(f64, bool)> {
+    if (1..=INTEGER_DIGITS).contains(&text.len()) && text.iter().all(u8::is_ascii_digit) {
+        let number = text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+        return Some((number as f64, true));
+    }
     let (negative, rest) = match text {
         [b'-', rest @ ..] => (true, rest),
         [b'+', rest @ ..] => (false, rest),
@@ -96,6 +103,11 @@ pub fn listpack_text(number: f64) -> String {
 
 /// As Redis prints it.
 pub fn text(number: f64) -> String {
+    // What has no digits behind the point, and all those before it.
+    if number.abs() < INTEGER_END && number.trunc() == number && (number != 0.0 || number.is_sign_positive())
+    {
+        return (number as i64).to_string();
+    }
     if number.is_infinite() {
         return if number < 0.0 { "-inf" } else { "inf" }.to_owned();
     }

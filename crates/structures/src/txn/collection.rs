@@ -48,6 +48,10 @@ pub struct Edit<'t, 'w> {
     db: u8,
     expires_at: Option<u64>,
     is_new: bool,
+    /// There were entries at some time since it was begun, of one that is new.
+    was_there: bool,
+    /// See [`Edit::begins_run`].
+    is_run: bool,
     collection: Collection<'t, Vec<u8>, &'t mut Txn<'w>>,
 }
 
@@ -127,7 +131,8 @@ impl<'w> Txn<'w> {
             (expires_at, is_new) = (found.expires_at(), false);
             form = Form::of(type_, &thresholds, key, &found, reads, Found::copied_to_edit)?;
         }
-        Ok(Edit { db, expires_at, is_new, collection: Collection { key, type_, source: self, form } })
+        let collection = Collection { key, type_, source: self, form };
+        Ok(Edit { db, expires_at, is_new, was_there: false, is_run: false, collection })
     }
 
     /// Makes a set of these members, no two of which are equal, the value of `key`, over what is there. Without members
@@ -529,6 +534,7 @@ impl Edit<'_, '_> {
     /// Puts an entry, or another value in its place; whether the name is new.
     pub fn insert(&mut self, name: &[u8], value: &[u8]) -> Result<bool> {
         if name.len() > ELEMENT_KEY_BYTES_MAX {
+            self.may_be_several()?;
             self.pack()?;
         }
         let Collection { source, form, .. } = &mut self.collection;
@@ -536,6 +542,7 @@ impl Edit<'_, '_> {
             Form::Packed(entries) => entries.insert(name, value).map_err(Fault::from),
             Form::Large(named) => named.insert(&mut **source, name, value),
         };
+        self.was_there = true;
         self.told(inserted)
     }
 
@@ -544,6 +551,7 @@ impl Edit<'_, '_> {
         &mut self,
         new: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<usize> {
+        self.was_there = true;
         match &mut self.collection.form {
             Form::Packed(entries) => {
                 let inserted = entries.insert_all(new);
@@ -559,41 +567,20 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// Puts entries as many commands would of which each puts one, and calls `told` for each: whether its name is new. How many were
-    /// put: where that is not all, these are put for good, and whatever stood in the way of the next is to be met by a command of
-    /// its own.
-    pub fn insert_each<'a>(
-        &mut self,
-        new: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
-        mut told: impl FnMut(bool),
-    ) -> Result<usize> {
-        let is_at_once = matches!(&self.collection.form, Form::Large(named) if named.is_settled());
-        if is_at_once {
+    /// What follows is what several commands do, each of which puts or removes one entry. Whether each is for good at once, whatever becomes
+    /// of those behind it: it is the write of one element, and seen by itself, as [`Txn::edits_one`] says. What cannot be done so fails
+    /// with [`Error::SeveralWrites`], and is not done. Else they are written together, by [`save`](Self::save).
+    pub fn begins_run(&mut self) -> bool {
+        self.is_run = matches!(&self.collection.form, Form::Large(named) if named.is_settled());
+        if self.is_run {
             self.collection.source.edits_each();
         }
-        let mut count = 0;
-        for (name, value) in new {
-            // Such a name has all of it written anew.
-            let is_other = is_at_once && name.len() > ELEMENT_KEY_BYTES_MAX;
-            let put = if is_other && count > 0 { break } else { self.insert_other(name, value) };
-            match put {
-                Ok(is_new) => told(is_new),
-                Err(_) if is_at_once && count > 0 => break,
-                Err(error) => return Err(error),
-            }
-            count += 1;
-        }
-        Ok(count)
+        self.is_run
     }
 
-    /// Puts an entry, unless it is a member with this score already.
-    fn insert_other(&mut self, name: &[u8], value: &[u8]) -> Result<bool> {
-        if self.collection.type_ == Type::SortedSet
-            && self.get(name)?.is_some_and(|old| score_of(&old) == score_of(value))
-        {
-            return Ok(false);
-        }
-        self.insert(name, value)
+    /// What is done now may take several writes.
+    fn may_be_several(&self) -> Result<()> {
+        if self.is_run { Err(Error::SeveralWrites) } else { Ok(()) }
     }
 
     /// Removes many entries; how many were there.
@@ -601,7 +588,9 @@ impl Edit<'_, '_> {
         match &mut self.collection.form {
             Form::Packed(entries) => {
                 let removed = entries.remove_all(names);
-                self.told(removed)
+                let removed = self.told(removed)?;
+                self.may_be_empty();
+                Ok(removed)
             }
             Form::Large(_) => {
                 let mut count = 0;
@@ -613,15 +602,28 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// Removes an entry; whether it was there.
+    /// Removes an entry; whether it was there. One that is empty then begins anew: what is put to it later is a collection without an expiry
+    /// time.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
+        if self.len() == 1 {
+            self.may_be_several()?;
+        }
         let Collection { source, form, .. } = &mut self.collection;
         let removed = match form {
             Form::Large(_) if name.len() > ELEMENT_KEY_BYTES_MAX => Ok(false),
             Form::Packed(entries) => entries.remove(name).map_err(Fault::from),
             Form::Large(named) => named.remove(&mut **source, name),
         };
-        self.told(removed)
+        let removed = self.told(removed)?;
+        self.may_be_empty();
+        Ok(removed)
+    }
+
+    /// After entries were removed.
+    fn may_be_empty(&mut self) {
+        if self.is_empty() {
+            self.clear();
+        }
     }
 
     /// Removes the entries at these positions of a sorted set; how many.
@@ -642,6 +644,7 @@ impl Edit<'_, '_> {
                 !part.contains(&(at - 1))
             });
             self.told(retained)?;
+            self.may_be_empty();
             return Ok(part.len());
         }
         let mut members: Vec<Vec<u8>> = Vec::with_capacity(part.len());
@@ -658,6 +661,9 @@ impl Edit<'_, '_> {
         let mut wanted = count.min(left);
         // Where few remain Redis moves those to a new set.
         let is_made_anew = (left - wanted).saturating_mul(POPPED_PER_MOVED) <= count;
+        if is_made_anew {
+            self.may_be_several()?;
+        }
         if !is_made_anew && let Form::Large(_) = self.collection.form {
             for _ in 0..wanted {
                 let Form::Large(named) = &self.collection.form else { break };
@@ -696,7 +702,9 @@ impl Edit<'_, '_> {
                 Ok(())
             }
         };
-        self.told(popped)
+        self.told(popped)?;
+        self.may_be_empty();
+        Ok(())
     }
 
     /// Makes a large form packed.
@@ -710,13 +718,14 @@ impl Edit<'_, '_> {
 
     /// Removes all entries.
     pub fn clear(&mut self) {
+        self.expires_at = None;
         let Collection { type_, source, form, .. } = &mut self.collection;
         *form = Form::Packed(Entries::empty(kind(*type_, &source.thresholds())));
     }
 
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
-        let Self { db, expires_at, is_new, collection } = self;
+        let Self { db, expires_at, is_new, was_there, collection, .. } = self;
         let Collection { key, type_, source: txn, form } = collection;
         txn.end_edit();
         match form {
@@ -733,7 +742,13 @@ impl Edit<'_, '_> {
                 }
             },
             _ if !is_new => txn.delete(db, key).map(|_| ()),
-            _ => Ok(()),
+            _ => {
+                // It has come and gone.
+                if was_there {
+                    txn.element_changed(db, key);
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Lists at keys: read as [`List`], changed through an [`EditList`].
 //!
-//! They are kept packed or large, as collections (`collection`), and its invariants hold here too.
+//! They are kept packed or large, as collections (`collection`), and its invariants hold here too; but what comes and goes at the ends of
+//! a large one is written by [`EditList::save`].
 
 use std::ops::{ControlFlow, Deref, Range};
 
@@ -59,7 +60,7 @@ impl<'w> Txn<'w> {
             form = match found.collection() {
                 Some(id) => {
                     large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
-                    Form::Large(opened(key, reads, id)?)
+                    Form::Large(opened(key, reads, id, Ranged::open_to_edit)?)
                 }
                 None => {
                     let run = found.copied_to_edit();
@@ -109,7 +110,7 @@ impl<'k, 'a> StoredList<'k, 'a> {
         let form = match found.collection() {
             Some(id) => {
                 large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
-                Form::Large(opened(key, reads, id)?)
+                Form::Large(opened(key, reads, id, Ranged::open)?)
             }
             None => Form::Packed(Sequence::of(found).map_err(|it| error(Type::List, key, it))?),
         };
@@ -309,8 +310,13 @@ impl<'t, 'w> Deref for EditList<'t, 'w> {
 }
 
 /// The list of a root that names these elements.
-fn opened(key: &[u8], reads: Reads<'_>, id: CollectionId) -> Result<Ranged> {
+fn opened(
+    key: &[u8],
+    reads: Reads<'_>,
+    id: CollectionId,
+    open: impl FnOnce(duramen::Collection, duramen::CollectionReader<'_>) -> large::Result<Ranged>,
+) -> Result<Ranged> {
     let elements = reads.open(id)?;
     let nodes = reads.reads(&elements);
-    Ranged::open(elements.clone(), nodes).map_err(|it| error(Type::List, key, it))
+    open(elements.clone(), nodes).map_err(|it| error(Type::List, key, it))
 }

@@ -42,7 +42,8 @@
 //! 3. A database gets its table by the first commit that puts something into it; that begins again with the table, which is made without locks.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
 //! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
-//!    write leaves a record that has expired, since a delete of what is not there changes no stamp.
+//!    write leaves a record that has expired, since a delete of what is not there changes no stamp. Of what came and went within one
+//!    edit there is no write: he is told at the commit, as of elements.
 //! 6. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
 //!    that is read is its text. So is what memcached's commands store (see `head`, `counter`): of it a string is the data.
 

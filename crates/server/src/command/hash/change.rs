@@ -1,13 +1,12 @@
 //! Puts fields and removes them: HSET, HSETNX, HMSET, HDEL.
 
-use crate::command::{Call, CommandError};
+use crate::command::{Args, Call, CommandError, Done};
 use crate::notifications::HASH;
+use crate::resp::Reply;
+use duramen_structures::Edit;
 
 /// HSET key field value [field value …]: how many fields are new.
 pub fn hset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    if call.merged > 1 {
-        return put_each(call);
-    }
     let added = put_pairs(call)?;
     call.reply.count(added);
     Ok(())
@@ -52,16 +51,26 @@ pub fn hdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Several commands that run as one, of which each puts one field.
-fn put_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (args, reply) = (call.args, &mut call.reply);
-    let mut hash = call.txn.edit_hash(call.session.db, args.at(1))?;
-    let pairs = args.from(2).step_by(2).zip(args.from(3).step_by(2));
-    let done = hash.insert_each(pairs, |is_new| reply.integer(i64::from(is_new)))?;
-    hash.save()?;
-    (0..done).for_each(|_| call.notify(HASH, "hset", args.at(1)));
-    call.local.undone = call.merged - done;
-    Ok(())
+/// HSET in a run, of one field.
+pub fn hset_step(
+    hash: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    let is_new = hash.insert(args.at(0), args.at(1))?;
+    reply.integer(i64::from(is_new));
+    Ok(Done::Changed("hset"))
+}
+
+/// HDEL in a run, of one field.
+pub fn hdel_step(
+    hash: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    let was_there = hash.remove(args.at(0))?;
+    reply.integer(i64::from(was_there));
+    Ok(if was_there { Done::Changed("hdel") } else { Done::Nothing })
 }
 
 fn put_pairs(call: &mut Call<'_, '_>) -> Result<usize, CommandError> {

@@ -1,6 +1,8 @@
 //! Fields of a hash, and how many there are: HGET, HMGET, HLEN, HEXISTS, HSTRLEN.
 
-use crate::command::{Call, CommandError, MERGED_BYTES_MAX};
+use crate::command::{Args, Call, CommandError, Done, MERGED_BYTES_MAX};
+use crate::resp::Reply;
+use duramen_structures::Edit;
 
 /// HGET key field: the value of a field.
 pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -19,6 +21,35 @@ pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     call.local.undone = call.merged - done;
     Ok(())
+}
+
+/// HGET in a run.
+pub fn hget_step(
+    hash: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    match hash.get(args.at(0))? {
+        Some(value) => reply.bulk(&value),
+        None => reply.null(),
+    }
+    Ok(Done::Read(!hash.is_empty()))
+}
+
+/// HEXISTS in a run.
+pub fn hexists_step(
+    hash: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    reply.integer(i64::from(hash.has(args.at(0))?));
+    Ok(Done::Read(!hash.is_empty()))
+}
+
+/// HLEN in a run.
+pub fn hlen_step(hash: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> Result<Done, CommandError> {
+    reply.count(hash.len());
+    Ok(Done::Read(!hash.is_empty()))
 }
 
 /// HMGET key field [field …]: the values of several fields.

@@ -6,18 +6,18 @@ mod get;
 mod random;
 mod whole;
 
-use super::Command;
+use super::{Command, Step};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("hset", change::hset).merged(4),
+    Command::new("hset", change::hset).step(4, Step::Hash(change::hset_step)),
     Command::new("hsetnx", change::hsetnx),
     Command::new("hmset", change::hmset),
-    Command::new("hdel", change::hdel),
-    Command::new("hget", get::hget).merged(3),
+    Command::new("hdel", change::hdel).step(3, Step::Hash(change::hdel_step)),
+    Command::new("hget", get::hget).merged(3).step(3, Step::Hash(get::hget_step)),
     Command::new("hmget", get::hmget),
-    Command::new("hlen", get::hlen),
-    Command::new("hexists", get::hexists),
+    Command::new("hlen", get::hlen).step(2, Step::Hash(get::hlen_step)),
+    Command::new("hexists", get::hexists).step(3, Step::Hash(get::hexists_step)),
     Command::new("hstrlen", get::hstrlen),
     Command::new("hkeys", whole::hkeys),
     Command::new("hvals", whole::hvals),

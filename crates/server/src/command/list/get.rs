@@ -1,7 +1,8 @@
 //! Reads one list: LLEN, LRANGE, LINDEX, LPOS.
 
-use crate::command::{Args, Call, CommandError, errors};
-use duramen_structures::End;
+use crate::command::{Args, Call, CommandError, Done, errors};
+use crate::resp::Reply;
+use duramen_structures::{EditList, End};
 use std::ops::ControlFlow;
 
 /// LLEN key: how many elements there are.
@@ -9,6 +10,16 @@ pub fn llen(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let list = call.stats.read(call.txn.list(call.session.db, call.args.at(1))?);
     call.reply.count(list.map_or(0, |list| list.len()));
     Ok(())
+}
+
+/// LLEN in a run.
+pub fn llen_step(
+    list: &mut EditList<'_, '_>,
+    reply: &mut Reply<'_>,
+    _: Args<'_>,
+) -> Result<Done, CommandError> {
+    reply.count(list.len());
+    Ok(Done::Read(!list.is_empty()))
 }
 
 /// LRANGE key start stop: the elements from the one to the other.

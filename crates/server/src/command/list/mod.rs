@@ -7,17 +7,17 @@ mod pop;
 mod push;
 mod relocate;
 
-use super::{Args, Command, CommandError, errors};
+use super::{Args, Command, CommandError, Step, errors};
 use duramen_structures::End;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("lpush", push::lpush).merged(3),
+    Command::new("lpush", push::lpush).step(3, Step::List(push::lpush_step)),
     Command::new("lpushx", push::lpushx),
-    Command::new("rpush", push::rpush).merged(3),
+    Command::new("rpush", push::rpush).step(3, Step::List(push::rpush_step)),
     Command::new("rpushx", push::rpushx),
-    Command::new("lpop", pop::lpop).merged(2),
-    Command::new("rpop", pop::rpop).merged(2),
+    Command::new("lpop", pop::lpop).step(2, Step::List(pop::lpop_step)),
+    Command::new("rpop", pop::rpop).step(2, Step::List(pop::rpop_step)),
     Command::new("lmpop", pop::lmpop),
     Command::new("lmove", relocate::lmove),
     Command::new("rpoplpush", relocate::rpoplpush),
@@ -26,7 +26,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("blmpop", blocking::blmpop),
     Command::new("blmove", blocking::blmove),
     Command::new("brpoplpush", blocking::brpoplpush),
-    Command::new("llen", get::llen),
+    Command::new("llen", get::llen).step(2, Step::List(get::llen_step)),
     Command::new("lrange", get::lrange),
     Command::new("lindex", get::lindex),
     Command::new("lpos", get::lpos),

@@ -1,11 +1,10 @@
 //! Takes elements from an end: LPOP, RPOP, LMPOP.
 
 use super::end;
-use crate::command::{Args, Call, CommandError, MERGED_BYTES_MAX, OwnedArgs, errors};
+use crate::command::{Args, Call, CommandError, Done, OwnedArgs, errors};
 use crate::notifications::LIST;
 use crate::resp::Reply;
 use duramen_structures::{EditList, End};
-use std::ops::ControlFlow;
 
 /// LPOP key [count]: the first element, which is removed; or so many.
 pub fn lpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -32,19 +31,9 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     }
     let list = call.txn.edit_list(call.session.db, args.at(1))?;
     let mut is_gone = None;
-    let mut taken = 1;
     match count {
-        None => {
-            // Each of several that run as one takes one element.
-            taken = call.merged.min(list.len());
-            if taken > 1 && !are_short(&list, end, taken)? {
-                return Err(errors::NOT_MERGED);
-            }
-            if taken > 0 {
-                is_gone = Some(take(list, &mut call.reply, end, taken)?);
-            }
-            (taken..call.merged).for_each(|_| call.reply.null());
-        }
+        None if list.is_empty() => call.reply.null(),
+        None => is_gone = Some(take(list, &mut call.reply, end, 1)?),
         Some(_) if list.is_empty() => call.reply.null_array(),
         Some(0) => call.reply.array(0),
         Some(count) => {
@@ -53,21 +42,36 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
         }
     }
     if let Some(is_gone) = is_gone {
-        (1..taken).for_each(|_| call.notify(LIST, popped(end), args.at(1)));
         call.notify_or_gone(LIST, popped(end), args.at(1), is_gone);
     }
     Ok(())
 }
 
-/// Whether these elements take so few bytes that what they are replied to needs no limit.
-fn are_short(list: &EditList<'_, '_>, end: End, count: usize) -> Result<bool, CommandError> {
-    let part = if end == End::Left { 0..count } else { list.len() - count..list.len() };
-    let mut bytes = 0;
-    list.visit(part, |element| {
-        bytes += element.len();
-        ControlFlow::Continue(())
-    })?;
-    Ok(bytes <= MERGED_BYTES_MAX)
+/// LPOP in a run, of one element.
+pub fn lpop_step(
+    list: &mut EditList<'_, '_>,
+    reply: &mut Reply<'_>,
+    _: Args<'_>,
+) -> Result<Done, CommandError> {
+    pop_step(list, reply, End::Left)
+}
+
+/// RPOP in a run, of one element.
+pub fn rpop_step(
+    list: &mut EditList<'_, '_>,
+    reply: &mut Reply<'_>,
+    _: Args<'_>,
+) -> Result<Done, CommandError> {
+    pop_step(list, reply, End::Right)
+}
+
+fn pop_step(list: &mut EditList<'_, '_>, reply: &mut Reply<'_>, end: End) -> Result<Done, CommandError> {
+    if list.is_empty() {
+        reply.null();
+        return Ok(Done::Nothing);
+    }
+    list.pop(end, 1, |element| reply.bulk(element))?;
+    Ok(Done::Changed(popped(end)))
 }
 
 /// LMPOP numkeys key [key …] LEFT|RIGHT [COUNT count]: LPOP or RPOP of the first of these lists that is there, with its key.

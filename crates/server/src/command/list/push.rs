@@ -1,8 +1,9 @@
 //! Puts elements at an end: LPUSH, RPUSH, LPUSHX, RPUSHX.
 
-use crate::command::{Call, CommandError, errors};
+use crate::command::{Args, Call, CommandError, Done};
 use crate::notifications::LIST;
-use duramen_structures::End;
+use crate::resp::Reply;
+use duramen_structures::{EditList, End};
 
 /// LPUSH key element [element …]: each before the first; how many there are then.
 pub fn lpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -25,25 +26,48 @@ pub fn rpushx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn push(call: &mut Call<'_, '_>, end: End, must_exist: bool) -> Result<(), CommandError> {
-    let (db, args, merged) = (call.session.db, call.args, call.merged);
+    let (db, args) = (call.session.db, call.args);
     call.edits_one();
     let mut list = call.txn.edit_list(db, args.at(1))?;
-    if merged > 1 && call.server.waiting.count() > 0 {
-        return Err(errors::NOT_MERGED);
-    }
     let is_pushed = !must_exist || !list.is_empty();
     if is_pushed {
         list.push(end, args.from(2))?;
     }
-    // Each of several that run as one puts one element.
-    for before in (0..merged).rev() {
-        call.reply.count(list.len() - before);
-    }
+    call.reply.count(list.len());
     if is_pushed {
         list.save()?;
-        (0..merged).for_each(|_| call.notify(LIST, pushed(end), args.at(1)));
+        call.notify(LIST, pushed(end), args.at(1));
     }
     Ok(())
+}
+
+/// LPUSH in a run, of one element.
+pub fn lpush_step(
+    list: &mut EditList<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    push_step(list, reply, args, End::Left)
+}
+
+/// RPUSH in a run, of one element.
+pub fn rpush_step(
+    list: &mut EditList<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    push_step(list, reply, args, End::Right)
+}
+
+fn push_step(
+    list: &mut EditList<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+    end: End,
+) -> Result<Done, CommandError> {
+    list.push(end, args.iter())?;
+    reply.count(list.len());
+    Ok(Done::Changed(pushed(end)))
 }
 
 /// The event of an element that was put at an end.

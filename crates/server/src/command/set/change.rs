@@ -1,14 +1,13 @@
 //! Adds members and removes them: SADD, SREM, SMOVE.
 
-use crate::command::{Call, CommandError};
+use crate::command::{Args, Call, CommandError, Done};
 use crate::notifications::SET;
+use crate::resp::Reply;
+use duramen_structures::Edit;
 
 /// SADD key member [member …]: how many are new.
 pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
-    if call.merged > 1 {
-        return add_each(call);
-    }
     if args.len() == 3 {
         call.edits_one();
     }
@@ -22,21 +21,26 @@ pub fn sadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Several commands that run as one, of which each adds one member.
-fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (args, reply) = (call.args, &mut call.reply);
-    let mut set = call.txn.edit_set(call.session.db, args.at(1))?;
-    let mut added = 0;
-    let done = set.insert_each(args.from(2).map(|member| (member, &b""[..])), |is_new| {
-        added += usize::from(is_new);
-        reply.integer(i64::from(is_new));
-    })?;
-    if added > 0 {
-        set.save()?;
-        (0..added).for_each(|_| call.notify(SET, "sadd", args.at(1)));
-    }
-    call.local.undone = call.merged - done;
-    Ok(())
+/// SADD in a run, of one member.
+pub fn sadd_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    let is_new = set.insert(args.at(0), b"")?;
+    reply.integer(i64::from(is_new));
+    Ok(if is_new { Done::Changed("sadd") } else { Done::Nothing })
+}
+
+/// SREM in a run, of one member.
+pub fn srem_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    let was_there = set.remove(args.at(0))?;
+    reply.integer(i64::from(was_there));
+    Ok(if was_there { Done::Changed("srem") } else { Done::Nothing })
 }
 
 /// SREM key member [member …]: how many were there. Without members the key goes too.

@@ -5,19 +5,19 @@ mod change;
 mod get;
 mod random;
 
-use super::Command;
+use super::{Command, Step};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("sadd", change::sadd).merged(3),
-    Command::new("srem", change::srem),
+    Command::new("sadd", change::sadd).step(3, Step::Set(change::sadd_step)),
+    Command::new("srem", change::srem).step(3, Step::Set(change::srem_step)),
     Command::new("smove", change::smove),
     Command::new("smembers", get::smembers),
-    Command::new("sismember", get::sismember).merged(3),
+    Command::new("sismember", get::sismember).merged(3).step(3, Step::Set(get::sismember_step)),
     Command::new("smismember", get::smismember),
-    Command::new("scard", get::scard),
+    Command::new("scard", get::scard).step(2, Step::Set(get::scard_step)),
     Command::new("sscan", get::sscan),
-    Command::new("spop", random::spop).merged(2),
+    Command::new("spop", random::spop).step(2, Step::Set(random::spop_step)),
     Command::new("srandmember", random::srandmember),
     Command::new("sunion", algebra::sunion),
     Command::new("sinter", algebra::sinter),

@@ -2,8 +2,10 @@
 
 use crate::command::random::draws;
 use crate::command::scan::Gathered;
-use crate::command::{Call, CommandError, MERGED_BYTES_MAX, errors};
+use crate::command::{Args, Call, CommandError, Done, errors};
 use crate::notifications::SET;
+use crate::resp::Reply;
+use duramen_structures::Edit;
 use std::ops::ControlFlow;
 
 /// SPOP key [count]: a member, which is removed; or so many.
@@ -23,34 +25,30 @@ pub fn spop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let mut set = call.txn.edit_set(db, args.at(1))?;
     if !set.is_empty() && count != Some(0) {
-        match count {
-            Some(count) => set.pop(count, |member| popped.push(member))?,
-            // Each of several that run as one takes one member.
-            None => {
-                for _ in 0..call.merged.min(set.len()) {
-                    set.pop(1, |member| popped.push(member))?;
-                }
-            }
-        }
-        if call.merged > 1 && popped.bytes() > MERGED_BYTES_MAX {
-            return Err(errors::NOT_MERGED);
-        }
+        set.pop(count.unwrap_or(1), |member| popped.push(member))?;
         let is_gone = set.is_empty();
         set.save()?;
-        (1..call.merged.min(popped.len())).for_each(|_| call.notify(SET, "spop", args.at(1)));
         call.notify_or_gone(SET, "spop", args.at(1), is_gone);
     }
     match count {
-        None => {
-            popped.reply_bare(&mut call.reply);
-            (popped.len()..call.merged).for_each(|_| call.reply.null());
-        }
+        None if popped.len() == 0 => call.reply.null(),
+        None => popped.reply_bare(&mut call.reply),
         Some(_) => {
             call.reply.set(popped.len());
             popped.reply_bare(&mut call.reply);
         }
     }
     Ok(())
+}
+
+/// SPOP in a run, of one member.
+pub fn spop_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> Result<Done, CommandError> {
+    if set.is_empty() {
+        reply.null();
+        return Ok(Done::Nothing);
+    }
+    set.pop(1, |member| reply.bulk(member))?;
+    Ok(Done::Changed("spop"))
 }
 
 /// SRANDMEMBER key [count]: a member; or so many, each once; or, with a negative count, just as many, of which one may

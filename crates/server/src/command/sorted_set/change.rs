@@ -1,8 +1,9 @@
 //! Adds members and changes their scores: ZADD, ZINCRBY.
 
 use super::reply_score;
-use crate::command::{Args, Call, CommandError, errors};
+use crate::command::{Args, Call, CommandError, Done, errors};
 use crate::notifications::SORTED_SET;
+use crate::resp::Reply;
 use duramen_structures::strings::double;
 use duramen_structures::{Compact, Edit, Encoding, Scored, score_of};
 use std::collections::HashMap;
@@ -12,9 +13,6 @@ const NOT_A_NUMBER: CommandError = CommandError::new("ERR resulting score is not
 /// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member …]: how many are new; with CH how many are new or
 /// have another score; with INCR the new score, or null where the options do not allow it.
 pub fn zadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    if call.merged > 1 {
-        return add_each(call);
-    }
     add(call, Options::default())
 }
 
@@ -122,23 +120,19 @@ impl Small {
     }
 }
 
-/// Several commands that run as one, of which each adds one member.
-fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let (args, reply) = (call.args, &mut call.reply);
-    let mut given: Vec<(&[u8], [u8; 8])> = Vec::with_capacity(call.merged);
-    for (score, member) in args.from(2).step_by(2).zip(args.from(3).step_by(2)) {
-        given.push((member, double::parse(score).ok_or(errors::NOT_MERGED)?.to_le_bytes()));
+/// ZADD in a run, of one member and without options.
+pub fn zadd_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    let (score, member) = (double::parse(args.at(0)).ok_or(errors::NOT_FLOAT)?, args.at(1));
+    let old = set.score(member)?;
+    if old != Some(score) {
+        set.insert(member, &score.to_le_bytes())?;
     }
-    let mut set = call.txn.edit_sorted_set(call.session.db, args.at(1))?;
-    if call.server.waiting.count() > 0 {
-        return Err(errors::NOT_MERGED);
-    }
-    let new = given.iter().map(|(member, score)| (*member, &score[..]));
-    let done = set.insert_each(new, |is_new| reply.integer(i64::from(is_new)))?;
-    set.save()?;
-    (0..done).for_each(|_| call.notify(SORTED_SET, "zadd", args.at(1)));
-    call.local.undone = call.merged - done;
-    Ok(())
+    reply.integer(i64::from(old.is_none()));
+    Ok(if old == Some(score) { Done::Nothing } else { Done::Changed("zadd") })
 }
 
 /// Adds members to the sorted set at the first argument, and replies.

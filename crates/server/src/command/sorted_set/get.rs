@@ -3,9 +3,10 @@
 use super::parse::{Bounds, By};
 use super::reply_score;
 use crate::command::scan::{self, Gathered, Options};
-use crate::command::{Call, CommandError};
+use crate::command::{Args, Call, CommandError, Done};
+use crate::resp::Reply;
 use duramen_structures::strings::double;
-use duramen_structures::{Encoding, score_of};
+use duramen_structures::{Edit, Encoding, score_of};
 
 /// ZSCORE key member: the score of a member.
 pub fn zscore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -84,6 +85,56 @@ fn rank(call: &mut Call<'_, '_>, from_end: bool) -> Result<(), CommandError> {
         }
     }
     Ok(())
+}
+
+/// ZSCORE in a run.
+pub fn zscore_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    match set.score(args.at(0))? {
+        Some(score) => reply_score(reply, score),
+        None => reply.null(),
+    }
+    Ok(Done::Read(!set.is_empty()))
+}
+
+/// ZCARD in a run.
+pub fn zcard_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> Result<Done, CommandError> {
+    reply.count(set.len());
+    Ok(Done::Read(!set.is_empty()))
+}
+
+/// ZRANK in a run.
+pub fn zrank_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    rank_step(set, reply, args, false)
+}
+
+/// ZREVRANK in a run.
+pub fn zrevrank_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+) -> Result<Done, CommandError> {
+    rank_step(set, reply, args, true)
+}
+
+fn rank_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+    from_end: bool,
+) -> Result<Done, CommandError> {
+    match set.place(args.at(0))? {
+        Some(at) => reply.count(if from_end { set.len() - 1 - at } else { at }),
+        None => reply.null(),
+    }
+    Ok(Done::Read(!set.is_empty()))
 }
 
 /// ZSCAN key cursor [MATCH pattern] [COUNT count]: members with their scores, a few at a time.

@@ -12,7 +12,7 @@ mod random;
 mod range;
 mod remove;
 
-use super::{Command, CommandError};
+use super::{Command, CommandError, Step};
 use crate::resp::{Protocol, Reply};
 pub use change::{Options, add_members};
 use duramen_structures::strings::double;
@@ -21,16 +21,16 @@ use std::ops::{ControlFlow, Deref, Range};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("zadd", change::zadd).merged(4),
+    Command::new("zadd", change::zadd).step(4, Step::SortedSet(change::zadd_step)),
     Command::new("zincrby", change::zincrby),
-    Command::new("zrem", remove::zrem),
-    Command::new("zscore", get::zscore).merged(3),
+    Command::new("zrem", remove::zrem).step(3, Step::SortedSet(remove::zrem_step)),
+    Command::new("zscore", get::zscore).merged(3).step(3, Step::SortedSet(get::zscore_step)),
     Command::new("zmscore", get::zmscore),
-    Command::new("zcard", get::zcard),
+    Command::new("zcard", get::zcard).step(2, Step::SortedSet(get::zcard_step)),
     Command::new("zcount", get::zcount),
     Command::new("zlexcount", get::zlexcount),
-    Command::new("zrank", get::zrank).merged(3),
-    Command::new("zrevrank", get::zrevrank).merged(3),
+    Command::new("zrank", get::zrank).merged(3).step(3, Step::SortedSet(get::zrank_step)),
+    Command::new("zrevrank", get::zrevrank).merged(3).step(3, Step::SortedSet(get::zrevrank_step)),
     Command::new("zrange", range::zrange),
     Command::new("zrangestore", range::zrangestore),
     Command::new("zrevrange", range::zrevrange),
@@ -41,8 +41,8 @@ pub const COMMANDS: &[Command] = &[
     Command::new("zremrangebyrank", remove::zremrangebyrank),
     Command::new("zremrangebyscore", remove::zremrangebyscore),
     Command::new("zremrangebylex", remove::zremrangebylex),
-    Command::new("zpopmin", pop::zpopmin).merged(2),
-    Command::new("zpopmax", pop::zpopmax).merged(2),
+    Command::new("zpopmin", pop::zpopmin).step(2, Step::SortedSet(pop::zpopmin_step)),
+    Command::new("zpopmax", pop::zpopmax).step(2, Step::SortedSet(pop::zpopmax_step)),
     Command::new("zmpop", pop::zmpop),
     Command::new("bzpopmin", blocking::bzpopmin),
     Command::new("bzpopmax", blocking::bzpopmax),

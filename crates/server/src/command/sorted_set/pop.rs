@@ -2,9 +2,10 @@
 
 use super::parse::positive;
 use super::{reply_members, reply_score};
-use crate::command::{Args, Call, CommandError, MERGED_BYTES_MAX, OwnedArgs, errors};
+use crate::command::{Args, Call, CommandError, Done, OwnedArgs, errors};
 use crate::notifications::SORTED_SET;
 use crate::resp::Reply;
+use duramen_structures::Edit;
 use duramen_structures::strings::double;
 use std::ops::ControlFlow;
 
@@ -105,18 +106,61 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
         call.edits_one();
     }
     let Some(count) = count else {
-        // Each of several that run as one takes one member, which is not told as a pair, also in RESP3.
-        let merged = call.merged;
-        return pop(call, args.at(1), end, merged, |reply, members| {
-            for (member, score) in members {
+        // It is not told as a pair, also in RESP3.
+        return pop(call, args.at(1), end, 1, |reply, members| match members.first() {
+            Some((member, score)) => {
                 reply.array(2);
                 reply.bulk(member);
                 reply_score(reply, *score);
             }
-            (members.len()..merged).for_each(|_| reply.array(0));
+            None => reply.array(0),
         });
     };
     pop(call, args.at(1), end, count, |reply, members| reply_members(reply, members.iter().copied(), true))
+}
+
+/// ZPOPMIN in a run, of one member.
+pub fn zpopmin_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    _: Args<'_>,
+) -> Result<Done, CommandError> {
+    pop_step(set, reply, End::Min)
+}
+
+/// ZPOPMAX in a run, of one member.
+pub fn zpopmax_step(
+    set: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    _: Args<'_>,
+) -> Result<Done, CommandError> {
+    pop_step(set, reply, End::Max)
+}
+
+fn pop_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, end: End) -> Result<Done, CommandError> {
+    let Some(last) = set.len().checked_sub(1) else {
+        reply.array(0);
+        return Ok(Done::Nothing);
+    };
+    let at = if matches!(end, End::Min) { 0 } else { last };
+    let mut taken = Vec::new();
+    set.visit_part(at..at + 1, false, |member, score| {
+        taken.extend_from_slice(member);
+        reply.array(2);
+        reply.bulk(member);
+        reply_score(reply, score);
+        ControlFlow::Break(())
+    })?;
+    set.remove(&taken)?;
+    Ok(Done::Changed(popped(end)))
+}
+
+/// The event of members that were taken from an end.
+fn popped(end: End) -> &'static str {
+    match end {
+        End::Min => "zpopmin",
+        End::Max => "zpopmax",
+    }
 }
 
 /// Takes so many members of a key, and has them written.
@@ -139,20 +183,13 @@ pub fn pop(
         members.push((member.to_vec(), score));
         ControlFlow::Continue(())
     })?;
-    let bytes: usize = members.iter().map(|(member, _)| member.len()).sum();
-    if call.merged > 1 && bytes > MERGED_BYTES_MAX {
-        return Err(errors::NOT_MERGED);
-    }
     let members: Vec<_> = members.iter().map(|(member, score)| (&member[..], *score)).collect();
     reply(&mut call.reply, &members);
     if count > 0 {
         set.remove_part(part)?;
         let is_gone = set.is_empty();
         set.save()?;
-        let event = match end {
-            End::Min => "zpopmin",
-            End::Max => "zpopmax",
-        };
+        let event = popped(end);
         call.put_back(|| {
             let scores: Vec<String> = members.iter().map(|(_, score)| double::text(*score)).collect();
             let mut args = vec![&b"ZADD"[..], key];
@@ -161,7 +198,6 @@ pub fn pop(
             }
             OwnedArgs::of(&args)
         });
-        (1..call.merged.min(count)).for_each(|_| call.notify(SORTED_SET, event, key));
         call.notify_or_gone(SORTED_SET, event, key, is_gone);
     }
     Ok(())

@@ -1,0 +1,118 @@
+//! Runs: see [`step`](super::step). One transaction opens the value of the key once, has each command do its step, and writes what
+//! they have changed: a node of a list once, whatever was pushed and popped, and an element that came and went not at all.
+//!
+//! Nobody can tell a run from its commands one after the other: none is run where somebody listens, tracks keys, waits or is shown commands
+//! ([`Dispatcher::merges`](super::Dispatcher::merges)), and one that fails has its commands executed each by itself
+//! ([`Local::undone`](crate::local::Local::undone), or all of them).
+
+use super::step::{Done, Step};
+use super::{Args, Call, CommandError, Entry, MERGED_BYTES_MAX, errors};
+use crate::notifications::{Classes, HASH, LIST, SET, SORTED_SET};
+use crate::resp::Reply;
+
+/// What has become of the commands of a run.
+#[derive(Default)]
+struct Outcome {
+    done: usize,
+    // How many commands that read found the key, and how many did not.
+    found: u64,
+    missed: u64,
+    // Of those that have changed something; whether the key went.
+    events: Vec<(&'static str, bool)>,
+}
+
+/// Executes commands, whose arguments behind the key follow on each other in those of the call.
+pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), CommandError> {
+    let (db, key) = (call.session.db, call.args.at(1));
+    let Some(first) = commands.first().and_then(|entry| entry.spec.step) else {
+        return Err(errors::NOT_MERGED);
+    };
+    let (outcome, class) = match first {
+        Step::List(_) => {
+            // All that it writes, `save` writes.
+            call.edits_one();
+            let mut list = call.txn.edit_list(db, key)?;
+            // Now nobody begins to wait for the key.
+            if call.server.waiting.count() > 0 {
+                return Err(errors::NOT_MERGED);
+            }
+            let outcome = each(commands, call.args, &mut call.reply, false, |step, reply, args| {
+                let Step::List(step) = step else { return Err(errors::NOT_MERGED) };
+                let done = step(&mut list, reply, args)?;
+                Ok((done, list.is_empty()))
+            })?;
+            if !outcome.events.is_empty() {
+                list.save()?;
+            }
+            (outcome, LIST)
+        }
+        Step::Hash(_) | Step::Set(_) | Step::SortedSet(_) => {
+            let (mut edit, class) = match first {
+                Step::Hash(_) => (call.txn.edit_hash(db, key)?, HASH),
+                Step::Set(_) => (call.txn.edit_set(db, key)?, SET),
+                _ => (call.txn.edit_sorted_set(db, key)?, SORTED_SET),
+            };
+            if call.server.waiting.count() > 0 {
+                return Err(errors::NOT_MERGED);
+            }
+            let is_for_good = edit.begins_run();
+            let outcome = each(commands, call.args, &mut call.reply, is_for_good, |step, reply, args| {
+                let (Step::Hash(step) | Step::Set(step) | Step::SortedSet(step)) = step else {
+                    return Err(errors::NOT_MERGED);
+                };
+                let done = step(&mut edit, reply, args)?;
+                Ok((done, edit.is_empty()))
+            })?;
+            if !outcome.events.is_empty() {
+                edit.save()?;
+            }
+            (outcome, class)
+        }
+    };
+    told(call, &outcome, class, commands.len());
+    Ok(())
+}
+
+/// Has each command do its step, until the replies are long. Where each is done for good, one that fails ends the run before it, else
+/// the run fails.
+fn each(
+    commands: &[&'static Entry],
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+    is_for_good: bool,
+    mut step: impl FnMut(Step, &mut Reply<'_>, Args<'_>) -> Result<(Done, bool), CommandError>,
+) -> Result<Outcome, CommandError> {
+    let (mut outcome, mut at, bytes_max) = (Outcome::default(), 2, reply.bytes() + MERGED_BYTES_MAX);
+    for entry in commands {
+        let Some(own) = entry.spec.step else { return Err(errors::NOT_MERGED) };
+        let count = entry.spec.merged_args - 2;
+        let mark = reply.mark();
+        match step(own, reply, args.part(at..at + count)) {
+            Ok((Done::Read(true), _)) => outcome.found += 1,
+            Ok((Done::Read(false), _)) => outcome.missed += 1,
+            Ok((Done::Nothing, _)) => {}
+            Ok((Done::Changed(event), is_gone)) => outcome.events.push((event, is_gone)),
+            Err(_) if is_for_good && outcome.done > 0 => {
+                reply.rollback(mark);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
+        outcome.done += 1;
+        at += count;
+        if reply.bytes() > bytes_max {
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+/// Tells what was done, and has it counted.
+fn told(call: &mut Call<'_, '_>, outcome: &Outcome, class: Classes, commands: usize) {
+    call.local.reads = (outcome.found, outcome.missed);
+    let key = call.args.at(1);
+    for (event, is_gone) in &outcome.events {
+        call.notify_or_gone(class, event, key, *is_gone);
+    }
+    call.local.undone = commands - outcome.done;
+}
