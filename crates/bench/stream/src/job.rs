@@ -9,7 +9,7 @@ use duramen::{Create, Durability, Options};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Fill, Keep, Room, Running, Start};
+use duramen_stream::run::{Fill, Keep, Room, Running, Start, open_store};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -75,7 +75,7 @@ pub fn keep_in(path: &Path, home: &Home, every: Duration, room: Room) -> Result<
         ..Options::default()
     };
     Ok(Keep {
-        store: options.open(path)?,
+        store: open_store(&options, path)?,
         name: "headline".to_owned(),
         every,
         from_start: false,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
-use duramen_stream::run::{Keep, Progress, Room, Running, Start};
+use duramen_stream::run::{Keep, Progress, Room, Running, Start, open_store};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -197,8 +197,8 @@ pub fn runs(store: &Path) -> PathBuf {
 
 /// The store of jobs: what is in it counts from commit to commit.
 pub fn open(path: &Path, medium: MediumKind) -> duramen::Result<Store> {
-    Options { medium, create: Create::OpenOrCreate, durability: Durability::Manual, ..Options::default() }
-        .open(path)
+    let durability = Durability::Manual;
+    open_store(&Options { medium, create: Create::OpenOrCreate, durability, ..Options::default() }, path)
 }
 
 /// The name of a job of this script, if nothing else is said.

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::checkpoint::{Found, Head, Keeper, Shelf};
-pub use self::checkpoint::{Keep, Kept, forget, jobs};
+pub use self::checkpoint::{Keep, Kept, forget, jobs, open_store};
 use self::clock::now;
 use self::crew::{Crew, Message};
 pub use self::fill::Fill;
