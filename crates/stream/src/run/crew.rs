@@ -31,6 +31,10 @@ use crate::state::{Numbers, Room};
 /// Turns for each thread that are read before the slowest thread has taken them.
 const AHEAD: usize = 4;
 
+/// How often a thread looks again, each time after about a microsecond, before it sleeps: what it waits for takes less
+/// than a sleep and a wake-up, as long as rows come.
+const LOOKS: u32 = 20;
+
 /// How long a thread rests that found nothing to read: what is followed is looked at again then.
 const REST: Duration = Duration::from_millis(2);
 
@@ -63,6 +67,8 @@ struct Ring {
     met: u64,
     /// Turns to be filled again.
     spare: Vec<Turn>,
+    /// Threads that sleep until something changes.
+    asleep: usize,
 }
 
 /// The sources.
@@ -102,11 +108,45 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// About a microsecond.
+fn linger() {
+    (0..16).for_each(|_| std::hint::spin_loop());
+}
+
 impl Common {
+    /// Wakes who sleeps; a call of the kernel that nobody needs is none.
+    fn change(&self, ring: MutexGuard<'_, Ring>) {
+        let asleep = ring.asleep;
+        drop(ring);
+        if asleep > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sleeps until something changes.
+    fn sleep<'r>(&self, mut ring: MutexGuard<'r, Ring>) -> MutexGuard<'r, Ring> {
+        ring.asleep += 1;
+        ring = self.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+        ring.asleep -= 1;
+        ring
+    }
+
+    /// The sources, which another thread reads from for some microseconds.
+    fn feeds(&self) -> MutexGuard<'_, Feeds> {
+        for _ in 0..LOOKS {
+            if let Ok(feeds) = self.feeds.try_lock() {
+                return feeds;
+            }
+            linger();
+        }
+        lock(&self.feeds)
+    }
+
     /// Gives all threads an item.
     fn give(&self, number: u64, item: Item) {
-        lock(&self.ring).items.insert(number, (Arc::new(item), self.threads));
-        self.changed.notify_all();
+        let mut ring = lock(&self.ring);
+        ring.items.insert(number, (Arc::new(item), self.threads));
+        self.change(ring);
     }
 
     /// One thread more has taken an item.
@@ -125,7 +165,7 @@ impl Common {
             if let Ok(Item::Turn(turn)) = Arc::try_unwrap(item) {
                 ring.spare.push(turn);
             }
-            self.changed.notify_all();
+            self.change(ring);
         }
     }
 
@@ -134,7 +174,7 @@ impl Common {
         let mut ring = lock(&self.ring);
         ring.open -= 1;
         ring.spare.push(turn);
-        self.changed.notify_all();
+        self.change(ring);
     }
 }
 
@@ -257,8 +297,9 @@ impl Crew {
     pub fn read(&self, on: bool) {
         let mut feeds = lock(&self.common.feeds);
         feeds.held = !on;
-        lock(&self.common.ring).closed = !on || feeds.ended;
-        self.common.changed.notify_all();
+        let mut ring = lock(&self.common.ring);
+        ring.closed = !on || feeds.ended;
+        self.common.change(ring);
     }
 
     /// Lets all threads meet between two turns. `at` is told how many records were read before, and their sources.
@@ -276,8 +317,9 @@ impl Crew {
     pub fn go_on(&self) {
         // Nobody has come beyond that meeting: there is one at a time.
         let next = lock(&self.common.feeds).next;
-        lock(&self.common.ring).met = next;
-        self.common.changed.notify_all();
+        let mut ring = lock(&self.common.ring);
+        ring.met = next;
+        self.common.change(ring);
     }
 
     /// What a thread says next.
@@ -336,9 +378,8 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.common.over.store(true, Ordering::Relaxed);
-        // Under the lock, so that nobody misses it between looking and waiting.
-        drop(lock(&self.common.ring));
-        self.common.changed.notify_all();
+        // Under the lock, so that nobody misses it between looking and sleeping.
+        self.common.change(lock(&self.common.ring));
         lock(&self.common.pages).take();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -484,6 +525,7 @@ impl Member {
 
     fn step(&self) -> Step {
         let mut ring = lock(&self.common.ring);
+        let mut looks = 0;
         loop {
             if self.common.over.load(Ordering::Relaxed) {
                 return Step::End;
@@ -498,13 +540,20 @@ impl Member {
             if self.saving {
                 return Step::Save;
             }
-            ring = self.common.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+            if looks < LOOKS {
+                looks += 1;
+                drop(ring);
+                linger();
+                ring = lock(&self.common.ring);
+            } else {
+                ring = self.common.sleep(ring);
+            }
         }
     }
 
     /// Reads a turn, and routes its rows.
     fn read(&mut self, mut turn: Turn) -> Result<()> {
-        let mut feeds = lock(&self.common.feeds);
+        let mut feeds = self.common.feeds();
         if feeds.held || feeds.ended {
             drop(feeds);
             self.common.unclaim(turn);
@@ -594,7 +643,7 @@ impl Member {
         let _ = self.say.send(Message::Met { thread: self.number, state, named });
         let mut ring = lock(&self.common.ring);
         while ring.met <= self.next && !self.common.over.load(Ordering::Relaxed) {
-            ring = self.common.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
+            ring = self.common.sleep(ring);
         }
         if keep {
             self.saving = true;
