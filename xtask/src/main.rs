@@ -17,7 +17,7 @@
 //! | `restart` | what was acknowledged is there after each start, and it says how soon |
 //! | `datafusion` | random SQL over random streams gives what DataFusion gives |
 //! | `kafka` | jobs over a real broker lose and repeat nothing when they or it are killed |
-//! | `nexmark` | nothing: it measures Nexmark's queries beside DataFusion |
+//! | `nexmark` | with `--compare`: Nexmark's queries give what DataFusion gives; without, it measures both |
 //! | `hit-ratio` | nothing: it measures what caches below a limit find |
 //! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
 //! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
@@ -176,6 +176,9 @@ enum Check {
         /// How often each query runs; medians are printed
         #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
+        /// Compares each query's result with what DataFusion gives, and measures nothing
+        #[arg(long)]
+        compare: bool,
     },
     /// Fetches Apache Kafka, and runs the tests of SQL's connectors to it, with kills of jobs and brokers
     Kafka {
@@ -464,9 +467,9 @@ fn run(check: Check) -> Result<bool> {
             let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
             datafusion::run(&repository(), &datafusion::Settings { cache, pairs, seed })
         }
-        Check::Nexmark { duramen, cache, events, rounds } => {
+        Check::Nexmark { duramen, cache, events, rounds, compare } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
-            nexmark::run(&repository(), &nexmark::Settings { duramen, cache, events, rounds })
+            nexmark::run(&repository(), &nexmark::Settings { duramen, cache, events, rounds, compare })
         }
         Check::Kafka { cache, kills, release, only } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/kafka"));

@@ -1,5 +1,5 @@
 //! `cargo xtask nexmark`: Nexmark's queries by `duramen bench stream`, by loops written by hand, and by DataFusion over the
-//! same events, as a table.
+//! same events, as a table. Or, with `--compare`, whether the results are what DataFusion gives for them as a batch.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,30 +20,42 @@ pub struct Settings {
     pub events: u64,
     /// How often each query runs.
     pub rounds: u32,
+    /// Whether results are compared, and nothing is measured.
+    pub compare: bool,
 }
+
+/// Without q4 and q6, which are refused, and q9: they consume updates.
+fn numbers() -> impl Iterator<Item = u32> {
+    (0..=22).filter(|number| ![4, 6, 9].contains(number))
+}
+
+/// The columns of the tables, and what is said behind them.
+const TABLES: [(&str, &str, &str); 3] = [
+    (
+        "person",
+        "id BIGINT, name STRING, emailAddress STRING, creditCard STRING, city STRING, state STRING, \
+                    dateTime TIMESTAMP(3), extra STRING",
+        "",
+    ),
+    (
+        "auction",
+        "id BIGINT, itemName STRING, description STRING, initialBid BIGINT, reserve BIGINT, \
+                     dateTime TIMESTAMP(3), expires TIMESTAMP(3), seller BIGINT, category BIGINT, extra STRING",
+        "",
+    ),
+    (
+        "bid",
+        "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), \
+                 extra STRING",
+        ", p AS PROCTIME()",
+    ),
+];
 
 /// The tables as files, as DataFusion reads them.
 fn script(events: u64) -> String {
-    let tables = [
-        (
-            "person",
-            "id BIGINT, name STRING, emailAddress STRING, creditCard STRING, city STRING, state STRING, \
-                    dateTime TIMESTAMP(3), extra STRING",
-        ),
-        (
-            "auction",
-            "id BIGINT, itemName STRING, description STRING, initialBid BIGINT, reserve BIGINT, \
-                     dateTime TIMESTAMP(3), expires TIMESTAMP(3), seller BIGINT, category BIGINT, extra STRING",
-        ),
-        (
-            "bid",
-            "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime TIMESTAMP(3), \
-                 extra STRING",
-        ),
-    ];
-    tables
+    TABLES
         .iter()
-        .map(|(name, columns)| {
+        .map(|(name, columns, _)| {
             format!(
                 "CREATE TABLE {name} ({columns}) WITH ('connector' = 'nexmark', 'events' = '{events}');\n\
                  CREATE TABLE {name}_file ({columns}) WITH ('connector' = 'filesystem', 'path' = '{name}.csv', \
@@ -51,6 +63,67 @@ fn script(events: u64) -> String {
             )
         })
         .collect()
+}
+
+/// A query's script, with its result printed.
+fn printing(query: &str, events: u64) -> Result<String> {
+    let tables: String = TABLES
+        .iter()
+        .map(|(name, columns, more)| {
+            format!(
+                "CREATE TABLE {name} ({columns}{more}, WATERMARK FOR dateTime AS dateTime - INTERVAL '4' SECOND) \
+                 WITH ('connector' = 'nexmark', 'events' = '{events}');\n"
+            )
+        })
+        .collect();
+    let shape = || Failure::new("a query is no CREATE TABLE result (...) ... WITH (...); and an INSERT");
+    let (before, rest) = query.split_once("CREATE TABLE result (").ok_or_else(shape)?;
+    let (table, rest) = rest.split_once(";").ok_or_else(shape)?;
+    let columns = table.split("WITH (").next().unwrap_or_default().split("PARTITIONED BY").next();
+    let columns = columns.ok_or_else(shape)?;
+    Ok(format!("{tables}{before}CREATE TABLE result ({columns} WITH ('connector' = 'print');{rest}"))
+}
+
+/// Fills the table that q13 looks rows up in.
+const SIDE_INPUT: &str = "
+CREATE TABLE side (key BIGINT, `value` STRING) WITH ('connector' = 'filesystem', 'path' = 'side.csv', 'format' = 'csv');
+CREATE TABLE side_input (key BIGINT, `value` STRING, PRIMARY KEY (key) NOT ENFORCED) WITH ('connector' = 'duramen');
+INSERT INTO side_input SELECT key, `value` FROM side;
+";
+
+/// Whether each query's result, on as many threads as the machine has, is what DataFusion gives.
+fn compare(repository: &Path, (duramen, python): (&Path, &Path), place: &Path, events: u64) -> Result<bool> {
+    let write =
+        |name: &str, text: &str| std::fs::write(place.join(name), text).attempt(|| format!("write {name}"));
+    let sql = |script: &str, out: &str| {
+        let file = File::create(place.join(out)).attempt(|| format!("write {out}"))?;
+        let mut call = Command::new(duramen);
+        call.args(["sql", script, "--store", "store"]).current_dir(place).stdout(file);
+        succeeds(&mut call, &format!("run {script}"))
+    };
+    let side: String = (0..10_000).step_by(3).map(|key| format!("{key},side {key}\n")).collect();
+    write("side.csv", &side)?;
+    write("side.sql", SIDE_INPUT)?;
+    sql("side.sql", "side.printed")?;
+    for number in numbers() {
+        let file = repository.join(format!("testdata/stream/nexmark/q{number}.sql"));
+        let query = std::fs::read_to_string(&file).attempt(|| format!("read {}", file.display()))?;
+        write(&format!("q{number}.sql"), &printing(&query, events)?)?;
+        sql(&format!("q{number}.sql"), &format!("q{number}.printed"))?;
+    }
+    let file = place.join("compared.json");
+    let out = File::create(&file).attempt(|| format!("write {}", file.display()))?;
+    let mut call = Command::new(python);
+    call.arg(repository.join("crates/bench/stream/nexmark_with_datafusion.py")).arg(place).stdout(out);
+    succeeds(&mut call, "run DataFusion")?;
+    let (found, mut same) = (read(&file)?, true);
+    for number in numbers() {
+        let one = &found[number.to_string()];
+        let (rows, differ) = (&one["rows"], &one["differ"]);
+        println!("q{number}: {rows} rows, {differ} differ");
+        same &= rows.as_u64().is_some_and(|rows| rows > 0) && differ == 0;
+    }
+    Ok(same)
 }
 
 fn succeeds(command: &mut Command, what: &str) -> Result<()> {
@@ -78,17 +151,20 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let python = python(&settings.cache)?;
     let place = tempfile::tempdir().attempt(|| "make a directory".to_owned())?;
     let (events, rounds) = (settings.events.to_string(), settings.rounds.to_string());
-    let found = place.path().join("found.json");
-    let mut bench = Command::new(&duramen);
-    bench.args(["bench", "stream", "--events", &events, "--rounds", &rounds, "--nexmark"]);
-    bench.arg(repository.join("testdata/stream/nexmark")).arg("--json").arg(&found);
-    succeeds(&mut bench, "run duramen bench stream")?;
     std::fs::write(place.path().join("files.sql"), script(settings.events))
         .attempt(|| "write a script".to_owned())?;
     succeeds(
         Command::new(&duramen).args(["sql", "files.sql"]).current_dir(place.path()),
         "write the events to files",
     )?;
+    if settings.compare {
+        return compare(repository, (&duramen, &python), place.path(), settings.events);
+    }
+    let found = place.path().join("found.json");
+    let mut bench = Command::new(&duramen);
+    bench.args(["bench", "stream", "--events", &events, "--rounds", &rounds, "--nexmark"]);
+    bench.arg(repository.join("testdata/stream/nexmark")).arg("--json").arg(&found);
+    succeeds(&mut bench, "run duramen bench stream")?;
     let mut others = Vec::new();
     for partitions in ["1", "2"] {
         let file = place.path().join(format!("datafusion-{partitions}.json"));
@@ -123,7 +199,7 @@ fn print(found: &Value, others: &[Value], events: u64) -> Result<()> {
     };
     println!("| query | one thread | two threads | by hand | DataFusion, one partition | two partitions |");
     println!("|---|---|---|---|---|---|");
-    for number in (0..=22).filter(|number| ![4, 6, 9].contains(number)) {
+    for number in numbers() {
         let one = own(number, "1 thread");
         if one.is_none() {
             return Err(Failure::new(format!("the JSON of duramen bench stream has no rate of q{number}")));
