@@ -1,5 +1,7 @@
 //! The loop that one would write for the headline query: a table with linear probing for each open window.
 
+use duramen::Scratch;
+
 use crate::generator::{Columns, DELAY, SIZE};
 
 /// What is given, to see that two give the same: rows, and a sum over all of them in whatever order.
@@ -20,18 +22,63 @@ impl Given {
     }
 }
 
-const EMPTY: i64 = i64::MIN;
+/// What no key is.
+pub const EMPTY: u64 = i64::MIN as u64;
 /// Places of a new table.
 const PLACES: usize = 64;
+/// Longer tables lie on huge pages, as those of the engine do.
+const HUGE_LEAST: usize = 4 << 20;
 
-/// Key and sum by place.
-type Table = Vec<[i64; 2]>;
+/// Key and sum.
+pub type Entry = [u64; 2];
+
+/// Entries by place.
+enum Table {
+    Small(Vec<Entry>),
+    /// And how many places there are.
+    Huge(Scratch, usize),
+}
+
+impl Table {
+    /// So many empty places.
+    fn new(places: usize) -> Table {
+        let bytes = places * size_of::<Entry>();
+        let scratch = if bytes < HUGE_LEAST { None } else { Scratch::in_memory(bytes).ok() };
+        let Some(scratch) = scratch else { return Table::Small(vec![[EMPTY, 0]; places]) };
+        let mut table = Table::Huge(scratch, places);
+        table.places().fill([EMPTY, 0]);
+        table
+    }
+
+    fn places(&mut self) -> &mut [Entry] {
+        match self {
+            Table::Small(entries) => entries,
+            Table::Huge(scratch, places) => &mut scratch.words_mut().as_chunks_mut().0[..*places],
+        }
+    }
+
+    fn grow(&mut self) {
+        let places = self.places();
+        let mut larger = Table::new(places.len() * 2);
+        for [key, sum] in places.iter().filter(|[key, _]| *key != EMPTY) {
+            add(larger.places(), *key as i64, *sum as i64);
+        }
+        *self = larger;
+    }
+}
 
 /// One open window.
 struct Open {
     start: i64,
     table: Table,
-    count: u64,
+    count: usize,
+}
+
+impl Open {
+    /// The watermark at which it closes.
+    fn closes(&self) -> i64 {
+        self.start + SIZE - 1000
+    }
 }
 
 /// The loop and its state: watermark 5 s behind the greatest time, late records dropped, the sums of a window given
@@ -56,17 +103,17 @@ fn hash(key: i64) -> u64 {
 }
 
 /// Adds a value; whether the key is new.
-pub fn add(table: &mut [[i64; 2]], key: i64, value: i64) -> bool {
+pub fn add(table: &mut [Entry], key: i64, value: i64) -> bool {
     let mask = table.len() - 1;
     let mut place = hash(key) as usize & mask;
     loop {
         let entry = &mut table[place];
-        if entry[0] == key {
-            entry[1] += value;
+        if entry[0] == key as u64 {
+            entry[1] = entry[1].wrapping_add(value as u64);
             return false;
         }
         if entry[0] == EMPTY {
-            *entry = [key, value];
+            *entry = [key as u64, value as u64];
             return true;
         }
         place = (place + 1) & mask;
@@ -76,57 +123,60 @@ pub fn add(table: &mut [[i64; 2]], key: i64, value: i64) -> bool {
 impl ByHand {
     /// Takes a batch.
     pub fn batch(&mut self, [times, keys, values, _]: &Columns) {
-        let (mut start, mut current) = (i64::MIN, usize::MAX);
-        for ((ts, key), value) in times.iter().zip(keys).zip(values) {
-            if current == usize::MAX || (ts - start) as u64 >= SIZE as u64 {
-                start = ts.div_euclid(SIZE) * SIZE;
-                if start + SIZE - 1000 <= self.watermark {
-                    current = usize::MAX;
-                    continue;
-                }
-                current = match self.windows.iter().position(|window| window.start == start) {
-                    Some(place) => place,
-                    None => {
-                        let table = self.spare.pop().unwrap_or_else(|| vec![[EMPTY, 0]; PLACES]);
-                        self.windows.push(Open { start, table, count: 0 });
-                        self.windows.len() - 1
-                    }
-                };
+        let (mut row, rows) = (0, times.len());
+        let (keys, values) = (&keys[..rows], &values[..rows]);
+        while row < rows {
+            let start = times[row].div_euclid(SIZE) * SIZE;
+            if start + SIZE - 1000 <= self.watermark {
+                row += 1;
+                continue;
             }
+            let current = self.window(start);
+            let closes = self.windows.iter().map(Open::closes).min().unwrap_or(i64::MAX);
             let Open { table, count, .. } = &mut self.windows[current];
-            if add(table, *key, *value) {
-                *count += 1;
-                if *count >= table.len() as u64 / 16 * 11 {
-                    let mut larger = vec![[EMPTY, 0]; table.len() * 2];
-                    for entry in table.iter().filter(|entry| entry[0] != EMPTY) {
-                        add(&mut larger, entry[0], entry[1]);
-                    }
-                    *table = larger;
+            let places = table.places();
+            let (mut watermark, count_max) = (self.watermark, places.len() / 16 * 11);
+            // Until a row is of another window, the table must grow, or a window closes.
+            while row < rows && ((times[row] - start) as u64) < SIZE as u64 {
+                *count += usize::from(add(places, keys[row], values[row]));
+                watermark = watermark.max(times[row] - DELAY);
+                row += 1;
+                if *count >= count_max || watermark >= closes {
+                    break;
                 }
             }
-            let bound = ts - DELAY;
-            if bound > self.watermark {
-                self.watermark = bound;
-                if self.windows.iter().any(|window| window.start + SIZE - 1000 <= bound) {
-                    self.close(bound);
-                    current = usize::MAX;
-                }
+            if *count >= count_max {
+                table.grow();
+            }
+            self.watermark = watermark;
+            if watermark >= closes {
+                self.close(watermark);
             }
         }
+    }
+
+    /// Where the open window is that begins then.
+    fn window(&mut self, start: i64) -> usize {
+        if let Some(place) = self.windows.iter().position(|window| window.start == start) {
+            return place;
+        }
+        let table = self.spare.pop().unwrap_or_else(|| Table::new(PLACES));
+        self.windows.push(Open { start, table, count: 0 });
+        self.windows.len() - 1
     }
 
     fn close(&mut self, watermark: i64) {
         let mut at = 0;
         while at < self.windows.len() {
-            if self.windows[at].start + SIZE - 1000 > watermark {
+            if self.windows[at].closes() > watermark {
                 at += 1;
                 continue;
             }
             let Open { start, mut table, .. } = self.windows.swap_remove(at);
-            for entry in table.iter().filter(|entry| entry[0] != EMPTY) {
-                self.given.add(entry[0], start, entry[1]);
+            for [key, sum] in table.places().iter().filter(|[key, _]| *key != EMPTY) {
+                self.given.add(*key as i64, start, *sum as i64);
             }
-            table.fill([EMPTY, 0]);
+            table.places().fill([EMPTY, 0]);
             self.spare.push(table);
         }
     }

@@ -21,7 +21,7 @@ use duramen_stream::types::Type;
 use duramen_stream::{Error, Outcome, Session};
 use serde_json::{Value, json};
 
-use crate::by_hand::add;
+use crate::by_hand::{EMPTY, Entry, add};
 use crate::{Failure, Found};
 
 /// What is run.
@@ -337,13 +337,13 @@ fn q2(bids: &Batch, given: &mut Given) {
 
 /// Counts by key in a table with linear probing.
 struct Keyed {
-    table: Vec<[i64; 2]>,
+    table: Vec<Entry>,
     count: usize,
 }
 
 impl Default for Keyed {
     fn default() -> Self {
-        Keyed { table: vec![[i64::MIN, 0]; 64], count: 0 }
+        Keyed { table: vec![[EMPTY, 0]; 64], count: 0 }
     }
 }
 
@@ -352,7 +352,7 @@ impl Keyed {
         if add(&mut self.table, key, value) {
             self.count += 1;
             if self.count >= self.table.len() / 16 * 11 {
-                let mut larger = vec![[i64::MIN, 0]; self.table.len() * 2];
+                let mut larger = vec![[EMPTY, 0]; self.table.len() * 2];
                 self.each(|key, value| {
                     add(&mut larger, key, value);
                 });
@@ -362,7 +362,8 @@ impl Keyed {
     }
 
     fn each(&self, mut each: impl FnMut(i64, i64)) {
-        self.table.iter().filter(|entry| entry[0] != i64::MIN).for_each(|entry| each(entry[0], entry[1]));
+        let taken = self.table.iter().filter(|[key, _]| *key != EMPTY);
+        taken.for_each(|[key, sum]| each(*key as i64, *sum as i64));
     }
 }
 

@@ -22,6 +22,7 @@ pub struct Row {
     pub in_memory: Vec<Ran>,
     pub stored: Vec<Stored>,
     pub threads: Vec<Ran>,
+    pub threads_by_hand: Vec<Ran>,
     pub threads_stored: Vec<Ran>,
 }
 
@@ -36,6 +37,7 @@ impl Row {
             in_memory: Vec::new(),
             stored: homes.iter().map(stored).collect(),
             threads: Vec::new(),
+            threads_by_hand: Vec::new(),
             threads_stored: Vec::new(),
         }
     }
@@ -121,11 +123,14 @@ pub fn found(rows: &[Row], settings: &Settings) -> Found {
         if !row.threads.is_empty() {
             let count = settings.threads;
             let name = |what: &str| format!("{count} threads, {what}");
+            found.measurements.push(measurement(keys, &name("by hand"), &row.threads_by_hand, settings));
             found.measurements.push(measurement(keys, &name("in memory"), &row.threads, settings));
             found.measurements.push(measurement(keys, &name("store"), &row.threads_stored, settings));
             // 1.8 for two: nine tenths of what would be without loss.
             let bound = 0.9 * count as f64;
             let title = |what: &str| format!("{keys} keys, {count} threads : one, {what}");
+            let by_hand = ratio(&row.threads_by_hand, &row.by_hand, rate);
+            target(title("by hand"), by_hand, Unit::Ratio, Better::Higher, bound);
             let in_memory = ratio(&row.threads, &row.in_memory, rate);
             target(title("in memory"), in_memory, Unit::Ratio, Better::Higher, bound);
             if let Some(stored) = row.stored.first() {
