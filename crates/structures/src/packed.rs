@@ -153,6 +153,24 @@ impl<'a> Iterator for Elements<'a> {
         }
         Some(element)
     }
+
+    /// Passes over what is short by its first byte alone: RPOP of a node of short elements walks over all of them.
+    fn nth(&mut self, mut count: usize) -> Option<Self::Item> {
+        while count > 0 && self.left > 0 {
+            let end = match self.bytes.get(self.at) {
+                Some(&first) if first < LENGTH_OF_2_BYTES => self.at + 1 + usize::from(first),
+                _ => break,
+            };
+            if end > self.bytes.len() {
+                break;
+            }
+            (self.at, self.left, count) = (end, self.left - 1, count - 1);
+        }
+        for _ in 0..count {
+            let _ = self.next()?;
+        }
+        self.next()
+    }
 }
 
 /// A run without strings.

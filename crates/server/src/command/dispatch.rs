@@ -538,9 +538,8 @@ impl Dispatcher {
         let counters = &self.stats.commands[entry.index];
         match are_steps {
             true => {
-                self.commands[..self.merged]
-                    .iter()
-                    .for_each(|entry| self.stats.commands[entry.index].calls.add(1));
+                let done = &self.commands[..self.merged];
+                each_kind(done, |entry, count| self.stats.commands[entry.index].calls.add(count));
                 let (found, missed) = self.local.reads;
                 self.stats.keyspace_hits.add(found);
                 self.stats.keyspace_misses.add(missed);
@@ -699,13 +698,13 @@ impl Dispatcher {
         let time = now.duration_since(std::mem::replace(&mut self.clock, now));
         let (commands, is_tracked) = (&self.commands[..self.merged], self.server.times.tracked());
         let nanos = time.as_nanos() as u64 / commands.len().max(1) as u64;
-        for entry in commands {
+        each_kind(commands, |entry, count| {
             let counters = &self.stats.commands[entry.index];
-            counters.nanos.add(nanos);
+            counters.nanos.add(nanos * count);
             if is_tracked {
-                counters.times.record(nanos, 1);
+                counters.times.record(nanos, count);
             }
-        }
+        });
         if let (Some(first), Some(last)) = (commands.first(), commands.last()) {
             session.command_last = last.index as u32;
             let own = args.part(0..first.spec.merged_args);
@@ -824,6 +823,15 @@ impl<'a> Running<'a> {
     /// The same for whoever waits for its keys.
     fn serving(self) -> Serving<'a> {
         Serving { table: self.table, server: self.server, stats: self.stats, now: self.now }
+    }
+}
+
+/// Calls `visit` for each of a few commands, with how often it is among these.
+fn each_kind(commands: &[&'static Entry], mut visit: impl FnMut(&'static Entry, u64)) {
+    for (at, entry) in commands.iter().enumerate() {
+        if !commands[..at].iter().any(|other| other.index == entry.index) {
+            visit(entry, commands[at..].iter().filter(|other| other.index == entry.index).count() as u64);
+        }
     }
 }
 

@@ -1,9 +1,10 @@
-//! Runs: see [`step`](super::step). One transaction opens the value of the key once, has each command do its step, and writes what
-//! they have changed: a node of a list once, whatever was pushed and popped, and an element that came and went not at all.
+//! Runs: see [`step`](super::step). One transaction opens the value of the key once, has each command do its step,
+//! and writes what they have changed: a node of a list once, whatever was pushed and popped, and an element that came
+//! and went not at all.
 //!
-//! Nobody can tell a run from its commands one after the other: none is run where somebody listens, tracks keys, waits or is shown commands
-//! ([`Dispatcher::merges`](super::Dispatcher::merges)), and one that fails has its commands executed each by itself
-//! ([`Local::undone`](crate::local::Local::undone), or all of them).
+//! Nobody can tell a run from its commands one after the other: none is run where somebody listens, tracks keys,
+//! waits or is shown commands ([`Dispatcher::merges`](super::Dispatcher::merges)), and one that fails has its
+//! commands executed each by itself ([`Local::undone`](crate::local::Local::undone), or all of them).
 
 use super::step::{Done, Step};
 use super::{Args, Call, CommandError, Entry, MERGED_BYTES_MAX, errors};
@@ -39,6 +40,9 @@ pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), C
             let outcome = each(commands, call.args, &mut call.reply, false, |step, reply, args| {
                 let Step::List(step) = step else { return Err(errors::NOT_MERGED) };
                 let done = step(&mut list, reply, args)?;
+                if list.is_empty() {
+                    list.begins_anew();
+                }
                 Ok((done, list.is_empty()))
             })?;
             if !outcome.events.is_empty() {
@@ -73,8 +77,8 @@ pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), C
     Ok(())
 }
 
-/// Has each command do its step, until the replies are long. Where each is done for good, one that fails ends the run before it, else
-/// the run fails.
+/// Has each command do its step, until the replies are long. Where each is done for good, one that fails ends the run
+/// before it, else the run fails.
 fn each(
     commands: &[&'static Entry],
     args: Args<'_>,
@@ -83,6 +87,7 @@ fn each(
     mut step: impl FnMut(Step, &mut Reply<'_>, Args<'_>) -> Result<(Done, bool), CommandError>,
 ) -> Result<Outcome, CommandError> {
     let (mut outcome, mut at, bytes_max) = (Outcome::default(), 2, reply.bytes() + MERGED_BYTES_MAX);
+    outcome.events.reserve(commands.len());
     for entry in commands {
         let Some(own) = entry.spec.step else { return Err(errors::NOT_MERGED) };
         let count = entry.spec.merged_args - 2;

@@ -1,7 +1,9 @@
-//! What one command does in a *run*: commands of one client that follow each other, name the same one key, and are executed as one.
+//! What one command does in a *run*: commands of one client that follow each other, name the same one key, and are
+//! executed as one.
 //!
-//! A step is given the value as the steps before it left it, and what the command has behind its key. It writes its reply last, once nothing
-//! can fail any more, so that one that failed has changed nothing. Who runs steps stands in [`run`](super::run).
+//! A step is given the value as the steps before it left it, and what the command has behind its key. It writes its
+//! reply last, once nothing can fail any more, so that one that failed has changed nothing. Who runs steps stands in
+//! [`run`](super::run).
 
 use super::{Args, CommandError};
 use crate::resp::Reply;

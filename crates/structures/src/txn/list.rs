@@ -211,7 +211,7 @@ impl EditList<'_, '_> {
     }
 
     /// Removes `count` elements at this end, or all if there are fewer, and calls `visit` for each, from that end on. It is written as
-    /// what is pushed. One that is empty then begins anew: what is pushed to it later is a list without an expiry time.
+    /// what is pushed. LMOVE of the only element of a list to itself keeps the expiry time.
     pub fn pop(&mut self, end: End, count: usize, visit: impl FnMut(&[u8])) -> Result<()> {
         let List { source, form, .. } = &mut self.list;
         let popped = match form {
@@ -220,10 +220,14 @@ impl EditList<'_, '_> {
         };
         self.told(popped)?;
         if self.is_empty() {
-            self.expires_at = None;
             self.list.form = Form::Packed(Sequence::empty());
         }
         Ok(())
+    }
+
+    /// The list is empty, and is so for the next command of a run: what is pushed to it later has no expiry time.
+    pub fn begins_anew(&mut self) {
+        self.expires_at = None;
     }
 
     /// Puts another element in the place of the one at `index`; whether there was one.

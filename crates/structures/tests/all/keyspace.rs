@@ -213,8 +213,9 @@ fn an_expired_value_is_absent() {
 #[test]
 fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_count() {
     type Write = fn(&mut Txn<'_>);
-    fn past() -> Meta {
-        string_until(Some(now() - 1))
+    // As the transaction sees it, whose time stands still.
+    fn past(txn: &Txn<'_>) -> Meta {
+        string_until(Some(txn.now() - 1))
     }
     let dir = tempfile::tempdir().unwrap();
     let keyspace = crate::support::open(store(MediumKind::File, &dir), 16);
@@ -223,19 +224,19 @@ fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_co
     let count = KeyCount { keys: 1, expires: 0 };
     // Alone, with other writes, and what was put and went again in one transaction.
     let writes: [(&str, Write); 4] = [
-        ("alone", |txn| txn.put_with(0, b"k", b"v", past()).unwrap()),
+        ("alone", |txn| txn.put_with(0, b"k", b"v", past(txn)).unwrap()),
         ("read before", |txn| {
             assert!(!txn.exists(0, b"k").unwrap());
-            txn.put_vec(0, b"k", b"v".to_vec(), past()).unwrap();
+            txn.put_vec(0, b"k", b"v".to_vec(), past(txn)).unwrap();
         }),
         ("with another", |txn| {
-            txn.put_with(0, b"k", b"v", past()).unwrap();
+            txn.put_with(0, b"k", b"v", past(txn)).unwrap();
             assert!(!txn.delete(0, b"k").unwrap());
             txn.put(0, b"there", b"2").unwrap();
         }),
         ("deleted again", |txn| {
             assert_eq!(txn.add(0, b"k", 5).unwrap(), 5);
-            assert!(txn.set_expiry(0, b"k", Some(now() - 1)).unwrap());
+            assert!(txn.set_expiry(0, b"k", Some(txn.now() - 1)).unwrap());
             assert_eq!(txn.add(0, b"k", 1).unwrap(), 1);
             assert!(txn.delete(0, b"k").unwrap());
         }),
