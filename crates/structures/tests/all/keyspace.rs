@@ -257,7 +257,7 @@ fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_co
         assert_eq!(keys(&mut worker, 0), ["there"], "{name}");
     }
     // What was there is gone.
-    run(&mut worker, |txn| txn.put_with(0, b"there", b"v", past()).unwrap());
+    run(&mut worker, |txn| txn.put_with(0, b"there", b"v", past(txn)).unwrap());
     assert_eq!((get(&mut worker, 0, "there"), keyspace.count(0, now())), (None, KeyCount::default()));
     // After a restart, too, and it is swept as any other.
     drop((worker, keyspace));
