@@ -186,7 +186,7 @@ impl Spec {
         self.description.key_specs.iter().filter(|spec| !spec.flags.has(KeyFlags::NOT_KEY))
     }
 
-    /// Whether a command with this many arguments may run as one with another, which is `self`: both name the same key.
+    /// Whether `other`, which has so many arguments and names the same key, may run as one with this command.
     #[inline]
     pub fn runs_with(&self, other: &Self, count: usize) -> bool {
         let is_like = || match (self.step, other.step) {
