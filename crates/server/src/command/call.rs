@@ -1,5 +1,6 @@
 //! What a command is given to work with, and so what a command is: a function of a [`Call`].
 
+use super::errors::shown_of;
 use super::keys::KeyFlags;
 use super::{Args, CommandError, OwnedArgs, spec, table, timing, tracking};
 use crate::local::Local;
@@ -286,13 +287,14 @@ impl<'w> Call<'_, 'w> {
 /// Redis's error for a subcommand that there is not.
 pub fn subcommand_error(entry: &Entry, args: Args<'_>) -> CommandError {
     let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
-    CommandError::showing("ERR unknown subcommand '", args.at(1), &help)
+    CommandError::showing("ERR unknown subcommand '", shown_of(args.at(1)), &help)
 }
 
 /// Redis's error for a subcommand that there is, with other arguments than it takes.
 pub fn subcommand_arguments_error(entry: &Entry, args: Args<'_>) -> CommandError {
     let help = format!("'. Try {} HELP.", entry.container_name().to_ascii_uppercase());
-    CommandError::showing("ERR unknown subcommand or wrong number of arguments for '", args.at(1), &help)
+    let shown = shown_of(args.at(1));
+    CommandError::showing("ERR unknown subcommand or wrong number of arguments for '", shown, &help)
 }
 
 /// What runs for a container command whose subcommand is not known.

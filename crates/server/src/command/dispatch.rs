@@ -4,7 +4,7 @@
 //! known → arity → authenticated → allowed inside MULTI → queue or run.
 
 use super::call::subcommand_error;
-use super::errors::StoreFailure;
+use super::errors::{SHOWN_BYTES_MAX, StoreFailure, shown_of};
 use super::groups::table;
 use super::run;
 use super::serve::{self, Serving, add_keys};
@@ -893,12 +893,10 @@ fn names_of_queue<'a>(table: &Table, session: &Session, keys: &'a mut Keys) -> L
     if keys.is_empty() { Locks::Nothing } else { Locks::Keys(keys) }
 }
 
-// Of all arguments together, as Redis shows them.
-const SHOWN_BYTES_MAX: usize = 128;
-
 fn unknown_command(args: Args<'_>) -> CommandError {
-    let mut error =
-        CommandError::showing("ERR unknown command '", args.at(0), "', with args beginning with: ");
+    let name = shown_of(args.at(0));
+    let mut error = CommandError::showing("ERR unknown command '", name, "', with args beginning with: ");
+    // Of all arguments together.
     let mut shown = 0;
     for argument in args.from(1) {
         if shown >= SHOWN_BYTES_MAX {

@@ -36,11 +36,10 @@ impl CommandError {
         Self { text: Cow::Owned(text.into().into_bytes()), store: None }
     }
 
-    /// An error that shows bytes of the client's between two texts. As in Redis they end at a zero byte, and no more than
-    /// 128 of them are shown.
+    /// An error that shows bytes of the client's between two texts. As in Redis they end at a zero byte.
     pub fn showing(before: &str, shown: &[u8], after: &str) -> Self {
         let mut text = Vec::from(before.as_bytes());
-        text.extend_from_slice(&shown[..shown.len().min(SHOWN_BYTES_MAX)]);
+        text.extend_from_slice(shown);
         if let Some(zero) = text.iter().position(|byte| *byte == 0) {
             text.truncate(zero);
         }
@@ -98,8 +97,13 @@ impl CommandError {
     }
 }
 
-// As Redis.
-const SHOWN_BYTES_MAX: usize = 128;
+/// What is shown at most of a name that there is not, as in Redis.
+pub const SHOWN_BYTES_MAX: usize = 128;
+
+/// What is shown of such a name.
+pub fn shown_of(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(SHOWN_BYTES_MAX)]
+}
 
 /// Engine errors as the client sees them.
 impl From<duramen::Error> for CommandError {
