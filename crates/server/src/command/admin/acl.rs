@@ -46,7 +46,7 @@ fn cat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let name = call.args.at(2);
     let category = Categories::of_name(name)
-        .ok_or_else(|| CommandError::showing("ERR Unknown category '", name, "'"))?;
+        .ok_or_else(|| CommandError::showing("ERR Unknown category '", errors::shown_of(name), "'"))?;
     let is_in = |entry: &&Entry| entry.spec.description.categories.has(category);
     let found: Vec<&Entry> = call.table.all().filter(is_in).collect();
     call.reply.array(found.len());
