@@ -10,7 +10,8 @@
 //! | [`Model::Page`] (file) | when a `sync` after it returned | each 512-byte sector of a dirty page may hold any prefix of its stores; the file may have its old length |
 //!
 //! [`SimMedium`] records, [`Log`] is the record, [`Walker`] goes along a log and forms images, and a new
-//! `SimMedium` opens on one. Nothing is copied while a workload runs: an event takes 80 bytes.
+//! `SimMedium` opens on one. Nothing is copied while a workload runs: an event takes 80 bytes. [`Mapped`] lets what is
+//! written for stores of this machine run on it.
 //!
 //! [`lose`] has it leave out what is asked for at one place: a planted bug. [`schedule`] decides which of the machine's threads goes on, so that a run of several threads repeats too.
 //!
@@ -23,6 +24,7 @@ mod images;
 mod log;
 mod lost;
 mod machine;
+mod mapped;
 mod memory;
 pub mod schedule;
 
@@ -30,6 +32,7 @@ pub use images::{Choice, Pick, Walker};
 pub use log::{Event, Kind, Log};
 pub use lost::lose;
 pub use machine::SimMedium;
+pub use mapped::Mapped;
 pub use memory::Memory;
 
 /// What survives when: see the table of the module.
