@@ -154,8 +154,11 @@ struct Explorer<'s> {
     boot: u64,
 }
 
-/// What a panic said.
-pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// What `work` says; of a panic what that said.
+///
+/// # Errors
+/// Those of `work`, and its panic.
+pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let said = payload
             .downcast_ref::<String>()
