@@ -1,9 +1,8 @@
 //! What one command does in a *run*: commands of one client that follow each other, name the same one key, and are
 //! executed as one.
 //!
-//! A step is given the value as the steps before it left it, and what the command has behind its key. It writes its
-//! reply last, once nothing can fail any more, so that one that failed has changed nothing. Who runs steps stands in
-//! [`run`](super::run).
+//! A step is given the value as the steps before it left it, and what the command has behind its key. One that failed has
+//! changed nothing, and [`run`](super::run) takes back what it has replied.
 
 use super::{Args, CommandError};
 use crate::resp::Reply;
@@ -37,6 +36,30 @@ pub enum Done {
     Nothing,
     /// It has changed the value: the event of that.
     Changed(&'static str),
+}
+
+/// HDEL, SREM or ZREM of one name, which tells this event.
+pub fn remove(
+    edit: &mut Edit<'_, '_>,
+    reply: &mut Reply<'_>,
+    args: Args<'_>,
+    event: &'static str,
+) -> Result<Done, CommandError> {
+    let was_there = edit.remove(args.at(0))?;
+    reply.integer(i64::from(was_there));
+    Ok(if was_there { Done::Changed(event) } else { Done::Nothing })
+}
+
+/// HEXISTS or SISMEMBER.
+pub fn has(edit: &mut Edit<'_, '_>, reply: &mut Reply<'_>, args: Args<'_>) -> Result<Done, CommandError> {
+    reply.integer(i64::from(edit.has(args.at(0))?));
+    Ok(Done::Read(!edit.is_empty()))
+}
+
+/// HLEN, SCARD or ZCARD.
+pub fn len(edit: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> Result<Done, CommandError> {
+    reply.count(edit.len());
+    Ok(Done::Read(!edit.is_empty()))
 }
 
 impl Step {

@@ -62,17 +62,6 @@ pub fn hset_step(
     Ok(Done::Changed("hset"))
 }
 
-/// HDEL in a run, of one field.
-pub fn hdel_step(
-    hash: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    let was_there = hash.remove(args.at(0))?;
-    reply.integer(i64::from(was_there));
-    Ok(if was_there { Done::Changed("hdel") } else { Done::Nothing })
-}
-
 fn put_pairs(call: &mut Call<'_, '_>) -> Result<usize, CommandError> {
     let (db, args) = (call.session.db, call.args);
     if !args.len().is_multiple_of(2) {

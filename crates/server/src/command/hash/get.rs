@@ -36,22 +36,6 @@ pub fn hget_step(
     Ok(Done::Read(!hash.is_empty()))
 }
 
-/// HEXISTS in a run.
-pub fn hexists_step(
-    hash: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    reply.integer(i64::from(hash.has(args.at(0))?));
-    Ok(Done::Read(!hash.is_empty()))
-}
-
-/// HLEN in a run.
-pub fn hlen_step(hash: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> Result<Done, CommandError> {
-    reply.count(hash.len());
-    Ok(Done::Read(!hash.is_empty()))
-}
-
 /// HMGET key field [field …]: the values of several fields.
 pub fn hmget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);

@@ -6,18 +6,19 @@ mod get;
 mod random;
 mod whole;
 
-use super::{Command, Step};
+use super::{Command, Step, step};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
     Command::new("hset", change::hset).step(4, Step::Hash(change::hset_step)),
     Command::new("hsetnx", change::hsetnx),
     Command::new("hmset", change::hmset),
-    Command::new("hdel", change::hdel).step(3, Step::Hash(change::hdel_step)),
+    Command::new("hdel", change::hdel)
+        .step(3, Step::Hash(|hash, reply, args| step::remove(hash, reply, args, "hdel"))),
     Command::new("hget", get::hget).merged(3).step(3, Step::Hash(get::hget_step)),
     Command::new("hmget", get::hmget),
-    Command::new("hlen", get::hlen).step(2, Step::Hash(get::hlen_step)),
-    Command::new("hexists", get::hexists).step(3, Step::Hash(get::hexists_step)),
+    Command::new("hlen", get::hlen).step(2, Step::Hash(step::len)),
+    Command::new("hexists", get::hexists).step(3, Step::Hash(step::has)),
     Command::new("hstrlen", get::hstrlen),
     Command::new("hkeys", whole::hkeys),
     Command::new("hvals", whole::hvals),

@@ -12,12 +12,16 @@ use duramen_structures::End;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("lpush", push::lpush).step(3, Step::List(push::lpush_step)),
+    Command::new("lpush", push::lpush)
+        .step(3, Step::List(|list, reply, args| push::push_step(list, reply, args, End::Left))),
     Command::new("lpushx", push::lpushx),
-    Command::new("rpush", push::rpush).step(3, Step::List(push::rpush_step)),
+    Command::new("rpush", push::rpush)
+        .step(3, Step::List(|list, reply, args| push::push_step(list, reply, args, End::Right))),
     Command::new("rpushx", push::rpushx),
-    Command::new("lpop", pop::lpop).step(2, Step::List(pop::lpop_step)),
-    Command::new("rpop", pop::rpop).step(2, Step::List(pop::rpop_step)),
+    Command::new("lpop", pop::lpop)
+        .step(2, Step::List(|list, reply, _| pop::pop_step(list, reply, End::Left))),
+    Command::new("rpop", pop::rpop)
+        .step(2, Step::List(|list, reply, _| pop::pop_step(list, reply, End::Right))),
     Command::new("lmpop", pop::lmpop),
     Command::new("lmove", relocate::lmove),
     Command::new("rpoplpush", relocate::rpoplpush),

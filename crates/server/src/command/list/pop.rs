@@ -47,25 +47,8 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// LPOP in a run, of one element.
-pub fn lpop_step(
-    list: &mut EditList<'_, '_>,
-    reply: &mut Reply<'_>,
-    _: Args<'_>,
-) -> Result<Done, CommandError> {
-    pop_step(list, reply, End::Left)
-}
-
-/// RPOP in a run, of one element.
-pub fn rpop_step(
-    list: &mut EditList<'_, '_>,
-    reply: &mut Reply<'_>,
-    _: Args<'_>,
-) -> Result<Done, CommandError> {
-    pop_step(list, reply, End::Right)
-}
-
-fn pop_step(list: &mut EditList<'_, '_>, reply: &mut Reply<'_>, end: End) -> Result<Done, CommandError> {
+/// LPOP or RPOP in a run, of one element.
+pub fn pop_step(list: &mut EditList<'_, '_>, reply: &mut Reply<'_>, end: End) -> Result<Done, CommandError> {
     if list.is_empty() {
         reply.null();
         return Ok(Done::Nothing);

@@ -41,25 +41,8 @@ fn push(call: &mut Call<'_, '_>, end: End, must_exist: bool) -> Result<(), Comma
     Ok(())
 }
 
-/// LPUSH in a run, of one element.
-pub fn lpush_step(
-    list: &mut EditList<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    push_step(list, reply, args, End::Left)
-}
-
-/// RPUSH in a run, of one element.
-pub fn rpush_step(
-    list: &mut EditList<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    push_step(list, reply, args, End::Right)
-}
-
-fn push_step(
+/// LPUSH or RPUSH in a run, of one element.
+pub fn push_step(
     list: &mut EditList<'_, '_>,
     reply: &mut Reply<'_>,
     args: Args<'_>,

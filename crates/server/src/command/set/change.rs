@@ -32,17 +32,6 @@ pub fn sadd_step(
     Ok(if is_new { Done::Changed("sadd") } else { Done::Nothing })
 }
 
-/// SREM in a run, of one member.
-pub fn srem_step(
-    set: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    let was_there = set.remove(args.at(0))?;
-    reply.integer(i64::from(was_there));
-    Ok(if was_there { Done::Changed("srem") } else { Done::Nothing })
-}
-
 /// SREM key member [member …]: how many were there. Without members the key goes too.
 pub fn srem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);

@@ -1,9 +1,7 @@
 //! The members of one set: SMEMBERS, SISMEMBER, SMISMEMBER, SCARD, SSCAN.
 
 use crate::command::scan::{self, Gathered, Options};
-use crate::command::{Args, Call, CommandError, Done};
-use crate::resp::Reply;
-use duramen_structures::Edit;
+use crate::command::{Call, CommandError};
 use std::ops::ControlFlow;
 
 /// SMEMBERS key: all members.
@@ -48,22 +46,6 @@ pub fn scard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let set = call.stats.read(call.txn.set(call.session.db, call.args.at(1))?);
     call.reply.count(set.map_or(0, |set| set.len()));
     Ok(())
-}
-
-/// SISMEMBER in a run.
-pub fn sismember_step(
-    set: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    reply.integer(i64::from(set.has(args.at(0))?));
-    Ok(Done::Read(!set.is_empty()))
-}
-
-/// SCARD in a run.
-pub fn scard_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> Result<Done, CommandError> {
-    reply.count(set.len());
-    Ok(Done::Read(!set.is_empty()))
 }
 
 /// SSCAN key cursor [MATCH pattern] [COUNT count]: members, a few at a time.

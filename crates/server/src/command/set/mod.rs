@@ -5,17 +5,18 @@ mod change;
 mod get;
 mod random;
 
-use super::{Command, Step};
+use super::{Command, Step, step};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
     Command::new("sadd", change::sadd).step(3, Step::Set(change::sadd_step)),
-    Command::new("srem", change::srem).step(3, Step::Set(change::srem_step)),
+    Command::new("srem", change::srem)
+        .step(3, Step::Set(|set, reply, args| step::remove(set, reply, args, "srem"))),
     Command::new("smove", change::smove),
     Command::new("smembers", get::smembers),
-    Command::new("sismember", get::sismember).merged(3).step(3, Step::Set(get::sismember_step)),
+    Command::new("sismember", get::sismember).merged(3).step(3, Step::Set(step::has)),
     Command::new("smismember", get::smismember),
-    Command::new("scard", get::scard).step(2, Step::Set(get::scard_step)),
+    Command::new("scard", get::scard).step(2, Step::Set(step::len)),
     Command::new("sscan", get::sscan),
     Command::new("spop", random::spop).step(2, Step::Set(random::spop_step)),
     Command::new("srandmember", random::srandmember),

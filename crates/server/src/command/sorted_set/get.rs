@@ -100,31 +100,8 @@ pub fn zscore_step(
     Ok(Done::Read(!set.is_empty()))
 }
 
-/// ZCARD in a run.
-pub fn zcard_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> Result<Done, CommandError> {
-    reply.count(set.len());
-    Ok(Done::Read(!set.is_empty()))
-}
-
-/// ZRANK in a run.
-pub fn zrank_step(
-    set: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    rank_step(set, reply, args, false)
-}
-
-/// ZREVRANK in a run.
-pub fn zrevrank_step(
-    set: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    rank_step(set, reply, args, true)
-}
-
-fn rank_step(
+/// ZRANK or ZREVRANK in a run.
+pub fn rank_step(
     set: &mut Edit<'_, '_>,
     reply: &mut Reply<'_>,
     args: Args<'_>,

@@ -12,7 +12,7 @@ mod random;
 mod range;
 mod remove;
 
-use super::{Command, CommandError, Step};
+use super::{Command, CommandError, Step, step};
 use crate::resp::{Protocol, Reply};
 pub use change::{Options, add_members};
 use duramen_structures::strings::double;
@@ -23,14 +23,19 @@ use std::ops::{ControlFlow, Deref, Range};
 pub const COMMANDS: &[Command] = &[
     Command::new("zadd", change::zadd).step(4, Step::SortedSet(change::zadd_step)),
     Command::new("zincrby", change::zincrby),
-    Command::new("zrem", remove::zrem).step(3, Step::SortedSet(remove::zrem_step)),
+    Command::new("zrem", remove::zrem)
+        .step(3, Step::SortedSet(|set, reply, args| step::remove(set, reply, args, "zrem"))),
     Command::new("zscore", get::zscore).merged(3).step(3, Step::SortedSet(get::zscore_step)),
     Command::new("zmscore", get::zmscore),
-    Command::new("zcard", get::zcard).step(2, Step::SortedSet(get::zcard_step)),
+    Command::new("zcard", get::zcard).step(2, Step::SortedSet(step::len)),
     Command::new("zcount", get::zcount),
     Command::new("zlexcount", get::zlexcount),
-    Command::new("zrank", get::zrank).merged(3).step(3, Step::SortedSet(get::zrank_step)),
-    Command::new("zrevrank", get::zrevrank).merged(3).step(3, Step::SortedSet(get::zrevrank_step)),
+    Command::new("zrank", get::zrank)
+        .merged(3)
+        .step(3, Step::SortedSet(|set, reply, args| get::rank_step(set, reply, args, false))),
+    Command::new("zrevrank", get::zrevrank)
+        .merged(3)
+        .step(3, Step::SortedSet(|set, reply, args| get::rank_step(set, reply, args, true))),
     Command::new("zrange", range::zrange),
     Command::new("zrangestore", range::zrangestore),
     Command::new("zrevrange", range::zrevrange),
@@ -41,8 +46,10 @@ pub const COMMANDS: &[Command] = &[
     Command::new("zremrangebyrank", remove::zremrangebyrank),
     Command::new("zremrangebyscore", remove::zremrangebyscore),
     Command::new("zremrangebylex", remove::zremrangebylex),
-    Command::new("zpopmin", pop::zpopmin).step(2, Step::SortedSet(pop::zpopmin_step)),
-    Command::new("zpopmax", pop::zpopmax).step(2, Step::SortedSet(pop::zpopmax_step)),
+    Command::new("zpopmin", pop::zpopmin)
+        .step(2, Step::SortedSet(|set, reply, _| pop::pop_step(set, reply, pop::End::Min))),
+    Command::new("zpopmax", pop::zpopmax)
+        .step(2, Step::SortedSet(|set, reply, _| pop::pop_step(set, reply, pop::End::Max))),
     Command::new("zmpop", pop::zmpop),
     Command::new("bzpopmin", blocking::bzpopmin),
     Command::new("bzpopmax", blocking::bzpopmax),

@@ -119,25 +119,8 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     pop(call, args.at(1), end, count, |reply, members| reply_members(reply, members.iter().copied(), true))
 }
 
-/// ZPOPMIN in a run, of one member.
-pub fn zpopmin_step(
-    set: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    _: Args<'_>,
-) -> Result<Done, CommandError> {
-    pop_step(set, reply, End::Min)
-}
-
-/// ZPOPMAX in a run, of one member.
-pub fn zpopmax_step(
-    set: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    _: Args<'_>,
-) -> Result<Done, CommandError> {
-    pop_step(set, reply, End::Max)
-}
-
-fn pop_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, end: End) -> Result<Done, CommandError> {
+/// ZPOPMIN or ZPOPMAX in a run, of one member.
+pub fn pop_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, end: End) -> Result<Done, CommandError> {
     let Some(last) = set.len().checked_sub(1) else {
         reply.array(0);
         return Ok(Done::Nothing);

@@ -1,10 +1,8 @@
 //! Removes members: ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
 
 use super::parse::{Bounds, By};
-use crate::command::{Args, Call, CommandError, Done};
+use crate::command::{Call, CommandError};
 use crate::notifications::SORTED_SET;
-use crate::resp::Reply;
-use duramen_structures::Edit;
 
 /// ZREM key member [member …]: how many were there. Without members the key goes too.
 pub fn zrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -21,17 +19,6 @@ pub fn zrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     call.reply.count(removed);
     Ok(())
-}
-
-/// ZREM in a run, of one member.
-pub fn zrem_step(
-    set: &mut Edit<'_, '_>,
-    reply: &mut Reply<'_>,
-    args: Args<'_>,
-) -> Result<Done, CommandError> {
-    let was_there = set.remove(args.at(0))?;
-    reply.integer(i64::from(was_there));
-    Ok(if was_there { Done::Changed("zrem") } else { Done::Nothing })
 }
 
 /// ZREMRANGEBYRANK key start stop: removes those from one position to another; how many.
