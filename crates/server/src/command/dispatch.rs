@@ -82,8 +82,6 @@ pub struct Dispatcher {
     commands: Vec<&'static Entry>,
     // Each does its step; else the function of the first is called for all.
     are_steps: bool,
-    // As the requests were read.
-    joined: Vec<u16>,
     // The command that was looked for last, which is to run next.
     next: Option<&'static Entry>,
     // The engine was told to fetch the keys of what ran last as one: so it will be of the next ones.
@@ -116,7 +114,6 @@ impl Dispatcher {
             merged: 1,
             commands: Vec::new(),
             are_steps: false,
-            joined: Vec::new(),
             next: None,
             fetches: false,
             now: 0,
@@ -247,16 +244,14 @@ impl Dispatcher {
             }
             return Some(merged);
         }
-        self.joined.clear();
         let joins = |name: &[u8], count: usize| {
             let entry = if first.is_called(name) { first } else { table.command(name)? };
-            first.spec.runs_with(&entry.spec, count).then_some(entry.index as u16)
+            first.spec.runs_with(&entry.spec, count).then_some(entry)
         };
-        let merged = requests.merge(input, limits, MERGED_MAX, &mut self.joined, joins)?;
         self.commands.clear();
         self.commands.push(first);
-        self.commands.extend(self.joined.iter().map(|index| table.entry(usize::from(*index))));
-        let are_alike = self.joined.iter().all(|index| usize::from(*index) == first.index);
+        let merged = requests.merge(input, limits, MERGED_MAX, &mut self.commands, joins)?;
+        let are_alike = self.commands.iter().all(|entry| entry.index == first.index);
         self.are_steps = !(are_alike && first.spec.is_merged);
         Some(merged)
     }

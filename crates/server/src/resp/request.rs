@@ -164,26 +164,26 @@ impl Requests {
     /// and are accepted by `joins`, which is given the name and how many arguments there are: their other arguments come behind its own,
     /// and its bytes are those of all. What `joins` said of each that follows comes to `joined`. How many commands it is then, of at most
     /// `most`, and where the last one ends. An inline command stays alone, and so does one that begins otherwise than those before.
-    pub fn merge(
+    pub fn merge<T: Copy>(
         &mut self,
         input: &[u8],
         limits: &Limits,
         most: usize,
-        joined: &mut Vec<u16>,
-        mut joins: impl FnMut(&[u8], usize) -> Option<u16>,
+        joined: &mut Vec<T>,
+        mut joins: impl FnMut(&[u8], usize) -> Option<T>,
     ) -> Option<(usize, usize)> {
         let key = *self.spans.get(1).filter(|_| !self.is_inline)?;
         let first = &input[self.spans[0].start..self.spans[0].end];
         // All that is before the arguments behind the key, and how many these are: most commands are like one before.
-        let mut heads: [(&[u8], usize, u16); HEADS] = [(&[], 0, 0); HEADS];
+        let mut heads: [Option<(&[u8], usize, T)>; HEADS] = [None; HEADS];
         let mut known = 0;
         if let Some(own) = joins(first, self.spans.len()) {
-            (heads[0], known) = ((&input[..key.end + 2], self.spans.len() - 2, own), 1);
+            (heads[0], known) = (Some((&input[..key.end + 2], self.spans.len() - 2, own)), 1);
         }
         let mut count = 1;
         while count < most {
             let (at, spans, rest) = (self.at, self.spans.len(), &input[self.at..]);
-            let like = heads[..known].iter().find(|(head, ..)| rest.starts_with(head));
+            let like = heads[..known].iter().flatten().find(|(head, ..)| rest.starts_with(head));
             let new = if let Some(&(head, others, own)) = like {
                 self.joins(input, limits, at + head.len(), others).then_some(own)
             } else if known == HEADS || rest.starts_with(&input[..key.start]) {
@@ -194,7 +194,7 @@ impl Requests {
                 if let Some((own, others)) = own {
                     let end = self.spans[spans + 1].end + 2;
                     self.spans.drain(spans..spans + 2);
-                    (heads[known], known) = ((&input[at..end], others, own), known + 1);
+                    (heads[known], known) = (Some((&input[at..end], others, own)), known + 1);
                 }
                 own.map(|(own, _)| own)
             };
@@ -245,13 +245,13 @@ impl Requests {
     }
 
     /// Adds the arguments of the command that follows, if it names this key and may join: what it is, and how many are behind the key.
-    fn other(
+    fn other<T>(
         &mut self,
         input: &[u8],
         limits: &Limits,
         key: &[u8],
-        joins: &mut impl FnMut(&[u8], usize) -> Option<u16>,
-    ) -> Option<(u16, usize)> {
+        joins: &mut impl FnMut(&[u8], usize) -> Option<T>,
+    ) -> Option<(T, usize)> {
         if input.get(self.at) != Some(&b'*') {
             return None;
         }
