@@ -684,10 +684,11 @@ fn random_line(random: &mut Random, numbers: usize) -> String {
         11 => format!("delete {key}{quiet}"),
         12 | 13 => {
             let mut flags = String::new();
+            // R60, since no item's rest of time comes to it within a run: the two begin their seconds at different moments.
             for _ in 0..random.below(4) {
                 flags.push_str(pick(
                     random,
-                    &[" v", " t", " c", " f", " s", " k", " Oabc", " q", " N30", " R30", " T100", " u"],
+                    &[" v", " t", " c", " f", " s", " k", " Oabc", " q", " N30", " R60", " T100", " u"],
                 ));
             }
             format!("mg {key}{flags}")
