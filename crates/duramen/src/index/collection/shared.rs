@@ -31,6 +31,9 @@ use std::cmp::Ordering;
 /// Pages of a tree that go between two looks at the clock.
 const FORGOTTEN_TOGETHER: usize = 16;
 
+/// Slots of elements that may be the one looked for. Mostly there is one; one search in so many thousands meets another.
+const CANDIDATES_MAX: usize = 4;
+
 pub(crate) struct CollectionIndex {
     stripes: Arc<Stripes>,
     order: Order,
@@ -65,13 +68,36 @@ impl CollectionIndex {
         self.indexes().map.len()
     }
 
+    /// The mutex is not held while `look` waits for records: writers, readers and the compactor want it at each step.
     fn find<T>(&self, hash: u64, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(Slot, T)> {
-        let mut found = None;
-        let slot = self.indexes().map.find(hash, |slot| {
-            found = look(slot);
-            found.is_some()
-        })?;
-        Some((slot, found?))
+        let mut candidates = [None; CANDIDATES_MAX];
+        let mut count = 0;
+        {
+            let indexes = self.indexes();
+            indexes.map.find(hash, |slot| {
+                if let Some(candidate) = candidates.get_mut(count) {
+                    *candidate = Some(slot);
+                }
+                count += 1;
+                false
+            });
+            if count > CANDIDATES_MAX {
+                let mut found = None;
+                let slot = indexes.map.find(hash, |slot| {
+                    found = look(slot);
+                    found.is_some()
+                })?;
+                return Some((slot, found?));
+            }
+        }
+        candidates.into_iter().flatten().find_map(|slot| Some((slot, look(slot)?)))
+    }
+
+    /// The slot of an element that has one, if no other may be of its hash.
+    fn find_sole(&self, hash: u64) -> Option<Slot> {
+        let mut sole = None;
+        let second = self.indexes().map.find(hash, |slot| sole.replace(slot).is_some());
+        sole.filter(|_| second.is_none())
     }
 
     /// Visits the elements of one page, and says where the next begins, as [`Map::each_at`].
@@ -169,7 +195,10 @@ impl KeyIndex for CollectionIndex {
     }
 
     fn prefetch(&self, hash: u64, _: &Guard) {
-        self.indexes().map.prefetch(hash);
+        // A hint is not worth waiting for.
+        if let Ok(indexes) = self.indexes.try_lock() {
+            indexes.map.prefetch(hash);
+        }
     }
 
     fn find_with<T>(
@@ -288,6 +317,14 @@ impl<'a> LockedKey<'a> for Locked<'a> {
     {
         let (slot, found) = self.index.find(self.hash, look)?;
         Some((Place { index: self.index, hash: self.hash, slot: Cell::new(slot) }, found))
+    }
+
+    fn find_sole<'k>(&self) -> Option<Place<'k>>
+    where
+        'a: 'k,
+    {
+        let slot = self.index.find_sole(self.hash)?;
+        Some(Place { index: self.index, hash: self.hash, slot: Cell::new(slot) })
     }
 
     fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool {

@@ -10,4 +10,6 @@ mod of_image;
 mod of_map;
 mod of_pages;
 #[cfg(not(miri))]
+mod of_shared;
+#[cfg(not(miri))]
 mod of_tree;
