@@ -111,9 +111,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Spins, then lets others run: the holder may not be on a CPU.
+/// Spins, then lets others run, since the holder may not be on a CPU, then sleeps: a command that writes much holds its keys for long.
 #[derive(Default)]
 pub(crate) struct Backoff(u32);
+
+const SPINS: u32 = 64;
+/// On a CPU of its own some 0.2 ms.
+const YIELDS: u32 = 512;
+const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
 impl Backoff {
     /// Whether nothing was waited for yet. Never in a model, which need not try what nothing depends on.
@@ -124,11 +129,11 @@ impl Backoff {
 
     #[inline]
     pub(crate) fn wait(&mut self) {
-        self.0 += 1;
-        if self.0 < 64 {
-            hint::spin_loop();
-        } else {
-            thread::yield_now();
+        self.0 = self.0.saturating_add(1);
+        match self.0 {
+            ..SPINS => hint::spin_loop(),
+            SPINS..YIELDS => thread::yield_now(),
+            YIELDS.. => thread::sleep(SLEEP),
         }
     }
 }
