@@ -31,7 +31,7 @@ use std::cmp::Ordering;
 /// Pages of a tree that go between two looks at the clock.
 const FORGOTTEN_TOGETHER: usize = 16;
 
-/// Slots of elements that may be the one looked for. Mostly there is one; one search in so many thousands meets another.
+/// Slots of elements that may be the one looked for. Mostly there is one; at worst one search in 32 meets another.
 const CANDIDATES_MAX: usize = 4;
 
 pub(crate) struct CollectionIndex {
