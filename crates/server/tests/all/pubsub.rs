@@ -222,5 +222,8 @@ fn who_gets_no_replies_is_told_of_subscriptions_and_messages() {
         client.send("multi\r\nsubscribe c\r\nclient reply on\r\nexec\r\n");
         client.expect("*2\r\n+OK\r\n");
         client.expect(format!("{first}3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"));
+        // That the server notices its end may take a while.
+        client.send("unsubscribe\r\n");
+        client.expect(format!("{first}3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n"));
     }
 }
