@@ -509,7 +509,7 @@ const FLOATS: &[&str] = &[
     "-0",
 ];
 // Far from the time that a run takes, so that no reply depends on it.
-const RELATIVE: &[&str] = &["1000", "5000000", "0", "-1", "abc", "9223372036854775807", "1.5", ""];
+const RELATIVE: &[&str] = &["2000000", "5000000", "0", "-1", "abc", "9223372036854775807", "1.5", ""];
 const ABSOLUTE: &[&str] = &["33177117420", "33177117420123", "33177117421000", "1", "0", "-5", "x"];
 const FIELDS: &[&str] =
     &["u8", "i8", "u1", "u4", "i5", "u16", "i16", "u32", "i63", "i64", "u63", "u64", "i0", "x8"];
@@ -625,7 +625,8 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
         0 if words.len() > 1 && !["SPOP", "SRANDMEMBER", "HRANDFIELD", "ZRANDMEMBER"].contains(&words[0]) => {
             words.pop();
         }
-        1 => words.push("v"),
+        // Behind the time that it waits for, a command would wait for as many seconds as the word says.
+        1 if words.last() != Some(&"0.001") => words.push("v"),
         _ => {}
     }
     let keys = keys_of(form.words[0]);
