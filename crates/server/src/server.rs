@@ -73,6 +73,8 @@ pub struct Server {
     // Damaged blocks that the log was told of, and that the store has failed.
     damage_told: AtomicU64,
     failure_told: AtomicBool,
+    // A write was refused for want of space, or the limit was set, since room was found.
+    may_be_full: AtomicBool,
     // Found by the last look.
     store_deleted: AtomicBool,
     deleted_told: Told,
@@ -112,6 +114,7 @@ impl Server {
             neighbours: Neighbours::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
             notifications: AtomicU32::new(config.notify_keyspace_events),
+            may_be_full: AtomicBool::new(config.maxmemory > 0),
             on_expired: OnceLock::new(),
             listening: Mutex::default(),
             config: RwLock::new(Arc::new(config)),
@@ -323,8 +326,25 @@ impl Server {
         }
     }
 
-    /// Tells that a write was refused for want of space, at most once in a minute.
+    /// Whether writes may be refused for want of space: the store knows.
+    #[inline]
+    pub fn may_be_full(&self) -> bool {
+        self.may_be_full.load(Ordering::Relaxed)
+    }
+
+    /// A write was refused for want of space, or may be from now on.
+    pub fn note_full(&self) {
+        self.may_be_full.store(true, Ordering::Relaxed);
+    }
+
+    /// Room was found.
+    pub fn note_room(&self) {
+        self.may_be_full.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that a write was refused for want of space, and tells so at most once in a minute.
     pub fn tell_full(&self, error: &CommandError) {
+        self.note_full();
         if self.full_told.is_due() {
             log::warning(format_args!(
                 "writes are refused for want of space, deletes and reads go on: {}",

@@ -129,6 +129,14 @@ impl Worker {
         Ok(())
     }
 
+    /// As [`Writer::find_room`](duramen::Writer::find_room).
+    ///
+    /// # Errors
+    /// Of that.
+    pub fn find_room(&mut self) -> Result<()> {
+        Ok(self.writer.find_room()?)
+    }
+
     /// Where the count of changes of a number that is new begins.
     pub(crate) fn next_changes(&mut self) -> u16 {
         self.changes = self.changes.wrapping_add(1);

@@ -47,6 +47,12 @@ impl<M: Medium> Supply for Keeper<M> {
         }
     }
 
+    fn find_granule(&self) -> Result<()> {
+        let (granule, granules, _) = self.take_granules(1, [1; 3], Purpose::Write)?;
+        self.log().space().give(granule, granules);
+        Ok(())
+    }
+
     fn take_granules(
         &self,
         least: u32,

@@ -27,6 +27,12 @@ pub(crate) trait Supply {
     /// and no pin.
     fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose);
 
+    /// Makes sure that a block could be opened for a put, making room as for one. The caller holds no lock and no pin.
+    ///
+    /// # Errors
+    /// As [`Supply::take_granules`].
+    fn find_granule(&self) -> Result<()>;
+
     /// Whether it is worth waiting for what others have in hand.
     fn may_wait(&self) -> bool {
         true
@@ -56,6 +62,10 @@ impl Supply for FreeOnly<'_> {
     }
 
     fn make_free(&self, _: u64, _: u64, _: Purpose) {}
+
+    fn find_granule(&self) -> Result<()> {
+        self.0.find_granule()
+    }
 
     fn may_wait(&self) -> bool {
         false

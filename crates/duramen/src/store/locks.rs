@@ -125,6 +125,17 @@ impl<M: Medium> WriterOn<M> {
         pen.make_room(site)
     }
 
+    /// Looks whether a put of a new record would find room beyond what is left of the block that is written to, and makes
+    /// some as that put would; puts nothing. No keys may be locked.
+    ///
+    /// # Errors
+    /// `OutOfSpace` when there is none, though a short record may still fit into what is left of a block. Otherwise as
+    /// [`StoreOn::put`](crate::StoreOn::put).
+    pub fn find_room(&mut self) -> Result<()> {
+        let (pen, site) = self.parts();
+        pen.find_room(site)
+    }
+
     fn lock_hashes(&mut self, hashes: &[u64]) {
         let (pen, site) = self.parts();
         pen.lock_keys(site, hashes);

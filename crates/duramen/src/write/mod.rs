@@ -214,6 +214,11 @@ impl Pen {
         })
     }
 
+    /// Looks whether a block can be opened for a put, and makes room for it. No stripe may be held.
+    pub(crate) fn find_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
+        self.while_resting(site.records, |_| site.supply.find_granule())
+    }
+
     /// Runs `work`, which waits for others, while the group rests: what it wrote so far is settled, and what it pinned is let go, so that
     /// space can be reclaimed meanwhile. No stripe may be held.
     fn while_resting<M: Medium, T>(&mut self, records: &Records<M>, work: impl FnOnce(&mut Self) -> T) -> T {

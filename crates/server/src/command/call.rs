@@ -269,6 +269,9 @@ impl<'w> Call<'_, 'w> {
         if let Err(error) = result {
             counters.failed.add(1);
             self.stats.error(error.code());
+            if error.code() == "OOM" {
+                self.server.note_full();
+            }
             self.reply.rollback(mark);
             self.reply.error(error.text());
             if error.store_failure().is_some() {

@@ -8,7 +8,7 @@ use super::errors::{SHOWN_BYTES_MAX, StoreFailure, shown_of};
 use super::groups::table;
 use super::run;
 use super::serve::{self, Serving, add_keys};
-use super::spec::LockSpec;
+use super::spec::{LockSpec, Spec};
 use super::timing::{self, Tick};
 use super::tracking;
 use super::{After, Args, Call, CommandError, Entry, Flags, OwnedArgs, Table, errors};
@@ -19,7 +19,7 @@ use crate::net::Output;
 use crate::notifications::Absent;
 use crate::resp::{Limits, Protocol, Reply, Requests, ahead};
 use crate::server::Server;
-use crate::session::{ReplyMode, Session};
+use crate::session::{ReplyMode, Session, Transaction};
 use crate::stats::WorkerStats;
 use crate::waiting::Waiter;
 use duramen_structures::{AHEAD_MAX, Keys, Locks, Txn, Worker};
@@ -244,9 +244,20 @@ impl Dispatcher {
             }
             return Some(merged);
         }
+        // Where there is no room each is refused when its turn comes, also if the next one gives back what it takes.
+        let (server, worker, mut is_full) = (&*self.server, &mut self.worker, None);
+        let may_be_full = server.may_be_full();
+        let mut is_refused = |entry: &Entry| {
+            may_be_full
+                && entry.spec.flags.has(Flags::DENYOOM)
+                && *is_full.get_or_insert_with(|| find_room(server, worker).is_err())
+        };
+        if is_refused(first) {
+            return None;
+        }
         let joins = |name: &[u8], count: usize| {
             let entry = if first.is_called(name) { first } else { table.command(name)? };
-            first.spec.runs_with(&entry.spec, count).then_some(entry)
+            (first.spec.runs_with(&entry.spec, count) && !is_refused(entry)).then_some(entry)
         };
         self.commands.clear();
         self.commands.push(first);
@@ -411,8 +422,17 @@ impl Dispatcher {
             if spec.flags.has(Flags::NO_MULTI) {
                 return self.reject(Some(entry), session, errors::NOT_IN_TRANSACTION, out);
             }
+            if self.server.may_be_full()
+                && needs_room(self.table, spec, transaction)
+                && let Err(error) = find_room(&self.server, &mut self.worker)
+            {
+                let error = self.told_full(error);
+                return self.reject(Some(entry), session, error, out);
+            }
             if !spec.flags.has(Flags::NOT_QUEUED) {
-                transaction.push(entry.index, args);
+                if !transaction.aborted {
+                    transaction.push(entry.index, args);
+                }
                 Reply::new(out, session.protocol).simple("QUEUED");
                 return;
             }
@@ -827,6 +847,32 @@ fn each_kind(commands: &[&'static Entry], mut visit: impl FnMut(&'static Entry, 
         if !commands[..at].iter().any(|other| other.index == entry.index) {
             visit(entry, commands[at..].iter().filter(|other| other.index == entry.index).count() as u64);
         }
+    }
+}
+
+/// Looks whether writes are refused for want of space, and as what. Of other errors a write tells.
+#[cold]
+fn find_room(server: &Server, worker: &mut Worker) -> Result<(), CommandError> {
+    match worker.find_room().map_err(CommandError::from) {
+        Err(error) if error.code() == "OOM" => Err(error),
+        _ => {
+            server.note_room();
+            Ok(())
+        }
+    }
+}
+
+/// Whether a command is refused in a transaction where writes are refused for want of space: what is queued takes
+/// memory, whatever it is, and EXEC does what was queued.
+#[cold]
+fn needs_room(table: &Table, spec: &Spec, transaction: &Transaction) -> bool {
+    match spec.name {
+        "discard" | "quit" | "reset" => false,
+        "exec" => {
+            let mut queue = transaction.queue.iter();
+            queue.any(|queued| table.entry(queued.command).spec.flags.has(Flags::DENYOOM))
+        }
+        _ => true,
     }
 }
 

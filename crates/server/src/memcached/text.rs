@@ -438,6 +438,7 @@ fn memory_limit(request: &mut Request<'_>, words: &Words<'_>) {
             });
             let Ok(()) = changed;
             request.server.keyspace.store().set_limit(bytes);
+            request.server.note_full();
             b"OK"
         }
     };

@@ -81,6 +81,48 @@ fn a_full_store_is_emptied() {
 }
 
 #[test]
+fn a_full_store_refuses_each_command_of_a_pipeline_and_transactions_until_there_is_room() {
+    const FULL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+    let server = Server::with(|config| config.maxmemory = 8 << 20);
+    let mut client = server.client();
+    let element = "e".repeat(20);
+    (0..20).for_each(|count| client.says(&format!("rpush l {element}"), &format!(":{}\r\n", count + 1)));
+    let refused = |client: &mut Client, line: &str| {
+        client.send(format!("{line}\r\n"));
+        let reply = client.line();
+        assert!(reply == FULL || !reply.starts_with('-'), "{reply}");
+        reply == FULL
+    };
+    let value = "v".repeat(1000);
+    (0..).find(|key| refused(&mut client, &format!("set k{key} {value}")));
+    let push = format!("lpush l {element}");
+    while !refused(&mut client, &push) {}
+    // What is popped may be room for what is pushed next.
+    client.send(format!("{push}\r\nrpop l\r\n").repeat(8));
+    assert_eq!(client.line(), FULL);
+    // A pop of a large list may find no room either.
+    let pop = |client: &mut Client| match client.line().as_str() {
+        "$20" => assert_eq!(client.line(), element),
+        refused => assert_eq!(refused, FULL),
+    };
+    pop(&mut client);
+    for _ in 0..7 {
+        client.line();
+        pop(&mut client);
+    }
+    while !refused(&mut client, &push) {}
+    client.says("multi", "+OK\r\n");
+    client.says(&push, &format!("{FULL}\r\n"));
+    client.says("get k1", &format!("{FULL}\r\n"));
+    client.says("exec", "-EXECABORT Transaction discarded because of previous errors.\r\n");
+    let keys: String = (0..1000).map(|key| format!(" k{key}")).collect();
+    client.says(&format!("del{keys}"), ":1000\r\n");
+    client.says("multi", "+OK\r\n");
+    client.says(&format!("set k1 {value}"), "+QUEUED\r\n");
+    client.says("exec", "*1\r\n+OK\r\n");
+}
+
+#[test]
 fn a_change_of_settings_that_fails_leaves_the_durability_as_it_was() {
     const WRITES: u64 = 20;
     let dir = tempfile::tempdir().unwrap();

@@ -174,6 +174,9 @@ fn effect(
     if after.policy() != before.policy() {
         store.set_eviction(after.policy().eviction());
     }
+    if after.maxmemory != before.maxmemory || after.policy() != before.policy() {
+        call.server.note_full();
+    }
     call.server.keyspace.set_thresholds(after.thresholds);
     if after.loglevel != before.loglevel {
         log::set_level(after.loglevel);
