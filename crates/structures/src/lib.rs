@@ -39,6 +39,7 @@
 //! [`Keyspace::items`] and [`Keyspace::state`].
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod bits;
 pub mod dump;
 mod entries;
@@ -62,6 +63,7 @@ mod txn;
 mod watch;
 mod worker;
 
+pub use ahead::{AHEAD_MAX, Ahead};
 pub use entries::{Encoding, Scored, order, rank, score_of};
 pub use error::{Error, Result};
 pub use keyspace::{
@@ -77,7 +79,7 @@ pub use txn::{
     string_of_pieces, text_of_number,
 };
 pub use watch::Watched;
-pub use worker::{AHEAD_MAX, Worker};
+pub use worker::Worker;
 
 /// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So are tag 0x81, a string that is
 /// kept as an integer, since INCR or its like wrote it (its form is at the head of `src/txn/number.rs`), tag 0x82, a string that

@@ -7,15 +7,12 @@ use std::sync::Arc;
 
 use duramen::Writer;
 
+use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, random};
 use crate::locks::Keys;
 use crate::turns::{Others, Turn};
 use crate::txn::scratch::Scratch;
-
-/// Keys that [`Worker::prefetch`] takes: more than a core has misses under way, few enough that the first lines
-/// fetched are still in the nearest cache when they are used.
-pub const AHEAD_MAX: usize = 16;
 
 // How often what concerns all keys looks for space: after the first time the turns of all others have ended.
 const ALONE_TRIES_MAX: u32 = 3;
@@ -62,15 +59,12 @@ pub struct Worker {
 impl Worker {
     /// Hints that these keys of `db` are used soon, at most [`AHEAD_MAX`] of them: the engine fetches their lines
     /// meanwhile. Changes nothing.
-    pub fn prefetch<'k>(&self, db: u8, keys: impl Iterator<Item = &'k [u8]>) {
-        let Some(table) = self.keyspace.table(db) else { return };
-        let mut ahead: [&[u8]; AHEAD_MAX] = [&[]; AHEAD_MAX];
-        let mut count = 0;
-        for (key, place) in keys.zip(&mut ahead) {
-            *place = key;
-            count += 1;
+    pub fn prefetch<'k>(&self, db: u8, mut keys: impl Iterator<Item = &'k [u8]>) {
+        if let Some(table) = self.keyspace.table(db)
+            && let Some(ahead) = Ahead::next_of(&mut keys)
+        {
+            table.prefetch(&ahead);
         }
-        table.prefetch(&ahead[..count]);
     }
 
     /// Begins a group of transactions that become durable together at [`settle`](Self::settle).

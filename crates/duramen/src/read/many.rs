@@ -19,9 +19,16 @@ impl<M: Medium> Records<M> {
         let Ok(table) = self.tables.at(target, &guard) else { return };
         for keys in keys.chunks(TOGETHER) {
             let mut hashes = [0; TOGETHER];
-            self.fetch_together(table, keys, &mut hashes, &guard, |_, slot| {
-                self.log.fetch_key(slot.location())
-            });
+            let Some(index) = table.index.collection() else {
+                self.fetch_together(table, keys, &mut hashes, &guard, |_, slot| {
+                    self.log.fetch_key(slot.location())
+                });
+                continue;
+            };
+            for (key, hash) in keys.iter().zip(&mut hashes) {
+                *hash = self.hasher.hash(key.as_ref());
+            }
+            index.prefetch_all(&hashes[..keys.len()], |slot| self.log.fetch_key(slot.location()));
         }
     }
 

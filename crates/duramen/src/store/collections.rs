@@ -294,6 +294,11 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
         collection.records().get_owing(collection.target(), key, owed)
     }
 
+    /// Hints that elements with these keys are read or written soon, as [`StoreOn::prefetch`].
+    pub fn prefetch(self, keys: &[impl AsRef<[u8]>]) {
+        self.collection.records().prefetch(self.collection.target(), keys);
+    }
+
     /// As [`CollectionOn::scan`].
     ///
     /// # Errors

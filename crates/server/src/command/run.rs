@@ -10,6 +10,7 @@ use super::step::{Done, Step};
 use super::{Args, Call, CommandError, Entry, MERGED_BYTES_MAX, errors};
 use crate::notifications::{Classes, HASH, LIST, SET, SORTED_SET};
 use crate::resp::Reply;
+use duramen_structures::Ahead;
 
 /// What has become of the commands of a run.
 #[derive(Default)]
@@ -60,6 +61,10 @@ pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), C
                 return Err(errors::NOT_MERGED);
             }
             let is_for_good = edit.begins_run();
+            let mut names = names(commands, call.args);
+            while let Some(some) = Ahead::next_of(&mut names) {
+                edit.prefetch(&some);
+            }
             let outcome = each(commands, call.args, &mut call.reply, is_for_good, |step, reply, args| {
                 let (Step::Hash(step) | Step::Set(step) | Step::SortedSet(step)) = step else {
                     return Err(errors::NOT_MERGED);
@@ -75,6 +80,18 @@ pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), C
     };
     told(call, &outcome, class, commands.len());
     Ok(())
+}
+
+/// The names that the commands are about, of hashes, sets and sorted sets: what is last behind the key of one of a sorted
+/// set, which has a score before it, and first of others.
+fn names<'a>(commands: &[&'static Entry], args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let mut at = 2;
+    commands.iter().filter_map(move |entry| {
+        let (first, count) = (at, entry.spec.merged_args - 2);
+        at += count;
+        let is_last = matches!(entry.spec.step, Some(Step::SortedSet(_)));
+        (count > 0).then(|| args.at(if is_last { at - 1 } else { first }))
+    })
 }
 
 /// Has each command do its step, until the replies are long. Where each is done for good, one that fails ends the run

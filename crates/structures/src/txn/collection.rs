@@ -16,6 +16,7 @@ use std::ops::{ControlFlow, Deref, Range};
 use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
+use crate::ahead::Ahead;
 use crate::entries::{CONVERTED, Encoding, Entries, Kind, Names, Scored, Shape, score_of};
 use crate::error::{Error, Result};
 use crate::keyspace;
@@ -278,17 +279,29 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     /// Calls `visit` with the value of each of these names in turn, or `None`.
     pub fn get_each<'n>(
         &self,
-        names: impl ExactSizeIterator<Item = &'n [u8]>,
+        mut names: impl ExactSizeIterator<Item = &'n [u8]>,
         mut visit: impl FnMut(Option<&[u8]>),
     ) -> Result<()> {
         match &self.form {
             Form::Packed(entries) => self.told(entries.get_each(names, visit)),
             Form::Large(named) => {
-                for name in names {
-                    visit(self.told(named.get(self.reads(named), name))?.as_deref());
+                while let Some(some) = Ahead::next_of(&mut names) {
+                    self.prefetch(&some);
+                    for name in some.iter() {
+                        visit(self.told(named.get(self.reads(named), name))?.as_deref());
+                    }
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Hints that these names are looked for, put or removed soon, all of them.
+    pub fn prefetch(&self, names: &[&[u8]]) {
+        if let Form::Large(named) = &self.form
+            && names.len() > 1
+        {
+            self.reads(named).prefetch(names);
         }
     }
 
@@ -549,7 +562,7 @@ impl Edit<'_, '_> {
     /// Puts many entries; how many names are new. A set's members have empty values.
     pub fn insert_all<'a>(
         &mut self,
-        new: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
+        mut new: impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<usize> {
         self.was_there = true;
         match &mut self.collection.form {
@@ -559,8 +572,13 @@ impl Edit<'_, '_> {
             }
             Form::Large(_) => {
                 let mut count = 0;
-                for (name, value) in new {
-                    count += usize::from(self.insert(name, value)?);
+                while let Some(some) = Ahead::next_of(&mut new) {
+                    if let Some(names) = Ahead::next_of(&mut some.iter().map(|(name, _)| *name)) {
+                        self.prefetch(&names);
+                    }
+                    for (name, value) in some.iter() {
+                        count += usize::from(self.insert(name, value)?);
+                    }
                 }
                 Ok(count)
             }
@@ -584,7 +602,7 @@ impl Edit<'_, '_> {
     }
 
     /// Removes many entries; how many were there.
-    pub fn remove_all<'a>(&mut self, names: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<usize> {
+    pub fn remove_all<'a>(&mut self, mut names: impl ExactSizeIterator<Item = &'a [u8]>) -> Result<usize> {
         match &mut self.collection.form {
             Form::Packed(entries) => {
                 let removed = entries.remove_all(names);
@@ -594,8 +612,11 @@ impl Edit<'_, '_> {
             }
             Form::Large(_) => {
                 let mut count = 0;
-                for name in names {
-                    count += usize::from(self.remove(name)?);
+                while let Some(some) = Ahead::next_of(&mut names) {
+                    self.prefetch(&some);
+                    for name in some.iter() {
+                        count += usize::from(self.remove(name)?);
+                    }
                 }
                 Ok(count)
             }

@@ -93,6 +93,16 @@ impl CollectionIndex {
         candidates.into_iter().flatten().find_map(|slot| Some((slot, look(slot)?)))
     }
 
+    /// Hints that elements of these hashes are looked for soon: overlaps the misses of the map for all of them, and calls `each` with the
+    /// likeliest slot of each that has one.
+    pub(crate) fn prefetch_all(&self, hashes: &[u64], each: impl FnMut(Slot)) {
+        // A hint is not worth waiting for.
+        if let Ok(indexes) = self.indexes.try_lock() {
+            hashes.iter().for_each(|&hash| indexes.map.prefetch(hash));
+            hashes.iter().filter_map(|&hash| indexes.map.find(hash, |_| true)).for_each(each);
+        }
+    }
+
     /// The slot of an element that has one, if no other may be of its hash.
     fn find_sole(&self, hash: u64) -> Option<Slot> {
         let mut sole = None;
@@ -194,12 +204,9 @@ impl KeyIndex for CollectionIndex {
         &self.stripes
     }
 
-    fn prefetch(&self, hash: u64, _: &Guard) {
-        // A hint is not worth waiting for.
-        if let Ok(indexes) = self.indexes.try_lock() {
-            indexes.map.prefetch(hash);
-        }
-    }
+    // Who is about to look for one element takes the mutex right away: to take it once more costs what it saves. For several there is
+    // `prefetch_all`.
+    fn prefetch(&self, _: u64, _: &Guard) {}
 
     fn find_with<T>(
         &self,

@@ -35,3 +35,20 @@ fn elements_of_one_hash_are_told_apart_by_their_records_and_one_alone_without() 
     }
     assert_eq!(sole(), Some(slot_of(19, 0)));
 }
+
+#[test]
+fn what_is_fetched_for_elements_are_their_slots() {
+    const OTHER: u64 = 0x0fed_cba9_8765_4321;
+    let log = Log { hashes: Hashes::Few(1), damaged: BTreeSet::new() };
+    let index = CollectionIndex::new(Arc::new(Stripes::new(4)), &Arc::new(Arena::default()), Order::None);
+    let guard = reclaim::pin();
+    let fetched = |hashes: &[u64]| {
+        let mut slots = Vec::new();
+        index.prefetch_all(hashes, |slot| slots.push(slot));
+        slots
+    };
+    assert_eq!(fetched(&[HASH, OTHER]), []);
+    let _ = index.lock(HASH, &guard).insert(&[], slot_of(1, 0), &log);
+    let _ = index.lock(OTHER, &guard).insert(&[], slot_of(2, 0), &log);
+    assert_eq!(fetched(&[OTHER, HASH, !HASH]), [slot_of(2, 0), slot_of(1, 0)]);
+}
