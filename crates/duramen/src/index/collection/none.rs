@@ -64,6 +64,10 @@ impl CollectionIndex {
         match self.0 {}
     }
 
+    pub(crate) fn prefetch_all(&self, _: &[u64], _: impl FnMut(Slot)) {
+        match self.0 {}
+    }
+
     pub(crate) fn each_at(&self, _: u64, _: &impl Keys, _: &mut dyn FnMut(Slot)) -> Option<u64> {
         match self.0 {}
     }
