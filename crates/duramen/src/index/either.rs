@@ -223,6 +223,15 @@ impl Index {
         if let Self::Collection(index) = self { Some(index) } else { None }
     }
 
+    /// Hints that the key of `hash` is written next, and may be inserted. Not of an element: its index is locked right away, and to
+    /// lock it once more costs what it saves.
+    #[inline(always)]
+    pub(crate) fn prefetch_next(&self, hash: u64, insert: bool, guard: &Guard) {
+        if !matches!(self, Self::Collection(_)) {
+            self.prefetch_write(hash, insert, guard);
+        }
+    }
+
     /// Hints that the key of `hash` is written soon, and may be inserted.
     #[inline(always)]
     pub(crate) fn prefetch_write(&self, hash: u64, insert: bool, guard: &Guard) {

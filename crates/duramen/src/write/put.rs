@@ -237,7 +237,7 @@ impl Pen {
         let table = records.tables.at(target, &guard)?;
         let hash = records.hasher.hash(key);
         self.check_named(records, target, hash)?;
-        table.index.prefetch_write(hash, new.is_some(), &guard);
+        table.index.prefetch_next(hash, new.is_some(), &guard);
         // What is kept for deletes stays with them: it is not shared with puts.
         let shared = records.log.shares(bytes) && !self.appender.is_kept();
         let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };

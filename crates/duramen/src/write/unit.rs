@@ -288,7 +288,7 @@ impl Pen {
             let guard = reclaim::pin_to_write();
             let table = records.tables.at(target, &guard)?;
             self.check_named(records, target, hash)?;
-            table.index.prefetch_write(hash, new.is_some(), &guard);
+            table.index.prefetch_next(hash, new.is_some(), &guard);
             let crc = body_crc(self.appender.seed(), &[key, value]);
             let write = Write { key, hash, new, crc, asks };
             let unwinding = records.log.epochs().unwinding(&self.activity);

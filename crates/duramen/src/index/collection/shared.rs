@@ -204,9 +204,12 @@ impl KeyIndex for CollectionIndex {
         &self.stripes
     }
 
-    // Who is about to look for one element takes the mutex right away: to take it once more costs what it saves. For several there is
-    // `prefetch_all`.
-    fn prefetch(&self, _: u64, _: &Guard) {}
+    fn prefetch(&self, hash: u64, _: &Guard) {
+        // A hint is not worth waiting for.
+        if let Ok(indexes) = self.indexes.try_lock() {
+            indexes.map.prefetch(hash);
+        }
+    }
 
     fn find_with<T>(
         &self,
