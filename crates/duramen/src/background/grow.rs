@@ -170,7 +170,7 @@ impl Growth {
             let (at, bytes) = (log.offset_of(Granule(from)), u64::from(more) * log.granule_bytes);
             log.medium.prepare(at, bytes).map_err(|error| log.failed(error))?;
         }
-        write_free_headers(&log.medium, log.granule_bytes, from, more);
+        write_free_headers(&log.medium, log.blocks.secret(), log.granule_bytes, from, more);
         log.sync_or_poison()?;
         log.update_superblock(|superblock| superblock.granules = from + more)?;
         let mut space = log.space();

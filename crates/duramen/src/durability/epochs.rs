@@ -27,10 +27,10 @@
 //!    and who holds stripes may wait for an epoch to end.
 
 use super::gate::Gate;
-use crate::format::Epoch;
 use crate::format::mark::{self, Mark};
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
+use crate::format::{Epoch, Secret};
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -164,6 +164,7 @@ pub(crate) struct Epochs {
     commit: Mutex<usize>,
     gate: Gate,
     incarnation: u32,
+    secret: Secret,
     /// Of the process that opened the store.
     forks: u32,
 }
@@ -175,6 +176,7 @@ impl Epochs {
         base: Epoch,
         next_slot: usize,
         incarnation: u32,
+        secret: Secret,
         counted: Activity,
     ) -> Self {
         Self {
@@ -191,6 +193,7 @@ impl Epochs {
             commit: Mutex::new(next_slot),
             gate: Gate::default(),
             incarnation,
+            secret,
             forks: process::forks(),
         }
     }
@@ -488,7 +491,7 @@ impl Epochs {
         }
         let mark =
             Mark { epoch: Epoch(epoch), records, sum, time_floor: time, incarnation: self.incarnation };
-        mark.write(medium, *slot);
+        mark.write(medium, self.secret, *slot);
         *slot ^= 1;
         let begun = Instant::now();
         if let Err(error) = medium.sync() {

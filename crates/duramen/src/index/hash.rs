@@ -53,7 +53,6 @@ use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
 use crate::sync::{Arc, Mutex, lock};
-use duramen_media::Offset;
 use std::cell::Cell;
 use std::ptr::NonNull;
 
@@ -514,12 +513,6 @@ impl<'a> Locked<'a> {
     #[inline]
     fn place(&self, slot: &'a AtomicU64) -> Place<'a> {
         Place { slot, change: self.change }
-    }
-
-    /// Where the key's record probably lies.
-    #[inline]
-    pub(crate) fn candidate(&self) -> Option<Offset> {
-        self.segment.buckets[self.probe.primary()].candidate(self.probe).map(Slot::location)
     }
 
     /// Adds a key that was looked for and is not there. Says whether [`HashIndex::split`] should be called, once no lock

@@ -144,9 +144,13 @@ impl<M: Medium> Log<M> {
 
     /// The headers of blocks that are to be freed.
     pub(crate) fn headers_of(&self, granules: &[Granule]) -> Vec<(Granule, block::Header)> {
-        let header =
-            |&granule| Some((granule, read::header(&self.medium, granule, self.offset_of(granule)).ok()?));
+        let header = |&granule| Some((granule, self.header_of(granule).ok()?));
         granules.iter().filter_map(header).collect()
+    }
+
+    /// The header of the block at `granule`; `Err` says what was found and wanted.
+    pub(crate) fn header_of(&self, granule: Granule) -> std::result::Result<block::Header, String> {
+        read::header(&self.medium, self.blocks.secret(), granule, self.offset_of(granule))
     }
 
     pub(crate) fn offset_of(&self, granule: Granule) -> Offset {

@@ -1,6 +1,6 @@
 //! A block that is written to.
 
-use crate::format::{Granule, block};
+use crate::format::{Granule, Seeds, block};
 
 /// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub(crate) struct OpenBlock {
     pub bytes: u64,
     pub tail: u64,
     pub header: block::Header,
-    pub seed: u32,
+    pub seeds: Seeds,
     /// Everything below is durable; less than `tail` only within a group or with epochs.
     pub settled: u64,
     /// Bytes of records that an index slot was made to lead to, not yet counted in the block table.

@@ -92,7 +92,7 @@ impl<M: Medium> Log<M> {
             // Copied: its appender may seal the block meanwhile.
             let mut bytes = [0; block::HEADER_BYTES as usize];
             self.medium.load_pieces(at, &mut bytes);
-            if let Ok(header) = block::Header::decode(granule, &bytes) {
+            if let Ok(header) = block::Header::decode(self.blocks.secret(), granule, &bytes) {
                 header.store_fates(&self.medium, at, header.fates.with(fates));
             }
         }

@@ -58,7 +58,7 @@
 //! enough; more writers that keep blocks of small records open, without writing, than `D` has granules; damaged blocks.
 
 use super::open_block::{OpenBlock, Purpose};
-use crate::format::{Generation, Granule, block};
+use crate::format::{Generation, Granule, Secret, block};
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
@@ -356,10 +356,16 @@ impl Space {
 }
 
 /// Writes the headers of free granules, one each, and drains.
-pub(crate) fn write_free_headers<M: Medium>(medium: &M, granule_bytes: u64, from: u32, granules: u32) {
+pub(crate) fn write_free_headers<M: Medium>(
+    medium: &M,
+    secret: Secret,
+    granule_bytes: u64,
+    from: u32,
+    granules: u32,
+) {
     for granule in from..from + granules {
         let offset = Offset(u64::from(granule) * granule_bytes);
-        block::Header::fresh(1).store(medium, Granule(granule), offset);
+        block::Header::fresh(secret, 1).store(medium, Granule(granule), offset);
     }
     medium.drain();
 }
@@ -396,7 +402,7 @@ fn give_headers<M: Medium>(
     blocks: &[&(Granule, block::Header)],
 ) -> duramen_media::Result<()> {
     for (granule, header) in blocks {
-        write_free_headers(medium, granule_bytes, granule.0 + 1, header.granules - 1);
+        write_free_headers(medium, header.secret(), granule_bytes, granule.0 + 1, header.granules - 1);
     }
     medium.sync()
 }

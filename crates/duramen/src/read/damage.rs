@@ -130,9 +130,9 @@ impl<M: Medium> Records<M> {
         // Also a tombstone: what it hides is not known to be somebody else's.
         unknown.at = at;
         unknown.may_be_live |= !slot.is_tombstone();
-        let seed = self.log.blocks.of(at.0).generation().seed();
+        let seeds = self.log.blocks.seeds(self.log.blocks.of(at.0));
         let is_own = wrong != Wrong::Unreadable
-            && read::was_of(&self.log.medium, at, self.end_of_records(at), seed, (table.is_owned(), key));
+            && read::was_of(&self.log.medium, at, self.end_of_records(at), seeds, (table.is_owned(), key));
         is_own.then_some(Met::Damaged)
     }
 

@@ -533,6 +533,11 @@ impl Target<'_> {
     pub(crate) fn is_owned(self) -> bool {
         !matches!(self, Self::Store)
     }
+
+    #[inline]
+    pub(crate) fn is_collection(self) -> bool {
+        matches!(self, Self::Collection(_))
+    }
 }
 
 impl Tables {

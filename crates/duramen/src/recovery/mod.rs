@@ -231,7 +231,7 @@ fn read_from<M: Medium>(
     let heads = source.read_heads(with_image)?;
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
     let mut tables = empty_tables(&superblock, options, heads.incarnation);
-    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.granule_bytes);
+    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.granule_bytes, superblock.secret);
     let loaded = match &heads.image {
         Some(image) => attach(&source, &heads.plan, image, &mut tables, &blocks).map_err(Stop::Image)?,
         None => Loaded::default(),

@@ -11,9 +11,7 @@
 //!
 //! The version does not depend on the record that is superseded: the lock gives it out (`index::stripes`). So a put that
 //! has no condition appends first and looks then: it is written while the index's lines come from memory, and the miss of
-//! the old record and the write-back of the new one overlap. A
-//! delete does so too when its key seems to be there; if it is not, its tombstone is taken back, and a crash that
-//! finds it finds a write that was never acknowledged, of an absent key.
+//! the old record and the write-back of the new one overlap.
 //!
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
 //! drain: the slot is marked pending, and [`Pen::settle`] drains once and clears the marks. Writes that count all or not at all are [units](unit).

@@ -274,7 +274,7 @@ impl Pen {
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
         let head = head_bytes(meta.expires_at.is_some(), target.is_owned());
-        let bytes = record_bytes(head, key.len(), value.len()) + TRAILER_BYTES;
+        let bytes = record_bytes(head, key.len(), value.len(), Kind::Value) + TRAILER_BYTES;
         let purpose = purpose_of(new);
         let hash = records.hasher.hash(key);
         loop {
