@@ -231,7 +231,7 @@ impl Pen {
         if let Some(group) = &mut self.group {
             clear_pending(records, group.pending.drain(..));
             group.turn = None;
-            if !records.log.epochs().in_use() {
+            if !group.over.iter().any(|over| records.log.epochs().must_wait(over.epoch())) {
                 over = std::mem::take(&mut group.over);
             }
         }
