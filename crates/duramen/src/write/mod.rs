@@ -46,7 +46,7 @@ use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
 use crate::read::Records;
 use crate::read::owed::Owed;
-use crate::read::value::Meta;
+use crate::read::value::{Meta, Room};
 use crate::sync::Arc;
 use crate::sync::reclaim::{self, Turns};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
@@ -281,9 +281,10 @@ impl Pen {
 /// What a write needs room for.
 #[inline]
 fn purpose_of(new: Option<(&[u8], Meta)>) -> Purpose {
-    match new {
-        Some((_, meta)) if !meta.shrinks => Purpose::Write,
-        Some(_) | None => Purpose::Delete,
+    match new.map(|(_, meta)| meta.room) {
+        Some(Room::Free) => Purpose::Write,
+        Some(Room::Change) => Purpose::Change,
+        Some(Room::Removal) | None => Purpose::Delete,
     }
 }
 
