@@ -181,7 +181,7 @@ impl Appender {
                 break block;
             }
             match log.open_block(supply, bytes, rest, purpose) {
-                Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose == Purpose::Delete => {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose.is_kept_for() => {
                     // Other deletes have what is kept for them in hand.
                     if !supply.may_wait() || !log.space().is_lent() || begun.elapsed() > LENT_MAX {
                         return Err(error);

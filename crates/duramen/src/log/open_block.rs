@@ -6,8 +6,17 @@ use crate::format::{Granule, Seeds, block};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     Write,
+    /// A write that a full store does not refuse, though more may live after it: see [`Room::Change`](crate::Room::Change).
+    Change,
     Delete,
     Compaction,
+}
+
+impl Purpose {
+    /// Whether what is kept for deletes is for this.
+    pub(crate) fn is_kept_for(self) -> bool {
+        matches!(self, Self::Change | Self::Delete)
+    }
 }
 
 #[derive(Debug)]
@@ -38,8 +47,8 @@ impl OpenBlock {
         self.bytes - self.tail
     }
 
-    /// Whether it is kept for deletes, and at most half full.
+    /// Whether it is of what is kept for deletes, and at most half full.
     pub(crate) fn is_roomy_for_deletes(&self) -> bool {
-        self.purpose == Purpose::Delete && self.room() * 2 >= self.bytes
+        self.purpose.is_kept_for() && self.room() * 2 >= self.bytes
     }
 }

@@ -508,7 +508,7 @@ impl Recovered {
                         tag: header.tag,
                         expires_at: header.expires_at,
                         updatable: header.kind.is_updatable(),
-                        shrinks: false,
+                        room: crate::Room::Free,
                     };
                     visit(header.key(bytes), value, meta);
                 }

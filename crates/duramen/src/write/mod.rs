@@ -44,7 +44,7 @@ use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
 use crate::read::Records;
 use crate::read::owed::Owed;
-use crate::read::value::Meta;
+use crate::read::value::{Meta, Room};
 use crate::sync::Arc;
 use crate::sync::reclaim::{self, Turns};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
@@ -229,7 +229,7 @@ impl Pen {
         if let Some(group) = &mut self.group {
             clear_pending(records, group.pending.drain(..));
             group.turn = None;
-            if !records.log.epochs().in_use() {
+            if !group.over.iter().any(|over| records.log.epochs().must_wait(over.epoch())) {
                 over = std::mem::take(&mut group.over);
             }
         }
@@ -279,9 +279,10 @@ impl Pen {
 /// What a write needs room for.
 #[inline]
 fn purpose_of(new: Option<(&[u8], Meta)>) -> Purpose {
-    match new {
-        Some((_, meta)) if !meta.shrinks => Purpose::Write,
-        Some(_) | None => Purpose::Delete,
+    match new.map(|(_, meta)| meta.room) {
+        Some(Room::Free) => Purpose::Write,
+        Some(Room::Change) => Purpose::Change,
+        Some(Room::Removal) | None => Purpose::Delete,
     }
 }
 

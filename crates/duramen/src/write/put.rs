@@ -168,7 +168,7 @@ impl Pen {
     }
 
     /// Writes a name of the catalog, or deletes it. One that is not new takes the place of what it supersedes, so it has the space that
-    /// is kept for deletes. `then` is called in the epoch of what was written: so what others write in the
+    /// is kept for deletes; a new one has half of it, since what is moved to a table in a full store may be the first there. `then` is called in the epoch of what was written: so what others write in the
     /// next one comes after it.
     pub(crate) fn write_name<M: Medium>(
         &mut self,
@@ -180,7 +180,7 @@ impl Pen {
     ) -> Result<()> {
         let new = entry.map(|entry| (entry, Meta::default()));
         let want = if new.is_some() { Want::Anything } else { Want::Present };
-        let purpose = if is_new { Purpose::Write } else { Purpose::Delete };
+        let purpose = if is_new { Purpose::Change } else { Purpose::Delete };
         let ask = Ask { target: Target::Catalog, key: name, new, want, purpose };
         self.write_then(site, ask, then).map(|_| ())
     }

@@ -92,6 +92,13 @@ pub(super) struct Over {
     epoch: Epoch,
 }
 
+impl Over {
+    /// The epoch of its end.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+}
+
 /// What a writer has for its units, once it has begun one.
 pub(super) struct Units {
     lane: u16,
