@@ -45,7 +45,7 @@ impl<M: Medium> Keeper<M> {
             if worked {
                 continue;
             }
-            if self.commit_units() || self.recount_at_once(&mut mover) {
+            if self.commit_units() || self.recount_for_writer(&mut mover) {
                 continue;
             }
             let packed = self.pack(&mut mover).unwrap_or(Packed::Nothing);
@@ -215,7 +215,8 @@ impl<M: Medium> Keeper<M> {
                 parts.push(Part { from: granule.0, to: granule.0 + block.granules(), cost, free: 0 });
             }
         }
-        parts.sort_unstable_by_key(|part| part.from);
+        // Both kinds come in order, and the stable sort merges two such runs in linear time.
+        parts.sort_by_key(|part| part.from);
         let mut best: Option<(u32, u32, u32)> = None;
         let (mut first, mut cost, mut inside) = (0, 0, 0);
         for at in 0..parts.len() {

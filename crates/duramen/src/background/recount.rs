@@ -25,6 +25,10 @@ use std::collections::HashMap;
 /// Tombstones with a count that is not known that must have been met before all blocks are read.
 const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
 
+/// A writer that waits for space has so much read for it at most: some 50 ms. In a larger store it does without what tombstones of unknown
+/// counts take, which is below 1 in 64 of it, or is counted in the background.
+const WAITED_BYTES_MAX: u64 = 64 << 20;
+
 /// A tombstone whose count is not known.
 struct Unknown {
     hash: u64,
@@ -44,8 +48,13 @@ impl<M: Medium> Keeper<M> {
         }
     }
 
+    /// Counts for a writer that found no space, where that reads little; as [`Keeper::recount_at_once`].
+    pub(super) fn recount_for_writer(&self, mover: &mut Mover) -> bool {
+        self.log().used_bytes() <= WAITED_BYTES_MAX && self.recount_at_once(mover)
+    }
+
     /// Counts if there is anything to count; whether any tombstone turned out to hide nothing, or less than was known.
-    pub(super) fn recount_at_once(&self, mover: &mut Mover) -> bool {
+    fn recount_at_once(&self, mover: &mut Mover) -> bool {
         if std::mem::take(&mut mover.unknown_bytes) == 0 {
             return false;
         }
