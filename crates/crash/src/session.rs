@@ -683,7 +683,7 @@ impl<'s> Session<'s> {
         self.gone = None;
         self.seen.fill(None);
         let Some(store) = self.store.take() else { return Err("no store".into()) };
-        store.close().map_err(|error| format!("close: {error}"))?;
+        store.close_discarding().map_err(|error| format!("close: {error}"))?;
         if self.setup.case.promise() == Promise::Uncommitted {
             // What was not committed is dropped.
             let kept = self.committed.iter().cloned().enumerate();

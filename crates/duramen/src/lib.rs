@@ -100,9 +100,9 @@ pub use options::{
 pub use read::{CollectionId, Cursor, Meta, Range, Room, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{
-    Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder, Remains,
-    Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter, TypedStore,
-    Unit, UnitKeys, UnitOn, Writer, WriterOn, begins_store, check, erase, salvage,
+    CloseError, Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder,
+    Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
+    TypedStore, Unit, UnitKeys, UnitOn, Writer, WriterOn, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};

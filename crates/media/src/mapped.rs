@@ -25,6 +25,7 @@ use crate::{devdax, file, fsdax, process, shm, volatile};
 use rustix::fd::AsFd;
 use rustix::mm::Advice;
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ pub struct Mapped {
     growth: Mutex<()>,
     backing: Backing,
     path: PathBuf,
+    /// The same, wherever the process goes.
+    path_absolute: PathBuf,
     is_new: bool,
     huge_pages: bool,
     prefault: bool,
@@ -219,6 +222,7 @@ impl Mapped {
             persist,
             growth: Mutex::new(()),
             backing,
+            path_absolute: std::path::absolute(&path).unwrap_or_else(|_| path.clone()),
             path,
             is_new,
             huge_pages: options.huge_pages,
@@ -748,7 +752,13 @@ impl Device for Mapped {
             Backing::Fsdax { file, .. }
             | Backing::Shm { file, .. }
             | Backing::Private { file, .. }
-            | Backing::File { file, .. } => file.metadata().is_ok_and(|found| found.nlink() == 0),
+            | Backing::File { file, .. } => file.metadata().is_ok_and(|found| {
+                let at_path = std::fs::metadata(&self.path_absolute);
+                // Other links keep the bytes, but no start finds them here.
+                let is_gone = at_path.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+                let is_another = at_path.is_ok_and(|at| (at.dev(), at.ino()) != (found.dev(), found.ino()));
+                found.nlink() == 0 || is_gone || is_another
+            }),
         }
     }
 

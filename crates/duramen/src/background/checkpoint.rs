@@ -20,7 +20,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
 use crate::sync::reclaim::{self, Moment};
 use crate::sync::time::Instant;
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Arc, Mutex, MutexGuard, rank};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use std::collections::{HashMap, HashSet};
@@ -119,7 +119,7 @@ struct Written {
 
 /// How checkpoints are made, and the last one.
 pub(crate) struct Images {
-    current: Mutex<Current>,
+    current: Mutex<Current, { rank::IMAGE }>,
     residence: Residence,
     /// Bytes written between two checkpoints; 0: by the size of the store.
     checkpoint_bytes: u64,
@@ -157,7 +157,7 @@ impl Images {
     }
 
     /// No checkpoint is begun or given up until the result is dropped.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized, { rank::IMAGE }> {
         lock(&self.current)
     }
 }
@@ -187,7 +187,7 @@ impl<M: Medium> Keeper<M> {
             0 => self.log().tuning.checkpoint_bytes_min.max(self.log().used_bytes() / CHECKPOINT_SHARE),
             bytes => bytes,
         };
-        let Ok(mut current) = self.images.current.try_lock() else { return Ok(()) };
+        let Some(mut current) = self.images.current.try_lock() else { return Ok(()) };
         if written - current.written < least {
             return Ok(());
         }
@@ -220,9 +220,9 @@ impl<M: Medium> Keeper<M> {
     /// waits for the compactor.
     pub(crate) fn drop_image(&self, purpose: Purpose) -> Result<bool> {
         let mut current = match self.images.current.try_lock() {
-            Ok(current) => current,
-            Err(_) if purpose == Purpose::Compaction => return Ok(false),
-            Err(_) => lock(&self.images.current),
+            Some(current) => current,
+            None if purpose == Purpose::Compaction => return Ok(false),
+            None => lock(&self.images.current),
         };
         if current.extents.is_empty() {
             return Ok(false);

@@ -8,8 +8,8 @@ use crate::log::open_block::Purpose;
 use crate::log::space::Space;
 use crate::log::supply::Supply;
 use crate::mutants::{Mutant, planted};
-use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{MutexGuard, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
 
@@ -131,7 +131,7 @@ impl<M: Medium> Keeper<M> {
         &self,
         wants: [u32; 3],
         purpose: Purpose,
-    ) -> std::result::Result<(Granule, u32, Purpose), MutexGuard<'_, Space>> {
+    ) -> std::result::Result<(Granule, u32, Purpose), MutexGuard<'_, Space, { rank::SPACE }>> {
         let mut space = self.log().space();
         let taken = wants.into_iter().find_map(|want| {
             let (granule, as_for) = space.take(want, purpose)?;
@@ -143,7 +143,7 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Wakes the background thread where there is little space left, and it may find some.
-    fn hurry_if_short(&self, space: MutexGuard<'_, Space>) {
+    fn hurry_if_short(&self, space: MutexGuard<'_, Space, { rank::SPACE }>) {
         let low = self.is_short(&space);
         drop(space);
         if low && !self.wake.in_vain.load(Relaxed) {

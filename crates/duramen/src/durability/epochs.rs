@@ -37,7 +37,7 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::reclaim::Turns;
 use crate::sync::time::Instant;
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, lock, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, process};
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub(crate) struct Activity {
     active: AtomicU64,
     /// Records and their sum, by the epoch's lowest bit.
     sums: [[AtomicU64; 2]; 2],
+    /// It copies what others wrote.
+    is_copier: bool,
     /// The writer's groups: see [`Epochs::groups`].
     pub group: Arc<Turns>,
     /// The writer's commands, from its first lock to its last: see [`crate::sync::gate`].
@@ -161,7 +163,7 @@ pub(crate) struct Epochs {
     /// Writers there ever were.
     registered: AtomicU64,
     /// The slot of the next mark.
-    commit: Mutex<usize>,
+    commit: Mutex<usize, { rank::COMMIT }>,
     gate: Gate,
     incarnation: u32,
     secret: Secret,
@@ -287,8 +289,17 @@ impl Epochs {
     }
 
     pub(crate) fn register(&self) -> Arc<Activity> {
+        self.register_as(false)
+    }
+
+    /// The same for who only copies what others wrote.
+    pub(crate) fn register_copier(&self) -> Arc<Activity> {
+        self.register_as(true)
+    }
+
+    fn register_as(&self, is_copier: bool) -> Arc<Activity> {
         let shard = self.registered.fetch_add(1, Relaxed) as usize;
-        let activity = Arc::new(Activity { shard, ..Activity::default() });
+        let activity = Arc::new(Activity { shard, is_copier, ..Activity::default() });
         lock(&self.activities).push(Arc::clone(&activity));
         activity
     }
@@ -404,6 +415,13 @@ impl Epochs {
     /// Whether there is anything to commit.
     pub(crate) fn wrote(&self) -> bool {
         self.wrote.load(Relaxed)
+    }
+
+    /// Records that were written since the last commit, of units that were given up too, but not copies. Exact while nobody writes.
+    pub(crate) fn uncommitted(&self) -> u64 {
+        let activities = lock(&self.activities);
+        let writers = activities.iter().filter(|activity| !activity.is_copier);
+        writers.flat_map(|activity| &activity.sums).map(|[count, _]| count.load(Acquire)).sum()
     }
 
     /// Makes `epoch` durable: waits for whoever commits it, or commits for all who wait (see [`super::gate`]). `flush` flushes

@@ -258,8 +258,7 @@ impl Superblock {
                     Some(at) => Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}), but a block of a store that was \
                          written to lies at offset {at}: the head of the store is lost; nothing was changed; run \
-                         \"duramen check --salvage NEW\" to save what is valid, or, if nothing of it is wanted, make room for a \
-                         new store by \"duramen erase --force\""
+                         \"duramen check --salvage NEW\" to save what is valid"
                     ))),
                     None if nothing => Ok(Found::Nothing),
                     None => Err(Error::corrupt(format!(

@@ -176,7 +176,7 @@ fn unmap_chunk(chunk: &Chunk) {
 
 impl<T: Piece> Drop for Memory<T> {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let state = self.state.get_mut();
         for chunk in state.chunks.drain(..) {
             #[cfg(not(loom))]
             unmap_chunk(&chunk);

@@ -52,7 +52,7 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sync::lock;
 use crate::sync::thread::yield_now;
 use crate::sync::time::Instant;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, rank};
 use crate::{ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 use std::time::Duration;
@@ -64,11 +64,11 @@ pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 const LENT_MAX: Duration = Duration::from_secs(if cfg!(loom) { 0 } else { 1 });
 
 /// See the module.
-pub(crate) type Shared = Mutex<Option<OpenBlock>>;
+pub(crate) type Shared = Mutex<Option<OpenBlock>, { rank::SHARED }>;
 
 /// A turn in the shared block; it keeps the writer's own.
 #[must_use]
-pub(crate) struct Turn<'a>(MutexGuard<'a, Option<OpenBlock>>);
+pub(crate) struct Turn<'a>(MutexGuard<'a, Option<OpenBlock>, { rank::SHARED }>);
 
 /// Key and value of a record, and their checksum, made with [`Appender::seed`].
 #[derive(Clone, Copy)]

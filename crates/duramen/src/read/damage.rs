@@ -179,8 +179,8 @@ impl<M: Medium> Records<M> {
         };
         Error::corrupt(format!(
             "the record at offset {at} is damaged (block at granule {}, offset {}): {why}; \
-             put or delete the key to make it whole, or close \
-             the store and run \"duramen check\" for all damage and \"duramen check --salvage NEW\" to save what is valid",
+             close the store and run \"duramen check\" for all damage and \"duramen check --salvage NEW\" to save what is valid; a put or \
+             delete of the key makes it whole, and gives up what may be left of it",
             granule.0,
             self.log.offset_of(granule)
         ))

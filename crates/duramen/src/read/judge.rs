@@ -179,6 +179,8 @@ impl<M: Medium> Records<M> {
     #[inline]
     pub(super) fn owe(&self, epoch: Epoch, owed: Option<&Owed>) -> Result<()> {
         match owed {
+            // It will never be committed. Told here, so that what else the group read and wrote can be told.
+            Some(_) if self.log.epochs().check_writable().is_err() => self.log.wait_for(epoch)?,
             Some(owed) => owed.epoch.set(owed.epoch.get().max(epoch.0)),
             None => self.log.wait_for(epoch)?,
         }

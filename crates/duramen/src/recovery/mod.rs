@@ -493,9 +493,11 @@ impl Recovered {
     ) {
         let Some(table) = self.tables.of(owner) else { return };
         let guard = reclaim::pin();
-        let mut cursor = 0;
+        let (mut cursor, mut slots) = (0, Vec::new());
         loop {
-            cursor = table.index.scan(cursor, &guard, &mut |slot| {
+            // Visited when the index's lock is given back: what is done with a key may take locks of another store.
+            cursor = table.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
+            for slot in slots.drain(..) {
                 if !slot.is_tombstone() {
                     let (header, bytes) = read::whole_record(medium, slot.location());
                     let from = header.value_at() as usize;
@@ -512,7 +514,7 @@ impl Recovered {
                     };
                     visit(header.key(bytes), value, meta);
                 }
-            });
+            }
             if cursor == 0 {
                 return;
             }

@@ -73,7 +73,7 @@ pub type Collection = CollectionOn<Mapped>;
 /// ```
 pub struct CollectionOn<M: Medium = Mapped> {
     store: StoreOn<M>,
-    table: Arc<Table>,
+    pub(super) table: Arc<Table>,
 }
 
 impl<M: Medium> Clone for CollectionOn<M> {

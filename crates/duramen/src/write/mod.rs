@@ -33,6 +33,7 @@ mod put;
 mod unit;
 mod update;
 
+pub(crate) use apply::Expect;
 pub use batch::Batch;
 use locks::Locks;
 pub use update::{Modified, Update, padding_before_field};
@@ -214,6 +215,7 @@ impl Pen {
 
     /// Looks whether a block can be opened for a put, and makes room for it. No stripe may be held.
     pub(crate) fn find_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
+        Self::check_unlocked(site.records, "make space")?;
         self.while_resting(site.records, |_| site.supply.find_granule())
     }
 

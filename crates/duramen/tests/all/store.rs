@@ -970,3 +970,21 @@ fn a_store_that_a_thread_outlives_is_no_damaged_one() {
     drop(end);
     thread.join().unwrap();
 }
+
+#[test]
+fn what_a_poisoned_store_never_commits_is_an_error_of_its_read_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { medium: MediumKind::File, background: false, ..Options::default() };
+    let store = options.open(dir.path().join("store")).unwrap();
+    store.put(b"kept", b"1").unwrap();
+    let (mut writer, mut reader) = (store.writer().unwrap(), store.writer().unwrap());
+    writer.group();
+    writer.put(b"lost", b"1").unwrap();
+    let panics = store.clone();
+    std::thread::spawn(move || panics.writer().unwrap().panic_within_a_write()).join().unwrap_err();
+    assert_eq!(store.check_writable().unwrap_err().kind(), ErrorKind::Poisoned);
+    reader.group();
+    assert_eq!(reader.get(b"lost").unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(reader.get(b"kept").unwrap().as_deref(), Some(&b"1"[..]));
+    reader.settle().unwrap();
+}
