@@ -113,7 +113,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
@@ -129,6 +129,16 @@ pub(crate) struct Seeds {
 }
 
 impl Secret {
+    /// That of the store with these bytes.
+    pub fn of(medium: &[u8]) -> Self {
+        Self(u64_at(medium, 128))
+    }
+
+    /// What somebody who does not know it may take for it.
+    pub fn none() -> Self {
+        Self(0)
+    }
+
     fn number(self, made_for: u64, of: u64) -> u64 {
         let bytes = [made_for.to_le_bytes(), of.to_le_bytes()].concat();
         SipHasher24::new_with_keys(self.0, 0).hash(&bytes)

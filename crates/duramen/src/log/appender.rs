@@ -292,12 +292,11 @@ impl Appender {
         let body_at = at.plus(header.head_bytes());
         if planted(Mutant::BodyBeforeHeader) {
             self.write(log, body_at, &[key, value]);
-        } else {
-            self.write(log, at, &[head.bytes()]);
-            // Neither the compiler nor the CPU may store any of the body first.
-            fence(Ordering::Release);
-            self.write(log, body_at, &[key, value]);
         }
+        self.write(log, at, &[head.bytes()]);
+        // Neither the compiler nor the CPU may store any of the body first.
+        fence(Ordering::Release);
+        self.write(log, body_at, &[key, value]);
         self.staged = Some(Staged { bytes: header.record_bytes() });
     }
 

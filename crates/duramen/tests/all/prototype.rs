@@ -3,7 +3,7 @@
 //! The full sizes take minutes: `DURAMEN_FULL=1 cargo test --release -p duramen --test all prototype::`. Without it each test
 //! does a tenth or less of what it names, which it says where it matters.
 
-use duramen::{Durability, ErrorKind, MediumKind, Options, Store, Writer};
+use duramen::{Durability, ErrorKind, MediumKind, Options, Store};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
