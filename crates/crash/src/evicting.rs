@@ -249,7 +249,7 @@ impl<'r> Session<'r> {
 
     fn value(&mut self, bytes: u64) -> Vec<u8> {
         self.next_value += 1;
-        crate::setup::value(self.next_value, bytes as usize)
+        crate::setup::hostile(&self.medium, self.next_value, bytes as usize)
     }
 
     /// Takes note of what was evicted since `start`.

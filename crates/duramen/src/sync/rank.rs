@@ -50,6 +50,8 @@ pub(crate) const PAGES: u8 = 170;
 pub(crate) const SUPERBLOCK: u8 = 180;
 /// Granules are taken and given back.
 pub(crate) const SPACE: u8 = 190;
+/// The keys of a table of few.
+pub(crate) const FEW: u8 = 200;
 /// Nothing is locked under it.
 pub(crate) const LEAF: u8 = u8::MAX;
 
@@ -134,42 +136,5 @@ impl Held {
     #[inline(always)]
     pub(crate) fn have(_rank: u8, _order: usize) -> Self {
         Self
-    }
-}
-
-#[cfg(all(test, debug_assertions, not(any(loom, feature = "schedule"))))]
-mod tests {
-    use super::super::{Mutex, lock};
-    use super::*;
-
-    #[test]
-    fn locks_are_taken_in_the_order_of_their_ranks() {
-        let (low, high) = (Mutex::<_, { MOVER }>::new(()), Mutex::<_, { STRIPE }>::new(()));
-        let in_order = (lock(&low), lock(&high));
-        drop(in_order);
-        let tried = (lock(&high), low.try_lock().unwrap());
-        drop(tried);
-        drop(lock(&low));
-    }
-
-    #[test]
-    #[should_panic(expected = "a lock of rank 30 is waited for by a thread that holds one of rank 70")]
-    fn a_lower_rank_is_not_waited_for() {
-        let (low, high) = (Mutex::<_, { MOVER }>::new(()), Mutex::<_, { STRIPE }>::new(()));
-        let _wrong = (lock(&high), lock(&low));
-    }
-
-    #[test]
-    #[should_panic(expected = "a lock of rank 255")]
-    fn nothing_is_waited_for_under_a_leaf() {
-        let (leaf, other) = (Mutex::<_>::new(()), Mutex::<_>::new(()));
-        let _wrong = (lock(&leaf), lock(&other));
-    }
-
-    #[test]
-    #[should_panic(expected = "a lock of rank 70")]
-    fn of_one_rank_the_order_counts() {
-        let second = Held::wait(STRIPE, 2);
-        let _wrong = (Held::wait(STRIPE, 1), second);
     }
 }
