@@ -119,7 +119,7 @@ struct OneFile {
 impl Output for OneFile {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
         self.file
-            .write_all(self.writing.text(rows).as_bytes())
+            .write_all(self.writing.text(rows)?.as_bytes())
             .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.name)))
     }
 }
@@ -134,7 +134,7 @@ struct Files {
 
 impl Output for Files {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.parts.write(self.writing.text(rows).as_bytes())
+        self.parts.write(self.writing.text(rows)?.as_bytes())
     }
 }
 

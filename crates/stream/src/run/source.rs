@@ -13,6 +13,7 @@ use super::entries::Entries;
 use super::fill::{Fill, place};
 use super::format::path;
 use super::records::{Place, Records};
+use super::split::Splitter;
 use super::{generate, socket};
 use crate::batch::Batch;
 use crate::catalog::Table;
@@ -57,18 +58,29 @@ struct Files {
     left: Vec<PathBuf>,
     open: Option<Open>,
     records: Records,
-    line: Vec<u8>,
 }
+
+/// So much is read before it is looked whether the job shall stop, however few rows that gives.
+const READ_BYTES: usize = 4 << 20;
 
 /// A file that is being read.
 struct Open {
     path: PathBuf,
     name: String,
     reader: BufReader<File>,
-    /// Lines that were read of it since it was opened.
-    line: u64,
+    splitter: Splitter,
+    /// How far it was read, also within a record.
+    reached: u64,
     /// Whether it was opened at its beginning.
     whole: bool,
+}
+
+/// Where a record begins: its line, or its byte if the file was not read from its beginning.
+fn stood(path: &Path, whole: bool, splitter: &Splitter, read: u64) -> String {
+    match whole {
+        true => format!("{}, line {}", path.display(), splitter.line()),
+        false => format!("{}, the record at byte {read}", path.display()),
+    }
 }
 
 fn file_name(path: &Path) -> String {
@@ -97,7 +109,6 @@ impl Files {
             left: Vec::new(),
             open: None,
             records,
-            line: Vec::new(),
         };
         files.look()?;
         // A file that is not there is told now, not when its turn comes.
@@ -156,14 +167,17 @@ impl Files {
         let mut file = File::open(&path).map_err(failed)?;
         file.seek(SeekFrom::Start(read)).map_err(failed)?;
         let reader = BufReader::with_capacity(1 << 18, file);
-        self.open = Some(Open { path, name, reader, line: 0, whole: read == 0 });
+        self.read.entry(name.clone()).or_insert(0);
+        let splitter = self.records.splitter(read == 0);
+        self.open = Some(Open { path, name, reader, splitter, reached: read, whole: read == 0 });
         Ok(true)
     }
 }
 
 impl Fill for Files {
     fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
-        while batch.rows() < rows {
+        let mut left = READ_BYTES;
+        while batch.rows() < rows && left > 0 {
             let Some(open) = &mut self.open else {
                 if self.next()? {
                     continue;
@@ -178,44 +192,35 @@ impl Fill for Files {
                 }
                 continue;
             };
-            self.line.clear();
-            let path = &open.path;
-            let failed = |error| Error::connector(format!("cannot read {path:?}: {error}"));
-            // A quoted text of CSV may go over several lines.
-            let ended = loop {
-                let read = open.reader.read_until(b'\n', &mut self.line).map_err(failed)?;
-                open.line += 1;
-                if read == 0 || !self.line.ends_with(b"\n") {
-                    break true;
+            let Open { path, name, reader, splitter, reached, whole } = open;
+            let found = reader
+                .fill_buf()
+                .map_err(|error| Error::connector(format!("cannot read {path:?}: {error}")))?;
+            let read = self.read.get(name).copied().unwrap_or(0);
+            let ended = if found.is_empty() {
+                // What is followed may be in the middle of a record.
+                if self.monitor.is_some() || !splitter.finish() {
+                    self.open = None;
+                    continue;
                 }
-                if !self.records.is_open(&self.line) {
-                    break false;
-                }
+                true
+            } else {
+                let (taken, ended) = splitter.push(found).map_err(|error| {
+                    Error::connector(format!("{}: {error}", stood(path, *whole, splitter, read)))
+                })?;
+                reader.consume(taken);
+                *reached += taken as u64;
+                left = left.saturating_sub(taken);
+                ended
             };
-            // What is followed may be in the middle of a record.
-            if self.line.is_empty() || ended && self.monitor.is_some() {
-                self.read.entry(open.name.clone()).or_insert(0);
-                self.open = None;
-                continue;
+            if splitter.is_between()
+                && let Some(read) = self.read.get_mut(name)
+            {
+                *read = *reached;
             }
-            match self.read.get_mut(&open.name) {
-                Some(read) => *read += self.line.len() as u64,
-                None => {
-                    self.read.insert(open.name.clone(), self.line.len() as u64);
-                }
+            if ended {
+                self.records.take(splitter, batch, || stood(path, *whole, splitter, read))?;
             }
-            while matches!(self.line.last(), Some(b'\n' | b'\r')) {
-                self.line.pop();
-            }
-            if self.line.is_empty() {
-                continue;
-            }
-            let (whole, line, path) = (open.whole, open.line, &open.path);
-            let read = self.read.get(&open.name).copied().unwrap_or(0);
-            self.records.take(&self.line, batch, || match whole {
-                true => format!("{}, line {line}", path.display()),
-                false => format!("{}, the record before byte {read}", path.display()),
-            })?;
         }
         Ok(true)
     }

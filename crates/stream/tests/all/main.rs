@@ -5,11 +5,14 @@
 mod compiled;
 mod connect;
 mod datafusion;
+mod formats;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod kill;
 mod nexmark;
+mod options;
 mod property;
+mod round_trip;
 mod run;
 mod slt;
 mod support;
