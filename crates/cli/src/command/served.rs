@@ -183,7 +183,7 @@ impl Run {
             every: self.every,
             from_start: false,
             note: self.note.clone(),
-            room: Room::beside(&self.store, None, self.jobs),
+            room: Room::beside(&self.store, None, self.jobs)?,
         };
         let own = &mut |_: &_, _: &_| Ok(None);
         let start = Start { directory: Path::new("."), keep: Some(&keep), threads: None, own };

@@ -142,7 +142,7 @@ impl Script {
             every: self.every,
             from_start: self.from_start,
             note: serde_json::to_string(&note)?,
-            room: Room::beside(&open.path, self.memory, 1),
+            room: Room::beside(&open.path, self.memory, 1).map_err(|error| told("--memory", error))?,
         })
     }
 }
