@@ -224,6 +224,10 @@ impl Fill for Files {
         self.records.skipped()
     }
 
+    fn ends(&self) -> bool {
+        self.monitor.is_none()
+    }
+
     fn position(&self) -> Value {
         json!({ "files": self.read, "skipped": self.records.skipped() })
     }

@@ -9,6 +9,7 @@ mod datafusion;
 mod kafka;
 mod kill;
 mod nexmark;
+mod others;
 mod property;
 mod run;
 mod slt;
