@@ -10,6 +10,7 @@ mod file;
 mod fill;
 mod format;
 mod generate;
+mod identity;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lookup;
@@ -328,6 +329,7 @@ impl Running {
             directory,
             job: keep.map(|keep| keep.name.as_str()),
             existing: keep.map_or(Existing::Refuse, |keep| keep.existing),
+            goes_on: found.is_some(),
         };
         let named: Vec<Arc<Table>> = sinks.iter().flat_map(Sink::tables).collect();
         writers::check(sinks, &named, place)?;

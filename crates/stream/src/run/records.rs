@@ -25,6 +25,8 @@ pub struct Place<'p> {
     pub job: Option<&'p str>,
     /// What it does with what others have written.
     pub existing: Existing,
+    /// Whether it goes on behind a checkpoint.
+    pub goes_on: bool,
 }
 
 /// Where records go that could not be read, each as an object of JSON with what was wrong: `'dead-letter' = 'path'`.

@@ -196,6 +196,9 @@ fn a_script_that_does_not_start_forgets_nothing() {
     let wrong = totals().replace("in.csv", "none.csv");
     refused(run_in(&wrong, dir, How { from_start: true, ..FIRST }), &["none.csv"]);
     assert_eq!(names(dir), ["total:a"]);
+    // It has ended, and its input is not needed any more.
+    std::fs::remove_file(dir.join("in.csv")).unwrap();
+    run_in(&totals(), dir, FIRST).unwrap();
 }
 
 #[test]
@@ -577,6 +580,147 @@ fn null_is_refused_where_a_column_is_not_null() {
             run(&script.replace("INTO o SELECT k, v", "INTO o (k) SELECT k"), dir).unwrap_err().to_string();
         assert!(error.contains("no value for column `v`") && error.contains("line "), "{error}");
     }
+}
+
+/// Rows that a followed file gives, by the parts of the sink.
+fn rows(directory: &Path) -> String {
+    files(&directory.join("out"))
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with('.'))
+        .map(|(_, text)| text)
+        .collect()
+}
+
+fn following(path: &str) -> String {
+    format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", path, FOLLOWED), file("o", "out", ""))
+}
+
+/// Follows until the sink has this.
+fn follow_to(directory: &Path, script: &str, wanted: &str) {
+    follow(script, directory, FIRST, |_| rows(directory) == wanted).unwrap();
+    assert_eq!(rows(directory), wanted);
+}
+
+#[test]
+fn a_rotated_file_is_finished_before_the_new_one_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let script = following("t.csv");
+    write(dir, "t.csv", "a,1\n");
+    // While it runs.
+    let mut step = 0;
+    follow(&script, dir, FIRST, |_| {
+        let found = rows(dir);
+        match step {
+            0 if found == "a,1\n" => {
+                std::fs::rename(dir.join("t.csv"), dir.join("t.csv.1")).unwrap();
+                // Its writer has it open still, and the last line has no end.
+                append(dir, "t.csv.1", "b,2\n");
+                step = 1;
+            }
+            1 if found == "a,1\nb,2\n" => {
+                write(dir, "t.csv", "");
+                append(dir, "t.csv.1", "c,3");
+                step = 2;
+            }
+            2 => {
+                append(dir, "t.csv", "d,4\n");
+                step = 3;
+            }
+            3 if found.ends_with("d,4\n") => {
+                append(dir, "t.csv", "e,5\n");
+                step = 4;
+            }
+            _ => {}
+        }
+        found.ends_with("e,5\n")
+    })
+    .unwrap();
+    assert_eq!(rows(dir), "a,1\nb,2\nc,3\nd,4\ne,5\n");
+    // While it is stopped.
+    append(dir, "t.csv", "f,6\n");
+    std::fs::rename(dir.join("t.csv"), dir.join("t.csv.2")).unwrap();
+    write(dir, "t.csv", "g,7\nh,8\n");
+    let wanted = "a,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\n";
+    follow_to(dir, &script, wanted);
+    // Renamed, and no new one yet.
+    std::fs::rename(dir.join("t.csv"), dir.join("t.csv.3")).unwrap();
+    append(dir, "t.csv.3", "i,9\n");
+    follow_to(dir, &script, &format!("{wanted}i,9\n"));
+    write(dir, "t.csv", "j,10\n");
+    follow_to(dir, &script, &format!("{wanted}i,9\nj,10\n"));
+}
+
+fn append(directory: &Path, name: &str, text: &str) {
+    use std::io::Write;
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(directory.join(name));
+    file.unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_file_that_was_replaced_is_told_and_not_read_on() {
+    let begin = || {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), "t.csv", "a,1\nb,2\n");
+        follow_to(directory.path(), &following("t.csv"), "a,1\nb,2\n");
+        directory
+    };
+    let refused = |dir: &Path, wanted: &str| {
+        let error = follow(&following("t.csv"), dir, FIRST, |_| false).unwrap_err().to_string();
+        assert!(error.contains("is not the file that was read") && error.contains(wanted), "{error}");
+        assert!(error.contains("--from-start"), "{error}");
+        assert_eq!(rows(dir), "a,1\nb,2\n");
+    };
+    let directory = begin();
+    let dir = directory.path();
+    // A longer one in its place: the inode may be the same again.
+    std::fs::remove_file(dir.join("t.csv")).unwrap();
+    write(dir, "t.csv", "xx,10\nyy,20\nzz,30\n");
+    refused(dir, "first 8 bytes");
+    // Written anew.
+    let directory = begin();
+    write(directory.path(), "t.csv", "xx,10\nyy,20\nzz,30\n");
+    refused(directory.path(), "its bytes before that are others now");
+    // Cut.
+    let directory = begin();
+    write(directory.path(), "t.csv", "x,1\n");
+    refused(directory.path(), "it has 4 bytes");
+    // A copy that has grown is the file.
+    let directory = begin();
+    let dir = directory.path();
+    write(dir, "copy", "a,1\nb,2\nc,3\n");
+    std::fs::rename(dir.join("copy"), dir.join("t.csv")).unwrap();
+    follow_to(dir, &following("t.csv"), "a,1\nb,2\nc,3\n");
+    // Rotated twice while nobody looked: the one between is named.
+    let directory = begin();
+    let dir = directory.path();
+    std::fs::rename(dir.join("t.csv"), dir.join("t.csv.2")).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    write(dir, "t.csv.1", "between,1\n");
+    write(dir, "t.csv", "new,1\n");
+    let error = follow(&following("t.csv"), dir, FIRST, |_| false).unwrap_err().to_string();
+    assert!(error.contains("t.csv.1") && error.contains("more than once"), "{error}");
+}
+
+#[test]
+fn files_of_a_followed_directory_are_known_by_more_than_their_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    std::fs::create_dir(dir.join("in")).unwrap();
+    write(dir, "in/a.csv", "a,1\n");
+    let script = following("in");
+    follow_to(dir, &script, "a,1\n");
+    append(dir, "in/a.csv", "b,2\n");
+    std::fs::rename(dir.join("in/a.csv"), dir.join("in/a.csv.1")).unwrap();
+    write(dir, "in/a.csv", "c,3\n");
+    follow(&script, dir, FIRST, |_| rows(dir).len() == 12).unwrap();
+    let found = rows(dir);
+    let mut lines: Vec<&str> = found.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["a,1", "b,2", "c,3"]);
+    write(dir, "in/a.csv", "other,1\nother,2\n");
+    let error = follow(&script, dir, FIRST, |_| false).unwrap_err().to_string();
+    assert!(error.contains("a.csv") && error.contains("is not the file that was read"), "{error}");
 }
 
 #[test]
