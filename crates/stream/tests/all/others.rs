@@ -423,6 +423,21 @@ fn inserts_of_a_script_into_one_table_feed_one_writer() {
 }
 
 #[test]
+fn a_socket_that_listens_takes_the_place_of_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "in.sock", "precious");
+    let script = format!(
+        "CREATE TABLE i (k STRING, v INT)
+           WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'csv');
+         {}INSERT INTO o SELECT * FROM i;",
+        file("o", "out.csv", "")
+    );
+    refused(run(&script, dir), &["in.sock"]);
+    assert_eq!(read(dir, "in.sock"), "precious");
+}
+
+#[test]
 fn two_tables_do_not_write_to_one_place() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
