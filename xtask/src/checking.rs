@@ -1,4 +1,4 @@
-//! `loom`, `miri`, `sanitize` and `stress`: checks of what threads do and of what unsafe code does, each by a
+//! `loom`, `miri`, `sanitize`, `stress` and `brim`: checks of what threads do and of what unsafe code does, each by a
 //! tool of its own. What they prove, and what they do not, is in docs/checking.md.
 //!
 //! `miri` and `sanitize` need a nightly toolchain; without one (or what they need of it) they say so and pass, since
@@ -190,4 +190,15 @@ pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
     }
     println!("nothing found in {turn} turns, {} s", begun.elapsed().as_secs());
     Ok(true)
+}
+
+/// Consumes full stores beside producers, so many seconds in all, and says of each command how often it was done and refused.
+pub fn brim(repository: &Path, seed: u64, seconds: u64) -> Result<bool> {
+    // One after the other: see `crates/server/tests/brim.rs`.
+    const STORES: u64 = 2;
+    run(cargo(repository)
+        .args(["test", "--quiet", "--package", "duramen-server", "--test", "brim", "--", "--nocapture"])
+        .arg("--test-threads=1")
+        .env("DURAMEN_BRIM_SECONDS", seconds.div_ceil(STORES).to_string())
+        .env("DURAMEN_BRIM_SEED", seed.to_string()))
 }

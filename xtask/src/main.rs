@@ -13,6 +13,7 @@
 //! | `miri` | unsafe code of format and index does nothing undefined |
 //! | `sanitize` | no data race and no misuse of memory under stress |
 //! | `stress` | many threads, every read verified, for as long as wanted |
+//! | `brim` | a full store refuses nothing that Redis does not refuse, whatever its producers do |
 //! | `bench-peers` | nothing: it measures Duramen beside other engines |
 //! | `restart` | what was acknowledged is there after each start, and it says how soon |
 //! | `datafusion` | random SQL over random streams gives what DataFusion gives |
@@ -315,6 +316,15 @@ enum Check {
         #[arg(long, default_value_t = 9)]
         minutes: u64,
     },
+    /// Consumes full stores of all types beside producers: nothing that Redis does not refuse may be refused
+    Brim {
+        /// Repeats what the clients do
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How long, over all stores
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
     /// Measures how long duramen serve takes from its start to the first answer, after a clean end and after SIGKILL
     ///
     /// Large stores are loaded sooner by an optimised program: cargo run --release -p xtask -- restart
@@ -511,6 +521,7 @@ fn run(check: Check) -> Result<bool> {
             Ok(clean)
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
+        Check::Brim { seed, seconds } => checking::brim(&repository(), seed, seconds),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
         Check::Restart {
             keys,

@@ -79,8 +79,7 @@ fn printing(query: &str, events: u64) -> Result<String> {
     let shape = || Failure::new("a query is no CREATE TABLE result (...) ... WITH (...); and an INSERT");
     let (before, rest) = query.split_once("CREATE TABLE result (").ok_or_else(shape)?;
     let (table, rest) = rest.split_once(";").ok_or_else(shape)?;
-    let columns = table.split("WITH (").next().unwrap_or_default().split("PARTITIONED BY").next();
-    let columns = columns.ok_or_else(shape)?;
+    let columns = table.split("WITH (").next().ok_or_else(shape)?;
     Ok(format!("{tables}{before}CREATE TABLE result ({columns} WITH ('connector' = 'print');{rest}"))
 }
 

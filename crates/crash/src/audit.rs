@@ -5,6 +5,7 @@
 use crc32c::{crc32c, crc32c_append};
 use duramen_media::sim::SimMedium;
 use duramen_media::{Bytes, Offset};
+use siphasher::sip::SipHasher24;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -112,8 +113,56 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// The numbers that checksums begin with, by what they are made for.
+#[derive(Clone, Copy)]
+pub(crate) struct Secret(u64);
+
+/// What the checksums of the records of a block begin with.
+#[derive(Clone, Copy)]
+pub(crate) struct Seeds {
+    head: u32,
+    pub body: u32,
+}
+
+impl Secret {
+    /// That of the store with these bytes.
+    pub fn of(medium: &[u8]) -> Self {
+        Self(u64_at(medium, 128))
+    }
+
+    /// What somebody who does not know it may take for it.
+    pub fn none() -> Self {
+        Self(0)
+    }
+
+    fn number(self, made_for: u64, of: u64) -> u64 {
+        let bytes = [made_for.to_le_bytes(), of.to_le_bytes()].concat();
+        SipHasher24::new_with_keys(self.0, 0).hash(&bytes)
+    }
+
+    pub fn seeds(self, generation: u64) -> Seeds {
+        let number = self.number(1, generation);
+        Seeds { head: number as u32, body: (number >> 32) as u32 }
+    }
+
+    fn of_blocks(self) -> u32 {
+        self.number(2, 0) as u32
+    }
+
+    fn tie(self, granule: u64) -> u64 {
+        self.number(3, granule)
+    }
+}
+
+impl Seeds {
+    /// Of a header that lies `at` bytes behind the beginning of its block.
+    pub fn head(self, at: usize) -> u32 {
+        self.head ^ (at / 8) as u32
+    }
 }
 
 /// Reads a medium.
@@ -123,7 +172,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 pub fn read(medium: &SimMedium) -> Result<Audit, String> {
     let memory = medium.memory().snapshot();
     let bytes: Vec<u8> = memory.into_iter().flatten().flat_map(u64::to_le_bytes).collect();
-    let head = |copy: usize| &bytes[copy * 4096..copy * 4096 + 128];
+    let head = |copy: usize| &bytes[copy * 4096..copy * 4096 + 192];
     let sequence = |copy: usize| {
         let mut zeroed = head(copy).to_vec();
         zeroed[12..16].fill(0);
@@ -134,6 +183,7 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
         (None, None) => return Err("no superblock is whole".into()),
         (a, b) => usize::from(b > a),
     };
+    let secret = Secret(u64_at(head(copy), 128));
     let granule_bytes = u64::from(u32_at(head(copy), 32));
     let granules = u64_at(head(copy), 88);
     let mut audit = Audit { bytes: granules * granule_bytes, ..Audit::default() };
@@ -150,13 +200,16 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
         let low = word as u32;
         let check =
             [&(granule as u32).to_le_bytes()[..], &low.to_le_bytes(), &generation.to_le_bytes()].concat();
-        if crc32c(&check) != (word >> 32) as u32 {
+        if crc32c_append(secret.of_blocks(), &check) != (word >> 32) as u32 {
             return Err(format!("the header of granule {granule} has a wrong check"));
+        }
+        if (u64_at(block, 48), u64_at(block, 56)) != (secret.0, secret.tie(granule)) {
+            return Err(format!("the header of granule {granule} is not tied to its place"));
         }
         let length = u64::from(low >> 5);
         match low & 15 {
             1 => audit.free_granules += length,
-            2 => records(&mut audit, at, &block[..(length * granule_bytes) as usize], generation)?,
+            2 => records(&mut audit, at, &block[..(length * granule_bytes) as usize], generation, secret)?,
             other => return Err(format!("granule {granule} has state {other}")),
         }
         granule += length;
@@ -167,10 +220,16 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
     Ok(audit)
 }
 
-fn records(audit: &mut Audit, base: u64, block: &[u8], generation: u64) -> Result<(), String> {
+fn records(
+    audit: &mut Audit,
+    base: u64,
+    block: &[u8],
+    generation: u64,
+    secret: Secret,
+) -> Result<(), String> {
     let seal = u64_at(block, 24);
     let check = [&(seal as u32).to_le_bytes()[..], &block[32..40], &generation.to_le_bytes()].concat();
-    if crc32c(&check) != (seal >> 32) as u32 {
+    if crc32c_append(secret.of_blocks(), &check) != (seal >> 32) as u32 {
         audit.unsealed += 1;
         return Ok(());
     }
@@ -179,7 +238,7 @@ fn records(audit: &mut Audit, base: u64, block: &[u8], generation: u64) -> Resul
     if tail > 64 && tail * 2 <= block.len() as u64 {
         audit.room_bytes += block.len() as u64 - tail;
     }
-    run(audit, base, &block[..tail as usize], generation)
+    run(audit, base, &block[..tail as usize], generation, secret)
 }
 
 /// Records of one unit, in a row.
@@ -220,11 +279,12 @@ fn summand(at: u64, crc: u32) -> u64 {
     x ^ x >> 32
 }
 
-fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64) -> Result<(), String> {
-    let seed = crc32c(&generation.to_le_bytes());
+fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secret) -> Result<(), String> {
+    let seeds = secret.seeds(generation);
     let word = u64_at(bytes, 40);
     let check = [&(word as u32).to_le_bytes()[..], b"UNIT", &generation.to_le_bytes()].concat();
-    let fates = if crc32c(&check) == (word >> 32) as u32 { word as u32 } else { 0 };
+    let is_known = crc32c_append(secret.of_blocks(), &check) == (word >> 32) as u32;
+    let fates = if is_known { word as u32 } else { 0 };
     let mut of_unit = OfUnit::default();
     let mut at = 64;
     while at < bytes.len() {
@@ -236,15 +296,26 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64) -> Result<()
         let value_bytes = (sizes & ((1 << 30) - 1)) as usize;
         let (expires, member, owned) = (flags & 1 != 0, flags & 2 != 0, flags & 8 != 0);
         let head = 24 + 8 * usize::from(expires) + 8 * usize::from(owned);
-        let trailer = (head + key_bytes + value_bytes + 7) & !7;
+        let value_end = head + key_bytes + value_bytes;
+        let sums = if matches!(kind, 3 | 4) { 8 } else { 4 };
+        let trailer = (value_end + sums + 7) & !7;
         let end = trailer + 16 * usize::from(member);
         if end > record.len() {
             return Err(format!("the record at {:#x} ends behind its block", base + at as u64));
         }
         let summed = if kind == 4 { key_bytes } else { key_bytes + value_bytes };
-        let body = crc32c_append(seed, &record[head..head + summed]);
-        let crc = crc32c_append(crc32c_append(body, &record[4..head]), &record[trailer..end]);
-        if crc != u32_at(record, 0) {
+        let crc = u32_at(record, 0);
+        let checked = if kind == 7 { 12 } else { head };
+        if crc32c_append(seeds.head(at), &record[4..checked]) != crc {
+            return Err(format!("the header at {:#x} has a wrong check", base + at as u64));
+        }
+        if kind == 7 {
+            at += end;
+            continue;
+        }
+        let body = crc32c_append(seeds.body, &record[head..head + summed]);
+        let sum = crc32c_append(crc32c_append(body, &record[..4]), &record[trailer..end]);
+        if sum != u32_at(record, if kind == 4 { value_end + 4 } else { value_end }) {
             return Err(format!("the record at {:#x} has a wrong checksum", base + at as u64));
         }
         let value = &record[head + key_bytes..head + key_bytes + value_bytes];

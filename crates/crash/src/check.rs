@@ -442,7 +442,7 @@ pub fn overwrite_all(
         }
         state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable }));
     }
-    store.close().map_err(told("close"))?;
+    store.close_discarding().map_err(|error| told("close")(error.into()))?;
     let next = again(setup, medium);
     let store = if manual {
         // What was not committed is dropped by the next open.

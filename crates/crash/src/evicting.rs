@@ -249,7 +249,7 @@ impl<'r> Session<'r> {
 
     fn value(&mut self, bytes: u64) -> Vec<u8> {
         self.next_value += 1;
-        crate::setup::value(self.next_value, bytes as usize)
+        crate::setup::hostile(&self.medium, self.next_value, bytes as usize)
     }
 
     /// Takes note of what was evicted since `start`.
@@ -402,7 +402,7 @@ impl<'r> Session<'r> {
         let other = SimMedium::resume(Log::empty(self.run.model, self.run.len_max()));
         let nothing = open(self.run, &other, boot)?;
         let store = std::mem::replace(&mut self.store, nothing);
-        store.close().map_err(told("close"))?;
+        store.close_discarding().map_err(|error| told("close")(error.into()))?;
         self.note_evicted(start)?;
         self.store = open(self.run, &medium, boot)?;
         self.begin()?;

@@ -227,7 +227,11 @@ const SOAKED: [(Mutant, What); 5] = [
 ];
 
 /// Bugs that a few steps show, in an order that seeds do not meet in minutes.
-const DIRECTED: [(Mutant, Scenario); 22] = [
+const DIRECTED: [(Mutant, Scenario); 26] = [
+    (Mutant::BodyBeforeHeader, directed::killed_within_a_forged_value),
+    (Mutant::BodySearched, directed::damaged_forged_value),
+    (Mutant::SecretLeftOut, directed::guessed_value_without_header),
+    (Mutant::PlaceNotChecked, directed::copied_value_without_header),
     (Mutant::EnteredTwice, directed::two_units_in_one_block),
     (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
     (Mutant::ImageOfRunning, directed::image_beside_unit),

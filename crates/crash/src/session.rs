@@ -5,7 +5,7 @@ use crate::collections::{self, Known};
 use crate::entry::Entry;
 use crate::oracle::{Allowed, Effects, History, Means, State, Step, apply};
 use crate::phases::{Inside, Trace};
-use crate::setup::{Change, Op, Promise, Setup, table_name, value};
+use crate::setup::{Change, Op, Promise, Setup, hostile, table_name};
 use duramen::{
     Batch, CollectionOn, Error, ErrorKind, IndexKind, Meta, Modified, Stamp, Stats, StoreOn, Swap, TableOn,
     Update, WriterOn,
@@ -573,7 +573,7 @@ impl<'s> Session<'s> {
         let mut number = self.next_value;
         let plan = known.plan(change, |bytes| {
             number += 1;
-            value(number, bytes)
+            hostile(&self.medium, number, bytes)
         });
         self.next_value = number;
         let Some(plan) = plan else { return Ok(Outcome::Refused) };
@@ -683,7 +683,7 @@ impl<'s> Session<'s> {
         self.gone = None;
         self.seen.fill(None);
         let Some(store) = self.store.take() else { return Err("no store".into()) };
-        store.close().map_err(|error| format!("close: {error}"))?;
+        store.close_discarding().map_err(|error| format!("close: {error}"))?;
         if self.setup.case.promise() == Promise::Uncommitted {
             // What was not committed is dropped.
             let kept = self.committed.iter().cloned().enumerate();
@@ -848,6 +848,6 @@ impl<'s> Session<'s> {
     /// A value that no other operation writes.
     fn value(&mut self, bytes: usize) -> Vec<u8> {
         self.next_value += 1;
-        value(self.next_value, bytes)
+        hostile(&self.medium, self.next_value, bytes)
     }
 }

@@ -4,7 +4,8 @@ use crate::entry::Entry;
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
 use duramen::{Durability, IndexKind, Options, Residence};
-use duramen_media::sim::{Model, Rng};
+use duramen_media::sim::{Model, Rng, SimMedium};
+use duramen_media::{Bytes, LINE_BYTES};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -531,5 +532,28 @@ pub fn value(number: u64, bytes: usize) -> Vec<u8> {
         value.extend_from_slice(&rng.bits().to_le_bytes());
     }
     value.truncate(bytes);
+    value
+}
+
+/// The value of this number, of which two in three hold what lies on the medium: records, headers, marks and pages of their own store, at
+/// any place and alignment, as bytes that a user chose. No such byte may ever be read as format.
+#[must_use]
+pub fn hostile(medium: &SimMedium, number: u64, bytes: usize) -> Vec<u8> {
+    /// So many bytes of a value tell it from others.
+    const OWN_BYTES: usize = 8;
+    let mut value = value(number, bytes);
+    let mut rng = Rng::new(!number);
+    let len = medium.len();
+    if value.len() <= OWN_BYTES || len < LINE_BYTES || rng.one_in(3) {
+        return value;
+    }
+    let memory = medium.memory();
+    let from = OWN_BYTES + rng.below(8) as usize;
+    // What lies in the head or at the beginning of a block as often as anything else.
+    let at = if rng.one_in(3) { rng.below(len.min(32 << 10) / 64) * 64 } else { rng.below(len / 8) * 8 };
+    for (byte, at) in value.iter_mut().skip(from).zip(at..len) {
+        let word = memory.line((at / LINE_BYTES) as u32)[(at % LINE_BYTES / 8) as usize];
+        *byte = word.to_le_bytes()[(at % 8) as usize];
+    }
     value
 }

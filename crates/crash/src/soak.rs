@@ -642,7 +642,7 @@ impl<G: Ground> Run<'_, G> {
     }
 
     fn close(&mut self, store: StoreOn<G::Medium>) -> Result<(), String> {
-        match store.close() {
+        match store.close_discarding() {
             Ok(()) => Ok(()),
             Err(error) if self.is_told(&error) => Ok(()),
             Err(error) => Err(format!("the store does not close: {error}")),

@@ -150,3 +150,33 @@ fn what_was_evicted_where_it_had_been_moved_to_stays_away() {
     let _alone = alone();
     directed::moved_and_evicted().unwrap();
 }
+
+#[test]
+fn no_kill_within_a_value_makes_records_of_what_it_holds() {
+    let _alone = alone();
+    directed::killed_within_a_forged_value().unwrap();
+}
+
+#[test]
+fn damage_in_a_value_makes_no_records_of_what_it_holds() {
+    let _alone = alone();
+    directed::damaged_forged_value().unwrap();
+}
+
+#[test]
+fn what_somebody_without_the_secret_makes_is_no_record_behind_a_lost_header() {
+    let _alone = alone();
+    directed::guessed_value_without_header().unwrap();
+}
+
+#[test]
+fn what_is_copied_from_the_medium_is_no_record_behind_a_lost_header() {
+    let _alone = alone();
+    directed::copied_value_without_header().unwrap();
+}
+
+#[test]
+fn a_value_that_was_not_written_after_all_leaves_no_record() {
+    let _alone = alone();
+    directed::given_up_forged_value().unwrap();
+}

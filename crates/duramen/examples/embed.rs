@@ -38,7 +38,7 @@ fn write(path: &std::path::Path) -> Result<()> {
     drop(writer);
 
     // Tells what went wrong; dropping the last handle closes too, but has nowhere to tell it.
-    store.close()
+    Ok(store.close()?)
 }
 
 fn read(path: &std::path::Path) -> Result<()> {
@@ -59,7 +59,7 @@ fn read(path: &std::path::Path) -> Result<()> {
     store.for_each(|_| keys += 1)?;
     println!("{keys} keys");
     assert_eq!(keys, 1002);
-    store.close()
+    Ok(store.close()?)
 }
 
 fn unix_millis() -> u64 {

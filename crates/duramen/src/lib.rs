@@ -97,12 +97,12 @@ pub use format::FORMAT_VERSION;
 pub use options::{
     Clock, Durability, EvictBy, Eviction, IndexKind, OnDamage, OnProgress, Options, Progress, Residence,
 };
-pub use read::{CollectionId, Cursor, Meta, Range, Stamp, Value};
+pub use read::{CollectionId, Cursor, Meta, Range, Room, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{
-    Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder, Remains,
-    Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter, TypedStore,
-    Unit, UnitKeys, UnitOn, Writer, WriterOn, begins_store, check, erase, salvage,
+    CloseError, Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder,
+    Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
+    TypedStore, Unit, UnitKeys, UnitOn, Writer, WriterOn, begins_store, check, erase, salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};
@@ -127,20 +127,21 @@ pub mod measuring {
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::format::unit::keep_what_counts;
-    use crate::format::{block, mark::Mark, record, superblock::Superblock};
+    use crate::format::{Generation, Secret, block, mark::Mark, record, superblock::Superblock};
 
     /// Parses `bytes` as superblock, commit mark and block header.
     pub fn heads(bytes: &[u8]) {
         let _ = Superblock::decode(bytes);
-        let _ = Mark::decode(bytes);
+        let secret = Secret::new(1);
+        let _ = Mark::decode(secret, bytes);
         if bytes.len() >= block::HEADER_BYTES as usize {
-            let _ = block::Header::decode(crate::format::Granule(1), bytes);
+            let _ = block::Header::decode(secret, crate::format::Granule(1), bytes);
         }
     }
 
     /// Walks `bytes` as the records of a block.
     pub fn records(bytes: &[u8]) {
-        let mut walk = record::Walk::new(bytes, 0, bytes.len() as u64, 1);
+        let mut walk = record::Walk::new(bytes, 0, bytes.len() as u64, Secret::new(1).seeds(Generation(1)));
         let mut records = Vec::new();
         while let record::Step::Record { at, header } = walk.step() {
             records.push((at, header));

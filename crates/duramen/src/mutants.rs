@@ -12,6 +12,14 @@
 pub enum Mutant {
     /// A block is used again with the generation of its last use.
     GenerationKept = 1,
+    /// The check of a record's header does not depend on its place.
+    PlaceNotChecked,
+    /// Checksums begin with numbers that anybody can make.
+    SecretLeftOut,
+    /// Recovery looks for records within the body of one that is torn.
+    BodySearched,
+    /// A long body is written before any header.
+    BodyBeforeHeader,
     /// A tombstone is dropped while an older version of its key is on the medium.
     TombstoneDroppedEarly,
     /// A superseded record is not counted, so that a tombstone seems to hide nothing.

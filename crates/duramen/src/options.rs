@@ -281,7 +281,8 @@ pub struct Options {
     /// the device's stripe times its ways (4 KiB × 6), and eight times that on page media, where fewer and larger
     /// blocks mean fewer waits. Ignored when the store exists.
     pub granule_bytes: Option<u32>,
-    /// How lines are flushed. Default: what the CPU and the device have. Forced for measuring.
+    /// How lines are flushed. Default: what the CPU and the device have, and none where stores survive without a flush. Set
+    /// for measuring, and where a flush that is not needed is quicker: `duramen bench mem --tune` tells.
     pub persist_step: Option<PersistStep>,
     /// Bytes of one interleave stripe of the device. Default: what sysfs tells, else 4 KiB.
     pub stripe_bytes: Option<u64>,

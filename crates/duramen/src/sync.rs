@@ -8,26 +8,36 @@
 
 pub(crate) mod current;
 pub(crate) mod gate;
+pub(crate) mod holding;
+mod mutex;
+pub(crate) mod rank;
 pub(crate) mod ticks;
 
-pub(crate) use std::sync::{Arc, PoisonError, Weak};
+pub(crate) use mutex::{Condvar, Mutex, MutexGuard, lock};
+use std::sync::PoisonError;
+pub(crate) use std::sync::{Arc, Weak};
 
 #[cfg(not(loom))]
 mod reclamation;
 #[cfg(all(feature = "schedule", not(loom)))]
 mod scheduled;
 
-#[cfg(not(any(loom, feature = "schedule")))]
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+/// What mutexes are made of.
+mod primitive {
+    #[cfg(loom)]
+    pub(super) use crate::models::primitives::{Condvar, Mutex, MutexGuard};
+    #[cfg(not(any(loom, feature = "schedule")))]
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+
+    #[cfg(all(feature = "schedule", not(loom)))]
+    pub(super) use super::scheduled::{Condvar, Mutex, MutexGuard};
+}
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::OnceLock;
 
-#[cfg(all(feature = "schedule", not(loom)))]
-pub(crate) use scheduled::{Condvar, Mutex, MutexGuard};
-
 #[cfg(loom)]
-pub(crate) use crate::models::primitives::{Condvar, Mutex, MutexGuard, OnceLock};
+pub(crate) use crate::models::primitives::OnceLock;
 
 pub(crate) mod atomic {
     #[cfg(not(any(loom, feature = "schedule")))]
@@ -65,14 +75,12 @@ pub(crate) mod statics {
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
     pub(crate) use super::reclamation::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin,
-        pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
     };
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::reclaim::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, is_pinned_twice, pin,
-        pin_to_write, published,
+        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
     };
 }
 
@@ -104,11 +112,6 @@ pub(crate) fn this_thread() -> u64 {
     }
     #[cfg(loom)]
     crate::models::primitives::reclaim::this_thread()
-}
-
-/// Locks a mutex whose holder never leaves it half changed.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Spins, then lets others run, since the holder may not be on a CPU, then sleeps: a command that writes much holds its keys for long.
@@ -157,7 +160,7 @@ pub(crate) fn each_on_threads<I: Send, T: Send>(
     work: impl Fn(I) -> T + Sync,
 ) -> Vec<T> {
     let threads = threads.min(items.len());
-    let items = Mutex::new(items.enumerate());
+    let items: Mutex<_> = Mutex::new(items.enumerate());
     let next = || lock(&items).next();
     let take_turns =
         || std::iter::from_fn(next).map(|(number, item)| (number, work(item))).collect::<Vec<_>>();

@@ -66,7 +66,7 @@ fn forked(directory: &Path, medium: MediumKind, index: IndexKind) {
         }
         // Neither waits for a thread that is not here, nor says to the medium that the store was closed.
         drop(writer.take());
-        refused(store.take().unwrap().close());
+        refused(store.take().unwrap().close().map_err(duramen::Error::from));
         // Its own it may have.
         let own = options.open(&other).unwrap();
         own.put(b"key", b"value").unwrap();

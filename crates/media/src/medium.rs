@@ -249,7 +249,8 @@ pub trait Device {
     /// Whether what was made durable outlives a power failure.
     fn survives_power(&self) -> bool;
 
-    /// Whether the file was deleted since it was opened: it is there for as long as it is open, and no longer. A system call.
+    /// Whether the path leads to the file no more, which was deleted or moved since it was opened: it is there for as long as it is open, and,
+    /// unless it has another name, no longer. Some system calls.
     fn is_deleted(&self) -> bool {
         false
     }

@@ -87,8 +87,8 @@ pub struct MediaOptions {
     /// that is more; lowered to the size of the device on `Devdax`.
     pub len_max: u64,
 
-    /// How stores are made durable, instead of what suits the medium and the CPU: for measuring.
-    /// `Unsupported` when the CPU lacks it. On `Shm` and `Volatile` real flushes are then made and
+    /// How stores leave the cache, instead of what suits the medium and the CPU: for measuring, and for speed on
+    /// persistent memory whose caches survive a power failure, where the granularity stays "byte". `Unsupported` when the CPU lacks it. On `Shm` and `Volatile` real flushes are then made and
     /// the granularity reads "cache line", so that DRAM can stand in for persistent memory. Default:
     /// `None`. `InvalidInput` on `File`, whose stores reach the device by write-back of pages only.
     pub persist_step: Option<PersistStep>,

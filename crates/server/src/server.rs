@@ -374,7 +374,8 @@ impl Server {
         if deleted && self.deleted_told.is_due() {
             let pid = std::process::id();
             log::warning(format_args!(
-                "the store's file {} was deleted: all keys are lost when this process ends, whatever SAVE says. Do not stop it. Have \
+                "the store's file {} was deleted or moved: all keys are lost when this process ends, whatever SAVE says, unless the file has \
+                 another name. Do not stop it. Move it back where it was moved; else have \
                  clients stop writing, then copy what it has open: \"cp --sparse=always /proc/{pid}/fd/$(cd /proc/{pid}/fd && find . -lname \
                  '*(deleted)' | head -1) NEW\", \"duramen check --path NEW\"; and start a server on NEW",
                 self.config().path.display()

@@ -72,6 +72,8 @@ pub struct Session {
     pub tracks: Option<Box<Tracks>>,
     /// CLIENT PAUSE holds its next command.
     pub is_held: bool,
+    /// Its command puts back what was taken for a client that has gone.
+    pub puts_back: bool,
     /// What it listens to, if anything.
     pub subscribed: Option<Box<Subscribed>>,
     /// Open since MULTI.
@@ -107,6 +109,7 @@ impl Session {
             monitors_since: None,
             tracks: None,
             is_held: false,
+            puts_back: false,
             subscribed: None,
             transaction: None,
             watched: Vec::new(),

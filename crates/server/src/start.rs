@@ -242,7 +242,7 @@ impl Started {
         self.server.tell_damage_at_end();
         drop(self.server);
         // With `manual` durability nothing else would: a clean shutdown is one of the commits that were asked for.
-        let closed = store.commit().and_then(|()| store.close());
+        let closed = store.commit().and_then(|()| Ok(store.close()?));
         if let Some(error) = failed {
             return Err(Error::new(ErrorKind::System, format!("a worker thread failed: {error}")));
         }
@@ -366,7 +366,8 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
     let store = options.open(&config.path).map_err(|error| {
         let more = match error.kind() {
             duramen::ErrorKind::Corrupt if config.on_damage == OnDamage::Refuse => {
-                "; to serve what is not damaged: \"duramen-on-damage serve\", after reading docs/operating.md, Check and salvage"
+                "; copy the store before anything else is tried, and read docs/operating.md, Check and salvage, before \
+                 \"duramen-on-damage serve\": it may bring back older values, and keys that were deleted"
             }
             _ => "",
         };

@@ -10,6 +10,7 @@ use sqlparser::ast::Query;
 
 use crate::error::{Error, Result};
 use crate::expr::Expr;
+use crate::options;
 use crate::sql::Name;
 use crate::types::{TimeAttribute, Type};
 
@@ -62,8 +63,6 @@ const CONNECTORS: &[Connector] = &[
     connector("socket", true, Some(SinkKind::Append), false, true),
     connector("upsert-kafka", false, Some(SinkKind::Upsert), false, true),
 ];
-
-const FORMATS: &[&str] = &["binary", "csv", "json", "raw"];
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -264,8 +263,12 @@ impl Catalog {
     }
 }
 
-/// The connector and options that WITH (...) of a table gives.
-pub fn options(table: &Name, given: &[(Name, String)]) -> Result<(Connector, BTreeMap<String, String>)> {
+/// The connector and options that WITH (...) gives a table of these columns.
+pub fn options(
+    table: &Name,
+    columns: &[&str],
+    given: &[(Name, String)],
+) -> Result<(Connector, BTreeMap<String, String>)> {
     let mut options = BTreeMap::new();
     for (key, value) in given {
         if options.insert(key.text.clone(), value.clone()).is_some() {
@@ -285,15 +288,17 @@ pub fn options(table: &Name, given: &[(Name, String)]) -> Result<(Connector, BTr
             .at(place("connector"))
             .did_you_mean(name, names));
     };
-    for key in ["format", "value.format"] {
+    for key in ["format", "key.format", "value.format"] {
         if let Some(format) = options.get(key)
-            && !FORMATS.contains(&format.as_str())
+            && connector.format
+            && !options::formats().any(|name| name == format)
         {
             return Err(Error::unsupported(format!("the format '{format}'"))
                 .at(place(key))
-                .hint(format_args!("there are {}", FORMATS.join(", "))));
+                .hint(format_args!("there are {}", options::formats().collect::<Vec<_>>().join(", "))));
         }
     }
+    options::check(name, connector.format, columns, given)?;
     if connector.format && !options.contains_key("format") && !options.contains_key("value.format") {
         return Err(Error::invalid(
             format!("no option 'format' for '{name}'"),

@@ -58,6 +58,11 @@ impl Error {
         Self::new(ErrorKind::Unsupported, format!("not supported yet: {feature}"))
     }
 
+    /// A contradiction that has words of its own.
+    pub fn refused(what: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::Invalid, what.to_string())
+    }
+
     /// An expression failed on a value.
     pub fn evaluation(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Evaluation, what.to_string())

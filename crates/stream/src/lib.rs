@@ -5,7 +5,7 @@
 //! 1. [`types`] and [`function`]: values, casts, coercion, scalar and aggregate functions; [`expr`]: typed
 //!    expressions and what they give.
 //! 2. [`sql`]: text to statements, with the place of every word.
-//! 3. [`catalog`]: tables, views and what connectors can do.
+//! 3. [`options`] and [`catalog`]: what tables may be told, tables, views and what connectors can do.
 //! 4. [`plan`]: statements to a typed logical plan, its changelog, and the rules that improve it.
 //! 5. [`physical`]: the plan as pipelines and the breakers between them, with the layout of their state.
 //! 6. [`compile`]: the plan as machine code over [`batch`]es and [`state`].
@@ -22,6 +22,7 @@ pub mod error;
 pub mod expr;
 pub mod function;
 pub mod nexmark;
+pub mod options;
 pub mod physical;
 mod pipeline;
 pub mod plan;

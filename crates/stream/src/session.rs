@@ -7,6 +7,7 @@ use sqlparser::ast::Query;
 use crate::catalog::{Catalog, Door, Relation, Table};
 use crate::compile;
 use crate::error::{Error, Result};
+use crate::options;
 use crate::physical::Graph;
 use crate::plan::bind::{self, Binder};
 use crate::plan::partition::Partition;
@@ -19,6 +20,8 @@ use crate::sql::{self, Insert, Statement, position_of};
 pub struct Session {
     catalog: Catalog,
     attached: Option<Attached>,
+    /// What SET says of tables that are created from now on.
+    idle_timeout: Option<String>,
 }
 
 /// A running server that tables of connector 'duramen' are in.
@@ -114,6 +117,10 @@ impl Session {
         match statement {
             Statement::CreateTable(definition) => {
                 let mut table = bind::table(&definition)?;
+                if let Some(timeout) = &self.idle_timeout {
+                    let name = "scan.watermark.idle-timeout".to_owned();
+                    table.options.entry(name).or_insert_with(|| timeout.clone());
+                }
                 if let Some(Attached { host, port, exactly_once, door }) = &self.attached {
                     let guarantee = if *exactly_once { "exactly-once" } else { "at-least-once" };
                     table.attach(
@@ -136,7 +143,7 @@ impl Session {
                 self.catalog.insert(&name, view, if_not_exists)?;
             }
             Statement::Drop { name, if_exists, view } => self.catalog.remove(&name, view, if_exists)?,
-            Statement::Set(key, value) => set(&key, &value)?,
+            Statement::Set(key, value) => self.set(&key, &value)?,
             Statement::Job(inserts) => return Ok(Outcome::Job(self.job(&inserts)?)),
             Statement::Query(query) => {
                 return Err(Error::unsupported("a query by itself")
@@ -164,6 +171,20 @@ impl Session {
             }
         }
         Ok(Outcome::Done)
+    }
+
+    fn set(&mut self, key: &sql::Name, value: &str) -> Result<()> {
+        options::check_set(key, value)?;
+        match key.text.as_str() {
+            "table.local-time-zone" if !matches!(value, "UTC" | "GMT" | "Etc/UTC") => {
+                return Err(Error::unsupported(format!("the time zone '{value}'"))
+                    .at(key.position)
+                    .hint("the session's zone is UTC"));
+            }
+            "table.exec.source.idle-timeout" => self.idle_timeout = Some(value.to_owned()),
+            _ => {}
+        }
+        Ok(())
     }
 
     fn job(&self, inserts: &[Insert]) -> Result<Job> {
@@ -278,14 +299,4 @@ fn refuse_unbounded(node: &Node) -> Result<()> {
             .hint("add WHERE row_number <= N in an outer query"));
     }
     node.inputs().into_iter().try_for_each(|input| refuse_unbounded(input))
-}
-
-fn set(key: &sql::Name, value: &str) -> Result<()> {
-    match key.text.as_str() {
-        "table.local-time-zone" if matches!(value, "UTC" | "GMT" | "Etc/UTC") => Ok(()),
-        "table.local-time-zone" => Err(Error::unsupported(format!("the time zone '{value}'"))
-            .at(key.position)
-            .hint("the session's zone is UTC")),
-        other => Err(Error::unsupported(format!("the option '{other}'")).at(key.position)),
-    }
 }

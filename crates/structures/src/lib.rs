@@ -64,6 +64,7 @@ mod watch;
 mod worker;
 
 pub use ahead::{AHEAD_MAX, Ahead};
+pub use duramen::Room;
 pub use entries::{Encoding, Scored, order, rank, score_of};
 pub use error::{Error, Result};
 pub use keyspace::{

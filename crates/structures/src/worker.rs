@@ -154,7 +154,7 @@ impl Worker {
         let keyspace = self.keyspace.clone();
         let mut tries = 0;
         let done = loop {
-            self.writer.lock_all();
+            self.writer.lock_all()?;
             let held = HeldAlone(&mut self.writer);
             let done = work(&keyspace);
             drop(held);

@@ -1,5 +1,4 @@
 CREATE TABLE result (auction BIGINT, bidder BIGINT, price BIGINT, dateTime TIMESTAMP(3), extra STRING, dt STRING, hm STRING)
-PARTITIONED BY (dt, hm)
 WITH ('connector' = 'filesystem', 'path' = '/tmp/nexmark/q10', 'format' = 'csv');
 
 INSERT INTO result

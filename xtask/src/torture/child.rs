@@ -97,7 +97,7 @@ pub fn run(settings: &Settings) -> Result<bool> {
     if !differences.is_empty() {
         return Err(Failure::new(format!("counts differ from the blocks: {}", differences.join("; "))));
     }
-    store.close().attempt(|| "close the store".to_owned())?;
+    store.close_discarding().attempt(|| "close the store".to_owned())?;
     Ok(true)
 }
 

@@ -218,6 +218,6 @@ impl<'a> Arena<'a> {
         }
         super::check_scan(&self.histories, &keys, Window { from, to: now_ms() }, &mut tally.violations);
         tally.audit(&store);
-        store.close().attempt(|| "close the store".to_owned())
+        store.close_discarding().attempt(|| "close the store".to_owned())
     }
 }

@@ -144,7 +144,7 @@ impl Settings {
             }
         };
         tally.audit(&store);
-        store.close().attempt(|| "close the store".to_owned())
+        store.close_discarding().attempt(|| "close the store".to_owned())
     }
 
     /// Longest time between two kills: ten kills and more in the shortest run.

@@ -36,12 +36,13 @@ impl<M: Medium> DuramenEngine<M> {
         &self.store
     }
 
-    /// Closes the store.
+    /// Closes the store. With durability `manual` what was not committed is dropped: the figures are there already.
     ///
     /// # Errors
     /// As [`StoreOn::close`].
     pub fn close(self) -> Result<()> {
-        Ok(self.store.close()?)
+        self.store.close_discarding().map_err(duramen::Error::from)?;
+        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ pub fn recover_copy(place: &Place, path: &Path, threads: usize, keys: u64) -> Re
         )));
     }
     let records = store.recovery().records;
-    store.close()?;
+    store.close().map_err(duramen::Error::from)?;
     Ok(Recovery { records, seconds, cpu_seconds })
 }
 

@@ -3,10 +3,14 @@
 use crate::bounds::Bounds;
 use crate::kernel::Persist;
 use duramen_bench_report::{Argument, Finding, Measurement, Run, Unit, Verdict, figure};
-use duramen_media::Granularity;
+use duramen_media::{Granularity, PersistStep};
 
 /// A point within so much of the best counts as good as it: runs of one point differ by that much.
 const AS_GOOD: f64 = 0.95;
+
+/// So many times the bandwidth of plain stores pays for a flush that durability does not need: above what runs of one point
+/// differ by.
+const PAYS: f64 = 1.05;
 
 /// A bandwidth this many times that of every point beside it is taken for a mistake of the measurement.
 ///
@@ -103,7 +107,7 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
     let settings = &mut verdict.settings;
     // "dram" is what people call it; a configuration file calls it volatile.
     settings.insert("medium.kind".to_owned(), if kind == "dram" { "volatile".to_owned() } else { kind });
-    settings.insert("medium.persist-step".to_owned(), persist_step(granularity, wide.as_ref()).to_owned());
+    settings.insert("medium.persist-step".to_owned(), persist_step(run, granularity, wide.as_ref()));
     // More threads than cores may win by chance; a server gains nothing by them.
     let bounded = |threads: u64| threads.min(run.machine.cores.max(1)).to_string();
     if let Some(threads) = read_threads {
@@ -188,11 +192,7 @@ fn least_good(found: &[Found], key: impl Fn(&Found) -> u64) -> Option<u64> {
 
 /// Whether writing lines back pays where it is not needed, or what it costs where it is.
 fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
-    let (all, _) = believed(of(run, "persist_sequential_write", "bandwidth"));
-    let best = |plain: bool| {
-        all.iter().filter(|f| (f.persist == "none") == plain).max_by(|a, b| a.value.total_cmp(&b.value))
-    };
-    let (plain, flushed) = (best(true)?, best(false)?);
+    let (plain, flushed) = plain_and_flushed(run)?;
     let ratio = flushed.value / plain.value;
     let detail = format!(
         "{} with {} at {}, {} without at {}",
@@ -204,7 +204,7 @@ fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
     );
     let value = match granularity {
         Granularity::CacheLine => format!("needed; {ratio:.2} times the bandwidth of plain stores"),
-        Granularity::Byte if ratio > 1.05 => {
+        Granularity::Byte if ratio > PAYS => {
             format!("yes: {ratio:.2} times the bandwidth, though durability needs none")
         }
         Granularity::Byte => format!("no: {ratio:.2} times the bandwidth of plain stores"),
@@ -213,17 +213,46 @@ fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
     Some((value, detail))
 }
 
+/// The best bandwidth of plain stores, and of those that are flushed or go past the cache.
+fn plain_and_flushed(run: &Run) -> Option<(Found, Found)> {
+    let (all, _) = believed(of(run, "persist_sequential_write", "bandwidth"));
+    let best = |plain: bool| {
+        let alike = all.iter().filter(|f| (f.persist == "none") == plain);
+        alike.max_by(|a, b| a.value.total_cmp(&b.value)).cloned()
+    };
+    Some((best(true)?, best(false)?))
+}
+
 fn size_text(bytes: u64) -> String {
     crate::error::bytes_text(bytes)
 }
 
-/// The engine's step; `auto` flushes short records and stores long ones past the cache.
-fn persist_step(granularity: Granularity, wide: Option<&Found>) -> &'static str {
-    match (granularity, wide.map(|found| found.persist.as_str())) {
-        (Granularity::CacheLine, Some("cache")) if cfg!(target_arch = "x86_64") => "clwb",
-        (Granularity::CacheLine, Some("cache_invalidate")) if cfg!(target_arch = "x86_64") => "clflushopt",
-        _ => "auto",
-    }
+/// The engine's step. Where lines must be flushed, `auto` flushes short records and stores long ones past the cache. Where
+/// they need not be, on persistent memory, `auto` does neither, and what was measured to pay is named. (On `shm` a step makes DRAM stand in for
+/// a medium whose lines must be flushed: it is for measuring.)
+fn persist_step(run: &Run, granularity: Granularity, wide: Option<&Found>) -> String {
+    let flush = |persist: &str| match persist {
+        "cache" if cfg!(target_arch = "x86_64") => Some(PersistStep::Clwb),
+        "cache_invalidate" if cfg!(target_arch = "x86_64") => Some(PersistStep::Clflushopt),
+        _ => None,
+    };
+    let past_cache = || {
+        let widest =
+            [PersistStep::NonTemporalAvx512, PersistStep::NonTemporalAvx2, PersistStep::NonTemporalSse2];
+        let available = PersistStep::available();
+        widest.into_iter().find(|step| available.contains(step))
+    };
+    let step = match granularity {
+        Granularity::CacheLine => wide.and_then(|found| flush(&found.persist)),
+        Granularity::Byte if matches!(&*run.medium.kind, "devdax" | "fsdax") => plain_and_flushed(run)
+            .filter(|(plain, flushed)| flushed.value / plain.value > PAYS)
+            .and_then(|(_, flushed)| match &*flushed.persist {
+                "no_cache" => past_cache(),
+                other => flush(other),
+            }),
+        Granularity::Byte | Granularity::Page => None,
+    };
+    step.map_or("auto".to_owned(), |step| step.to_string())
 }
 
 /// The settings of a verdict as a file that `duramen serve --tune FILE` and `Options::from_profile` read.
@@ -308,6 +337,36 @@ mod tests {
         assert_eq!(found.settings["engine.recovery-threads"], "2");
         let found = verdict(&run(), Granularity::CacheLine, None);
         assert!(found.findings.iter().any(|f| f.value.starts_with("needed")));
+    }
+
+    fn is_by(m: &Measurement, persist: &str) -> bool {
+        m.arguments.get("persist_instruction") == Some(&Argument::Text(persist.to_owned()))
+    }
+
+    #[test]
+    fn flushes_that_pay_on_persistent_memory_are_set_though_durability_needs_none() {
+        let mut run = run();
+        run.medium.kind = "devdax".into();
+        let step = |run: &Run| verdict(run, Granularity::Byte, None).settings["medium.persist-step"].clone();
+        let past_cache = step(&run);
+        if cfg!(target_arch = "x86_64") {
+            assert!(past_cache.starts_with("nt-"), "{past_cache}");
+            run.measurements.retain(|m| !is_by(m, "no_cache"));
+        }
+        // 2 GB/s with clwb against 2.5 with plain stores.
+        assert_eq!(step(&run), "auto");
+        for m in run.measurements.iter_mut().filter(|m| m.group == "persist_sequential_write") {
+            if is_by(m, "cache") {
+                m.metrics.insert("bandwidth".into(), Metric::once(8e9, Unit::BytesPerSecond, Better::Higher));
+            }
+        }
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(step(&run), "clwb");
+            run.verdict = Some(verdict(&run, Granularity::Byte, None));
+            assert!(profile(&run).unwrap().contains("persist-step = \"clwb\""));
+        }
+        run.medium.kind = "shm".into();
+        assert_eq!(step(&run), "auto");
     }
 
     #[test]

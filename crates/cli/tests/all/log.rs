@@ -122,6 +122,8 @@ fn the_log_tells_what_happened_and_what_to_do() {
     assert!(server.log().contains("\n  ") && server.log().contains("duramen_server::"), "a backtrace");
     server.await_line("the panic above was in debug of client");
 
+    // Another name of the file does not matter: a start would not find it here.
+    fs::hard_link(directory.join("duramen-data"), directory.join("other-name")).unwrap();
     fs::remove_file(directory.join("duramen-data")).unwrap();
     let line = server.await_line("was deleted");
     assert!(line.contains(" # ") && line.contains("Do not stop it"), "{line}");

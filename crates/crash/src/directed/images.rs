@@ -90,7 +90,7 @@ fn beside_image<T: Sync>(
     std::thread::scope(|scope| {
         let (store, made) = (&store, &made);
         let unit = scope.spawn(move || -> duramen::Result<()> {
-            store.writer()?.unit(|unit| {
+            store.writer()?.unit_unchecked(|unit| {
                 if begins.recv().is_err() {
                     return Ok(());
                 }

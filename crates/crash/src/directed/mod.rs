@@ -5,6 +5,7 @@ mod collections;
 mod compaction;
 mod damage;
 mod eviction;
+mod forged;
 mod images;
 mod threads;
 mod units;
@@ -17,6 +18,10 @@ pub use collections::{
 pub use compaction::{behind_the_tail, copied_and_freed, copied_and_shown, kept_and_deleted};
 pub use damage::{name_lost, written_around_damage};
 pub use eviction::moved_and_evicted;
+pub use forged::{
+    copied_value_without_header, damaged_forged_value, given_up_forged_value, guessed_value_without_header,
+    killed_within_a_forged_value,
+};
 pub use images::{
     image_beside_group, image_beside_unit, image_beside_unit_of_elements, root_deleted_before_image,
     root_deleted_beside_image, root_moved_before_image,

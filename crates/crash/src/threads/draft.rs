@@ -161,7 +161,9 @@ impl Draft {
     fn write_alone(&self, writer: &mut Writer, todo: &Todo, way: Way) -> Result<(), Failed> {
         let Todo { of, key, new } = todo;
         let was = match (of, new) {
-            (Some(elements), Some((value, _))) => writer.collection(elements).replace(key, value)?,
+            (Some(elements), Some((value, _))) => {
+                writer.collection(elements).replace(key, value, Meta::default())?
+            }
             (Some(elements), None) => writer.collection(elements).delete(key)?,
             (None, Some((value, meta))) => {
                 writer.put_with(key, value, *meta)?;

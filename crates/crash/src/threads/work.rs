@@ -225,7 +225,7 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
     }
     recorder.notes().merges = store.stats().index_merges;
     schedule::say("close");
-    store.close().map_err(|e| format!("close: {e}"))
+    store.close_discarding().map_err(|e| format!("close: {e}"))
 }
 
 /// A thread with its writer.
@@ -633,7 +633,7 @@ impl<'p> Hand<'p> {
             (Some(writer), writes, []) if self.thread % 2 == 1 && tables.len() == writes.len() => {
                 let mut gives_up = writes.len().is_multiple_of(2);
                 loop {
-                    let done = writer.unit(|unit| {
+                    let done = writer.unit_unchecked(|unit| {
                         for ((key, content), table) in writes.iter().zip(&tables) {
                             let mut keys = match table {
                                 Some(table) => unit.table(table),
@@ -727,7 +727,7 @@ impl<'p> Hand<'p> {
         let names: Vec<&[u8]> = ops.iter().flat_map(Op::keys).map(|key| setup.of_cell(key).1).collect();
         schedule::say("lock");
         if let Some(writer) = &mut self.writer {
-            writer.lock(names.iter().copied());
+            writer.lock(names.iter().copied()).map_err(|e| format!("lock: {e}"))?;
         }
         self.locked = true;
         let mut done = Ok(());

@@ -3,7 +3,7 @@
 use super::Keeper;
 use crate::format::record::{Header, Kind, Step, Walk};
 use crate::format::unit::keep_what_counts;
-use crate::format::{Granule, block};
+use crate::format::{Granule, Seeds, block};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -18,8 +18,8 @@ const FOUND_MAX: u64 = 1 << 10;
 pub(super) type Found = (u64, Header);
 
 /// Every record of a block, counting or not; `None` when it is damaged before `tail`.
-fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
-    let mut walk = Walk::new(bytes, block::HEADER_BYTES, tail, seed);
+fn records_of(bytes: &[u8], tail: u64, seeds: Seeds) -> Option<Vec<Found>> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, tail, seeds);
     let mut found = Vec::with_capacity((tail / RECORD_BYTES_USUAL).min(FOUND_MAX) as usize);
     loop {
         match walk.step() {
@@ -31,8 +31,8 @@ fn records_of(bytes: &[u8], tail: u64, seed: u32) -> Option<Vec<Found>> {
 }
 
 /// The same of a block that may still be written to, as far as it is whole.
-pub(super) fn records_of_open(bytes: &[u8], seed: u32) -> Vec<Found> {
-    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+pub(super) fn records_of_open(bytes: &[u8], seeds: Seeds) -> Vec<Found> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seeds);
     let mut found = Vec::new();
     while let Step::Record { at, header } = walk.step() {
         found.push((at, header));
@@ -41,8 +41,8 @@ pub(super) fn records_of_open(bytes: &[u8], seed: u32) -> Vec<Found> {
 }
 
 /// All whole records of a block, also behind what is damaged.
-pub(super) fn whole_records_of(bytes: &[u8], seed: u32) -> Vec<Found> {
-    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seed);
+pub(super) fn whole_records_of(bytes: &[u8], seeds: Seeds) -> Vec<Found> {
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seeds);
     let mut found = Vec::new();
     loop {
         match walk.step() {
@@ -66,7 +66,9 @@ impl<M: Medium> Keeper<M> {
         bytes: &[u8],
         found: &mut Vec<Found>,
     ) {
-        let fates = block::Header::decode(granule, bytes).map(|header| header.fates).unwrap_or_default();
+        let fates = block::Header::decode(self.log().blocks.secret(), granule, bytes)
+            .map(|header| header.fates)
+            .unwrap_or_default();
         if planted(Mutant::VoidCounted) {
             return found.retain(|(_, header)| header.kind != Kind::End);
         }
@@ -114,7 +116,7 @@ impl<M: Medium> Keeper<M> {
     pub(super) fn has_seal(&self, granule: Granule) -> bool {
         let (block, at) = (self.log().blocks.at(granule), self.log().offset_of(granule));
         self.log().medium.unreadable(at, block::HEADER_BYTES).is_empty()
-            && read::header(&self.log().medium, granule, at).is_ok_and(|header| {
+            && self.log().header_of(granule).is_ok_and(|header| {
                 let tail = header.seal.map(|(tail, _)| tail);
                 (header.granules, header.generation, tail)
                     == (block.granules(), block.generation(), Some(block.tail()))
@@ -138,7 +140,7 @@ impl<M: Medium> Keeper<M> {
         } else {
             read::block(&self.log().medium, self.log().offset_of(granule), tail)
         };
-        let mut records = records_of(bytes, tail, block.generation().seed())?;
+        let mut records = records_of(bytes, tail, self.log().blocks.seeds(block))?;
         self.keep_what_counts(granule, is_pinned, bytes, &mut records);
         Some((bytes, records))
     }

@@ -11,7 +11,6 @@ use crate::index::{Loaded, Slot};
 use crate::log::Log;
 use crate::log::blocks::Use;
 use crate::log::open_block::Purpose;
-use crate::log::read;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::options::{Options, Residence};
@@ -21,7 +20,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
 use crate::sync::reclaim::{self, Moment};
 use crate::sync::time::Instant;
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Arc, Mutex, MutexGuard, rank};
 use crate::tuning::Phase;
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use std::collections::{HashMap, HashSet};
@@ -63,9 +62,14 @@ impl<M: Medium> Extents<'_, M> {
         Ok(Some(at))
     }
 
+    /// The checksum of a page, or the root.
+    fn crc(&self, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.log.blocks.secret().of_images(), bytes)
+    }
+
     fn page(&mut self, first: u64, bytes: &[u8]) -> Result<bool> {
         let Some(at) = self.put(bytes)? else { return Ok(false) };
-        self.pages.push(Page { first, at, bytes: bytes.len() as u32, crc: crc32c::crc32c(bytes) });
+        self.pages.push(Page { first, at, bytes: bytes.len() as u32, crc: self.crc(bytes) });
         Ok(true)
     }
 
@@ -89,7 +93,8 @@ impl<M: Medium> Extents<'_, M> {
         let Some((granule, granules)) = found else { return Ok(false) };
         let generation = log.space().generation();
         let at = log.offset_of(granule);
-        let before = read::header(&log.medium, granule, at).unwrap_or(block::Header::fresh(1));
+        let fresh = block::Header::fresh(log.blocks.secret(), 1);
+        let before = log.header_of(granule).unwrap_or(fresh);
         let header = before.opened(granules, generation);
         header.publish_fresh(&log.medium, granule, at);
         // Of an epoch that counts: there is nothing in it that could be missing.
@@ -114,7 +119,7 @@ struct Written {
 
 /// How checkpoints are made, and the last one.
 pub(crate) struct Images {
-    current: Mutex<Current>,
+    current: Mutex<Current, { rank::IMAGE }>,
     residence: Residence,
     /// Bytes written between two checkpoints; 0: by the size of the store.
     checkpoint_bytes: u64,
@@ -152,7 +157,7 @@ impl Images {
     }
 
     /// No checkpoint is begun or given up until the result is dropped.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized, { rank::IMAGE }> {
         lock(&self.current)
     }
 }
@@ -182,7 +187,7 @@ impl<M: Medium> Keeper<M> {
             0 => self.log().tuning.checkpoint_bytes_min.max(self.log().used_bytes() / CHECKPOINT_SHARE),
             bytes => bytes,
         };
-        let Ok(mut current) = self.images.current.try_lock() else { return Ok(()) };
+        let Some(mut current) = self.images.current.try_lock() else { return Ok(()) };
         if written - current.written < least {
             return Ok(());
         }
@@ -215,9 +220,9 @@ impl<M: Medium> Keeper<M> {
     /// waits for the compactor.
     pub(crate) fn drop_image(&self, purpose: Purpose) -> Result<bool> {
         let mut current = match self.images.current.try_lock() {
-            Ok(current) => current,
-            Err(_) if purpose == Purpose::Compaction => return Ok(false),
-            Err(_) => lock(&self.images.current),
+            Some(current) => current,
+            None if purpose == Purpose::Compaction => return Ok(false),
+            None => lock(&self.images.current),
         };
         if current.extents.is_empty() {
             return Ok(false);
@@ -398,7 +403,7 @@ impl<M: Medium> Keeper<M> {
         self.log().medium.drain();
         // Also what slots led to when they were read: with epochs by this, and else by the drain, which `pending` left to it.
         self.log().commit()?;
-        Ok(Some(ImagePlace { at, bytes, crc: crc32c::crc32c(&root) }))
+        Ok(Some(ImagePlace { at, bytes, crc: extents.crc(&root) }))
     }
 
     /// Waits a while for those who have superseded a record that the image does not have any more, until they have taken it off the live

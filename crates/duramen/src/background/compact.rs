@@ -451,7 +451,7 @@ impl<M: Medium> Keeper<M> {
         let body = Body { key, value: &value, crc: body_crc(mover.appender.seed(), &[key, &value]) };
         let appended = mover.appender.append(self.log(), fields, body);
         let copy = match kind {
-            Kind::CellSealed => mover.appender.open_cell(self.log(), appended, key),
+            Kind::CellSealed => mover.appender.open_cell(self.log(), appended),
             _ => mover.appender.make_durable(self.log(), appended),
         };
         self.records.access.moved(place, copy.at(), &guard);

@@ -8,7 +8,7 @@ use crate::format::{Granule, Owner};
 use crate::log::appender::Appender;
 use crate::options::Options;
 use crate::sync::atomic::AtomicU64;
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::thread::panicking;
@@ -50,7 +50,7 @@ pub(super) struct Mover {
 
 /// The state of compaction that threads share.
 pub(crate) struct Compaction {
-    pub(super) mover: Mutex<Mover>,
+    pub(super) mover: Mutex<Mover, { rank::MOVER }>,
     /// Blocks retired and not freed yet ...
     pub(super) retired: AtomicU64,
     /// ... their granules, and what of them was counted as dead: what is to come back by itself.
@@ -75,7 +75,7 @@ impl Compaction {
         Self {
             mover: Mutex::new(Mover {
                 appender: Appender::default(),
-                activity: epochs.register(),
+                activity: epochs.register_copier(),
                 sweep_at: 0,
                 sweeping: false,
                 verify_at: None,
@@ -105,7 +105,7 @@ impl Compaction {
 
     /// Nothing is compacted until the result is dropped. Given are also owner and hash of the key of each stale record that lies in a
     /// retired block and counts again.
-    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized>, Vec<(Owner, u64)>) {
+    pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized, { rank::MOVER }>, Vec<(Owner, u64)>) {
         let mover = lock(&self.mover);
         let kept = mover.leaving.kept().map(|stale| (stale.owner, stale.hash)).collect();
         (mover, kept)
@@ -115,14 +115,14 @@ impl Compaction {
 /// The mover, while this thread has it. A panic meanwhile leaves something half moved or half freed: nothing is written from then on, also
 /// not by a close.
 pub(super) struct Moving<'k> {
-    mover: MutexGuard<'k, Mover>,
+    mover: MutexGuard<'k, Mover, { rank::MOVER }>,
     epochs: &'k Epochs,
     /// A store may be closed because its user's thread panics: that harms nothing.
     was_panicking: bool,
 }
 
 impl<'k> Moving<'k> {
-    pub(super) fn new(mover: MutexGuard<'k, Mover>, epochs: &'k Epochs) -> Self {
+    pub(super) fn new(mover: MutexGuard<'k, Mover, { rank::MOVER }>, epochs: &'k Epochs) -> Self {
         Self { mover, epochs, was_panicking: panicking() }
     }
 }

@@ -10,7 +10,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::lock;
 use crate::sync::time::Instant;
-use crate::sync::{Mutex, MutexGuard, statics};
+use crate::sync::{Mutex, MutexGuard, rank, statics};
 use crate::tuning::Phase;
 use duramen_media::Medium;
 
@@ -26,7 +26,7 @@ const GROWTH_RETRY_MILLIS: u64 = 1000;
 
 /// How the store grows.
 pub(crate) struct Growth {
-    growing: Mutex<()>,
+    growing: Mutex<(), { rank::GROWING }>,
     /// Writers that have no space and want to grow the store: the background thread lets them look before it grows it further,
     /// since the lock alone would go back to it.
     growers: statics::AtomicU32,
@@ -37,7 +37,7 @@ pub(crate) struct Growth {
     /// Growth has failed since the store was opened.
     failed_ever: AtomicBool,
     /// What the medium said then; nothing when the store has reached a limit of its own.
-    failed_why: Mutex<Option<duramen_media::Error>>,
+    failed_why: Mutex<Option<duramen_media::Error>, { rank::NOT_GROWN }>,
     begun: Instant,
 }
 
@@ -57,7 +57,7 @@ impl Default for Growth {
 
 impl Growth {
     /// The store does not grow until the result is dropped.
-    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized> {
+    pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized, { rank::GROWING }> {
         lock(&self.growing)
     }
 
@@ -170,7 +170,7 @@ impl Growth {
             let (at, bytes) = (log.offset_of(Granule(from)), u64::from(more) * log.granule_bytes);
             log.medium.prepare(at, bytes).map_err(|error| log.failed(error))?;
         }
-        write_free_headers(&log.medium, log.granule_bytes, from, more);
+        write_free_headers(&log.medium, log.blocks.secret(), log.granule_bytes, from, more);
         log.sync_or_poison()?;
         log.update_superblock(|superblock| superblock.granules = from + more)?;
         let mut space = log.space();

@@ -124,7 +124,7 @@ impl<M: Medium> Keeper<M> {
         let is_pinned = block.is_pinned();
         self.copy_block(granule, block.tail(), &mut scratch);
         let mut stale = Vec::new();
-        let mut records = whole_records_of(&scratch, block.generation().seed());
+        let mut records = whole_records_of(&scratch, self.log().blocks.seeds(block));
         self.keep_what_counts(granule, is_pinned, &scratch, &mut records);
         for (at, header) in records {
             let guard = reclaim::pin();

@@ -15,7 +15,6 @@ use super::retired::Retired;
 use crate::Result;
 use crate::format::{Granule, block};
 use crate::log::blocks::Use;
-use crate::log::read;
 use crate::read::table::Table;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
@@ -50,7 +49,7 @@ impl<M: Medium> Keeper<M> {
             }
             let mut scratch = std::mem::take(&mut mover.scratch);
             self.copy_block(granule, bytes, &mut scratch);
-            let records = whole_records_of(&scratch, block.generation().seed());
+            let records = whole_records_of(&scratch, self.log().blocks.seeds(block));
             let moved = self.move_records(mover, &self.contents(granule, &scratch, &records), None);
             mover.scratch = scratch;
             if matches!(moved, Ok(true)) {
@@ -145,8 +144,12 @@ impl<M: Medium> Keeper<M> {
             let at = self.log().offset_of(granule);
             let block = self.log().blocks.at(granule);
             let is_right = |header: block::Header| header.granules == block.granules();
-            if !read::header(&self.log().medium, granule, at).is_ok_and(is_right) {
-                block::Header::fresh(block.granules()).publish_fresh(&self.log().medium, granule, at);
+            if !self.log().header_of(granule).is_ok_and(is_right) {
+                block::Header::fresh(self.log().blocks.secret(), block.granules()).publish_fresh(
+                    &self.log().medium,
+                    granule,
+                    at,
+                );
             }
         }
         self.log().headers_of(granules)

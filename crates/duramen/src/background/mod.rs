@@ -30,6 +30,7 @@ mod wake;
 
 use crate::log::Log;
 use crate::read::Records;
+use crate::sync::holding::What;
 use crate::sync::lock;
 use checkpoint::Images;
 use compaction::{Compaction, Moving};
@@ -63,12 +64,16 @@ impl<M: Medium> Keeper<M> {
 
     /// Waits for the mover.
     fn mover(&self) -> Moving<'_> {
+        debug_assert!(
+            self.records.gate.held_here(What::has_stripes).is_none(),
+            "the mover may wait for a stripe that this thread holds"
+        );
         Moving::new(lock(&self.compaction.mover), self.log().epochs())
     }
 
     /// The mover, if nobody has it.
     fn mover_if_free(&self) -> Option<Moving<'_>> {
-        let mover = self.compaction.mover.try_lock().ok()?;
+        let mover = self.compaction.mover.try_lock()?;
         Some(Moving::new(mover, self.log().epochs()))
     }
 }

@@ -4,6 +4,7 @@
 use super::Keeper;
 use super::compaction::{GRACE_MAX, Mover, ROUND_BYTES};
 use crate::Result;
+use crate::format::superblock::Regime;
 use crate::format::{Granule, block};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
@@ -44,7 +45,7 @@ impl<M: Medium> Keeper<M> {
             if worked {
                 continue;
             }
-            if self.recount_at_once(&mut mover) {
+            if self.commit_units() || self.recount_for_writer(&mut mover) {
                 continue;
             }
             let packed = self.pack(&mut mover).unwrap_or(Packed::Nothing);
@@ -55,6 +56,17 @@ impl<M: Medium> Keeper<M> {
         }
         // Only where four rounds worked in vain: it is not done again if it was in vain itself.
         self.pack(&mut mover).is_ok_and(|packed| packed == Packed::Gained)
+    }
+
+    /// The blocks of a unit of several are pinned until a commit when it is over, given up or not (`log::settling`), and a writer that
+    /// finds no room writes nothing that would bring one about. False when no unit waits for it, or only the caller commits.
+    fn commit_units(&self) -> bool {
+        let log = self.log();
+        if log.settle_units() || log.epochs().regime() == Regime::Manual {
+            return false;
+        }
+        // One makes the end durable, and another the headers.
+        (0..2).all(|_| log.settle_units() || log.commit().is_ok())
     }
 
     /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
@@ -203,7 +215,8 @@ impl<M: Medium> Keeper<M> {
                 parts.push(Part { from: granule.0, to: granule.0 + block.granules(), cost, free: 0 });
             }
         }
-        parts.sort_unstable_by_key(|part| part.from);
+        // Both kinds come in order, and the stable sort merges two such runs in linear time.
+        parts.sort_by_key(|part| part.from);
         let mut best: Option<(u32, u32, u32)> = None;
         let (mut first, mut cost, mut inside) = (0, 0, 0);
         for at in 0..parts.len() {

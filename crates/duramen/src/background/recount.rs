@@ -14,7 +14,6 @@
 use super::Keeper;
 use super::blocks::records_of_open;
 use super::compaction::Mover;
-use crate::format::record::Kind;
 use crate::format::{Owner, Version};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
@@ -26,15 +25,16 @@ use std::collections::HashMap;
 /// Tombstones with a count that is not known that must have been met before all blocks are read.
 const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
 
+/// A writer that waits for space has so much read for it at most: some 50 ms. In a larger store it does without what tombstones of unknown
+/// counts take, which is below 1 in 64 of it, or is counted in the background.
+const WAITED_BYTES_MAX: u64 = 64 << 20;
+
 /// A tombstone whose count is not known.
 struct Unknown {
     hash: u64,
     place: Offset,
     version: Version,
     stale: u64,
-    /// One of those may be a delete's that was taken back, behind the end of an open block: it counts until something is written there.
-    /// So the count is left for another time.
-    is_doubtful: bool,
 }
 
 impl<M: Medium> Keeper<M> {
@@ -48,8 +48,13 @@ impl<M: Medium> Keeper<M> {
         }
     }
 
+    /// Counts for a writer that found no space, where that reads little; as [`Keeper::recount_at_once`].
+    pub(super) fn recount_for_writer(&self, mover: &mut Mover) -> bool {
+        self.log().used_bytes() <= WAITED_BYTES_MAX && self.recount_at_once(mover)
+    }
+
     /// Counts if there is anything to count; whether any tombstone turned out to hide nothing, or less than was known.
-    pub(super) fn recount_at_once(&self, mover: &mut Mover) -> bool {
+    fn recount_at_once(&self, mover: &mut Mover) -> bool {
         if std::mem::take(&mut mover.unknown_bytes) == 0 {
             return false;
         }
@@ -80,18 +85,16 @@ impl<M: Medium> Keeper<M> {
             let is_pinned = block.is_pinned();
             self.copy_block(at, bytes, &mut scratch);
             let base = self.log().blocks.offset(at);
-            let mut records = records_of_open(&scratch, block.generation().seed());
+            let mut records = records_of_open(&scratch, self.log().blocks.seeds(block));
             self.keep_what_counts(at, is_pinned, &scratch, &mut records);
-            let last = records.len();
-            for (at, (place, header)) in (1..).zip(records) {
+            for (place, header) in records {
                 let key = header.key(&scratch[place as usize..]);
-                // What is newer is a delete's that was taken back, behind the end of an open block.
+                // What is newer was appended by a writer whose slot is still to come.
                 if let Some(found) = unknown.get_mut(&header.owner).and_then(|of| of.get_mut(key))
                     && found.place != Offset(base + place)
                     && (header.version <= found.version || planted(Mutant::CountedBehindTail))
                 {
                     found.stale += 1;
-                    found.is_doubtful |= state == Use::Open && at == last && header.kind == Kind::Tombstone;
                 }
             }
         }
@@ -105,7 +108,7 @@ impl<M: Medium> Keeper<M> {
         let mut fewer = false;
         for (owner, unknown) in unknown {
             let Some(table) = self.records.tables.of(owner) else { continue };
-            for (key, found) in unknown.into_iter().filter(|(_, found)| !found.is_doubtful) {
+            for (key, found) in unknown {
                 fewer |= self.learn_count(mover, &table, &key, &found);
             }
         }
@@ -134,7 +137,7 @@ impl<M: Medium> Keeper<M> {
                     let key = record.key().to_vec();
                     let hash = self.records.hasher.hash(&key);
                     let (place, version) = (slot.location(), record.head.version());
-                    unknown.insert(key, Unknown { hash, place, version, stale: 0, is_doubtful: false });
+                    unknown.insert(key, Unknown { hash, place, version, stale: 0 });
                 }
             });
             if cursor == 0 {

@@ -8,8 +8,8 @@ use crate::log::open_block::Purpose;
 use crate::log::space::Space;
 use crate::log::supply::Supply;
 use crate::mutants::{Mutant, planted};
-use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{MutexGuard, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
 
@@ -32,11 +32,7 @@ impl<M: Medium> Supply for Keeper<M> {
         let granules_of = |bytes: u64| u32::try_from(bytes.div_ceil(log.granule_bytes)).unwrap_or(u32::MAX);
         let (wanted, wished) = (granules_of(bytes), granules_of(wished));
         for _ in 0..ROUNDS_MAX {
-            let (free, writable) = {
-                let space = log.space();
-                (space.free_granules(), space.writable_granules())
-            };
-            let has = if purpose == Purpose::Write { writable } else { free };
+            let has = log.space().granules_for(purpose);
             if has >= wanted {
                 return;
             }
@@ -95,7 +91,7 @@ impl Search {
         self.least_dead = self.least_dead.min(seen.dead);
         self.most_free = self.most_free.max(seen.free);
         self.rounds += 1;
-        if self.purpose == Purpose::Delete && less_dead {
+        if self.purpose.is_kept_for() && less_dead {
             // A delete goes on for as long as there is less that is dead: see `log::space`.
             self.rounds = self.rounds.min(2);
         }
@@ -135,7 +131,7 @@ impl<M: Medium> Keeper<M> {
         &self,
         wants: [u32; 3],
         purpose: Purpose,
-    ) -> std::result::Result<(Granule, u32, Purpose), MutexGuard<'_, Space>> {
+    ) -> std::result::Result<(Granule, u32, Purpose), MutexGuard<'_, Space, { rank::SPACE }>> {
         let mut space = self.log().space();
         let taken = wants.into_iter().find_map(|want| {
             let (granule, as_for) = space.take(want, purpose)?;
@@ -147,7 +143,7 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Wakes the background thread where there is little space left, and it may find some.
-    fn hurry_if_short(&self, space: MutexGuard<'_, Space>) {
+    fn hurry_if_short(&self, space: MutexGuard<'_, Space, { rank::SPACE }>) {
         let low = self.is_short(&space);
         drop(space);
         if low && !self.wake.in_vain.load(Relaxed) {
@@ -186,7 +182,7 @@ impl<M: Medium> Keeper<M> {
             return true;
         }
         // With less than a granule dead, sealing would only cost the room that is left in open blocks.
-        let worth_sealing = seen.dead >= log.granule_bytes || purpose == Purpose::Delete;
+        let worth_sealing = seen.dead >= log.granule_bytes || purpose.is_kept_for();
         // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
         let sealed = !gained && worth_sealing && log.seal_partial(purpose);
         if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
@@ -245,7 +241,7 @@ impl<M: Medium> Keeper<M> {
         match purpose {
             Purpose::Write if !has_spare => self.clear_run(spare),
             Purpose::Write => self.clear_run(least + spare),
-            Purpose::Delete | Purpose::Compaction => self.clear_run(least),
+            Purpose::Change | Purpose::Delete | Purpose::Compaction => self.clear_run(least),
         }
     }
 }

@@ -56,10 +56,10 @@ impl<M: Medium> Keeper<M> {
 
     fn sweep_block(&self, mover: &Mover, granule: Granule, bytes: &[u8]) {
         let block = self.log().blocks.at(granule);
-        let seed = block.generation().seed();
+        let seeds = self.log().blocks.seeds(block);
         let base = self.log().blocks.offset(granule);
         let mut last = None;
-        for found in &records_of_open(bytes, seed) {
+        for found in &records_of_open(bytes, seeds) {
             let header = &found.1;
             let Some(expires_at) = header.expires_at else { continue };
             if !self.records.is_expired(header.expires_at) {

@@ -29,8 +29,7 @@ impl Wake {
     pub(crate) fn rest(&self, pause: Duration) -> bool {
         let mut hurry = lock(&self.hurry);
         if !*hurry && !pause.is_zero() {
-            let wait = self.wake.wait_timeout(hurry, pause);
-            hurry = wait.unwrap_or_else(crate::sync::PoisonError::into_inner).0;
+            hurry = self.wake.wait_timeout(hurry, pause);
         }
         std::mem::take(&mut hurry)
     }

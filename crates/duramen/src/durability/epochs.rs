@@ -27,17 +27,17 @@
 //!    and who holds stripes may wait for an epoch to end.
 
 use super::gate::Gate;
-use crate::format::Epoch;
 use crate::format::mark::{self, Mark};
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
+use crate::format::{Epoch, Secret};
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::reclaim::Turns;
 use crate::sync::time::Instant;
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, lock, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, process};
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub(crate) struct Activity {
     active: AtomicU64,
     /// Records and their sum, by the epoch's lowest bit.
     sums: [[AtomicU64; 2]; 2],
+    /// It copies what others wrote.
+    is_copier: bool,
     /// The writer's groups: see [`Epochs::groups`].
     pub group: Arc<Turns>,
     /// The writer's commands, from its first lock to its last: see [`crate::sync::gate`].
@@ -161,9 +163,10 @@ pub(crate) struct Epochs {
     /// Writers there ever were.
     registered: AtomicU64,
     /// The slot of the next mark.
-    commit: Mutex<usize>,
+    commit: Mutex<usize, { rank::COMMIT }>,
     gate: Gate,
     incarnation: u32,
+    secret: Secret,
     /// Of the process that opened the store.
     forks: u32,
 }
@@ -175,6 +178,7 @@ impl Epochs {
         base: Epoch,
         next_slot: usize,
         incarnation: u32,
+        secret: Secret,
         counted: Activity,
     ) -> Self {
         Self {
@@ -191,6 +195,7 @@ impl Epochs {
             commit: Mutex::new(next_slot),
             gate: Gate::default(),
             incarnation,
+            secret,
             forks: process::forks(),
         }
     }
@@ -284,8 +289,17 @@ impl Epochs {
     }
 
     pub(crate) fn register(&self) -> Arc<Activity> {
+        self.register_as(false)
+    }
+
+    /// The same for who only copies what others wrote.
+    pub(crate) fn register_copier(&self) -> Arc<Activity> {
+        self.register_as(true)
+    }
+
+    fn register_as(&self, is_copier: bool) -> Arc<Activity> {
         let shard = self.registered.fetch_add(1, Relaxed) as usize;
-        let activity = Arc::new(Activity { shard, ..Activity::default() });
+        let activity = Arc::new(Activity { shard, is_copier, ..Activity::default() });
         lock(&self.activities).push(Arc::clone(&activity));
         activity
     }
@@ -403,6 +417,13 @@ impl Epochs {
         self.wrote.load(Relaxed)
     }
 
+    /// Records that were written since the last commit, of units that were given up too, but not copies. Exact while nobody writes.
+    pub(crate) fn uncommitted(&self) -> u64 {
+        let activities = lock(&self.activities);
+        let writers = activities.iter().filter(|activity| !activity.is_copier);
+        writers.flat_map(|activity| &activity.sums).map(|[count, _]| count.load(Acquire)).sum()
+    }
+
     /// Makes `epoch` durable: waits for whoever commits it, or commits for all who wait (see [`super::gate`]). `flush` flushes
     /// what was written in an epoch that has ended, where a committer does that.
     pub(crate) fn wait_for<M: Medium>(
@@ -488,7 +509,7 @@ impl Epochs {
         }
         let mark =
             Mark { epoch: Epoch(epoch), records, sum, time_floor: time, incarnation: self.incarnation };
-        mark.write(medium, *slot);
+        mark.write(medium, self.secret, *slot);
         *slot ^= 1;
         let begun = Instant::now();
         if let Err(error) = medium.sync() {

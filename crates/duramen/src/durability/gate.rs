@@ -21,7 +21,7 @@
 
 use crate::mutants::{Mutant, planted};
 use crate::sync::lock;
-use crate::sync::{Condvar, Mutex, PoisonError};
+use crate::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// Others are waited for at most this share of the time that the last sync took: more would cost more than it gains.
@@ -70,12 +70,11 @@ impl Gate {
         while state.leading || (patient && state.came[bit] < state.expected) {
             state.asleep[bit] += 1;
             if state.leading || state.timed == epoch {
-                state = self.done[bit].wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.done[bit].wait(state);
             } else {
                 state.timed = epoch;
                 let patience = state.patience;
-                state =
-                    self.done[bit].wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+                state = self.done[bit].wait_timeout(state, patience);
                 if state.timed == epoch {
                     state.timed = 0;
                 }

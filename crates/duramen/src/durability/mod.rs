@@ -19,7 +19,7 @@ use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
 use crate::options::Durability;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, lock, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use std::time::Duration;
 pub(crate) struct DurableState {
     pub epochs: Epochs,
     pub clock: StoreClock,
-    superblock: Mutex<Superblock>,
+    superblock: Mutex<Superblock, { rank::SUPERBLOCK }>,
     interval_nanos: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ impl DurableState {
         waited.map_err(|error| self.commit_failed(medium, error))
     }
 
-    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock> {
+    pub(crate) fn superblock(&self) -> MutexGuard<'_, Superblock, { rank::SUPERBLOCK }> {
         lock(&self.superblock)
     }
 

@@ -8,7 +8,10 @@
 //! | 24 | 8 | seal: bits 0 to 31 tail in bytes / 8, bits 32 to 63 check |
 //! | 32 | 8 | epoch of the seal |
 //! | 40 | 8 | units: bits 0 to 1 what became of the one that began in another block and ends in this one, bits 2 to 3 of the one that goes on in another block ([`Fates`]); bits 32 to 63 check |
-//! | 48 | 16 | zero |
+//! | 48 | 8 | the secret of the store ([`Secret`]): what is left of it where the head is lost |
+//! | 56 | 8 | tie: the granule, as [`Secret::tie`] makes a number of it |
+//!
+//! The checks begin with a number made of the secret, and the tie is another: no bytes of a user are a header, wherever they lie.
 //!
 //! States: 1 free, 2 data. The word is the commit of every transition:
 //!
@@ -31,11 +34,13 @@
 //! What became of units is written when it can change no more: see `log::unit`. The check is for this
 //! generation, so what an earlier use of the block left says nothing.
 
-use super::{Epoch, Generation, Granule, u64_at};
+use super::{Epoch, Generation, Granule, Secret, u64_at};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const HEADER_BYTES: u64 = 64;
 const GRANULES_MAX: u32 = (1 << 27) - 1;
+const SECRET_AT: usize = 48;
+const TIE_AT: usize = 56;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -60,6 +65,7 @@ pub(crate) struct Header {
     pub seal: Option<(u64, Epoch)>,
     pub fates: Fates,
     which: bool,
+    secret: Secret,
 }
 
 /// What is known for good of a unit of several blocks.
@@ -115,56 +121,61 @@ impl Fates {
     }
 }
 
-fn fates_check(bits: u32, generation: Generation) -> u32 {
+fn fates_check(secret: Secret, bits: u32, generation: Generation) -> u32 {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&bits.to_le_bytes());
     bytes[4..8].copy_from_slice(b"UNIT");
     bytes[8..].copy_from_slice(&generation.0.to_le_bytes());
-    crc32c::crc32c(&bytes)
+    crc32c::crc32c_append(secret.of_blocks(), &bytes)
 }
 
-fn check(at: Granule, low: u32, generation: Generation) -> u32 {
+fn check(secret: Secret, at: Granule, low: u32, generation: Generation) -> u32 {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&at.0.to_le_bytes());
     bytes[4..8].copy_from_slice(&low.to_le_bytes());
     bytes[8..].copy_from_slice(&generation.0.to_le_bytes());
-    crc32c::crc32c(&bytes)
+    crc32c::crc32c_append(secret.of_blocks(), &bytes)
 }
 
-fn seal_check(tail: u32, epoch: u64, generation: Generation) -> u32 {
+fn seal_check(secret: Secret, tail: u32, epoch: u64, generation: Generation) -> u32 {
     let mut bytes = [0; 20];
     bytes[..4].copy_from_slice(&tail.to_le_bytes());
     bytes[4..12].copy_from_slice(&epoch.to_le_bytes());
     bytes[12..].copy_from_slice(&generation.0.to_le_bytes());
-    crc32c::crc32c(&bytes)
+    crc32c::crc32c_append(secret.of_blocks(), &bytes)
 }
 
-/// The check of a header with these bytes, if its granule were 0, compared with the one that it has: nothing of it if
-/// none of our states begins so.
-pub(crate) fn check_from_granule_0(bytes: &[u8]) -> Option<u32> {
+/// The secret that a header with these bytes tells, and its check, if its granule were 0, compared with the one that it has: nothing of it
+/// if none of our states begins so.
+pub(crate) fn check_from_granule_0(bytes: &[u8]) -> Option<(Secret, u32)> {
     let word = u64_at(bytes, 0);
     let low = word as u32;
     let generation = Generation(u64_at(bytes, if low & 16 != 0 { 16 } else { 8 }));
-    let is_one = matches!(low & 15, 1 | 2) && low >> 5 > 0 && bytes[48..].iter().all(|&byte| byte == 0);
-    is_one.then(|| (word >> 32) as u32 ^ check(Granule(0), low, generation))
+    let is_one = matches!(low & 15, 1 | 2) && low >> 5 > 0;
+    let secret = Secret::of_word(u64_at(bytes, SECRET_AT))?;
+    is_one.then(|| (secret, (word >> 32) as u32 ^ check(secret, Granule(0), low, generation)))
 }
 
 /// What the checks of headers differ by whose granules' numbers differ by the bits of `by`: a CRC is linear.
 pub(crate) fn check_difference(by: Granule) -> u32 {
-    check(by, 0, Generation(0)) ^ check(Granule(0), 0, Generation(0))
+    let check = |at| check(Secret::default(), at, 0, Generation(0));
+    check(by) ^ check(Granule(0))
 }
 
 impl Header {
     /// Reads the header of the block at `at`; `Err` says what was found and wanted.
-    pub(crate) fn decode(at: Granule, bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(secret: Secret, at: Granule, bytes: &[u8]) -> Result<Self, String> {
         let word = u64_at(bytes, 0);
         let low = word as u32;
         let which = low & 16 != 0;
         let generation = Generation(u64_at(bytes, if which { 16 } else { 8 }));
-        let wanted = check(at, low, generation);
+        let wanted = check(secret, at, low, generation);
         let found = (word >> 32) as u32;
         if found != wanted {
             return Err(format!("block header has check {found:#010x}, wanted {wanted:#010x}"));
+        }
+        if (u64_at(bytes, SECRET_AT), u64_at(bytes, TIE_AT)) != (secret.word(), secret.tie(at)) {
+            return Err("block header is of another place or of another store".into());
         }
         let state = match low & 15 {
             1 => State::Free,
@@ -180,16 +191,22 @@ impl Header {
         let tail = seal as u32;
         let sealed = state == State::Data
             && u64::from(tail) * 8 >= HEADER_BYTES
-            && (seal >> 32) as u32 == seal_check(tail, epoch, generation);
+            && (seal >> 32) as u32 == seal_check(secret, tail, epoch, generation);
         let seal = sealed.then_some((u64::from(tail) * 8, Epoch(epoch)));
         let word = u64_at(bytes, 40);
-        let is_known = state == State::Data && (word >> 32) as u32 == fates_check(word as u32, generation);
+        let is_known =
+            state == State::Data && (word >> 32) as u32 == fates_check(secret, word as u32, generation);
         let fates = if is_known { Fates::of_bits(word as u32) } else { Fates::default() };
-        Ok(Self { state, granules, generation, seal, fates, which })
+        Ok(Self { state, granules, generation, seal, fates, which, secret })
+    }
+
+    /// The secret of the store that wrote it.
+    pub(crate) fn secret(&self) -> Secret {
+        self.secret
     }
 
     /// A header for space that was never used.
-    pub(crate) fn fresh(granules: u32) -> Self {
+    pub(crate) fn fresh(secret: Secret, granules: u32) -> Self {
         Self {
             state: State::Free,
             granules,
@@ -197,6 +214,7 @@ impl Header {
             seal: None,
             fates: Fates::default(),
             which: false,
+            secret,
         }
     }
 
@@ -207,12 +225,14 @@ impl Header {
             State::Data => 2,
         };
         let low = state | u32::from(self.which) << 4 | self.granules << 5;
-        u64::from(check(at, low, self.generation)) << 32 | u64::from(low)
+        u64::from(check(self.secret, at, low, self.generation)) << 32 | u64::from(low)
     }
 
     /// Makes the block at `at` what `self` says, in one line, whatever was there before; not drained.
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn store<M: Medium>(&self, medium: &M, at: Granule, offset: Offset) {
+        medium.store_u64(offset.plus(SECRET_AT as u64), self.secret.word());
+        medium.store_u64(offset.plus(TIE_AT as u64), self.secret.tie(at));
         medium.store_u64(offset.plus(if self.which { 16 } else { 8 }), self.generation.0);
         medium.store_u64(offset, self.word(at));
         medium.flush(offset, HEADER_BYTES);
@@ -233,6 +253,7 @@ impl Header {
             seal: None,
             fates: Fates::default(),
             which: !self.which,
+            secret: self.secret,
         }
     }
 
@@ -258,14 +279,14 @@ impl Header {
         medium.store_u64(offset.plus(32), epoch.0);
         medium.publish(
             offset.plus(24),
-            u64::from(seal_check(tail, epoch.0, self.generation)) << 32 | u64::from(tail),
+            u64::from(seal_check(self.secret, tail, epoch.0, self.generation)) << 32 | u64::from(tail),
         );
     }
 
     /// Says what became of units, and starts its write-back. Each of them must be durable if it counts.
     pub(crate) fn store_fates<M: Medium>(&self, medium: &M, offset: Offset, fates: Fates) {
         let bits = fates.bits();
-        let word = u64::from(fates_check(bits, self.generation)) << 32 | u64::from(bits);
+        let word = u64::from(fates_check(self.secret, bits, self.generation)) << 32 | u64::from(bits);
         medium.store_u64(offset.plus(40), word);
         medium.flush(offset.plus(40), 8);
     }

@@ -8,7 +8,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 4 | magic, `MARK` |
-//! | 4 | 4 | CRC-32C of bytes 0 to 63 with this field zero |
+//! | 4 | 4 | CRC-32C of bytes 0 to 63 with this field zero, begun with [`Secret::of_marks`] |
 //! | 8 | 8 | epoch |
 //! | 16 | 8 | records of the epoch |
 //! | 24 | 8 | sum of [`record_sum`] over them, modulo 2^64 |
@@ -16,7 +16,7 @@
 //! | 40 | 4 | incarnation |
 //! | 44 | 20 | zero |
 
-use super::{Epoch, u32_at, u64_at};
+use super::{Epoch, Secret, u32_at, u64_at};
 use crate::format::holes::Holes;
 use duramen_media::{Medium, Offset};
 
@@ -48,7 +48,7 @@ fn place(slot: usize) -> Offset {
 }
 
 impl Mark {
-    fn encode(&self) -> [u8; BYTES] {
+    fn encode(&self, secret: Secret) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&self.epoch.0.to_le_bytes());
@@ -56,16 +56,17 @@ impl Mark {
         bytes[24..32].copy_from_slice(&self.sum.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.time_floor.to_le_bytes());
         bytes[40..44].copy_from_slice(&self.incarnation.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes);
+        let crc = crc32c::crc32c_append(secret.of_marks(), &bytes);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(secret: Secret, bytes: &[u8]) -> Option<Self> {
         let mut zeroed = [0; BYTES];
         zeroed.copy_from_slice(bytes.get(..BYTES)?);
         zeroed[4..8].fill(0);
-        let whole = bytes[..4] == MAGIC && u32_at(bytes, 4) == crc32c::crc32c(&zeroed);
+        let wanted = crc32c::crc32c_append(secret.of_marks(), &zeroed);
+        let whole = bytes[..4] == MAGIC && u32_at(bytes, 4) == wanted;
         (whole && u64_at(bytes, 8) < Epoch::MAX).then(|| Self {
             epoch: Epoch(u64_at(bytes, 8)),
             records: u64_at(bytes, 16),
@@ -76,20 +77,20 @@ impl Mark {
     }
 
     /// Stores the mark and starts its write-back; the caller drains or syncs.
-    pub(crate) fn write<M: Medium>(&self, medium: &M, slot: usize) {
+    pub(crate) fn write<M: Medium>(&self, medium: &M, secret: Secret, slot: usize) {
         let at = place(slot & 1);
-        medium.store(at, &[&self.encode()]);
+        medium.store(at, &[&self.encode(secret)]);
         medium.flush(at, BYTES as u64);
     }
 
     /// Both marks, with their slots, newest first; one that is torn, was never written or cannot be read is left out.
-    pub(crate) fn find<M: Medium>(medium: &M, holes: &Holes<'_>) -> Vec<(usize, Self)> {
+    pub(crate) fn find<M: Medium>(medium: &M, secret: Secret, holes: &Holes<'_>) -> Vec<(usize, Self)> {
         let mut marks: Vec<_> = (0..2)
             .filter(|&slot| !holes.touch(place(slot).0, BYTES as u64))
             .filter_map(|slot| {
                 // SAFETY: marks are written only after recovery, under the commit lock.
                 let bytes = unsafe { medium.bytes(place(slot), BYTES as u64) };
-                Self::decode(bytes).map(|mark| (slot, mark))
+                Self::decode(secret, bytes).map(|mark| (slot, mark))
             })
             .collect();
         marks.sort_by_key(|(_, mark)| std::cmp::Reverse(mark.epoch));
@@ -104,13 +105,15 @@ mod tests {
     #[test]
     fn mark_reads_back_and_flipped_bits_are_told() {
         let mark = Mark { epoch: Epoch(5), records: 6, sum: 7, time_floor: 8, incarnation: 9 };
-        let bytes = mark.encode();
-        assert_eq!(Mark::decode(&bytes), Some(mark));
+        let secret = Secret::new(3);
+        let bytes = mark.encode(secret);
+        assert_eq!(Mark::decode(secret, &bytes), Some(mark));
+        assert_eq!(Mark::decode(Secret::new(4), &bytes), None);
         // Miri takes a second for a dozen.
         for bit in (0..BYTES * 8).step_by(if cfg!(miri) { 37 } else { 1 }) {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Mark::decode(&flipped), None, "bit {bit}");
+            assert_eq!(Mark::decode(secret, &flipped), None, "bit {bit}");
         }
     }
 }

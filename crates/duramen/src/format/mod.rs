@@ -1,7 +1,7 @@
-//! The bytes on the medium, version 3. `docs/format.md` is the same for people; they change together.
+//! The bytes on the medium, version 4. `docs/format.md` is the same for people; they change together.
 //!
 //! ```text
-//! offset 0       superblock 0   (128 bytes used of 4 KiB)
+//! offset 0       superblock 0   (192 bytes used of 4 KiB)
 //!        4096    superblock 1   (the same content; one of the two survives any torn write)
 //!        8192    commit mark 0  (64 bytes used of 4 KiB)
 //!        12288   commit mark 1
@@ -13,21 +13,25 @@
 //! Invariants:
 //!
 //! 1. Nothing read from a medium is trusted before its checksum was compared.
-//! 2. A record's checksum starts from the generation of its block, and a generation is never used
-//!    twice: what an earlier use of the same space left behind never parses as a record.
+//! 2. The checksums of a record begin with numbers made of the generation of its block and of the [secret] of the store, and a generation
+//!    is never used twice: what an earlier use of the same space left behind does not parse as a record, but for a guess of 64 bits.
 //! 3. Walking block headers from the first granule visits every granule exactly once.
+//! 4. Bytes that users choose are never read as format: see [record] and [secret].
 
 pub(crate) mod block;
 pub(crate) mod holes;
 pub(crate) mod image;
 pub(crate) mod mark;
 pub(crate) mod record;
+pub(crate) mod secret;
 mod sum;
 pub(crate) mod superblock;
 pub(crate) mod unit;
 
 /// The version written by this build, and the newest that it opens.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
+
+pub(crate) use secret::{Secret, Seeds};
 
 /// Bytes before the first block.
 pub(crate) const HEAD_BYTES: u64 = 16 << 10;
@@ -73,11 +77,6 @@ impl Generation {
 
     pub(crate) fn incarnation(self) -> u32 {
         (self.0 >> 40) as u32
-    }
-
-    /// Where a record checksum starts.
-    pub(crate) fn seed(self) -> u32 {
-        crc32c::crc32c(&self.0.to_le_bytes())
     }
 }
 

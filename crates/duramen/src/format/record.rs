@@ -2,7 +2,7 @@
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
-//! | 0 | 4 | CRC-32C, see below |
+//! | 0 | 4 | check of the header, see below |
 //! | 4 | 1 | bits 0 to 3 kind, bits 4 to 7 flags |
 //! | 5 | 1 | tag: the caller's, kept as is |
 //! | 6 | 2 | key bytes, low 16 bits |
@@ -10,22 +10,38 @@
 //! | 16 | 8 | bits 0 to 51 version, bits 52 to 63 epoch's high 12 bits |
 //! | 24 | 8 | expiry, Unix milliseconds: only with flag 1 |
 //! | | 8 | owner ([`Owner`]): only with flag 8, behind the expiry if there is one |
-//! | 24, 32 or 40 | | key, then value, then zeros up to a multiple of 8 |
+//! | 24, 32 or 40 | | key, then value |
+//! | | 4 | checksum of the record, see below |
+//! | | 4 | only of kinds 3 and 4: the checksum that it has as kind 4 |
+//! | | | zeros up to a multiple of 8 |
 //! | | 16 | [`Trailer`]: the unit that it belongs to, and what the key's slot was before: only with flag 2 |
 //!
 //! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 end of a unit ([`super::unit`]); 6 root of a collection, whose value
-//! begins with the owner of the elements (8 bytes). A cell is appended as kind 3, whole and durable,
+//! begins with the owner of the elements (8 bytes); 7 void: no record, but as many bytes as one with this header. A cell is appended as
+//! kind 3, whole and durable,
 //! and then made kind 4 by one store of its first 8 bytes, before the index leads to it.
 //! Flags: 1 expires; 2 belongs to a unit; 4 everything before this record in its block was durable
 //! when it was written (so a broken record before it is damage and not a torn write); 8 belongs to the table of the owner that
 //! is named, without it to the store's own.
 //!
-//! The checksum starts from the block's generation ([`super::Generation::seed`]) and covers, in this
-//! order, key and value as stored, bytes 4 to 23, the expiry, the owner, and the trailer. The body comes first so that it
-//! can be summed before the version is known. For kind 4 the value is left out: it changes in
-//! place. What belongs to a unit stands behind the value, so that a lookup need not ask for it to find the key.
+//! # Bytes of users are never format
+//!
+//! Both checksums begin with numbers that nobody can know from outside ([`Seeds`]).
+//!
+//! 1. The *check of the header* covers bytes 4 to the key (of a void: bytes 4 to 11, which say how long it is), and depends on the place in
+//!    the block. So what was copied from elsewhere, or from this very block, is no header.
+//! 2. The *checksum of the record* covers, in this order: key, value, check of the header, trailer. The body comes first so that it can be
+//!    summed before the version is known. For kind 4 the value is left out: it changes in place.
+//! 3. A header is stored before any byte of the body that is behind it. A long body is written before the key is locked, behind a void,
+//!    which one store of 8 bytes then makes a record, or which stays where nothing is written after all.
+//! 4. So whoever finds a header that is whole knows where the next one begins, and looks for none within the body, whole or torn
+//!    ([`Walk`]).
+//!
+//! What belongs to a unit stands behind the value, so that a lookup need not ask for it to find the key.
 
-use super::{Epoch, Owner, UnitId, Version, sum, u64_at};
+use super::secret::Seeds;
+use super::{Epoch, Owner, UnitId, Version, sum, u32_at, u64_at};
+use crate::mutants::{Mutant, planted};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use duramen_media::Offset;
 
@@ -38,7 +54,13 @@ pub(crate) const TRAILER_BYTES: u64 = 16;
 /// Bytes of the value of an end: how many members its unit has, and their sum.
 pub(crate) const END_VALUE_BYTES: usize = 16;
 /// Bytes of an end.
-pub(crate) const END_BYTES: u64 = HEADER_BYTES + END_VALUE_BYTES as u64 + TRAILER_BYTES;
+pub(crate) const END_BYTES: u64 = record_bytes(HEADER_BYTES, 0, END_VALUE_BYTES, Kind::End) + TRAILER_BYTES;
+/// Bytes of a checksum of a record.
+const SUM_BYTES: u64 = 4;
+/// The most bytes between a value and what is behind it: two checksums, and zeros.
+const REST_BYTES_MAX: usize = 16;
+/// What the check of a void covers, from byte 4 on: its flags and lengths.
+const VOID_COVERED: usize = 12;
 
 const FLAG_EXPIRES: u8 = 1;
 const FLAG_MEMBER: u8 = 2;
@@ -65,12 +87,22 @@ pub(crate) enum Kind {
     CellOpen = 4,
     End = 5,
     Root = 6,
+    Void = 7,
 }
 
 impl Kind {
     /// Whether it was put to be updated in place. (A sealed cell was not yet opened when a crash came.)
     pub(crate) fn is_updatable(self) -> bool {
         matches!(self, Self::CellSealed | Self::CellOpen)
+    }
+
+    /// Bytes of checksums behind the value.
+    #[inline(always)]
+    const fn sums_bytes(self) -> u64 {
+        match self {
+            Self::CellSealed | Self::CellOpen => 2 * SUM_BYTES,
+            _ => SUM_BYTES,
+        }
     }
 }
 
@@ -79,12 +111,11 @@ impl Kind {
 pub(crate) struct Appended {
     pub at: Offset,
     pub bytes: u64,
-    /// The record's checksum.
+    /// The check of its header.
     pub crc: u32,
 }
 
-/// A record's header, as numbers. Sizes are within the limits; nothing says yet that the checksum is
-/// right: that is [`Header::crc_of`]'s comparison.
+/// A record's header, as numbers. Sizes are within the limits; nothing says yet that it is one: that is what [`Header::is_at`] compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub crc: u32,
@@ -137,6 +168,7 @@ impl Head {
             4 => Kind::CellOpen,
             5 => Kind::End,
             6 => Kind::Root,
+            7 => Kind::Void,
             other => unreachable!("the index leads to a record of kind {other}"),
         }
     }
@@ -243,7 +275,9 @@ impl Head {
     /// Bytes of the whole record, padding and trailer included.
     #[inline]
     pub(crate) fn record_bytes(self) -> u64 {
-        ((self.value_at() + self.value_bytes() + 7) & !7) + TRAILER_BYTES * u64::from(self.is_member())
+        // Kinds 3 and 4 have two checksums, and no other kind has these bits.
+        let sums = SUM_BYTES << u64::from(matches!(self.kind_bits(), 3 | 4));
+        ((self.value_at() + self.value_bytes() + sums + 7) & !7) + TRAILER_BYTES * u64::from(self.is_member())
     }
 }
 
@@ -283,7 +317,8 @@ impl Header {
     /// Bytes of the whole record, padding and trailer included.
     #[inline]
     pub(crate) fn record_bytes(&self) -> u64 {
-        ((self.value_at() + u64::from(self.value_bytes) + 7) & !7) + TRAILER_BYTES * u64::from(self.member)
+        let end = self.value_at() + u64::from(self.value_bytes) + self.kind.sums_bytes();
+        ((end + 7) & !7) + TRAILER_BYTES * u64::from(self.member)
     }
 
     /// Where the value begins in the record.
@@ -292,9 +327,9 @@ impl Header {
         self.head_bytes() + u64::from(self.key_bytes)
     }
 
-    /// The header as bytes, for a body with this checksum ([`body_crc`]).
+    /// The header as bytes, at a place with this seed ([`Seeds::head`]).
     #[inline(always)]
-    pub(crate) fn encode(&self, body: u32, trailer: Option<Trailer>) -> Encoded {
+    pub(crate) fn encode(&self, seed: u32) -> Encoded {
         let owner = (self.owner != Owner::STORE).then_some(self.owner.0);
         let flags = if self.expires_at.is_some() { FLAG_EXPIRES } else { 0 }
             | if self.member { FLAG_MEMBER } else { 0 }
@@ -305,8 +340,10 @@ impl Header {
             | u32::from(self.key_bytes as u16) << 16;
         let sizes = u64::from(self.value_bytes) | u64::from(self.key_bytes >> 16) << 30;
         let words = [sizes | self.epoch.0 << 32, self.version.0 | (self.epoch.0 >> 32) << 52];
-        let crc = sum::append_words(body, first, words, [self.expires_at, owner]);
-        let crc = trailer.map_or(crc, |trailer| sum::append(crc, &trailer.bytes()));
+        let crc = match self.kind {
+            Kind::Void => sum::append_word(seed, u64::from(first) | sizes << 32),
+            _ => sum::append_words(seed, first, words, [self.expires_at, owner]),
+        };
         let mut bytes = [0; HEAD_BYTES_MAX];
         let word = u64::from(crc) | u64::from(first) << 32;
         let fourth = self.expires_at.or(owner).unwrap_or(0);
@@ -315,6 +352,27 @@ impl Header {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         Encoded { bytes, len: self.head_bytes() as usize, crc }
+    }
+
+    /// What lies between the value and the trailer: the checksums, of a body with this one ([`body_crc`]), and zeros. `open` is the check
+    /// of the header as that of an open cell, and the checksum of the key alone; only of a cell.
+    #[inline(always)]
+    pub(crate) fn rest(
+        &self,
+        crc: u32,
+        body: u32,
+        open: Option<(u32, u32)>,
+        trailer: Option<Trailer>,
+    ) -> Rest {
+        let sum = sum::append_check(body, crc);
+        let sum = trailer.map_or(sum, |trailer| sum::append(sum, &trailer.bytes()));
+        let mut bytes = [0; REST_BYTES_MAX];
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        if let Some((crc, key)) = open {
+            bytes[4..8].copy_from_slice(&sum::append_check(key, crc).to_le_bytes());
+        }
+        let from = self.value_at() + u64::from(self.value_bytes);
+        Rest { bytes, len: (self.record_bytes() - self.trailer_bytes() - from) as usize }
     }
 
     /// Reads the header at the beginning of `bytes`; `None` when no record of this format can begin so
@@ -333,7 +391,7 @@ impl Header {
         }
         let sizes = u64_at(bytes, 8) as u32;
         let (kind, flags) = (bytes[4] & 15, bytes[4] >> 4);
-        let known = (1..=6).contains(&kind) && sizes >> 31 == 0;
+        let known = (1..=7).contains(&kind) && sizes >> 31 == 0;
         let head_bytes = head_bytes(flags & FLAG_EXPIRES != 0, flags & FLAG_OWNED != 0);
         if !known || (bytes.len() as u64) < head_bytes {
             return None;
@@ -383,12 +441,27 @@ impl Header {
             && (self.key_bytes, self.value_bytes) == (0, END_VALUE_BYTES as u32)
     }
 
-    /// Whether the record at the beginning of `bytes`, which `self` was decoded from, is whole.
-    pub(crate) fn verify(&self, bytes: &[u8], seed: u32) -> bool {
-        let body = body_crc(seed, &[self.summed_body(bytes)]);
-        let to = self.record_bytes();
+    /// Whether the header that `self` was decoded from, which `head` begins with, was written at a place with this seed.
+    #[inline]
+    pub(crate) fn is_at(&self, head: &[u8], seed: u32) -> bool {
+        let to = if self.kind == Kind::Void { VOID_COVERED } else { self.head_bytes() as usize };
         // The bytes themselves: a header that decodes has no bit that `self` does not say.
-        self.crc_with(body, bytes, &bytes[(to - self.trailer_bytes()) as usize..to as usize]) == self.crc
+        sum::append(seed, &head[4..to]) == self.crc
+    }
+
+    /// Whether key, value and trailer of the record at the beginning of `bytes` are what was written, where its header is.
+    #[inline]
+    fn is_body_whole(&self, bytes: &[u8], seeds: Seeds) -> bool {
+        let body = body_crc(seeds.body, &[self.summed_body(bytes)]);
+        let to = self.record_bytes();
+        let trailer = &bytes[(to - self.trailer_bytes()) as usize..to as usize];
+        self.kind != Kind::Void && self.sum_with(body, trailer) == u32_at(bytes, self.sum_at() as usize)
+    }
+
+    /// Whether the record at the beginning of `bytes`, which `self` was decoded from, is whole. It lies `at` bytes behind the beginning of
+    /// its block.
+    pub(crate) fn verify(&self, bytes: &[u8], seeds: Seeds, at: u64) -> bool {
+        self.is_at(bytes, seeds.head(at)) && self.is_body_whole(bytes, seeds)
     }
 
     /// Bytes of the trailer, if there is one.
@@ -408,9 +481,16 @@ impl Header {
         u64::from(self.key_bytes) + u64::from(value_bytes)
     }
 
-    /// The checksum of a record whose header is `head`, whose body has this one, and that ends in this trailer.
-    pub(crate) fn crc_with(&self, body: u32, head: &[u8], trailer: &[u8]) -> u32 {
-        sum::append(sum::append(body, &head[4..self.head_bytes() as usize]), trailer)
+    /// The checksum of a record whose body has this one, and that ends in this trailer.
+    pub(crate) fn sum_with(&self, body: u32, trailer: &[u8]) -> u32 {
+        sum::append(sum::append_check(body, self.crc), trailer)
+    }
+
+    /// Where in the record its checksum lies.
+    #[inline]
+    pub(crate) fn sum_at(&self) -> u64 {
+        let other = if self.kind == Kind::CellOpen { SUM_BYTES } else { 0 };
+        self.value_at() + u64::from(self.value_bytes) + other
     }
 
     /// The part of the body that the checksum covers.
@@ -430,8 +510,21 @@ impl Header {
 pub(crate) struct Encoded {
     bytes: [u8; HEAD_BYTES_MAX],
     len: usize,
-    /// The record's checksum.
+    /// The header's check.
     pub crc: u32,
+}
+
+/// What lies between a value and what is behind it.
+pub(crate) struct Rest {
+    bytes: [u8; REST_BYTES_MAX],
+    len: usize,
+}
+
+impl Rest {
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 impl Encoded {
@@ -447,10 +540,10 @@ impl Encoded {
     }
 }
 
-/// Bytes of a whole record with so many before its key.
+/// Bytes of a whole record of this kind with so many before its key, without a trailer.
 #[inline]
-pub(crate) fn record_bytes(head_bytes: u64, key_bytes: usize, value_bytes: usize) -> u64 {
-    (head_bytes + key_bytes as u64 + value_bytes as u64 + 7) & !7
+pub(crate) const fn record_bytes(head_bytes: u64, key_bytes: usize, value_bytes: usize, kind: Kind) -> u64 {
+    (head_bytes + key_bytes as u64 + value_bytes as u64 + kind.sums_bytes() + 7) & !7
 }
 
 /// Checksum of a body given in parts, from the seed of its block's generation.
@@ -467,58 +560,82 @@ pub(crate) fn owner_of_root(value: &[u8]) -> Owner {
 /// One step of reading a block.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A whole record of this block begins at `at` and is `bytes` long.
+    /// A whole record of this block begins at `at`.
     Record { at: u64, header: Header },
     /// No whole record begins at `at`. Whether that is the end, a torn write or damage is the caller's
     /// to judge.
     End { at: u64 },
 }
 
-/// Reads the records of one block in order, verifying each.
+/// Reads the records of one block in order, verifying each, and passes over voids.
+///
+/// *Invariant*: where a header is whole, nothing is looked for before the end that it tells, be the body whole or not: the bytes between are
+/// a user's.
 pub(crate) struct Walk<'a> {
     block: &'a [u8],
     at: u64,
     end: u64,
-    seed: u32,
+    seeds: Seeds,
+    /// Where `block` begins, in bytes from the block's beginning.
+    origin: u64,
 }
 
 impl<'a> Walk<'a> {
     /// Walks `block` (the whole of it, header included) from `from` to `end`, both in bytes from its
     /// beginning.
-    pub(crate) fn new(block: &'a [u8], from: u64, end: u64, seed: u32) -> Self {
-        Self { block, at: from, end: end.min(block.len() as u64), seed }
+    pub(crate) fn new(block: &'a [u8], from: u64, end: u64, seeds: Seeds) -> Self {
+        Self { block, at: from, end: end.min(block.len() as u64), seeds, origin: 0 }
     }
 
-    pub(crate) fn step(&mut self) -> Step {
-        let at = self.at;
+    /// What was given as the block begins so many bytes behind its beginning.
+    pub(crate) fn behind(self, origin: u64) -> Self {
+        Self { origin, ..self }
+    }
+
+    /// The header at `at`, if it is whole, and the bytes from there on.
+    #[inline]
+    fn header(&self, at: u64) -> Option<(Header, &'a [u8])> {
         let bytes = &self.block[at.min(self.end) as usize..self.end as usize];
-        match Header::decode(bytes) {
-            Some(header) if header.verify(bytes, self.seed) => {
-                self.at += header.record_bytes();
-                Step::Record { at, header }
+        let header = Header::decode(bytes)?;
+        let seed = self.seeds.head(self.origin + at);
+        header.is_at(bytes, seed).then_some((header, bytes))
+    }
+
+    #[inline]
+    pub(crate) fn step(&mut self) -> Step {
+        loop {
+            let at = self.at;
+            match self.header(at) {
+                Some((header, _)) if header.kind == Kind::Void => self.at += header.record_bytes(),
+                Some((header, bytes)) if header.is_body_whole(bytes, self.seeds) => {
+                    self.at += header.record_bytes();
+                    return Step::Record { at, header };
+                }
+                _ => return Step::End { at },
             }
-            _ => Step::End { at },
         }
     }
 
-    /// The first whole record that begins after `at` and matches, at any 8-byte position: used to
-    /// tell damage from a torn end, and to salvage.
-    ///
-    /// Looks at no more than some ten times the block's bytes: a value made to look like many long records
-    /// cannot hold up recovery.
+    /// The first whole record behind `at` that matches: used to tell damage from a torn end, and to salvage. `at` is where a record was not
+    /// whole. Where its header is, the next one is looked for where that says that it ends; where it is not, at each 8 bytes, up to the
+    /// next header that is whole: a check of 32 bits that depends on the secret and on the place, before another of as many.
     pub(crate) fn find_after(&self, at: u64, matches: impl Fn(&Header) -> bool) -> Option<u64> {
-        let mut budget = 8 * self.end + (1 << 20);
-        (at + 8..self.end).step_by(8).find(|&at| {
-            let bytes = &self.block[at as usize..self.end as usize];
-            Header::decode(bytes).is_some_and(|header| {
-                matches(&header) && {
-                    let cost = header.record_bytes();
-                    let affordable = cost <= budget;
-                    budget = budget.saturating_sub(cost);
-                    affordable && header.verify(bytes, self.seed)
-                }
-            })
-        })
+        let mut next = at;
+        loop {
+            next += match self.header(next) {
+                Some((header, _)) if !planted(Mutant::BodySearched) => header.record_bytes(),
+                _ => 8,
+            };
+            if next >= self.end {
+                return None;
+            }
+            if let Some((header, bytes)) = self.header(next)
+                && matches(&header)
+                && header.is_body_whole(bytes, self.seeds)
+            {
+                return Some(next);
+            }
+        }
     }
 
     /// Goes on at `at`.
@@ -530,18 +647,46 @@ impl<'a> Walk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Generation;
+    use crate::format::{Generation, Secret};
     use proptest::prelude::*;
 
-    fn whole(header: Header, key: &[u8], value: &[u8], seed: u32) -> Vec<u8> {
+    const AT: u64 = 4096;
+
+    fn seeds(counter: u64) -> Seeds {
+        Secret::new(99).seeds(Generation::new(1, counter))
+    }
+
+    fn whole_at(at: u64, header: Header, key: &[u8], value: &[u8], seeds: Seeds) -> Vec<u8> {
         let trailer = Trailer { unit: UnitId(7), previous: 1 << 62 | 9 };
         let trailer = header.member.then_some(trailer);
-        let head = header.encode(body_crc(seed, &[key, value]), trailer);
-        let mut bytes = [head.bytes(), key, value].concat();
-        bytes.resize((header.record_bytes() - header.trailer_bytes()) as usize, 0);
+        let head = header.encode(seeds.head(at));
+        let rest = header.rest(head.crc, body_crc(seeds.body, &[key, value]), None, trailer);
+        let mut bytes = [head.bytes(), key, value, rest.bytes()].concat();
         bytes.extend(trailer.into_iter().flat_map(Trailer::bytes));
+        assert_eq!(bytes.len() as u64, header.record_bytes());
         assert_eq!(header.trailer(&bytes), trailer);
         bytes
+    }
+
+    fn whole(header: Header, key: &[u8], value: &[u8], seeds: Seeds) -> Vec<u8> {
+        whole_at(AT, header, key, value, seeds)
+    }
+
+    /// A header of a plain value.
+    fn plain(kind: Kind, key_bytes: usize, value_bytes: usize) -> Header {
+        Header {
+            crc: 0,
+            kind,
+            tag: 0,
+            member: false,
+            drained: true,
+            key_bytes: key_bytes as u32,
+            value_bytes: value_bytes as u32,
+            epoch: Epoch(1),
+            version: Version(1),
+            expires_at: None,
+            owner: Owner::STORE,
+        }
     }
 
     proptest! {
@@ -559,26 +704,27 @@ mod tests {
                 // One in two is the store's own.
                 owner: Owner(if owner % 2 == 0 { 0 } else { owner & !6 }),
             };
-            let seed = Generation::new(1, 2).seed();
-            let bytes = whole(header, &key, &value, seed);
+            let bytes = whole(header, &key, &value, seeds(2));
             let read = Header::decode(&bytes).unwrap();
             prop_assert_eq!(Header { crc: 0, ..read }, header);
-            prop_assert!(read.verify(&bytes, seed));
+            prop_assert!(read.verify(&bytes, seeds(2), AT));
             prop_assert_eq!(read.key(&bytes), &key[..]);
-            prop_assert!(!read.verify(&bytes, Generation::new(1, 3).seed()));
-            // Any flipped bit of header, key, value or trailer is told.
-            let bits = (header.value_at() as usize + value.len()) * 8;
+            prop_assert!(!read.verify(&bytes, seeds(3), AT));
+            prop_assert!(!read.verify(&bytes, Secret::new(98).seeds(Generation::new(1, 2)), AT));
+            prop_assert!(!read.is_at(&bytes, seeds(2).head(AT + 8)));
+            // Any flipped bit of header, key, value, checksum or trailer is told.
+            let bits = (header.sum_at() as usize + 4) * 8;
             let trailer = bytes.len() * 8 - header.trailer_bytes() as usize * 8;
             let bit = flip.index(bits + header.trailer_bytes() as usize * 8);
             let bit = if bit < bits { bit } else { bit - bits + trailer };
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Header::decode(&flipped).is_none_or(|h| !h.verify(&flipped, seed)));
+            prop_assert!(Header::decode(&flipped).is_none_or(|h| !h.verify(&flipped, seeds(2), AT)));
         }
 
         #[test]
         fn any_bytes_decode_or_not_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut walk = Walk::new(&bytes, 0, bytes.len() as u64, 7);
+            let mut walk = Walk::new(&bytes, 0, bytes.len() as u64, seeds(7));
             while let Step::Record { .. } = walk.step() {}
             let _ = walk.find_after(0, |_| true);
         }
@@ -587,20 +733,67 @@ mod tests {
     #[test]
     fn key_of_64_kib_keeps_its_length() {
         let key = vec![1; KEY_BYTES_MAX];
-        let header = Header {
-            crc: 0,
-            kind: Kind::Tombstone,
-            tag: 0,
-            member: false,
-            drained: true,
-            key_bytes: key.len() as u32,
-            value_bytes: 0,
-            epoch: Epoch(1),
-            version: Version(1),
-            expires_at: None,
-            owner: Owner::STORE,
-        };
-        let bytes = whole(header, &key, b"", 5);
+        let bytes = whole(plain(Kind::Tombstone, key.len(), 0), &key, b"", seeds(5));
         assert_eq!(Header::decode(&bytes).unwrap().key_bytes, 65_536);
+    }
+
+    #[test]
+    fn a_cell_is_whole_before_and_after_it_was_opened_and_its_value_changed() {
+        let (key, value) = (b"counter!", 5u64.to_le_bytes());
+        let sealed = plain(Kind::CellSealed, 8, 8);
+        let open = Header { kind: Kind::CellOpen, ..sealed };
+        let (seed, at) = (seeds(2).head(AT), open.encode(seeds(2).head(AT)));
+        let head = sealed.encode(seed);
+        let body = |parts: &[&[u8]]| body_crc(seeds(2).body, parts);
+        let rest = sealed.rest(head.crc, body(&[key, &value]), Some((at.crc, body(&[key]))), None);
+        let mut bytes = [head.bytes(), key, &value, rest.bytes()].concat();
+        let is_whole = |bytes: &[u8]| Header::decode(bytes).is_some_and(|h| h.verify(bytes, seeds(2), AT));
+        assert!(is_whole(&bytes) && bytes.len() as u64 == Head::new(&bytes).record_bytes());
+        let mut changed = bytes.clone();
+        changed[HEADER_BYTES as usize + 8] ^= 1;
+        assert!(!is_whole(&changed), "a sealed cell has the value that was written");
+        bytes[..8].copy_from_slice(&at.first_word().to_le_bytes());
+        assert!(is_whole(&bytes) && bytes.len() as u64 == Head::new(&bytes).record_bytes());
+        bytes[HEADER_BYTES as usize + 8] ^= 1;
+        assert!(is_whole(&bytes), "the value of an open cell changes");
+        bytes[HEADER_BYTES as usize] ^= 1;
+        assert!(!is_whole(&bytes), "its key does not");
+    }
+
+    /// A block of a void, a record, a torn one whose body holds a record that is valid where it lies, and one behind it.
+    #[test]
+    fn nothing_is_looked_for_within_a_body_and_voids_are_passed_over() {
+        let mut block = vec![0; 64];
+        let append = |block: &mut Vec<u8>, header: Header, value: &[u8]| {
+            let at = block.len() as u64;
+            block.extend(whole_at(at, header, b"key", value, seeds(2)));
+            at
+        };
+        append(&mut block, plain(Kind::Void, 3, 500), &[9; 500]);
+        let first = append(&mut block, plain(Kind::Value, 3, 4), b"good");
+        let torn = block.len() as u64;
+        // Somebody who knows the secret, the generation and the place could do so.
+        let inner_at = torn + HEADER_BYTES + 8;
+        let inner = whole_at(inner_at, plain(Kind::Value, 3, 6), b"key", b"forged", seeds(2));
+        append(&mut block, plain(Kind::Value, 3, 500), &[&[0; 5], &inner[..], &[0; 500]].concat()[..500]);
+        block[inner_at as usize + inner.len() + 8] ^= 1;
+        let behind = append(&mut block, plain(Kind::Value, 3, 4), b"last");
+        let mut walk = Walk::new(&block, 64, block.len() as u64, seeds(2));
+        assert!(matches!(walk.step(), Step::Record { at, .. } if at == first));
+        assert!(matches!(walk.step(), Step::End { at } if at == torn));
+        let inner_header = Header::decode(&block[inner_at as usize..]).unwrap();
+        assert!(inner_header.verify(&block[inner_at as usize..], seeds(2), inner_at), "the trap is one");
+        assert_eq!(walk.find_after(torn, |_| true), Some(behind));
+    }
+
+    #[test]
+    fn what_is_copied_to_another_place_of_its_block_is_no_record() {
+        let header = plain(Kind::Value, 3, 4);
+        for at in (64..4096).step_by(8) {
+            let bytes = whole_at(at, header, b"key", b"four", seeds(2));
+            let read = Header::decode(&bytes).unwrap();
+            let elsewhere = (64..4096).step_by(8).filter(|&other| read.is_at(&bytes, seeds(2).head(other)));
+            assert_eq!(elsewhere.collect::<Vec<u64>>(), [at]);
+        }
     }
 }

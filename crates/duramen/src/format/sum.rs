@@ -39,12 +39,36 @@ pub(crate) fn append_words(crc: u32, first: u32, words: [u64; 2], last: [Option<
     words.into_iter().chain(last.into_iter().flatten()).fold(crc, |crc, word| ask(crc, &word.to_le_bytes()))
 }
 
+/// The same over the 8 bytes of `word`.
+#[inline]
+pub(crate) fn append_word(crc: u32, word: u64) -> u32 {
+    append(crc, &word.to_le_bytes())
+}
+
+/// The same over the 4 bytes of another checksum.
+#[inline]
+pub(crate) fn append_check(crc: u32, check: u32) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if HAS_STEPS.load(Relaxed) {
+        // SAFETY: the CPU has what it takes.
+        return unsafe { check_by_cpu(crc, check) };
+    }
+    ask(crc, &check.to_le_bytes())
+}
+
 /// Asks the CPU.
 #[cold]
 fn ask(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     HAS_STEPS.store(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq"), Relaxed);
     crc32c::crc32c_append(crc, bytes)
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn check_by_cpu(crc: u32, check: u32) -> u32 {
+    !std::arch::x86_64::_mm_crc32_u32(!crc, check)
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -187,6 +211,8 @@ mod tests {
                 .for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
             assert_eq!(append_words(crc, first, words, last), crc32c::crc32c_append(crc, &bytes));
         }
+        assert_eq!(append_check(7, 0x89AB_CDEF), crc32c::crc32c_append(7, &0x89AB_CDEF_u32.to_le_bytes()));
+        assert_eq!(append_word(7, u64::MAX - 9), crc32c::crc32c_append(7, &(u64::MAX - 9).to_le_bytes()));
         // RFC 3720, B.4.
         assert_eq!(append(0, b"123456789"), 0xE306_9283);
     }

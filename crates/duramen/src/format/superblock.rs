@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic, `DURAMEN1` |
 //! | 8 | 4 | format version |
-//! | 12 | 4 | CRC-32C of bytes 0 to 127 with this field zero |
+//! | 12 | 4 | CRC-32C of bytes 0 to 191 with this field zero |
 //! | 16 | 8 | store id: random, chosen at creation, seeds the hash |
 //! | 24 | 8 | sequence: counts superblock updates |
 //! | 32 | 4 | granule bytes |
@@ -30,15 +30,17 @@
 //! | 116 | 1 | 1: closed cleanly, and every data block was sealed |
 //! | 117 | 3 | zero |
 //! | 120 | 8 | zero; `ERASED01` where a head was erased on purpose, and the magic is zero: see [`ERASED`] |
+//! | 128 | 8 | the secret: random, drawn at creation, never 0 ([`Secret`]) |
+//! | 136 | 56 | zero |
 
-use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, u32_at, u64_at};
+use super::{Epoch, FORMAT_VERSION, HEAD_BYTES, Secret, u32_at, u64_at};
 use crate::format::holes::Holes;
 use crate::mutants::{Mutant, planted};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const MAGIC: [u8; 8] = *b"DURAMEN1";
-pub(crate) const BYTES: usize = 128;
+pub(crate) const BYTES: usize = 192;
 const COPIES: [Offset; 2] = [Offset(0), Offset(4096)];
 /// As boot id: nothing says that the machine was not rebooted since.
 pub(crate) const BOOT_UNKNOWN: [u8; 16] = [0; 16];
@@ -47,6 +49,10 @@ pub(crate) const BOOT_UNKNOWN: [u8; 16] = [0; 16];
 pub(crate) const ERASED: [u8; 8] = *b"ERASED01";
 pub(crate) const ERASED_AT: usize = 120;
 const CRC_AT: usize = 12;
+const SECRET_AT: usize = 128;
+/// The first version that has a secret, and the bytes of a copy before it: so a store of an older one is told by its version.
+const VERSION_OF_SECRET: u32 = 4;
+const BYTES_BEFORE_SECRET: usize = 128;
 
 // The smallest granule holds a block header and one small record; the largest keeps granule counts of
 // any medium in 32 bits.
@@ -69,6 +75,7 @@ pub(crate) enum Regime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub store_id: u64,
+    pub secret: Secret,
     pub sequence: u64,
     pub granule_bytes: u32,
     pub clean: bool,
@@ -123,6 +130,7 @@ impl Superblock {
             bytes[112..116].copy_from_slice(&image.crc.to_le_bytes());
         }
         bytes[116] = self.sealed.into();
+        bytes[SECRET_AT..SECRET_AT + 8].copy_from_slice(&self.secret.word().to_le_bytes());
         let crc = crc32c::crc32c(&bytes);
         bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -164,10 +172,14 @@ impl Superblock {
         if !(1..Epoch::MAX).contains(&u64_at(bytes, 64)) {
             return field("epoch base", u64_at(bytes, 64), "1 to 2^44 - 2");
         }
+        let Some(secret) = Secret::of_word(u64_at(bytes, SECRET_AT)) else {
+            return field("secret", 0, "another number");
+        };
         let mut boot_id = [0; 16];
         boot_id.copy_from_slice(&bytes[48..64]);
         Ok(Self {
             store_id: u64_at(bytes, 16),
+            secret,
             sequence: u64_at(bytes, 24),
             granule_bytes,
             clean,
@@ -246,8 +258,7 @@ impl Superblock {
                     Some(at) => Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}), but a block of a store that was \
                          written to lies at offset {at}: the head of the store is lost; nothing was changed; run \
-                         \"duramen check --salvage NEW\" to save what is valid, or, if nothing of it is wanted, make room for a \
-                         new store by \"duramen erase --force\""
+                         \"duramen check --salvage NEW\" to save what is valid"
                     ))),
                     None if nothing => Ok(Found::Nothing),
                     None => Err(Error::corrupt(format!(
@@ -304,7 +315,8 @@ fn whole(bytes: &[u8]) -> Result<&[u8]> {
     let mut zeroed = [0; BYTES];
     zeroed.copy_from_slice(bytes);
     zeroed[CRC_AT..CRC_AT + 4].fill(0);
-    let (found, wanted) = (u32_at(bytes, CRC_AT), crc32c::crc32c(&zeroed));
+    let covered = if version < VERSION_OF_SECRET { BYTES_BEFORE_SECRET } else { BYTES };
+    let (found, wanted) = (u32_at(bytes, CRC_AT), crc32c::crc32c(&zeroed[..covered]));
     if found != wanted {
         return Err(Error::corrupt(format!("superblock has checksum {found:#010x}, wanted {wanted:#010x}")));
     }
@@ -324,6 +336,7 @@ mod tests {
     fn sample() -> Superblock {
         Superblock {
             store_id: 7,
+            secret: Secret::new(8),
             sequence: 3,
             granule_bytes: 24 << 10,
             clean: true,

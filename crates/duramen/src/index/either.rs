@@ -10,7 +10,6 @@ use crate::Result;
 use crate::format::Version;
 use crate::sync;
 use crate::sync::reclaim::Guard;
-use duramen_media::Offset;
 
 pub(crate) enum Index {
     Hash(HashIndex),
@@ -336,11 +335,6 @@ impl<'a> Locked<'a> {
     #[inline]
     pub(crate) fn met_version(&self, version: Version) {
         locked!(self, it => LockedKey::met_version(it, version));
-    }
-
-    #[inline]
-    pub(crate) fn candidate(&self, key: &[u8]) -> Option<Offset> {
-        locked!(self, it => LockedKey::candidate(it, key))
     }
 
     #[inline(always)]

@@ -52,8 +52,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::{self, Atomic, Guard, Owned};
-use crate::sync::{Arc, Mutex, lock};
-use duramen_media::Offset;
+use crate::sync::{Arc, Mutex, lock, rank};
 use std::cell::Cell;
 use std::ptr::NonNull;
 
@@ -516,12 +515,6 @@ impl<'a> Locked<'a> {
         Place { slot, change: self.change }
     }
 
-    /// Where the key's record probably lies.
-    #[inline]
-    pub(crate) fn candidate(&self) -> Option<Offset> {
-        self.segment.buckets[self.probe.primary()].candidate(self.probe).map(Slot::location)
-    }
-
     /// Adds a key that was looked for and is not there. Says whether [`HashIndex::split`] should be called, once no lock
     /// is held any more.
     #[inline(always)]
@@ -539,7 +532,7 @@ impl<'a> Locked<'a> {
 pub(crate) struct HashIndex {
     directory: Atomic<Directory>,
     /// Held while the directory changes.
-    growing: Mutex<()>,
+    growing: Mutex<(), { rank::DIRECTORY }>,
     memory: Arc<Memory<Segment>>,
     stripes: Arc<Stripes>,
     split_count_min: u32,
@@ -547,7 +540,7 @@ pub(crate) struct HashIndex {
     splits: AtomicU64,
     merges: AtomicU64,
     /// Held while segments are merged, and while an image is dumped (invariant 4).
-    merging: Mutex<()>,
+    merging: Mutex<(), { rank::MERGING }>,
     /// There may be segments to be merged that no removal would come upon: at first, and when one could not.
     unmerged: AtomicBool,
     /// The image that the index was attached to, if it was.

@@ -10,7 +10,6 @@ use super::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
 use crate::sync::reclaim::Guard;
-use duramen_media::Offset;
 
 /// Numbers of an index.
 #[derive(Clone, Copy, Debug, Default)]
@@ -213,12 +212,6 @@ pub(crate) trait LockedKey<'a> {
     #[inline]
     fn met_version(&self, version: Version) {
         self.held().met_version(version);
-    }
-
-    /// Where the key's record probably lies.
-    #[inline]
-    fn candidate(&self, _key: &[u8]) -> Option<Offset> {
-        None
     }
 
     /// The place of the record of `key` that `look` recognises, and what it says of it.

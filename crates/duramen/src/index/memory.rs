@@ -176,7 +176,7 @@ fn unmap_chunk(chunk: &Chunk) {
 
 impl<T: Piece> Drop for Memory<T> {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(crate::sync::PoisonError::into_inner);
+        let state = self.state.get_mut();
         for chunk in state.chunks.drain(..) {
             #[cfg(not(loom))]
             unmap_chunk(&chunk);
@@ -203,8 +203,32 @@ impl<T> Table<crate::sync::atomic::AtomicPtr<T>> {
     pub(super) fn new(slots: usize) -> Self {
         let bytes = slots * size_of::<crate::sync::atomic::AtomicPtr<T>>();
         let chunk = (slots > 0).then(|| map_chunk(bytes.next_multiple_of(4096)));
-        Self { chunk, slots, _of: std::marker::PhantomData }
+        let table = Self { chunk, slots, _of: std::marker::PhantomData };
+        table.advise_huge(false);
+        table
     }
+
+    /// That about the first `slots` of them are in use from now on: whether they are worth huge pages, each of which the
+    /// system backs as a whole.
+    pub(super) fn used(&self, slots: usize) {
+        #[cfg(not(miri))]
+        if slots * size_of::<crate::sync::atomic::AtomicPtr<T>>() >= HUGE_PAGE_BYTES {
+            self.advise_huge(true);
+        }
+        #[cfg(miri)]
+        let _ = slots;
+    }
+
+    #[cfg(not(miri))]
+    fn advise_huge(&self, are_huge: bool) {
+        let Some(chunk) = self.chunk.as_ref().filter(|chunk| chunk.bytes >= HUGE_PAGE_BYTES) else { return };
+        let advice = if are_huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // SAFETY: advice about a mapping of ours. Refusal is fine: other pages work too.
+        let _ = unsafe { madvise(chunk.base.as_ptr().cast(), chunk.bytes, advice) };
+    }
+
+    #[cfg(miri)]
+    fn advise_huge(&self, _: bool) {}
 
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Option<&crate::sync::atomic::AtomicPtr<T>> {
@@ -239,6 +263,8 @@ impl<T> Table<crate::sync::atomic::AtomicPtr<T>> {
         let null = || crate::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
         Self((0..slots).map(|_| null()).collect())
     }
+
+    pub(super) fn used(&self, _: usize) {}
 
     pub(super) fn get(&self, slot: usize) -> Option<&crate::sync::atomic::AtomicPtr<T>> {
         self.0.get(slot)

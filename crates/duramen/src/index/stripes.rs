@@ -33,7 +33,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
-use crate::sync::{this_thread, ticks};
+use crate::sync::{rank, this_thread, ticks};
 
 /// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
 pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
@@ -75,6 +75,7 @@ pub(crate) struct Stripes {
 pub(crate) struct Held<'a> {
     stripe: &'a Stripe,
     owned: bool,
+    _rank: rank::Held,
 }
 
 impl Default for Stripes {
@@ -117,6 +118,23 @@ impl Stripes {
         (hash >> (64 - self.bits)) as usize
     }
 
+    /// The rank of the locks, and the place of this one among them.
+    #[inline]
+    fn rank(&self, stripe: &Stripe) -> (u8, usize) {
+        let rank = if self.bits == ELEMENT_STRIPE_BITS { rank::ELEMENTS } else { rank::STRIPE };
+        (rank, std::ptr::from_ref(stripe).addr())
+    }
+
+    #[inline]
+    fn held<'a>(&'a self, stripe: &'a Stripe) -> Held<'a> {
+        Held::new(stripe, self.rank(stripe))
+    }
+
+    /// If nobody else has it.
+    fn held_if_free<'a>(&'a self, stripe: &'a Stripe) -> Option<Held<'a>> {
+        Held::new_if_free(stripe, self.rank(stripe))
+    }
+
     #[inline]
     fn of(&self, hash: u64) -> &Stripe {
         &self.each[self.number(hash)]
@@ -129,18 +147,17 @@ impl Stripes {
 
     #[inline]
     pub(crate) fn lock(&self, hash: u64) -> Held<'_> {
-        Held::new(self.of(hash))
+        self.held(self.of(hash))
     }
 
     /// Locks the stripes of all `hashes`; two of one stripe share its lock. The result is in the order of `hashes`.
     pub(crate) fn lock_all(&self, hashes: &[u64]) -> Vec<Held<'_>> {
-        let mut held: Vec<_> =
-            hashes.iter().map(|&hash| Held { stripe: self.of(hash), owned: false }).collect();
+        let mut held: Vec<_> = hashes.iter().map(|&hash| Held::shared(self.of(hash))).collect();
         let mut order: Vec<usize> = (0..hashes.len()).collect();
         order.sort_by_key(|&i| self.number(hashes[i]));
         for (at, &i) in order.iter().enumerate() {
             if at == 0 || self.number(hashes[order[at - 1]]) != self.number(hashes[i]) {
-                held[i] = Held::new(held[i].stripe);
+                held[i] = self.held(held[i].stripe);
             }
         }
         held
@@ -161,7 +178,7 @@ impl Stripes {
         let here = this_thread();
         for &number in &*numbers {
             let stripe = &self.each[number as usize];
-            Held::new(stripe).keep();
+            self.held(stripe).keep();
             stripe.holder.store(here, Relaxed);
         }
     }
@@ -252,12 +269,12 @@ impl Stripes {
 
     /// Locks the stripes of all hashes that begin with the top `depth` bits of `hash`.
     pub(crate) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<Held<'_>> {
-        self.prefix(hash, depth).iter().map(Held::new).collect()
+        self.prefix(hash, depth).iter().map(|stripe| self.held(stripe)).collect()
     }
 
     /// The same without waiting: `None` if somebody else has one of them. Those that this thread holds stay held.
     pub(crate) fn try_lock_prefix(&self, hash: u64, depth: u32) -> Option<Vec<Held<'_>>> {
-        self.prefix(hash, depth).iter().map(Held::new_if_free).collect()
+        self.prefix(hash, depth).iter().map(|stripe| self.held_if_free(stripe)).collect()
     }
 
     /// The stripes of all hashes that begin with the top `depth` bits of `hash`.
@@ -356,14 +373,15 @@ impl Stripe {
 
 impl<'a> Held<'a> {
     #[inline]
-    fn new(stripe: &'a Stripe) -> Self {
+    fn new(stripe: &'a Stripe, (rank, order): (u8, usize)) -> Self {
         let mut backoff = Backoff::default();
+        let _rank = rank::Held::wait(rank, order);
         loop {
             if planted(Mutant::StripeNotLocked) || stripe.take() {
-                return Self { stripe, owned: true };
+                return Self { stripe, owned: true, _rank };
             }
             if stripe.is_here() {
-                return Self { stripe, owned: false };
+                return Self::shared(stripe);
             }
             if backoff.is_first() {
                 stripe.waits.fetch_add(1, Relaxed);
@@ -373,11 +391,17 @@ impl<'a> Held<'a> {
     }
 
     /// If nobody else has it.
-    fn new_if_free(stripe: &'a Stripe) -> Option<Self> {
+    fn new_if_free(stripe: &'a Stripe, (rank, order): (u8, usize)) -> Option<Self> {
         if stripe.take() {
-            return Some(Self { stripe, owned: true });
+            return Some(Self { stripe, owned: true, _rank: rank::Held::have(rank, order) });
         }
-        stripe.is_here().then_some(Self { stripe, owned: false })
+        stripe.is_here().then(|| Self::shared(stripe))
+    }
+
+    /// One that is held already.
+    #[inline]
+    fn shared(stripe: &'a Stripe) -> Self {
+        Self { stripe, owned: false, _rank: rank::Held::UNCOUNTED }
     }
 
     /// Whether slots of the stripe's keys lead to members of units that are not settled.

@@ -7,7 +7,17 @@
 //! 3. only then may a slot of the index lead to it.
 //!
 //! A crash before 2 leaves a record whose checksum is wrong, or a whole one that nobody was told of;
-//! both are fine. Within a group (see [`crate::Writer::group`]) step 2 comes once for several
+//! both are fine. A long body is written before the key is locked ([`Appender::stage`]), in this order:
+//!
+//! 1. the header of a *void* of the record's length: recovery passes over it;
+//! 2. the body: after a crash, bytes within a void;
+//! 3. the checksum behind it, and of the header all but the first 8 bytes, which the check of a void leaves out;
+//! 4. the first 8 bytes of the header, by one store: the void is a record.
+//!
+//! Where nothing is written after all the void stays, below the tail. So no bytes of a user lie above the tail of a block but those of one
+//! record that is being written, and these behind a header. (Where stores are lost in any order, as by a power failure on a cache-line
+//! medium, the header may be what is lost: then the checks decide, which nobody outside can make.)
+//! Within a group (see [`crate::Writer::group`]) step 2 comes once for several
 //! records, their slots are marked pending until then, and whoever reads such a record flushes
 //! and drains it first.
 //!
@@ -34,14 +44,15 @@ use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::supply::Supply;
 use crate::format::Owner;
-use crate::format::record::{Appended, END_BYTES, Header, Kind, Trailer, body_crc};
+use crate::format::record::{Appended, END_BYTES, Encoded, Header, Kind, Trailer, body_crc};
 use crate::format::unit::UnitSum;
 use crate::format::{Epoch, UnitId, Version};
 use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::{Ordering, fence};
 use crate::sync::lock;
 use crate::sync::thread::yield_now;
 use crate::sync::time::Instant;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, rank};
 use crate::{ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 use std::time::Duration;
@@ -53,11 +64,11 @@ pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 const LENT_MAX: Duration = Duration::from_secs(if cfg!(loom) { 0 } else { 1 });
 
 /// See the module.
-pub(crate) type Shared = Mutex<Option<OpenBlock>>;
+pub(crate) type Shared = Mutex<Option<OpenBlock>, { rank::SHARED }>;
 
 /// A turn in the shared block; it keeps the writer's own.
 #[must_use]
-pub(crate) struct Turn<'a>(MutexGuard<'a, Option<OpenBlock>>);
+pub(crate) struct Turn<'a>(MutexGuard<'a, Option<OpenBlock>, { rank::SHARED }>);
 
 /// Key and value of a record, and their checksum, made with [`Appender::seed`].
 #[derive(Clone, Copy)]
@@ -93,13 +104,20 @@ enum Reach {
 #[derive(Default)]
 pub(crate) struct Appender {
     block: Option<OpenBlock>,
-    staged: bool,
+    staged: Option<Staged>,
     /// Within a group or a unit: records may be read before they are drained.
     pub grouped: bool,
     /// Where the unit that runs has records.
     reach: Reach,
     /// The seed of the shared block when it was last met.
     pub shared_seed: u32,
+}
+
+/// A body that was written before its header, to a void.
+#[derive(Clone, Copy, Debug)]
+struct Staged {
+    /// Of the void.
+    bytes: u64,
 }
 
 impl Appender {
@@ -113,7 +131,7 @@ impl Appender {
         bytes: u64,
         purpose: Purpose,
     ) -> Result<()> {
-        self.staged = false;
+        debug_assert!(self.staged.is_none(), "room is asked for while a body waits for its header");
         if self.has_room(bytes, purpose) {
             return Ok(());
         }
@@ -128,7 +146,7 @@ impl Appender {
         bytes: u64,
         rest: u64,
     ) -> Result<()> {
-        self.staged = false;
+        debug_assert!(self.staged.is_none(), "room is asked for while a body waits for its header");
         if self.has_room(bytes, Purpose::Compaction) {
             return Ok(());
         }
@@ -163,7 +181,7 @@ impl Appender {
                 break block;
             }
             match log.open_block(supply, bytes, rest, purpose) {
-                Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose == Purpose::Delete => {
+                Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose.is_kept_for() => {
                     // Other deletes have what is kept for them in hand.
                     if !supply.may_wait() || !log.space().is_lent() || begun.elapsed() > LENT_MAX {
                         return Err(error);
@@ -251,23 +269,44 @@ impl Appender {
         std::mem::swap(&mut *turn.0, &mut self.block);
     }
 
-    /// The seed of the block that the next record goes to. Only after [`Appender::reserve`].
+    /// What the checksum of the body begins with in the block that the next record goes to. Only after [`Appender::reserve`].
     #[inline]
     pub(crate) fn seed(&self) -> u32 {
-        self.block.as_ref().map_or(0, |b| b.seed)
+        self.block.as_ref().map_or(0, |b| b.seeds.body)
     }
 
-    /// Writes the body of the next record before its header is known. The bytes count for nothing
-    /// until the header is there.
-    pub(crate) fn stage<M: Medium>(&mut self, log: &Log<M>, head_bytes: u64, key: &[u8], value: &[u8]) {
+    /// What the check of a header at this place of the block at hand begins with.
+    pub(crate) fn seed_at(&self, at: Offset) -> u32 {
+        self.block.as_ref().map_or(0, |b| b.seeds.head(at.0 - b.offset))
+    }
+
+    /// Writes the body of the next record, no cell, before its version is known, behind the header of a void: see the module.
+    /// `kind`, `expires_at` and `owner` are those that it will have. Only after [`Appender::reserve`].
+    pub(crate) fn stage<M: Medium>(&mut self, log: &Log<M>, fields: Fields, key: &[u8], value: &[u8]) {
         let Some(block) = &self.block else { return };
-        self.write(log, Offset(block.offset + block.tail + head_bytes), &[key, value]);
-        self.staged = true;
+        debug_assert!(!fields.kind.is_updatable(), "a cell is staged, which is longer than a void");
+        let header =
+            Self::header(Fields { kind: Kind::Void, ..fields }, key.len(), value.len(), false, false);
+        let at = Offset(block.offset + block.tail);
+        let head = header.encode(block.seeds.head(block.tail));
+        let body_at = at.plus(header.head_bytes());
+        if planted(Mutant::BodyBeforeHeader) {
+            self.write(log, body_at, &[key, value]);
+        }
+        self.write(log, at, &[head.bytes()]);
+        // Neither the compiler nor the CPU may store any of the body first.
+        fence(Ordering::Release);
+        self.write(log, body_at, &[key, value]);
+        self.staged = Some(Staged { bytes: header.record_bytes() });
     }
 
-    /// Forgets what was staged; the next record begins where it did.
-    pub(crate) fn unstage(&mut self) {
-        self.staged = false;
+    /// Nothing is written of what was staged: its void stays. Returns how many bytes that takes.
+    pub(crate) fn unstage(&mut self) -> u64 {
+        let Some(Staged { bytes }) = self.staged.take() else { return 0 };
+        if let Some(block) = &mut self.block {
+            block.tail += bytes;
+        }
+        bytes
     }
 
     /// Whether a record of `bytes` fits without opening a block.
@@ -357,30 +396,32 @@ impl Appender {
         Body { key, value, crc }: Body<'_>,
         trailer: Option<Trailer>,
     ) -> Appended {
-        let staged = std::mem::take(&mut self.staged);
-        let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.settled, b.room()));
-        let (offset, tail, settled, room) = block.unwrap_or_default();
+        let staged = self.staged.take();
+        let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.settled, b.room(), b.seeds));
+        let (offset, tail, settled, room, seeds) = block.unwrap_or_default();
         let header = Self::header(fields, key.len(), value.len(), trailer.is_some(), settled == tail);
         let bytes = header.record_bytes();
         assert!(bytes <= room, "record of {bytes} bytes in {room} bytes of room");
         let at = Offset(offset + tail);
-        let head = header.encode(crc, trailer);
+        let head = header.encode(seeds.head(tail));
         debug_assert_eq!(
             Header::decode_within(head.bytes(), bytes),
             Some(Header { crc: head.crc, ..header }),
             "recovery reads what is appended"
         );
-        const ZEROS: [u8; 8] = [0; 8];
-        let used = header.value_at() as usize + value.len();
+        let open = fields.kind.is_updatable().then(|| {
+            let open = Header { kind: Kind::CellOpen, ..header };
+            (open.encode(seeds.head(tail)).crc, body_crc(seeds.body, &[key]))
+        });
+        let rest = header.rest(head.crc, crc, open, trailer);
         match trailer {
-            None if staged => self.write(log, at, &[head.bytes()]),
-            None => self.write(log, at, &[head.bytes(), key, value, &ZEROS[..bytes as usize - used]]),
+            None if staged.is_some() => self.write_around(log, at, &header, &head, rest.bytes()),
+            None => self.write(log, at, &[head.bytes(), key, value, rest.bytes()]),
             Some(trailer) => {
-                let trailer = trailer.bytes();
-                let padding = &ZEROS[..bytes as usize - trailer.len() - used];
-                self.write(log, at, &[head.bytes(), key, value, padding, &trailer]);
+                self.write(log, at, &[head.bytes(), key, value, rest.bytes(), &trailer.bytes()]);
             }
         }
+        debug_assert!(staged.is_none_or(|staged| staged.bytes == bytes), "a record is as long as its void");
         if let Some(block) = &mut self.block {
             block.tail += bytes;
             block.records += 1;
@@ -395,12 +436,23 @@ impl Appender {
         Appended { at, bytes, crc: head.crc }
     }
 
-    /// Takes back the record last appended, which no slot leads to. In the `Immediate` regime only. Its bytes may
-    /// become durable all the same, as those of a write that a crash interrupted.
-    pub(crate) fn take_back(&mut self, appended: Appended) {
-        if let Some(block) = &mut self.block {
-            block.tail -= appended.bytes;
-            block.records -= 1;
+    /// Makes a record of the void in which its body is: steps 3 and 4 of the module.
+    #[inline(never)]
+    fn write_around<M: Medium>(
+        &self,
+        log: &Log<M>,
+        at: Offset,
+        header: &Header,
+        head: &Encoded,
+        rest: &[u8],
+    ) {
+        self.write(log, at.plus(header.value_at() + u64::from(header.value_bytes)), &[rest]);
+        self.write(log, at.plus(8), &[&head.bytes()[8..]]);
+        // Neither the compiler nor the CPU may store the first word before.
+        fence(Ordering::Release);
+        log.medium.store_u64(at, head.first_word());
+        if !log.epochs().in_use() {
+            log.medium.flush(at, 8);
         }
     }
 

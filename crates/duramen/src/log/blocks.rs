@@ -31,7 +31,7 @@
 //! | `doubtful` | recovery, the compactor | everybody, while [`Records::has_doubts`](crate::read::Records::has_doubts) says so |
 
 use crate::format::block::HEADER_BYTES;
-use crate::format::{Generation, Granule};
+use crate::format::{Generation, Granule, Secret, Seeds};
 use crate::mutants::{Mutant, planted};
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -319,17 +319,29 @@ pub(crate) struct Blocks {
     chunks: Box<[OnceLock<Box<[Block]>>]>,
     granules: usize,
     granule_bytes: u64,
+    secret: Secret,
 }
 
 impl Blocks {
-    /// For a medium of at most `bytes_max` bytes.
-    pub(crate) fn new(bytes_max: u64, granule_bytes: u64) -> Self {
+    /// For a medium of at most `bytes_max` bytes, and a store with this secret.
+    pub(crate) fn new(bytes_max: u64, granule_bytes: u64, secret: Secret) -> Self {
         let granules = bytes_max.div_ceil(granule_bytes).min(u64::from(u32::MAX)) as usize;
         Self {
             chunks: (0..granules.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             granules,
             granule_bytes,
+            secret,
         }
+    }
+
+    /// The secret of the store.
+    pub(crate) fn secret(&self) -> Secret {
+        self.secret
+    }
+
+    /// What the checksums of a block's records begin with.
+    pub(crate) fn seeds(&self, block: &Block) -> Seeds {
+        self.secret.seeds(block.generation())
     }
 
     /// Where the block at `granule` begins on the medium.

@@ -28,7 +28,7 @@ use super::Log;
 use super::appender::Appender;
 use super::reachable::Reachable;
 use super::read::head_at;
-use crate::format::record::{self, Appended, Head, Header, Kind};
+use crate::format::record::{Appended, Head, Header, Kind};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
@@ -119,7 +119,7 @@ pub(crate) fn kind_to_append<M: Medium>(log: &Log<M>, updatable: bool) -> Kind {
 
 impl Appender {
     /// Makes a cell of the record last appended, a sealed one to which no slot leads yet: drains it and opens it.
-    pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended, key: &[u8]) -> Reachable {
+    pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended) -> Reachable {
         self.drain(log);
         // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
         let record = unsafe { log.medium.bytes(appended.at, appended.bytes) };
@@ -130,7 +130,7 @@ impl Appender {
             appended.crc
         );
         let open = Header { kind: Kind::CellOpen, ..sealed };
-        let head = open.encode(record::body_crc(self.seed(), &[key]), None);
+        let head = open.encode(self.seed_at(appended.at));
         log.medium.publish(appended.at, head.first_word());
         Reachable::drained(appended)
     }
@@ -164,8 +164,11 @@ mod tests {
                 expires_at: None,
                 owner: Owner(8),
             };
-            let head = Head::new(header.encode(0, None).bytes());
-            let wanted = Cell { value_at: Offset(64 + record::head_bytes(false, true) + 3), value_bytes: 5 };
+            let head = Head::new(header.encode(0).bytes());
+            let wanted = Cell {
+                value_at: Offset(64 + crate::format::record::head_bytes(false, true) + 3),
+                value_bytes: 5,
+            };
             assert_eq!(Cell::of(Offset(64), head), (kind == Kind::CellOpen).then_some(wanted));
         }
     }

@@ -25,7 +25,7 @@ use crate::format::{Epoch, Granule, block};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, lock, rank};
 use crate::tuning::{Phase, Tuning};
 use blocks::{Blocks, room_won};
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
@@ -50,7 +50,7 @@ pub(crate) struct Log<M: Medium> {
     pub granule_bytes: u64,
     /// Where writers append that wait for a commit of pages: see [`appender`].
     shared: appender::Shared,
-    space: Mutex<Space>,
+    space: Mutex<Space, { rank::SPACE }>,
     told: Told,
     /// Which units run.
     pub lanes: unit::Lanes,
@@ -97,7 +97,7 @@ impl<M: Medium> Log<M> {
         &self.durable.clock
     }
 
-    pub(crate) fn space(&self) -> MutexGuard<'_, Space> {
+    pub(crate) fn space(&self) -> MutexGuard<'_, Space, { rank::SPACE }> {
         lock(&self.space)
     }
 
@@ -144,9 +144,13 @@ impl<M: Medium> Log<M> {
 
     /// The headers of blocks that are to be freed.
     pub(crate) fn headers_of(&self, granules: &[Granule]) -> Vec<(Granule, block::Header)> {
-        let header =
-            |&granule| Some((granule, read::header(&self.medium, granule, self.offset_of(granule)).ok()?));
+        let header = |&granule| Some((granule, self.header_of(granule).ok()?));
         granules.iter().filter_map(header).collect()
+    }
+
+    /// The header of the block at `granule`; `Err` says what was found and wanted.
+    pub(crate) fn header_of(&self, granule: Granule) -> std::result::Result<block::Header, String> {
+        read::header(&self.medium, self.blocks.secret(), granule, self.offset_of(granule))
     }
 
     pub(crate) fn offset_of(&self, granule: Granule) -> Offset {

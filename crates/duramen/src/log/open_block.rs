@@ -1,13 +1,22 @@
 //! A block that is written to.
 
-use crate::format::{Granule, block};
+use crate::format::{Granule, Seeds, block};
 
 /// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     Write,
+    /// A write that a full store does not refuse, though more may live after it: see [`Room::Change`](crate::Room::Change).
+    Change,
     Delete,
     Compaction,
+}
+
+impl Purpose {
+    /// Whether what is kept for deletes is for this.
+    pub(crate) fn is_kept_for(self) -> bool {
+        matches!(self, Self::Change | Self::Delete)
+    }
 }
 
 #[derive(Debug)]
@@ -18,7 +27,7 @@ pub(crate) struct OpenBlock {
     pub bytes: u64,
     pub tail: u64,
     pub header: block::Header,
-    pub seed: u32,
+    pub seeds: Seeds,
     /// Everything below is durable; less than `tail` only within a group or with epochs.
     pub settled: u64,
     /// Bytes of records that an index slot was made to lead to, not yet counted in the block table.
@@ -38,8 +47,8 @@ impl OpenBlock {
         self.bytes - self.tail
     }
 
-    /// Whether it is kept for deletes, and at most half full.
+    /// Whether it is of what is kept for deletes, and at most half full.
     pub(crate) fn is_roomy_for_deletes(&self) -> bool {
-        self.purpose == Purpose::Delete && self.room() * 2 >= self.bytes
+        self.purpose.is_kept_for() && self.room() * 2 >= self.bytes
     }
 }

@@ -14,14 +14,19 @@ use crate::KEY_BYTES_MAX;
 use crate::format::record::{
     HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, TRAILER_BYTES, body_crc, key_places,
 };
-use crate::format::{Granule, block};
+use crate::format::{Granule, Secret, Seeds, block, u32_at};
 use duramen_media::{Medium, Offset};
 
 /// The header of the block at `granule`, which lies at `at`; `Err` says what was found and wanted.
-pub(crate) fn header<M: Medium>(medium: &M, granule: Granule, at: Offset) -> Result<block::Header, String> {
+pub(crate) fn header<M: Medium>(
+    medium: &M,
+    secret: Secret,
+    granule: Granule,
+    at: Offset,
+) -> Result<block::Header, String> {
     // SAFETY: the caller alone writes this header (1).
     let bytes = unsafe { medium.bytes(at, block::HEADER_BYTES) };
-    block::Header::decode(granule, bytes)
+    block::Header::decode(secret, granule, bytes)
 }
 
 /// The fixed part of a reachable record's header.
@@ -76,6 +81,8 @@ const SURE_KEY_BYTES_MIN: usize = 8;
 pub(crate) enum Wrong {
     /// No record that can be reached by itself begins so, or it would not end with the records of its block.
     Header,
+    /// The check of its header is wrong: it was not written there.
+    Check,
     Checksum {
         found: u32,
         wanted: u32,
@@ -91,6 +98,7 @@ impl std::fmt::Display for Wrong {
                 f.write_str("it cannot be read: the device or the kernel reports an error there")
             }
             Self::Header => f.write_str("no record begins there that ends before the block does"),
+            Self::Check => f.write_str("its header is not what was written there: the check of it is wrong"),
             Self::Checksum { found, wanted } => {
                 write!(f, "it has checksum {found:#010x}, wanted {wanted:#010x}")
             }
@@ -121,7 +129,7 @@ fn claimed<M: Medium>(medium: &M, at: Offset, end: u64) -> Option<([u8; HEAD_BYT
     let bytes = room.min(HEAD_BYTES_MAX as u64) as usize;
     medium.load_pieces(at, &mut head[..bytes]);
     let header = Header::decode_within(&head[..bytes], room)?;
-    (header.kind != Kind::End).then_some((head, header))
+    (!matches!(header.kind, Kind::End | Kind::Void)).then_some((head, header))
 }
 
 /// Goes on with a checksum over `bytes` bytes from `at`.
@@ -138,21 +146,32 @@ fn sum_pieces<M: Medium>(medium: &M, at: Offset, bytes: u64, crc: u32) -> u32 {
     crc
 }
 
-/// The checksum of the record at `at`, which has this header, given as bytes too, and whose body has this one.
-fn sum_rest<M: Medium>(medium: &M, at: Offset, header: &Header, head: &[u8], body: u32) -> u32 {
+/// The checksum that the record at `at`, which has this header, has, and the one that it should have where its body has this one.
+fn sums<M: Medium>(medium: &M, at: Offset, header: &Header, body: u32) -> (u32, u32) {
     let mut trailer = [0; TRAILER_BYTES as usize];
     let trailer = &mut trailer[..header.trailer_bytes() as usize];
     medium.load_pieces(at.plus(header.record_bytes() - header.trailer_bytes()), trailer);
-    header.crc_with(body, head, trailer)
+    let mut sum = [0; 4];
+    medium.load_pieces(at.plus(header.sum_at()), &mut sum);
+    (u32_at(&sum, 0), header.sum_with(body, trailer))
 }
 
-/// Whether the record at `at` is what was written there, in a block of this seed whose records end at `end`. Any bytes may be there;
-/// whoever calls has the location from a slot, under the guard of (2).
-pub(crate) fn verify<M: Medium>(medium: &M, at: Offset, end: u64, seed: u32) -> Result<(), Wrong> {
+/// Whether the record at `at` is what was written there, in a block that begins at `block` and whose records end at `end`. Any bytes
+/// may be there; whoever calls has the location from a slot, under the guard of (2).
+pub(crate) fn verify<M: Medium>(
+    medium: &M,
+    at: Offset,
+    block: u64,
+    end: u64,
+    seeds: Seeds,
+) -> Result<(), Wrong> {
     let (head, header) = claimed(medium, at, end).ok_or(Wrong::Header)?;
-    let body = sum_pieces(medium, at.plus(header.head_bytes()), header.summed_bytes(), seed);
-    let wanted = sum_rest(medium, at, &header, &head, body);
-    if wanted == header.crc { Ok(()) } else { Err(Wrong::Checksum { found: header.crc, wanted }) }
+    if !header.is_at(&head, seeds.head(at.0 - block)) {
+        return Err(Wrong::Check);
+    }
+    let body = sum_pieces(medium, at.plus(header.head_bytes()), header.summed_bytes(), seeds.body);
+    let (found, wanted) = sums(medium, at, &header, body);
+    if wanted == found { Ok(()) } else { Err(Wrong::Checksum { found, wanted }) }
 }
 
 /// Whether any part of the record at `at`, which ends by `end`, cannot be read, as far as its header tells how long it is. Asks the
@@ -174,7 +193,7 @@ pub(crate) fn verify_in_doubt<M: Medium>(medium: &M, blocks: &Blocks, at: Offset
     if block.state() == Use::Damaged && is_unreadable(medium, at, end) {
         return Err(Wrong::Unreadable);
     }
-    verify(medium, at, end, block.generation().seed())
+    verify(medium, at, blocks.offset(blocks.granule_of(at.0)), end, blocks.seeds(block))
 }
 
 /// Whether `key` lies at `at`, before `end`.
@@ -194,7 +213,7 @@ pub(crate) fn was_of<M: Medium>(
     medium: &M,
     at: Offset,
     end: u64,
-    seed: u32,
+    seeds: Seeds,
     (owned, key): (bool, &[u8]),
 ) -> bool {
     let claimed = claimed(medium, at, end);
@@ -205,13 +224,14 @@ pub(crate) fn was_of<M: Medium>(
     {
         return true;
     }
-    let Some((head, header)) = claimed else { return false };
+    let Some((_, header)) = claimed else { return false };
     let key_bytes = u64::from(header.key_bytes);
     key_bytes == key.len() as u64 && {
-        let body = body_crc(seed, &[key]);
+        let body = body_crc(seeds.body, &[key]);
         let behind = at.plus(header.head_bytes() + key_bytes);
         let body = sum_pieces(medium, behind, header.summed_bytes() - key_bytes, body);
-        sum_rest(medium, at, &header, &head, body) == header.crc
+        let (found, wanted) = sums(medium, at, &header, body);
+        found == wanted
     }
 }
 

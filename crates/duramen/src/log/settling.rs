@@ -20,7 +20,7 @@ use super::Log;
 use crate::format::block::{self, Fate, Fates};
 use crate::format::{Epoch, Granule};
 use crate::mutants::{Mutant, planted};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, rank};
 use duramen_media::{Granularity, Medium};
 
 /// A unit whose blocks' headers do not say yet what became of it.
@@ -37,7 +37,7 @@ struct Settle {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Settling(Mutex<Vec<Settle>>);
+pub(crate) struct Settling(Mutex<Vec<Settle>, { rank::SETTLING }>);
 
 impl<M: Medium> Log<M> {
     /// A unit with its end, if it has one, in the last of these blocks is over, and drained; each of them has a pin of
@@ -92,7 +92,7 @@ impl<M: Medium> Log<M> {
             // Copied: its appender may seal the block meanwhile.
             let mut bytes = [0; block::HEADER_BYTES as usize];
             self.medium.load_pieces(at, &mut bytes);
-            if let Ok(header) = block::Header::decode(granule, &bytes) {
+            if let Ok(header) = block::Header::decode(self.blocks.secret(), granule, &bytes) {
                 header.store_fates(&self.medium, at, header.fates.with(fates));
             }
         }

@@ -14,7 +14,7 @@
 //! 1. A granule is in `free` only when nothing on the medium or in DRAM leads to it, durably.
 //! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining granules, `C` more for the compactor, and
 //!    `D` more for deletes, of which blocks count that are open for deletes and at most half full. What deletes take leaves `A + C`
-//!    granules. Only the compactor takes all.
+//!    granules, and what changes take half of `D` besides. Only the compactor takes all.
 //! 3. An open block knows for whom its granules were taken ([`OpenBlock::purpose`]). Puts get no room in a granule that
 //!    was taken below their mark, but when the reserve is whole again without it. At most `D` granules are kept open
 //!    for deletes.
@@ -49,8 +49,19 @@
 //! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
 //!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
 //!
-//! A value that is shorter than the one that it takes the place of ([`Meta::shrinks`](crate::Meta::shrinks)) has the room of deletes: it stays,
-//! but what lives becomes less, so all that is said of rewriting holds.
+//! # Values that a full store takes
+//!
+//! [`Room`](crate::Room) says which. Each write of one is a record more, so it must be shown that no number of them eats up the reserve.
+//!
+//! * *Removals* take the place of a record that is no shorter, and have all of `D`, as deletes do. What lives does not grow, so all that they
+//!   take is dead elsewhere, and what is said of rewriting holds: a round of compaction wins it back, however often the same value is
+//!   written (then most versions lie in one block of `D`, which is free without a copy once it is sealed). What a record of a transaction has
+//!   beyond that (its trailer, and the commit record) goes with the first copy.
+//! * *Changes* may add to what lives: the same value with an expiry time, the entry of a group that was delivered. They leave half of `D`
+//!   to deletes and removals, less what of that is open already. What they add is so bounded by the other half, and by what was deleted
+//!   since: puts get nothing until the reserve is whole, so what a removal frees, changes have first. Beyond that they are refused as puts are.
+//! * *What is longer than that is refused whatever it is*: a change longer than half of `D` (a string that gets an expiry time is written
+//!   anew), and a transaction whose records together are longer than `D`.
 //!
 //! What can keep a delete out after all: a group, or (with `Manual`) a commit that the space of a block waits for; blocks in which values
 //! are held, if nothing else is dead;
@@ -58,7 +69,7 @@
 //! enough; more writers that keep blocks of small records open, without writing, than `D` has granules; damaged blocks.
 
 use super::open_block::{OpenBlock, Purpose};
-use crate::format::{Generation, Granule, block};
+use crate::format::{Generation, Granule, Secret, block};
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,16 +134,23 @@ impl Space {
         match purpose {
             // Room for deletes that is open already need not be free as well.
             Purpose::Write => {
-                self.beyond() + self.reserve() - self.open_for_deletes().min(self.reserve() - compaction)
+                let open = self.open_for_deletes(Purpose::Change);
+                self.beyond() + self.reserve() - open.min(self.reserve() - compaction)
+            }
+            Purpose::Change => {
+                let deletes = (self.reserve() - compaction).div_ceil(2);
+                compaction + deletes - self.open_for_deletes(Purpose::Delete).min(deletes)
             }
             Purpose::Delete => compaction,
             Purpose::Compaction => 0,
         }
     }
 
-    /// Granules of blocks for deletes that nobody has in hand, and that are at most half full.
-    fn open_for_deletes(&self) -> u32 {
-        let roomy = self.partial.iter().filter(|block| block.is_roomy_for_deletes());
+    /// Granules of blocks for deletes that nobody has in hand, that are at most half full, and that were taken for nothing less
+    /// urgent than `least`.
+    fn open_for_deletes(&self, least: Purpose) -> u32 {
+        let is_roomy = |block: &&OpenBlock| block.is_roomy_for_deletes() && block.purpose >= least;
+        let roomy = self.partial.iter().filter(is_roomy);
         roomy.map(|block| (block.bytes / self.granule_bytes) as u32).sum()
     }
 
@@ -179,6 +197,14 @@ impl Space {
         self.free.saturating_sub(self.reserve() + self.beyond())
     }
 
+    /// Granules that may be taken for this without growth, whatever is open.
+    pub(crate) fn granules_for(&self, purpose: Purpose) -> u32 {
+        match purpose {
+            Purpose::Write => self.writable_granules(),
+            _ => self.free.saturating_sub(self.left_by(purpose)),
+        }
+    }
+
     /// Granules beyond the limit.
     fn beyond(&self) -> u32 {
         if self.limit == 0 { 0 } else { self.granules.saturating_sub(self.limit) }
@@ -222,8 +248,9 @@ impl Space {
         let other = self.by_granules.iter().rev().find(|&&run| run != (length, start));
         let run_max = other.map_or(0, |&(length, _)| length).max(length - granules);
         let allows = |&as_for: &Purpose| self.leaves(free, run_max, as_for);
-        let as_for = [Purpose::Write, Purpose::Delete, Purpose::Compaction].into_iter().find(allows)?;
-        let is_kept = purpose == Purpose::Compaction && as_for == Purpose::Delete;
+        let purposes = [Purpose::Write, Purpose::Change, Purpose::Delete, Purpose::Compaction];
+        let as_for = purposes.into_iter().find(allows)?;
+        let is_kept = purpose == Purpose::Compaction && as_for.is_kept_for();
         let as_for = if is_kept && !planted(Mutant::MovedIntoReserve) { Purpose::Compaction } else { as_for };
         if as_for > purpose {
             return None;
@@ -286,10 +313,11 @@ impl Space {
     /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A unit that `comes`
     /// from another block takes none that one came to already.
     pub(crate) fn take_partial(&mut self, bytes: u64, purpose: Purpose, comes: bool) -> Option<OpenBlock> {
-        let allowed = [Purpose::Write, Purpose::Delete, Purpose::Compaction].map(|as_for| {
+        let purposes = [Purpose::Write, Purpose::Change, Purpose::Delete, Purpose::Compaction];
+        let allowed = purposes.map(|as_for| {
             match purpose {
                 // The compactor has room of its own: it leaves deletes theirs.
-                Purpose::Compaction => as_for != Purpose::Delete,
+                Purpose::Compaction => !as_for.is_kept_for(),
                 _ => as_for <= purpose || self.allows(purpose) || planted(Mutant::ReserveTakenByPuts),
             }
         });
@@ -309,12 +337,12 @@ impl Space {
     /// Notes that a writer has `block` in hand, for this: see invariant 3.
     pub(crate) fn lend(&mut self, block: &mut OpenBlock, purpose: Purpose) {
         block.purpose = block.purpose.min(purpose);
-        self.lent += u32::from(block.purpose == Purpose::Delete);
+        self.lent += u32::from(block.purpose.is_kept_for());
     }
 
     /// Notes that a writer gives `block` up.
     pub(crate) fn returned(&mut self, block: &OpenBlock) {
-        self.lent -= u32::from(block.purpose == Purpose::Delete);
+        self.lent -= u32::from(block.purpose.is_kept_for());
     }
 
     /// Whether a block for deletes comes back soon.
@@ -356,10 +384,16 @@ impl Space {
 }
 
 /// Writes the headers of free granules, one each, and drains.
-pub(crate) fn write_free_headers<M: Medium>(medium: &M, granule_bytes: u64, from: u32, granules: u32) {
+pub(crate) fn write_free_headers<M: Medium>(
+    medium: &M,
+    secret: Secret,
+    granule_bytes: u64,
+    from: u32,
+    granules: u32,
+) {
     for granule in from..from + granules {
         let offset = Offset(u64::from(granule) * granule_bytes);
-        block::Header::fresh(1).store(medium, Granule(granule), offset);
+        block::Header::fresh(secret, 1).store(medium, Granule(granule), offset);
     }
     medium.drain();
 }
@@ -396,7 +430,7 @@ fn give_headers<M: Medium>(
     blocks: &[&(Granule, block::Header)],
 ) -> duramen_media::Result<()> {
     for (granule, header) in blocks {
-        write_free_headers(medium, granule_bytes, granule.0 + 1, header.granules - 1);
+        write_free_headers(medium, header.secret(), granule_bytes, granule.0 + 1, header.granules - 1);
     }
     medium.sync()
 }

@@ -102,7 +102,9 @@ impl<M: Medium> Log<M> {
         let _inside = self.tuning.phase(Phase::OpenBlock);
         let generation = self.space().generation();
         let offset = self.offset_of(granule);
-        let before = read::header(&self.medium, granule, offset).unwrap_or(block::Header::fresh(1));
+        let secret = self.blocks.secret();
+        let before =
+            read::header(&self.medium, secret, granule, offset).unwrap_or(block::Header::fresh(secret, 1));
         // Whoever gave the granules made that durable before (`free_blocks`).
         debug_assert_eq!(
             before.state,
@@ -133,7 +135,7 @@ impl<M: Medium> Log<M> {
             bytes: room,
             tail: block::HEADER_BYTES,
             header,
-            seed: generation.seed(),
+            seeds: secret.seeds(generation),
             settled: block::HEADER_BYTES,
             live: 0,
             records: 0,

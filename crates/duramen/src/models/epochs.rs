@@ -8,7 +8,7 @@ use crate::format::holes::Holes;
 use crate::format::mark::Mark;
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
-use crate::format::{Epoch, Generation, Granule, HEAD_BYTES, block};
+use crate::format::{Epoch, Generation, Granule, HEAD_BYTES, Secret, block};
 use crate::log::Told;
 use crate::log::blocks::Blocks;
 use crate::log::open_block::OpenBlock;
@@ -33,8 +33,8 @@ impl Store {
     fn new() -> Arc<Self> {
         let medium = ModelMedium::new(HEAD_BYTES + 4 * GRANULE_BYTES, Granularity::CacheLine);
         medium.grow(medium.len_max()).unwrap();
-        let epochs = Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, Activity::default());
-        let blocks = Blocks::new(medium.len_max(), GRANULE_BYTES);
+        let epochs = Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, Secret::new(1), Activity::default());
+        let blocks = Blocks::new(medium.len_max(), GRANULE_BYTES, Secret::new(1));
         Arc::new(Self { medium, blocks, epochs, told: Told::new(true) })
     }
 
@@ -46,8 +46,8 @@ impl Store {
             offset: self.blocks.offset(granule),
             bytes: GRANULE_BYTES,
             tail: block::HEADER_BYTES,
-            header: block::Header::fresh(1),
-            seed: 1,
+            header: block::Header::fresh(Secret::new(1), 1),
+            seeds: Secret::new(1).seeds(Generation::new(1, 1)),
             settled: block::HEADER_BYTES,
             live: 0,
             records: 0,
@@ -83,7 +83,7 @@ impl Store {
 
     /// The records that the mark of `epoch` counts; `None` when another mark took its place.
     fn counted(&self, epoch: Epoch) -> Option<u64> {
-        Mark::find(&self.medium, &Holes::of(&self.medium, HEAD_BYTES))
+        Mark::find(&self.medium, Secret::new(1), &Holes::of(&self.medium, HEAD_BYTES))
             .into_iter()
             .find(|(_, mark)| mark.epoch == epoch)
             .map(|(_, mark)| mark.records)

@@ -369,12 +369,6 @@ pub(crate) mod reclaim {
         }
     }
 
-    /// Whether this thread holds more than one guard.
-    pub(crate) fn is_pinned_twice() -> bool {
-        let here = here();
-        state().guards.values().filter(|&&thread| thread == here).count() > 1
-    }
-
     /// See `sync::this_thread`.
     pub(crate) fn this_thread() -> u64 {
         here() as u64 + 1

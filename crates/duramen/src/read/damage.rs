@@ -130,9 +130,9 @@ impl<M: Medium> Records<M> {
         // Also a tombstone: what it hides is not known to be somebody else's.
         unknown.at = at;
         unknown.may_be_live |= !slot.is_tombstone();
-        let seed = self.log.blocks.of(at.0).generation().seed();
+        let seeds = self.log.blocks.seeds(self.log.blocks.of(at.0));
         let is_own = wrong != Wrong::Unreadable
-            && read::was_of(&self.log.medium, at, self.end_of_records(at), seed, (table.is_owned(), key));
+            && read::was_of(&self.log.medium, at, self.end_of_records(at), seeds, (table.is_owned(), key));
         is_own.then_some(Met::Damaged)
     }
 
@@ -179,8 +179,8 @@ impl<M: Medium> Records<M> {
         };
         Error::corrupt(format!(
             "the record at offset {at} is damaged (block at granule {}, offset {}): {why}; \
-             put or delete the key to make it whole, or close \
-             the store and run \"duramen check\" for all damage and \"duramen check --salvage NEW\" to save what is valid",
+             close the store and run \"duramen check\" for all damage and \"duramen check --salvage NEW\" to save what is valid; a put or \
+             delete of the key makes it whole, and gives up what may be left of it",
             granule.0,
             self.log.offset_of(granule)
         ))

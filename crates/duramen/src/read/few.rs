@@ -9,7 +9,7 @@
 
 use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, rank};
 
 /// Keys and bytes of a list at most.
 const KEYS_MAX: usize = 1024;
@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 64 << 10;
 pub(super) struct Few {
     /// Whether there is a list, so that nobody else takes the lock to learn that.
     is_there: AtomicBool,
-    list: Mutex<Option<List>>,
+    list: Mutex<Option<List>, { rank::FEW }>,
 }
 
 /// Keys that a walk has met.

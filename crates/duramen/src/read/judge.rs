@@ -179,7 +179,13 @@ impl<M: Medium> Records<M> {
     #[inline]
     pub(super) fn owe(&self, epoch: Epoch, owed: Option<&Owed>) -> Result<()> {
         match owed {
-            Some(owed) => owed.epoch.set(owed.epoch.get().max(epoch.0)),
+            Some(owed) => {
+                if self.log.epochs().check_writable().is_err() {
+                    // What is not committed never will be. The error is of this read alone, so that the group can be settled.
+                    self.log.wait_for(epoch)?;
+                }
+                owed.epoch.set(owed.epoch.get().max(epoch.0));
+            }
             None => self.log.wait_for(epoch)?,
         }
         Ok(())

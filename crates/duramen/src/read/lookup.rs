@@ -254,7 +254,10 @@ impl<M: Medium> Records<M> {
             let (slot, record) = found;
             match self.judge(slot, &record, owed) {
                 Verdict::OfUnit => match self.standing(&record, owed) {
-                    Standing::Own => found.0 = slot.with_pending(false),
+                    Standing::Own => {
+                        owed.inspect(|owed| owed.met_own.set(true));
+                        found.0 = slot.with_pending(false);
+                    }
                     Standing::Runs => {
                         let previous = Slot::of_previous(record.trailer().previous);
                         if previous.is_empty() {

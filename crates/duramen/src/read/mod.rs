@@ -27,7 +27,7 @@ use forgotten::Forgotten;
 use table::Tables;
 
 pub use range::Range;
-pub use value::{CollectionId, Cursor, Meta, Stamp, Value};
+pub use value::{CollectionId, Cursor, Meta, Room, Stamp, Value};
 
 /// The records of a store, and the tables whose indexes lead to them.
 pub(crate) struct Records<M: Medium> {

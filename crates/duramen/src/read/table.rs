@@ -26,7 +26,7 @@ use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, lock, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Offset;
 use std::collections::{HashMap, HashSet};
@@ -161,20 +161,23 @@ impl Maker {
     }
 }
 
+/// Tables by their owners.
+type Owners = HashMap<Owner, Arc<Table>>;
+
 /// All tables of a store that have an index.
 pub(crate) struct Tables {
     pub store: Arc<Table>,
     pub catalog: Arc<Table>,
     /// Dead ones included, until they are buried.
-    others: Mutex<HashMap<Owner, Arc<Table>>>,
+    others: Mutex<Owners, { rank::TABLES }>,
     /// The collections, in parts by their numbers, so that threads that use different ones seldom meet.
-    collections: [Mutex<HashMap<Owner, Arc<Table>>>; PARTS],
+    collections: [Mutex<Owners, { rank::TABLES }>; PARTS],
     /// Those of them whose indexes have not read their pages of an image.
-    unread: Mutex<Vec<Arc<Table>>>,
+    unread: Mutex<Vec<Arc<Table>>, { rank::UNREAD }>,
     /// Dead ones, in the order in which they died.
     dying: Mutex<Vec<Arc<Table>>>,
     /// Places of roots that were moved or superseded, while an image is written.
-    left: Mutex<Option<Vec<MetName>>>,
+    left: Mutex<Option<Vec<MetName>>, { rank::LEFT }>,
     maker: Maker,
     /// The counter of the next owner, and the incarnation in which it is given out.
     next: AtomicU64,
@@ -236,7 +239,7 @@ impl Tables {
     }
 
     /// Where the table of `owner` is listed.
-    fn list_of(&self, owner: Owner) -> &Mutex<HashMap<Owner, Arc<Table>>> {
+    fn list_of(&self, owner: Owner) -> &Mutex<Owners, { rank::TABLES }> {
         if owner.is_collection() { &self.collections[(owner.0 >> 3) as usize % PARTS] } else { &self.others }
     }
 
@@ -467,7 +470,7 @@ pub(crate) struct Named {
     /// `None`: it was dropped.
     current: Current<Option<Arc<Table>>>,
     /// What tables that it leads to are [labelled](Table::label).
-    label: Mutex<Option<u32>>,
+    label: Mutex<Option<u32>, { rank::LABEL }>,
 }
 
 impl Named {
@@ -532,6 +535,11 @@ impl Target<'_> {
     #[inline]
     pub(crate) fn is_owned(self) -> bool {
         !matches!(self, Self::Store)
+    }
+
+    #[inline]
+    pub(crate) fn is_collection(self) -> bool {
+        matches!(self, Self::Collection(_))
     }
 }
 

@@ -48,9 +48,23 @@ pub struct Meta {
     /// The value is the root of a collection: the collection lives as long as the newest value of some key names it. When the last
     /// one is overwritten, deleted or expires, all its elements are gone with it, by that one small write.
     pub collection: Option<CollectionId>,
-    /// The value is shorter than the one that it takes the place of, so that a full store, which refuses values but no deletes, takes it: it
-    /// may have the space that is kept for deletes. Said of others it takes that from them. Not kept with the value.
-    pub shrinks: bool,
+    /// How much of the space that a full store keeps back the write may use. Not kept with the value.
+    pub room: Room,
+}
+
+/// How much of the space that a store keeps back (its *reserve*) a write may use. A full store refuses values and takes deletes, which
+/// have all of it; this says of a value that it is more like a delete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Room {
+    /// None of it: a full store refuses the value.
+    #[default]
+    Free,
+    /// Half of what is kept for deletes. For values that a full store must take although they free nothing, such as the same value with
+    /// another expiry time. What they add to the store is bounded by this half, so deletes still find the other one.
+    Change,
+    /// All that is kept for deletes. Only for a value that is no longer than the one that it takes the place of: the old version is dead,
+    /// and compaction wins back at least what the new one took. Other values would take from deletes their space.
+    Removal,
 }
 
 /// Names a collection for as long as its store lives; see [`Meta::collection`].
@@ -60,7 +74,7 @@ pub struct CollectionId(pub(crate) Owner);
 impl Meta {
     /// Of a value that may be changed in place, and nothing else.
     pub const UPDATABLE: Self =
-        Self { tag: 0, expires_at: None, updatable: true, collection: None, shrinks: false };
+        Self { tag: 0, expires_at: None, updatable: true, collection: None, room: Room::Free };
 }
 
 /// A value read from the store, usually without a copy. While it lives, the block that it lies in is not reused, though all
@@ -212,7 +226,7 @@ impl<'a> Record<'a> {
             expires_at: self.expires_at(),
             updatable: self.head.is_updatable(),
             collection: self.names().map(CollectionId),
-            shrinks: false,
+            room: Room::Free,
         }
     }
 

@@ -9,10 +9,10 @@
 //! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
 //! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
 
-use crate::format::record::{Kind, Step, Walk};
+use crate::format::record::{Step, Walk};
 use crate::format::unit::keep_what_counts;
-use crate::format::{Granule, HEAD_BYTES, Owner, block};
-use crate::index::{Hasher, Slot};
+use crate::format::{Granule, HEAD_BYTES, Owner, Seeds, block};
+use crate::index::Hasher;
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::read::table::Tables;
@@ -43,11 +43,9 @@ pub(crate) struct Accounts<'a, M: Medium> {
 /// Of the keys of a hash.
 #[derive(Default)]
 struct Keys {
-    /// Their valid records ...
+    /// Their valid records.
     records: u64,
-    /// ... of which so many may have been taken back ...
-    doubtful: u64,
-    /// ... that slots lead to, or say that there are.
+    /// Those that slots lead to, or say that there are.
     counted: u64,
     /// A slot's count says nothing.
     unknown: bool,
@@ -91,7 +89,7 @@ impl<M: Medium> Accounts<'_, M> {
             if !self.medium.unreadable(at, bytes).is_empty() {
                 return Vec::new();
             }
-            self.count(at, bytes, block.generation().seed(), state, &mut keys);
+            self.count(at, bytes, self.blocks.seeds(block), &mut keys);
             let wanted = live.get(&granule).copied().unwrap_or(0);
             let found = u64::from(block.live_sealed());
             if state == Use::Sealed && found != wanted && !(self.estimated && found < wanted) {
@@ -106,7 +104,7 @@ impl<M: Medium> Accounts<'_, M> {
         }
         // What nothing names is dead, and nobody counts it.
         for ((owner, hash), of) in keys.into_iter().filter(|&((owner, _), _)| !of_dead(owner)) {
-            if !(of.records - of.doubtful..=of.records).contains(&of.counted) && !of.unknown {
+            if of.records != of.counted && !of.unknown {
                 differences.push(format!(
                     "the keys of hash {hash:#x} of owner {:#x} have {} records, their slots count {}",
                     owner.0, of.records, of.counted
@@ -122,41 +120,23 @@ impl<M: Medium> Accounts<'_, M> {
     }
 
     /// Counts the records of a block by the hashes of their keys.
-    fn count(&self, at: Offset, bytes: u64, seed: u32, state: Use, keys: &mut HashMap<(Owner, u64), Keys>) {
+    fn count(&self, at: Offset, bytes: u64, seeds: Seeds, keys: &mut HashMap<(Owner, u64), Keys>) {
         // As words, since cells in it may change.
         let words = (0..bytes / 8).map(|word| self.medium.load_u64(at.plus(word * 8)).to_le_bytes());
         let block: Vec<u8> = words.flatten().collect();
-        let mut walk = Walk::new(&block, block::HEADER_BYTES, bytes, seed);
+        let mut walk = Walk::new(&block, block::HEADER_BYTES, bytes, seeds);
         let mut records = Vec::new();
         while let Step::Record { at: from, header } = walk.step() {
             records.push((from, header));
         }
-        let header = block::Header::decode(self.blocks.granule_of(at.0), &block);
+        let header = block::Header::decode(self.blocks.secret(), self.blocks.granule_of(at.0), &block);
         let fates = header.map(|header| header.fates).unwrap_or_default();
         // A unit that has committed and is not settled yet has its blocks pinned.
         let open_counts = self.blocks.of(at.0).is_pinned();
         keep_what_counts(&block, at.0, fates, open_counts, &mut records);
-        let mut last = None;
         for (from, header) in records {
-            let record = &block[from as usize..];
-            last = None;
-            let key = header.key(record);
-            let hash = self.hasher.hash(key);
+            let hash = self.hasher.hash(header.key(&block[from as usize..]));
             keys.entry((header.owner, hash)).or_default().records += 1;
-            if state == Use::Open && header.kind == Kind::Tombstone {
-                last = Some((header.owner, hash, key, at.plus(from)));
-            }
-        }
-        // Behind the end of an open block there may be the tombstone of a delete that found nothing, and took it back.
-        if let Some((owner, hash, key, place)) = last
-            && let Some(table) = self.tables.of(owner)
-        {
-            let leads = |slot: Slot| slot.location() == place;
-            let guard = reclaim::pin();
-            if table.index.find(hash, key, &guard, leads).is_none() {
-                // Nobody but its block's writer knows whether it counts.
-                keys.entry((owner, hash)).or_default().doubtful += 1;
-            }
         }
     }
 

@@ -18,7 +18,7 @@ use duramen_media::Medium;
 
 /// Bytes of index that are worked on at a time: half of what the second cache of most CPUs holds.
 const PART_BYTES: u64 = 512 << 10;
-/// Records that are entered together. More would meet each line of a part oftener; these take 24 KiB for each part.
+/// Records that are entered together. More would meet each line of a part oftener; these take 24 KiB for each part that has so many.
 const PART_RECORDS: usize = 1024;
 /// Bounds what all parts take, to 25 MB for each thread.
 const PARTS_MAX: u64 = 1024;
@@ -38,10 +38,9 @@ pub(super) struct ToEnter {
 
 /// What one thread has gathered.
 pub(super) struct ByHash {
-    /// Of each part, room for `PART_RECORDS`.
-    waiting: Vec<ToEnter>,
-    /// Of each part, how many there are.
-    counts: Vec<usize>,
+    /// Those of each part, at most `PART_RECORDS`. Each grows as records come: a store may have thousands of small tables,
+    /// and every thread meets each of them.
+    parts: Vec<Vec<ToEnter>>,
     /// Bits of the hash that tell the part.
     bits: u32,
     /// Keys that the index did not have; may be less than nothing where an image knew of keys that are gone.
@@ -53,13 +52,7 @@ pub(super) struct ByHash {
 impl ByHash {
     pub(super) fn new(index: &HashIndex) -> Self {
         let parts = (index.bytes(&reclaim::pin()) / PART_BYTES).clamp(1, PARTS_MAX).next_power_of_two();
-        Self {
-            waiting: vec![ToEnter::default(); parts as usize * PART_RECORDS],
-            counts: vec![0; parts as usize],
-            bits: parts.ilog2(),
-            added: 0,
-            absent: false,
-        }
+        Self { parts: (0..parts).map(|_| Vec::new()).collect(), bits: parts.ilog2(), added: 0, absent: false }
     }
 
     /// The part of a hash.
@@ -76,26 +69,24 @@ impl<M: Medium> Scan<'_, M> {
     pub(super) fn push_by_hash(&self, table: &Table, entry: ToEnter, entries: &mut ByHash) {
         entries.absent |= entry.slot.is_tombstone();
         let part = entries.part(entry.hash);
-        let count = entries.counts[part];
-        entries.waiting[part * PART_RECORDS + count] = entry;
-        entries.counts[part] = count + 1;
-        if count + 1 == PART_RECORDS {
+        let waiting = &mut entries.parts[part];
+        waiting.push(entry);
+        if waiting.len() == PART_RECORDS {
             self.enter_part(table, part, entries);
         }
     }
 
     /// Enters what is left.
     pub(super) fn enter_all(&self, table: &Table, entries: &mut ByHash) {
-        for part in 0..entries.counts.len() {
+        for part in 0..entries.parts.len() {
             self.enter_part(table, part, entries);
         }
     }
 
     fn enter_part(&self, table: &Table, part: usize, entries: &mut ByHash) {
         let guard = reclaim::pin();
-        let count = std::mem::take(&mut entries.counts[part]);
-        let waiting = &entries.waiting[part * PART_RECORDS..][..count];
-        for step in 0..count + AHEAD {
+        let mut waiting = std::mem::take(&mut entries.parts[part]);
+        for step in 0..waiting.len() + AHEAD {
             if let Some(entry) = waiting.get(step) {
                 table.index.prefetch_write(entry.hash, true, &guard);
             }
@@ -106,6 +97,8 @@ impl<M: Medium> Scan<'_, M> {
                 entries.added += self.enter(&table.index, entry, &guard);
             }
         }
+        waiting.clear();
+        entries.parts[part] = waiting;
     }
 
     /// Hints that the record is compared with the one that the index has of its key, if there is one.
@@ -118,5 +111,19 @@ impl<M: Medium> Scan<'_, M> {
             self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
         }
         self.blocks.prefetch(other_at.0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::Arc;
+
+    #[test]
+    fn a_table_without_records_takes_no_room_for_any() {
+        let index = HashIndex::on(Arc::default());
+        let entries = ByHash::new(&index);
+        let room: usize = entries.parts.iter().map(Vec::capacity).sum();
+        assert_eq!((entries.parts.len(), room), (1, 0), "each thread has this for each table of a store");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn claims_in(bytes: &[u8], base: u64, from: u64, until: u64) -> Vec<C
         };
         let end = (at + header.record_bytes()).min(until);
         // An end has no key. What it may have been the end of tells of itself.
-        if header.kind != Kind::End {
+        if !matches!(header.kind, Kind::End | Kind::Void) {
             let said = Said {
                 owner: header.owner,
                 key: header.key(rest).to_vec(),

@@ -69,7 +69,7 @@ impl<'m> Sample<'m> {
         while self.keys.len() < enough {
             let Some(bytes) = block.get(at as usize..) else { return };
             let Some(header) = Header::decode(bytes) else { return };
-            if header.kind != Kind::End && at >= block::HEADER_BYTES + from {
+            if !matches!(header.kind, Kind::End | Kind::Void) && at >= block::HEADER_BYTES + from {
                 self.keys.push((header.owner, header.key(bytes)));
             }
             at += header.record_bytes();

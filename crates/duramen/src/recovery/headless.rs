@@ -59,7 +59,7 @@ impl Headers {
 
     /// The block header that these bytes at `at` are, and the size of granules with which it is one.
     fn header_at(&self, at: u64, bytes: &[u8]) -> Option<(u32, Granule, block::Header)> {
-        let mut difference = block::check_from_granule_0(bytes)?;
+        let (secret, mut difference) = block::check_from_granule_0(bytes)?;
         let mut granule = 0;
         while difference != 0 {
             let (top, granules) = self.basis[difference.ilog2() as usize];
@@ -70,7 +70,7 @@ impl Headers {
         let fits = at.is_multiple_of(granule.into())
             && granule_bytes.is_multiple_of(LINE as u32)
             && (GRANULE_BYTES_MIN..=GRANULE_BYTES_MAX).contains(&granule_bytes);
-        let header = block::Header::decode(Granule(granule), bytes).ok()?;
+        let header = block::Header::decode(secret, Granule(granule), bytes).ok()?;
         fits.then_some((granule_bytes, Granule(granule), header))
     }
 
@@ -132,20 +132,27 @@ pub(crate) fn superblock_of<M: Medium>(
 ) -> Option<(Superblock, String)> {
     let mut counts = BTreeMap::new();
     let mut incarnation = 0;
+    // Of the first header: nothing lies before it but the head, so it is within no block, whose bytes a user may have chosen.
+    let mut secret = None;
     let len = medium.len();
     Headers::new().walk(medium, HEAD_BYTES..len, |at, granule_bytes, header| {
-        if header.generation.0 > 0 && at + u64::from(header.granules) * u64::from(granule_bytes) <= len {
+        let is_ours = *secret.get_or_insert(header.secret()) == header.secret();
+        if is_ours
+            && header.generation.0 > 0
+            && at + u64::from(header.granules) * u64::from(granule_bytes) <= len
+        {
             *counts.entry(granule_bytes).or_insert(0u64) += 1;
             incarnation = incarnation.max(header.generation.incarnation());
         }
         true
     });
-    // Bytes of a value may look like a header; most headers are some.
+    let secret = secret?;
     let (found, count) = counts.into_iter().max_by_key(|&(_, count)| count)?;
     let granule_bytes = granule_bytes.unwrap_or(found);
     let granules = u32::try_from(len / u64::from(granule_bytes)).ok()?;
     let superblock = Superblock {
         store_id: 0,
+        secret,
         sequence: 0,
         granule_bytes,
         clean: false,

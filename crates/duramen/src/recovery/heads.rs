@@ -133,14 +133,14 @@ impl<'m, M: Medium> Source<'m, M> {
         let known = image
             .as_ref()
             .filter(|_| superblock.clean)
-            .map(|image| image.plan_at_close(medium, &holes, self.granule_bytes, must_read))
+            .map(|image| image.plan_at_close(medium, &holes, superblock, must_read))
             .transpose()
             .map_err(Stop::Image)?;
         let mut headers = match known {
             None => self.walk_headers(&holes),
             Some(_) => Headers::default(),
         };
-        let marks = Mark::find(medium, &holes);
+        let marks = Mark::find(medium, superblock.secret, &holes);
         let incarnation = self.next_incarnation(&headers, &marks)?;
         let cut = self.decide_cut(&headers, &marks, &holes);
         let names_all = known.is_some();
@@ -194,7 +194,7 @@ impl<'m, M: Medium> Source<'m, M> {
         if holes.touch(at.0, block::HEADER_BYTES) {
             return Err("block header cannot be read".into());
         }
-        let header = read::header(self.medium, Granule(granule), at)?;
+        let header = read::header(self.medium, self.superblock.secret, Granule(granule), at)?;
         let (end, granules) = (u64::from(granule) + u64::from(header.granules), self.superblock.granules);
         if end > u64::from(granules) {
             return Err(format!("block ends at granule {end}, the store has {granules}"));

@@ -146,7 +146,8 @@ impl<'m> Image<'m> {
             return Err(format!("its root at offset {:#x} cannot be read", place.at));
         }
         let bytes = read::block(medium, Offset(place.at), place.bytes);
-        let crc = crc32c::crc32c(bytes);
+        let seed = superblock.secret.of_images();
+        let crc = crc32c::crc32c_append(seed, bytes);
         if crc != place.crc {
             return Err(format!("its root has checksum {crc:#010x}, wanted {:#010x}", place.crc));
         }
@@ -161,7 +162,7 @@ impl<'m> Image<'m> {
         let read_page = |page: &Page| (page.first, read::block(medium, Offset(page.at), page.bytes.into()));
         let pages = root.pages.iter().map(read_page).collect();
         let image = Self { root, pages };
-        match image.find_damage(holes, threads) {
+        match image.find_damage(seed, holes, threads) {
             Some(wrong) => Err(wrong),
             None => Ok(Some(image)),
         }
@@ -188,7 +189,7 @@ impl<'m> Image<'m> {
     }
 
     /// What is wrong with a page.
-    fn find_damage(&self, holes: &Holes<'_>, threads: usize) -> Option<String> {
+    fn find_damage(&self, seed: u32, holes: &Holes<'_>, threads: usize) -> Option<String> {
         let turn = AtomicUsize::new(0);
         let of_table =
             |table: &TablePages| std::iter::repeat_n(self.kind_of(table.owner), table.pages as usize);
@@ -201,7 +202,7 @@ impl<'m> Image<'m> {
                 if holes.touch(page.at, page.bytes.into()) {
                     return Some(format!("its page at offset {:#x} cannot be read", page.at));
                 }
-                if crc32c::crc32c(bytes) != page.crc {
+                if crc32c::crc32c_append(seed, bytes) != page.crc {
                     return Some(format!(
                         "its page at offset {:#x} has not the checksum {:#010x}",
                         page.at, page.crc
@@ -221,18 +222,18 @@ impl<'m> Image<'m> {
         &self,
         medium: &M,
         holes: &Holes<'_>,
-        granule_bytes: u64,
+        superblock: &Superblock,
         must_read: impl Fn(&Kept) -> bool,
     ) -> Result<Plan, String> {
         if !self.root.at_close {
             return Err("it was not written when the store was closed".into());
         }
         let header = |granule: Granule| {
-            let at = u64::from(granule.0) * granule_bytes;
+            let at = u64::from(granule.0) * u64::from(superblock.granule_bytes);
             if holes.touch(at, block::HEADER_BYTES) {
                 return Err(format!("the header of the block at offset {at:#x} cannot be read"));
             }
-            let header = read::header(medium, granule, Offset(at))?;
+            let header = read::header(medium, superblock.secret, granule, Offset(at))?;
             match header.state {
                 block::State::Data => Ok(DataBlock { granule, header }),
                 block::State::Free => Err(format!("granule {} is free, but it says otherwise", granule.0)),

@@ -231,7 +231,7 @@ fn read_from<M: Medium>(
     let heads = source.read_heads(with_image)?;
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
     let mut tables = empty_tables(&superblock, options, heads.incarnation);
-    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.granule_bytes);
+    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.granule_bytes, superblock.secret);
     let loaded = match &heads.image {
         Some(image) => attach(&source, &heads.plan, image, &mut tables, &blocks).map_err(Stop::Image)?,
         None => Loaded::default(),
@@ -493,9 +493,11 @@ impl Recovered {
     ) {
         let Some(table) = self.tables.of(owner) else { return };
         let guard = reclaim::pin();
-        let mut cursor = 0;
+        let (mut cursor, mut slots) = (0, Vec::new());
         loop {
-            cursor = table.index.scan(cursor, &guard, &mut |slot| {
+            // Visited when the index's lock is given back: what is done with a key may take locks of another store.
+            cursor = table.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
+            for slot in slots.drain(..) {
                 if !slot.is_tombstone() {
                     let (header, bytes) = read::whole_record(medium, slot.location());
                     let from = header.value_at() as usize;
@@ -508,11 +510,11 @@ impl Recovered {
                         tag: header.tag,
                         expires_at: header.expires_at,
                         updatable: header.kind.is_updatable(),
-                        shrinks: false,
+                        room: crate::Room::Free,
                     };
                     visit(header.key(bytes), value, meta);
                 }
-            });
+            }
             if cursor == 0 {
                 return;
             }

@@ -13,7 +13,7 @@ use crate::format::holes::Holes;
 use crate::format::mark::record_sum;
 use crate::format::record::{self, Header, Kind, Step, Walk};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Owner, block};
+use crate::format::{Epoch, Owner, Seeds, block};
 use crate::index::Slot;
 use crate::log::blocks::{Block, Use};
 use crate::mutants::{Mutant, planted};
@@ -55,8 +55,8 @@ pub(super) fn count_epoch<M: Medium>(
         }
         let (bytes, _) = bytes_of(medium, granule_bytes, block, holes);
         let base = u64::from(block.granule.0) * granule_bytes;
-        let mut walk =
-            Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, block.header.generation.seed());
+        let seeds = superblock.secret.seeds(block.header.generation);
+        let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seeds);
         while let Step::Record { at, header } = walk.step() {
             if header.epoch == epoch {
                 records += 1;
@@ -74,6 +74,9 @@ pub(super) struct Reading<'a> {
     /// The bytes in question, and where on the medium they begin.
     pub bytes: &'a [u8],
     pub base: u64,
+    pub seeds: Seeds,
+    /// Where the block begins.
+    pub block_at: u64,
     /// Where in `bytes` the records end, if that is known.
     pub seal: Option<u64>,
     pub entries: &'a mut Entries,
@@ -83,7 +86,12 @@ pub(super) struct Reading<'a> {
 impl<'a> Reading<'a> {
     pub(super) fn walk(&self, from: u64) -> Walk<'a> {
         let end = self.seal.unwrap_or(self.bytes.len() as u64);
-        Walk::new(self.bytes, from, end, self.data.header.generation.seed())
+        Walk::new(self.bytes, from, end, self.seeds).behind(self.origin())
+    }
+
+    /// Where the bytes begin, from the block's beginning.
+    fn origin(&self) -> u64 {
+        self.base - self.block_at
     }
 
     /// Where on the medium `at` of the bytes is.
@@ -174,7 +182,9 @@ impl<M: Medium> Scan<'_, M> {
         // A seal of an epoch that does not count was written for records that may be gone.
         let seal = data.header.seal.filter(|&(_, epoch)| self.cut.keeps(epoch)).map(|(tail, _)| tail);
         let entry = self.blocks.at(data.granule);
-        let mut reading = Reading { data, entry, bytes, base, seal, entries, outcome: Outcome::default() };
+        let seeds = self.blocks.seeds(entry);
+        let outcome = Outcome::default();
+        let mut reading = Reading { data, entry, bytes, base, seeds, block_at: base, seal, entries, outcome };
         self.read_to_end(&mut reading);
         if self.all_sealed && seal.is_none() {
             reading.outcome.torn = false;
@@ -226,7 +236,7 @@ impl<M: Medium> Scan<'_, M> {
     /// Reads what begins behind bytes that cannot be read. What the hole hides is not known: damage, and whoever salvages wants what
     /// follows.
     fn read_behind_hole(&self, reading: &mut Reading<'_>) {
-        let (part, seed) = (reading.bytes, reading.data.header.generation.seed());
+        let (part, seeds) = (reading.bytes, reading.seeds);
         reading.outcome.damage.push(format!(
             "block at granule {} (offset {:#x}): no records are known before offset {:#x}, where it can be read again",
             reading.data.granule.0,
@@ -234,7 +244,8 @@ impl<M: Medium> Scan<'_, M> {
             reading.base
         ));
         let mut walk = reading.walk(0);
-        let first = Header::decode(part).filter(|header| header.verify(part, seed)).map(|_| 0);
+        let first =
+            Header::decode(part).filter(|header| header.verify(part, seeds, reading.origin())).map(|_| 0);
         let next = first.or_else(|| walk.find_after(0, |_| true));
         self.read_on(reading, &mut walk, next, |_| true);
     }
@@ -267,6 +278,8 @@ impl<M: Medium> Scan<'_, M> {
     fn judge_end(&self, reading: &mut Reading<'_>, walk: &mut Walk<'_>, at: u64) {
         let seal = reading.seal;
         if seal == Some(at) {
+            // Behind the last record there may be voids.
+            reading.outcome.tail = at;
             return;
         }
         // Behind the break, only a record that vouches for what lies before it shows damage.

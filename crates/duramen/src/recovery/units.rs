@@ -194,8 +194,9 @@ impl<M: Medium> Scan<'_, M> {
 
     fn enter_stretch(&self, data: &DataBlock, part: &Part, base: u64, entries: &mut Entries) -> Outcome {
         let (entry, bytes) = (self.blocks.at(data.granule), bytes_at(self, data, base));
-        let mut reading =
-            Reading { data, entry, bytes, base, seal: Some(part.to), entries, outcome: Outcome::default() };
+        let (seeds, block_at) = (self.blocks.seeds(entry), self.blocks.offset(data.granule));
+        let (seal, outcome) = (Some(part.to), Outcome::default());
+        let mut reading = Reading { data, entry, bytes, base, seeds, block_at, seal, entries, outcome };
         let mut walk = reading.walk(part.from);
         while let Step::Record { at, header } = walk.step() {
             if header.kind != Kind::End {

@@ -24,7 +24,7 @@ pub(super) fn verify_kept<M: Medium>(
         let kept = kept.get(at).filter(|kept| kept.harm == Harm::None)?;
         let at = blocks.offset(kept.granule);
         let entry = blocks.at(kept.granule);
-        match wrong(medium, Offset(at), kept, holes) {
+        match wrong(medium, blocks, Offset(at), kept, holes) {
             None => entry.set_doubtful(false),
             Some(why) => {
                 entry.set_aside();
@@ -37,11 +37,17 @@ pub(super) fn verify_kept<M: Medium>(
 }
 
 /// What is wrong with a block of which all is known.
-fn wrong<M: Medium>(medium: &M, at: Offset, kept: &Kept, holes: &Holes<'_>) -> Option<String> {
+fn wrong<M: Medium>(
+    medium: &M,
+    blocks: &Blocks,
+    at: Offset,
+    kept: &Kept,
+    holes: &Holes<'_>,
+) -> Option<String> {
     if holes.touch(at.0, kept.tail) {
         return Some("it cannot be read".into());
     }
-    let header = match read::header(medium, kept.granule, at) {
+    let header = match read::header(medium, blocks.secret(), kept.granule, at) {
         Ok(header) => header,
         Err(why) => return Some(why),
     };
@@ -52,8 +58,8 @@ fn wrong<M: Medium>(medium: &M, at: Offset, kept: &Kept, holes: &Holes<'_>) -> O
             found.0, found.1.0, found.2, kept.granules, kept.generation.0, kept.tail
         ));
     }
-    let (bytes, seed) = (read::block(medium, at, kept.tail), kept.generation.seed());
-    let mut walk = Walk::new(bytes, block::HEADER_BYTES, kept.tail, seed);
+    let (bytes, seeds) = (read::block(medium, at, kept.tail), blocks.secret().seeds(kept.generation));
+    let mut walk = Walk::new(bytes, block::HEADER_BYTES, kept.tail, seeds);
     loop {
         match walk.step() {
             Step::Record { .. } => {}

@@ -4,18 +4,17 @@ use crate::Result;
 use crate::format::Owner;
 use crate::read::Records;
 use crate::read::table::Named;
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use crate::write::Pen;
 use duramen_media::Medium;
 use std::collections::BTreeMap;
 
 /// The names of a store's tables.
-pub(super) struct Catalog(pub(super) Mutex<Names>);
-
-pub(super) struct Names {
-    pub(super) tables: BTreeMap<Vec<u8>, Arc<Named>>,
-    /// Writes to the catalog.
-    pub(super) pen: Pen,
+pub(super) struct Catalog {
+    /// Held for a look, or to change it when all else is done: who looks a name up waits for nobody's write.
+    tables: Mutex<BTreeMap<Vec<u8>, Arc<Named>>>,
+    /// Writes to the catalog. Who makes, clears, drops or swaps tables holds it meanwhile, one at a time.
+    pen: Mutex<Pen, { rank::CATALOG }>,
 }
 
 impl Catalog {
@@ -27,11 +26,44 @@ impl Catalog {
             let table = records.tables.met(owner, |_| {});
             tables.insert(name.clone(), Arc::new(Named::new(name, Some(table))));
         }
-        Ok(Self(Mutex::new(Names { tables, pen: Pen::new(records.log.epochs()).passing_gate() })))
+        let pen = Pen::new(records.log.epochs()).passing_gate();
+        Ok(Self { tables: Mutex::new(tables), pen: Mutex::new(pen) })
+    }
+
+    /// The table of this name.
+    pub(super) fn find(&self, name: &[u8]) -> Option<Arc<Named>> {
+        lock(&self.tables).get(name).cloned()
+    }
+
+    /// All of them, by name.
+    pub(super) fn all(&self) -> Vec<Arc<Named>> {
+        lock(&self.tables).values().cloned().collect()
+    }
+
+    /// The name leads to this table from now on, or to none. For who has the pen.
+    pub(super) fn set(&self, name: &[u8], named: Option<Arc<Named>>) {
+        let mut tables = lock(&self.tables);
+        match named {
+            Some(named) => tables.insert(name.to_vec(), named),
+            None => tables.remove(name),
+        };
+    }
+
+    /// To change the catalog, and nobody else does meanwhile. It waits for space, for the stripe of a name, and for commits.
+    ///
+    /// # Errors
+    /// `InvalidInput`: this thread holds keys, for one of which whoever changes the catalog may wait.
+    pub(super) fn pen<M: Medium>(
+        &self,
+        records: &Records<M>,
+        attempted: &str,
+    ) -> Result<MutexGuard<'_, Pen, { rank::CATALOG }>> {
+        Pen::check_unlocked(records, attempted)?;
+        Ok(lock(&self.pen))
     }
 
     /// Gives up what it writes with, at close.
     pub(super) fn end<M: Medium>(&self, records: &Records<M>) {
-        lock(&self.0).pen.end(records);
+        lock(&self.pen).end(records);
     }
 }

@@ -73,7 +73,7 @@ pub type Collection = CollectionOn<Mapped>;
 /// ```
 pub struct CollectionOn<M: Medium = Mapped> {
     store: StoreOn<M>,
-    table: Arc<Table>,
+    pub(super) table: Arc<Table>,
 }
 
 impl<M: Medium> Clone for CollectionOn<M> {
@@ -489,14 +489,13 @@ impl<M: Medium> CollectionWriter<'_, M> {
         pen.put(site, self.collection.target(), key, value, Meta::default())
     }
 
-    /// Sets an element; whether there was one before.
+    /// Sets an element, with what goes with it; whether there was one before.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn replace(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+    pub fn replace(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
         let (pen, site) = self.writer.parts();
-        let new = Some((value, Meta::default()));
-        Ok(pen.replace(site, self.collection.target(), key, new)?.is_some())
+        Ok(pen.replace(site, self.collection.target(), key, Some((value, meta)))?.is_some())
     }
 
     /// Removes an element; whether it was there.

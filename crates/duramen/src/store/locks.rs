@@ -1,15 +1,18 @@
 //! Key locks: several reads and writes of named keys, with nobody else in between.
 
 use super::writer::WriterOn;
+use crate::sync::holding::Place;
 use crate::{Error, Result};
 use duramen_media::Medium;
+use std::panic::Location;
 
 impl<M: Medium> WriterOn<M> {
     /// Runs `work` while nobody else writes `keys`: what it reads and writes of them through the writer that it is given is one step to all other
     /// writers, and to readers that lock too. Keys are named without their tables: what has this name in any table is locked. Many
     /// writers run at once as long as they name different keys, and none waits in a circle.
     ///
-    /// `work` writes no other keys, except elements of collections. Reads that take no lock may see one of its
+    /// `work` writes no other keys, except elements of collections, and nothing but by this writer; it makes, clears and drops no table, and
+    /// locks no more keys. What it may not do is refused with `InvalidInput`, since it might wait for itself. Reads that take no lock may see one of its
     /// writes without the next, and so may a crash: who writes several keys writes one [`Batch`](crate::Batch). What was written is
     /// durable when this returns; in a [group](WriterOn::group), when it is settled.
     ///
@@ -34,14 +37,16 @@ impl<M: Medium> WriterOn<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`, of [`WriterOn::settle`], and `OutOfSpace` when no space is to be had.
+    /// Those of `work`, of [`WriterOn::settle`], and `OutOfSpace` when no space is to be had. `InvalidInput` when the thread holds keys of the
+    /// store already or has a [unit](WriterOn::begin_unit) that runs, or `work` has begun a unit and not ended it.
+    #[track_caller]
     pub fn locked<'k, T, E: From<Error>>(
         &mut self,
         keys: impl IntoIterator<Item = &'k [u8], IntoIter: Clone>,
         work: impl FnMut(&mut Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let keys = keys.into_iter();
-        self.run_locked(|writer| writer.lock(keys.clone()), work)
+        let (keys, place) = (keys.into_iter(), Location::caller());
+        self.run_locked(|writer| writer.lock_at(keys.clone(), place), work)
     }
 
     /// As [`locked`](Self::locked), for who cannot name the keys: no other writer of the store writes anything, or holds a key, while `work`
@@ -49,40 +54,54 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// As [`locked`](Self::locked).
+    #[track_caller]
     pub fn locked_all<T, E: From<Error>>(
         &mut self,
         work: impl FnMut(&mut Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        self.run_locked(Self::lock_all, work)
+        let place = Location::caller();
+        self.run_locked(|writer| writer.lock_all_at(place), work)
     }
 
-    fn run_locked<T, E: From<Error>>(
+    pub(super) fn run_locked<T, E: From<Error>>(
         &mut self,
-        mut lock: impl FnMut(&mut Self),
+        mut lock: impl FnMut(&mut Self) -> Result<()>,
         mut work: impl FnMut(&mut Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         loop {
-            lock(self);
+            lock(self)?;
             let held = Unlocks(self);
             let done = work(held.0);
             let wants_room = held.0.wants_room();
+            let left = held.0.pen().unit_place();
             drop(held);
             self.end_locked()?;
             if !wants_room {
-                return done;
+                return done.and_then(|done| left.map_or(Ok(done), |place| Err(left_open(place).into())));
             }
             self.make_room()?;
         }
     }
 
     /// Begins what [`locked`](Self::locked) does, for who cannot write it as a closure: the keys are this writer's until
-    /// [`unlock`](Self::unlock), also when the caller returns early or panics in between. No keys may be locked.
-    pub fn lock<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) {
+    /// [`unlock`](Self::unlock), also when the caller returns early or panics in between.
+    ///
+    /// # Errors
+    /// `InvalidInput` when this thread holds keys of the store already, or has a unit that runs. `Conflict` within a scan, for whose end
+    /// another thread waits that locks all keys.
+    #[track_caller]
+    pub fn lock<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
+        self.lock_at(keys, Location::caller())
+    }
+
+    fn lock_at<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>, place: Place) -> Result<()> {
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
         hashes.extend(keys.into_iter().map(|key| self.store().records().hasher.hash(key)));
-        self.lock_hashes(&hashes);
+        let (pen, site) = self.parts();
+        let locked = pen.lock_keys(site, &hashes, place);
         self.hashes = hashes;
+        locked
     }
 
     /// Locks more keys, if nobody else has one of them now; whether they are locked. If not, it holds what it held: then it
@@ -94,20 +113,31 @@ impl<M: Medium> WriterOn<M> {
         pen.lock_more(site.records, &hashes)
     }
 
-    /// Begins what [`locked_all`](Self::locked_all) does. No keys may be locked.
-    pub fn lock_all(&mut self) {
+    /// Begins what [`locked_all`](Self::locked_all) does.
+    ///
+    /// # Errors
+    /// `InvalidInput` as [`lock`](Self::lock), and within a scan.
+    #[track_caller]
+    pub fn lock_all(&mut self) -> Result<()> {
+        self.lock_all_at(Location::caller())
+    }
+
+    pub(super) fn lock_all_at(&mut self, place: Place) -> Result<()> {
         let (pen, site) = self.parts();
-        pen.lock_all(site);
+        pen.lock_all(site, place)
     }
 
     /// Gives back what is locked. Without, it does nothing.
     ///
     /// # Errors
-    /// Those of [`WriterOn::settle`], when it was not in a group.
+    /// Those of [`WriterOn::settle`], when it was not in a group. `InvalidInput` when a unit runs that was begun under the locks: it is given
+    /// up.
     pub fn unlock(&mut self) -> Result<()> {
         let (pen, site) = self.parts();
+        let left = if pen.is_locked() { pen.unit_place() } else { None };
         pen.unlock(site.records);
-        self.end_locked()
+        self.end_locked()?;
+        left.map_or(Ok(()), |place| Err(left_open(place)))
     }
 
     /// Whether a write under the locks found no room: what runs gives up, unlocks, [makes room](Self::make_room), and begins again.
@@ -116,35 +146,36 @@ impl<M: Medium> WriterOn<M> {
         self.pen().wants_room()
     }
 
-    /// Makes the room that a write under locks did not find. No keys may be locked.
+    /// Makes the room that a write under locks did not find.
     ///
     /// # Errors
-    /// `OutOfSpace` when there is none to be made; otherwise as [`StoreOn::put`](crate::StoreOn::put).
+    /// `InvalidInput` while keys are locked. `OutOfSpace` when there is none to be made; otherwise as [`StoreOn::put`](crate::StoreOn::put).
     pub fn make_room(&mut self) -> Result<()> {
         let (pen, site) = self.parts();
         pen.make_room(site)
     }
 
     /// Looks whether a put of a new record would find room beyond what is left of the block that is written to, and makes
-    /// some as that put would; puts nothing. No keys may be locked.
+    /// some as that put would; puts nothing.
     ///
     /// # Errors
-    /// `OutOfSpace` when there is none, though a short record may still fit into what is left of a block. Otherwise as
+    /// `InvalidInput` while keys are locked. `OutOfSpace` when there is none, though a short record may still fit into what is left of a block. Otherwise as
     /// [`StoreOn::put`](crate::StoreOn::put).
     pub fn find_room(&mut self) -> Result<()> {
         let (pen, site) = self.parts();
         pen.find_room(site)
     }
 
-    fn lock_hashes(&mut self, hashes: &[u64]) {
-        let (pen, site) = self.parts();
-        pen.lock_keys(site, hashes);
-    }
-
     fn end_locked(&mut self) -> Result<()> {
         let (pen, site) = self.parts();
         pen.end_locked(site.records)
     }
+}
+
+fn left_open(place: Place) -> Error {
+    Error::invalid(format!(
+        "a unit begun at {place} ran when the keys were given back, and was given up: commit it before"
+    ))
 }
 
 /// Gives back what is locked, also in a panic.

@@ -2,6 +2,7 @@
 
 mod catalog;
 mod check;
+mod close;
 mod collections;
 mod core;
 mod erase;
@@ -37,6 +38,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 pub use check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvage_on};
+pub use close::CloseError;
 pub use collections::{Collection, CollectionOn, CollectionReader, CollectionWriter, ElementOrder};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use stats::Stats;
@@ -381,7 +383,7 @@ impl<M: Medium> StoreOn<M> {
     }
 
     /// Has `told` called with the keys of all tables that are swept from now on because they have expired, in the place of whatever
-    /// was called before, which is not called any more when this returns; `None`, as at first: nothing is. `told` must not call this.
+    /// was called before, which is not called any more when this returns, unless it is what calls this; `None`, as at first: nothing is.
     pub fn set_on_expired(&self, told: Option<OnExpired>) {
         self.core().keeper.expirations.set_told(told);
     }
@@ -487,8 +489,8 @@ impl<M: Medium> StoreOn<M> {
         self.log().epochs().check_writable()
     }
 
-    /// Whether the store's file was deleted while it is open: its content is there until the store is closed or the process ends, and
-    /// gone then. A system call.
+    /// Whether the store's path leads to its file no more, which was deleted or moved, while it is open. The content is there until the store
+    /// is closed or the process ends; then it is gone, unless the file has another name. Some system calls.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.log().medium.is_deleted()
@@ -501,11 +503,11 @@ impl<M: Medium> StoreOn<M> {
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
         let (records, log) = (self.records(), self.log());
-        // In the order in which a checkpoint takes them: the background thread takes no granules meanwhile, nor gives
+        // In the order of their ranks: the background thread takes no granules meanwhile, nor gives
         // any back.
         let _image = core.keeper.images.pause();
-        let _growing = core.keeper.growth.pause();
         let (_paused, kept) = core.keeper.compaction.pause();
+        let _growing = core.keeper.growth.pause();
         let (granules, free) = {
             let space = log.space();
             (space.granules(), space.runs())
@@ -557,28 +559,6 @@ impl<M: Medium> StoreOn<M> {
     #[must_use]
     pub fn recovery(&self) -> &recovery::Summary {
         &self.core().recovered
-    }
-
-    /// Closes the store, when this is its last handle, and tells what went wrong. Damage that is known is no error of the close:
-    /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tells of it before, and the next open does as
-    /// [`Options::on_damage`](crate::Options::on_damage) says.
-    ///
-    /// # Errors
-    /// `InvalidInput` when other handles or writers are left: the store stays open with them. Otherwise as
-    /// [`StoreOn::commit`].
-    pub fn close(self) -> Result<()> {
-        self.log().epochs().check_process()?;
-        let id = self.shared.id;
-        let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&id));
-        match Arc::try_unwrap(self.shared) {
-            Ok(mut shared) => {
-                shared.stop();
-                shared.core.close()
-            }
-            Err(_) => Err(Error::invalid(
-                "the store has other handles or writers; it is closed when the last of them is dropped",
-            )),
-        }
     }
 }
 

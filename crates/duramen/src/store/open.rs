@@ -7,7 +7,7 @@ use crate::background::checkpoint::Images;
 use crate::background::compaction::Compaction;
 use crate::durability::{Activity, DurableState, Epochs, StoreClock};
 use crate::format::superblock::{Found, Regime, Superblock};
-use crate::format::{HEAD_BYTES, u64_at};
+use crate::format::{HEAD_BYTES, Secret, u64_at};
 use crate::log::Log;
 use crate::log::space::{RESERVE_GRANULES, write_free_headers};
 use crate::mutants::{Mutant, planted};
@@ -27,6 +27,17 @@ use std::path::Path;
 const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
 
 /// A number that no other store has.
+/// Bits of the system's generator for keys: nobody may guess them.
+fn random_secret() -> Result<Secret> {
+    let bits = getrandom::u64().map_err(|error| {
+        Error::new(
+            ErrorKind::Io,
+            format!("cannot make a store: the system gives no random bits for its secret: {error}"),
+        )
+    })?;
+    Ok(Secret::new(bits))
+}
+
 fn random_id() -> u64 {
     use std::hash::{BuildHasher, Hasher as _};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -79,12 +90,14 @@ impl<M: Medium> StoreOn<M> {
                 (u64::from(head) * u64::from(granule_bytes), u64::from(granules) * u64::from(granule_bytes));
             medium.prepare(Offset(from), to - from)?;
         }
-        write_free_headers(medium, u64::from(granule_bytes), head, granules - head);
+        let secret = options.boot_id.map_or_else(random_secret, |id| Ok(Secret::new(u64_at(&id, 8))))?;
+        write_free_headers(medium, secret, u64::from(granule_bytes), head, granules - head);
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();
         let store_id = options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0));
         let superblock = Superblock {
             store_id,
+            secret,
             sequence: 1,
             granule_bytes,
             clean: true,
@@ -114,6 +127,7 @@ impl<M: Medium> StoreOn<M> {
             recovered.epoch_base,
             recovered.mark_slot,
             superblock.incarnation,
+            superblock.secret,
             Activity::recovered(recovered.dead_bytes),
         );
         let clock = StoreClock::new(options.clock.clone(), recovered.time_floor);

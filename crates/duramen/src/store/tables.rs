@@ -18,10 +18,10 @@
 //! crash is a prefix in time, and a clearing that was seen later than a write of a later epoch would survive without it. With an interval
 //! that epoch is committed before the call returns. In all cases the old table is dead only afterwards.
 //!
-//! One change at a time: they hold the catalog's lock. Reads and writes of keys never do.
+//! One change at a time: they hold the catalog's pen, for as long as a write takes. Reads and writes of keys never do, and who looks a name
+//! up neither.
 
 use super::StoreOn;
-use super::catalog::Names;
 use super::core::Core;
 use super::writer::WriterOn;
 use crate::background::expirations::TableId;
@@ -33,10 +33,10 @@ use crate::options::IndexKind;
 use crate::read::range::{prefix_of, range_of};
 use crate::read::table::{self, Named, Target};
 use crate::read::{Cursor, Records, Value};
+use crate::sync::Arc;
 use crate::sync::reclaim;
-use crate::sync::{Arc, lock};
 use crate::write::batch::In;
-use crate::write::{Modified, Swap, Update};
+use crate::write::{Modified, Pen, Swap, Update};
 use crate::{Batch, Error, ErrorKind, Meta, Range, Result, Stamp};
 use duramen_media::{Mapped, Medium};
 use std::ops::RangeBounds;
@@ -112,7 +112,7 @@ impl<M: Medium> Core<M> {
     /// Writes one entry of the catalog, or deletes it, makes it as durable as the store does, and has `show` show it.
     fn write_name(
         &self,
-        names: &mut Names,
+        pen: &mut Pen,
         name: &[u8],
         owner: Option<Owner>,
         mut show: impl FnMut(),
@@ -120,13 +120,13 @@ impl<M: Medium> Core<M> {
         let entry = owner.map(table::entry_of);
         let entry = entry.as_ref().map(|entry| &entry[..]);
         let is_early = self.shows_early();
-        let is_new = !names.tables.contains_key(name);
+        let is_new = self.catalog.find(name).is_none();
         if planted(Mutant::NameWrittenLate) {
             show();
-            names.pen.write_name(self.site(), name, entry, is_new, || ())?;
+            pen.write_name(self.site(), name, entry, is_new, || ())?;
             return self.commit_names();
         }
-        names.pen.write_name(self.site(), name, entry, is_new, || {
+        pen.write_name(self.site(), name, entry, is_new, || {
             if is_early {
                 show();
             }
@@ -166,23 +166,21 @@ impl<M: Medium> StoreOn<M> {
     /// The table of this name, which is made if there is none, with an index of this kind. One small write when it is made, and a
     /// search among the names; keep the handle.
     ///
+    /// One that is there is found also under [key locks](WriterOn::locked) and within a unit, and nobody is waited for.
+    ///
     /// # Errors
-    /// `InvalidInput` for a name above 1,024 bytes, or when the table is there with an index of the other kind; otherwise as
-    /// [`StoreOn::put`].
+    /// `InvalidInput` for a name above 1,024 bytes, when the table is there with an index of the other kind, or when there is none and this
+    /// thread holds [keys](WriterOn::locked); otherwise as [`StoreOn::put`].
     pub fn table(&self, name: &[u8], kind: IndexKind) -> Result<TableOn<M>> {
+        if let Some(table) = self.open_table(name, kind)? {
+            return Ok(table);
+        }
         let core = self.core();
         let records = self.records();
-        let names = &mut *lock(&core.catalog.0);
-        if let Some(named) = names.tables.get(name) {
-            let guard = reclaim::pin();
-            let found = kind_of(named.table(&guard)?);
-            if found != kind {
-                return Err(Error::invalid(format!(
-                    "table \"{}\" has an index of kind {found:?}, wanted {kind:?}: open it with the kind it has, or drop it",
-                    String::from_utf8_lossy(name)
-                )));
-            }
-            return Ok(TableOn { store: self.clone(), named: Arc::clone(named) });
+        let pen = &mut *core.catalog.pen(records, "make a table")?;
+        // Made by somebody else meanwhile.
+        if let Some(table) = self.open_table(name, kind)? {
+            return Ok(table);
         }
         if name.len() > NAME_BYTES_MAX {
             return Err(Error::invalid(format!(
@@ -192,13 +190,30 @@ impl<M: Medium> StoreOn<M> {
         }
         records.log.epochs().check_writable()?;
         let table = records.tables.fresh(kind_to_make(kind));
-        if let Err(error) = core.write_name(names, name, Some(table.owner), || ()) {
+        if let Err(error) = core.write_name(pen, name, Some(table.owner), || ()) {
             records.tables.bury(table.owner);
             return Err(error);
         }
         let named = Arc::new(Named::new(name.to_vec(), Some(table)));
-        names.tables.insert(name.to_vec(), Arc::clone(&named));
+        core.catalog.set(name, Some(Arc::clone(&named)));
         Ok(TableOn { store: self.clone(), named })
+    }
+
+    /// The table of this name, if there is one, and that its index is of this kind.
+    fn open_table(&self, name: &[u8], kind: IndexKind) -> Result<Option<TableOn<M>>> {
+        let Some(named) = self.core().catalog.find(name) else { return Ok(None) };
+        let guard = reclaim::pin();
+        // It was just dropped.
+        let Ok(table) = named.table(&guard) else { return Ok(None) };
+        let found = kind_of(table);
+        if found != kind {
+            return Err(Error::invalid(format!(
+                "table \"{}\" has an index of kind {found:?}, wanted {kind:?}: open it with the kind it has, or drop it",
+                String::from_utf8_lossy(name)
+            )));
+        }
+        drop(guard);
+        Ok(Some(TableOn { store: self.clone(), named }))
     }
 
     /// The table of this name, if there is one, whatever its kind.
@@ -207,15 +222,13 @@ impl<M: Medium> StoreOn<M> {
     /// `InUse` in a child that was forked.
     pub fn find_table(&self, name: &[u8]) -> Result<Option<TableOn<M>>> {
         self.log().epochs().check_process()?;
-        let names = lock(&self.core().catalog.0);
-        let named = names.tables.get(name).cloned();
+        let named = self.core().catalog.find(name);
         Ok(named.map(|named| TableOn { store: self.clone(), named }))
     }
 
     /// The named tables, by name.
     #[must_use]
     pub fn tables(&self) -> Vec<TableStats> {
-        let names = lock(&self.core().catalog.0);
         let guard = reclaim::pin();
         let stats = |named: &Arc<Named>| {
             let table = named.table(&guard).ok()?;
@@ -226,7 +239,7 @@ impl<M: Medium> StoreOn<M> {
                 index_bytes: table.index.numbers(&guard).bytes,
             })
         };
-        names.tables.values().filter_map(stats).collect()
+        self.core().catalog.all().iter().filter_map(stats).collect()
     }
 
     /// Drops the table of this name: one small write, whatever is in it. Whether there was one. Handles of it say `NotFound` from then on.
@@ -235,11 +248,11 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::delete`].
     pub fn drop_table(&self, name: &[u8]) -> Result<bool> {
         let core = self.core();
-        let names = &mut *lock(&core.catalog.0);
-        let Some(named) = names.tables.get(name).cloned() else { return Ok(false) };
+        let pen = &mut *core.catalog.pen(self.records(), "drop a table")?;
+        let Some(named) = core.catalog.find(name) else { return Ok(false) };
         let mut before = None;
-        core.write_name(names, name, None, || before = named.lead(None))?;
-        names.tables.remove(name);
+        core.write_name(pen, name, None, || before = named.lead(None))?;
+        core.catalog.set(name, None);
         core.die(before);
         Ok(true)
     }
@@ -253,9 +266,9 @@ impl<M: Medium> StoreOn<M> {
     /// `NotFound` when there is no table of one of the names; otherwise as [`StoreOn::put`].
     pub fn swap_tables(&self, a: &[u8], b: &[u8]) -> Result<()> {
         let core = self.core();
-        let names = &mut *lock(&core.catalog.0);
+        let pen = &mut *core.catalog.pen(self.records(), "swap tables")?;
         let find = |name: &[u8]| {
-            names.tables.get(name).cloned().ok_or_else(|| {
+            core.catalog.find(name).ok_or_else(|| {
                 let name = String::from_utf8_lossy(name);
                 Error::new(ErrorKind::NotFound, format!("there is no table \"{name}\""))
             })
@@ -278,9 +291,9 @@ impl<M: Medium> StoreOn<M> {
         };
         let is_early = core.shows_early();
         if planted(Mutant::SwapWrittenInTwo) {
-            core.write_name(names, a, Some(owners[1].owner), || ())?;
+            core.write_name(pen, a, Some(owners[1].owner), || ())?;
         }
-        let _ = names.pen.apply_then(core.site(), &batch, &mut || {
+        let _ = pen.apply_then(core.site(), &batch, &mut || {
             if is_early {
                 show();
             }
@@ -536,13 +549,13 @@ impl<M: Medium> TableOn<M> {
         let core = self.store.core();
         let records = self.records();
         records.log.epochs().check_writable()?;
-        let names = &mut *lock(&core.catalog.0);
+        let pen = &mut *core.catalog.pen(records, "clear a table")?;
         let found = self.index_kind()?;
         let fresh = records.tables.fresh(kind_to_make(kind.unwrap_or(found)));
         let owner = fresh.owner;
         let mut before = None;
         let mut show = || before = self.named.lead(Some(Arc::clone(&fresh)));
-        if let Err(error) = core.write_name(names, &self.named.name, Some(owner), &mut show) {
+        if let Err(error) = core.write_name(pen, &self.named.name, Some(owner), &mut show) {
             if before.is_none() {
                 records.tables.bury(owner);
             }
@@ -696,6 +709,7 @@ impl<M: Medium> TableWriter<'_, M> {
     ///
     /// # Errors
     /// As [`WriterOn::modify_in_place`].
+    #[track_caller]
     pub fn modify_in_place(
         &mut self,
         key: &[u8],

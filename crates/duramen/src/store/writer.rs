@@ -163,6 +163,7 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
+    #[track_caller]
     pub fn modify_in_place(
         &mut self,
         key: &[u8],
@@ -193,9 +194,11 @@ impl<M: Medium> WriterOn<M> {
     /// Makes all that the group wrote or read durable, and ends it. Without a group it does nothing.
     ///
     /// # Errors
-    /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged.
+    /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged. `InvalidInput` while keys are [locked](WriterOn::lock), which
+    /// others may wait for that this would wait for.
     pub fn settle(&mut self) -> Result<()> {
         self.store.records().log.epochs().check_process()?;
+        Pen::check_unlocked(self.store.records(), "settle")?;
         self.pen.pen.settle(self.store.records())
     }
 

@@ -13,9 +13,10 @@
 use super::Backoff;
 use super::atomic::AtomicU64;
 use super::atomic::Ordering::{Acquire, Relaxed, Release};
+use super::holding::{self, Held, Noted, Place, What};
 use super::reclaim::{self, Guard, Moment, Turns};
 use super::time::Instant;
-use super::{Arc, Condvar, Mutex, PoisonError, lock, this_thread};
+use super::{Arc, Condvar, Mutex, lock, rank, this_thread};
 use crate::mutants::{Mutant, planted};
 use std::time::Duration;
 
@@ -26,10 +27,31 @@ pub(crate) struct Gate {
     closed: Mutex<bool>,
     opened: Condvar,
     /// Whether all others have left since it was closed.
-    alone: Mutex<bool>,
+    alone: Mutex<bool, { rank::ALONE }>,
 }
 
 impl Gate {
+    /// Which store it is the gate of, in this process.
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// This thread holds it of the store now.
+    pub(crate) fn note(&self, what: What, place: Place) -> Noted {
+        holding::note(self.id(), what, place)
+    }
+
+    /// The newest that this thread holds of the store and that is so.
+    #[inline]
+    pub(crate) fn held_here(&self, is_so: impl Fn(What) -> bool) -> Option<Held> {
+        if holding::is_any() { holding::find(self.id(), is_so) } else { None }
+    }
+
+    /// Whether who closes it waits for this thread.
+    fn is_awaited_here(&self) -> bool {
+        reclaim::is_pinned() || holding::is_inside(self.id())
+    }
+
     /// Whether another thread has closed it.
     #[inline]
     fn is_closed(&self) -> bool {
@@ -49,26 +71,32 @@ impl Gate {
     fn pin_later(&self, mut guard: Guard) -> Guard {
         loop {
             drop(guard);
-            // One that was pinned before is inside already, and would be waited for.
-            if !reclaim::is_pinned() {
+            // One that is inside already is waited for, and what it writes is over before it leaves.
+            let is_inside = self.is_awaited_here();
+            if !is_inside {
                 self.wait();
             }
             guard = reclaim::pin_to_write();
-            if !self.is_closed() || reclaim::is_pinned_twice() {
+            if !self.is_closed() || is_inside {
                 return guard;
             }
         }
     }
 
-    /// Goes inside, until `turns` ends.
+    /// Goes inside, until `turns` ends. Whether it is: not when who has closed it waits for this thread, which is inside by other means
+    /// that may end before `turns`.
     #[inline]
-    pub(crate) fn enter(&self, turns: &Turns) {
+    #[must_use]
+    pub(crate) fn enter(&self, turns: &Turns) -> bool {
         loop {
             turns.begin();
             if !self.is_closed() {
-                return;
+                return true;
             }
             turns.end();
+            if self.is_awaited_here() {
+                return false;
+            }
             self.wait();
         }
     }
@@ -78,7 +106,7 @@ impl Gate {
     fn wait(&self) {
         let mut closed = lock(&self.closed);
         while *closed {
-            closed = self.opened.wait(closed).unwrap_or_else(PoisonError::into_inner);
+            closed = self.opened.wait(closed);
         }
     }
 
@@ -89,7 +117,7 @@ impl Gate {
         {
             let mut closed = lock(&self.closed);
             while *closed {
-                closed = self.opened.wait(closed).unwrap_or_else(PoisonError::into_inner);
+                closed = self.opened.wait(closed);
             }
             *closed = true;
         }

@@ -350,11 +350,6 @@ pub(crate) fn is_pinned() -> bool {
     MINE.get().is_some_and(|local| local.guards.load(Relaxed) > 0)
 }
 
-/// Whether it holds more than one.
-pub(crate) fn is_pinned_twice() -> bool {
-    MINE.get().is_some_and(|local| local.guards.load(Relaxed) > 1)
-}
-
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {

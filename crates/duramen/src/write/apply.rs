@@ -20,6 +20,7 @@ use crate::read::value::{Record, Stamp};
 use crate::sync::reclaim;
 use crate::{ErrorKind, Result};
 use duramen_media::Medium;
+use std::panic::Location;
 
 /// What a look at the conditions came to.
 pub(super) enum Compared {
@@ -30,6 +31,9 @@ pub(super) enum Compared {
     /// Another unit that runs has written a key.
     Running(Trailer),
 }
+
+/// A key, and what it was when it was read.
+pub(crate) type Expect = (In, Vec<u8>, Stamp);
 
 /// A key that was absent when a unit deleted it, so that it wrote nothing.
 pub(super) struct Missed {
@@ -62,7 +66,7 @@ impl Pen {
             self.check_named(records, table.target(), records.hasher.hash(key))?;
         }
         loop {
-            self.begin_unit(records)?;
+            self.begin_unit(records, Location::caller())?;
             match self.try_apply(site, batch, then) {
                 Ok(Compared::Met) => return Ok(Swap::Done),
                 Ok(Compared::Failed) => return self.give_up_unit(records).map(|()| Swap::Changed),
@@ -111,7 +115,7 @@ impl Pen {
     pub(super) fn show_if<M: Medium>(
         &mut self,
         records: &Records<M>,
-        expects: &[(In, Vec<u8>, Stamp)],
+        expects: &[Expect],
         then: &mut dyn FnMut(),
     ) -> Result<Compared> {
         let missed = self.take_missed();
@@ -128,6 +132,9 @@ impl Pen {
             shown = Some((end, epoch));
         });
         unwinding.over();
+        if shown.is_none() {
+            self.put_missed(missed);
+        }
         let compared = compared?;
         if let Some((end, epoch)) = shown {
             self.unit_shown(records, end, epoch)?;
@@ -136,10 +143,10 @@ impl Pen {
     }
 
     /// Compares these conditions, and calls `met` while their keys are locked if all are met.
-    fn compare<M: Medium>(
+    pub(super) fn compare<M: Medium>(
         &mut self,
         records: &Records<M>,
-        expects: &[(In, Vec<u8>, Stamp)],
+        expects: &[Expect],
         missed: &[Missed],
         met: impl FnOnce(&mut Self),
     ) -> Result<Compared> {

@@ -69,6 +69,7 @@ impl Pen {
         if slot.is_tombstone() || !records.is_expired(expires_at) {
             return Ok(false);
         }
+        self.check_named(records, target, hash)?;
         let (place, record_bytes) = (record.at, record.head.record_bytes());
         let expiring = Expiring { key, hash, place, record_bytes, expires_at };
         Ok(records.hide(table, expiring, &self.activity, &guard))

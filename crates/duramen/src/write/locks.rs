@@ -21,6 +21,8 @@
 //!   always a group, if need be one from lock to unlock.
 //! * It does not settle its group, which locks the stripes of what was written before.
 //! * It splits no segment of an index, which locks many stripes: what is crowded is split after the unlock.
+//! * Its thread writes nothing by other means, and makes, clears or drops no table: that may wait for another stripe, for space, or for
+//!   who closes the gate. It is refused ([`Pen::check_unlocked`]). To look a table up waits for nobody.
 //! * It writes no keys that it did not name, and elements of collections as it likes, whose stripes are others.
 
 use super::{Pen, Site};
@@ -32,6 +34,7 @@ use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::table::{Table, Target};
 use crate::sync::Arc;
+use crate::sync::holding::{Held as HeldHere, Noted, Place, What};
 use crate::sync::reclaim::{self, Guard, Turns};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
@@ -47,6 +50,8 @@ const TRIES_MAX: u32 = 16;
 #[derive(Default)]
 pub(super) struct Locks {
     held: Held,
+    /// Of what is held.
+    noted: Option<Noted>,
     /// The stripes, by their numbers.
     numbers: Vec<u32>,
     /// The group was begun with the locks, and ends with them.
@@ -90,7 +95,7 @@ struct Wanted {
 impl Pen {
     /// Whether it holds keys, or the gate.
     #[inline]
-    pub(super) fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         self.locks.held != Held::Nothing
     }
 
@@ -107,19 +112,35 @@ impl Pen {
     }
 
     /// Is inside the gate for several pins, until what is returned is dropped.
-    pub(super) fn enter<M: Medium>(&self, records: &Records<M>) -> Inside {
+    ///
+    /// # Errors
+    /// `Conflict`: who has closed it waits for what this thread does by other means.
+    pub(super) fn enter<M: Medium>(&self, records: &Records<M>) -> Result<Inside> {
         if self.is_inside() {
-            return Inside(None);
+            return Ok(Inside(None));
         }
-        records.gate.enter(&self.activity.inside);
-        Inside(Some(Arc::clone(&self.activity.inside)))
+        if records.gate.enter(&self.activity.inside) {
+            return Ok(Inside(Some(Arc::clone(&self.activity.inside))));
+        }
+        Err(awaited())
     }
 
-    /// Locks the keys of these hashes. It must hold none.
-    pub(crate) fn lock_keys<M: Medium>(&mut self, site: Site<'_, M>, hashes: &[u64]) {
+    /// Locks the keys of these hashes, for the call at `place`.
+    ///
+    /// # Errors
+    /// `InvalidInput`: this thread holds keys already, or has a unit that runs.
+    pub(crate) fn lock_keys<M: Medium>(
+        &mut self,
+        site: Site<'_, M>,
+        hashes: &[u64],
+        place: Place,
+    ) -> Result<()> {
         let records = site.records;
+        check_free(records, "lock keys", place, |_| true)?;
+        if !records.gate.enter(&self.activity.inside) {
+            return Err(awaited());
+        }
         self.before_lock(site);
-        records.gate.enter(&self.activity.inside);
         loop {
             records.stripes().hold(hashes, &mut self.locks.numbers);
             let running = records.stripes().find_running(&self.locks.numbers);
@@ -130,6 +151,8 @@ impl Pen {
             self.while_resting(records, |_| records.stripes().wait_for_running(running));
         }
         self.locks.held = Held::Keys;
+        self.locks.noted = Some(records.gate.note(What::Keys, place));
+        Ok(())
     }
 
     /// Locks more keys, if they are to be had at once; whether it has them all now.
@@ -145,15 +168,26 @@ impl Pen {
         }
     }
 
-    /// Closes the gate: no other writer is within a write or holds a key then.
-    pub(crate) fn lock_all<M: Medium>(&mut self, site: Site<'_, M>) {
+    /// Closes the gate, for the call at `place`: no other writer is within a write or holds a key then.
+    ///
+    /// # Errors
+    /// `InvalidInput`: this thread holds keys already, has a unit that runs, or is within a scan.
+    pub(crate) fn lock_all<M: Medium>(&mut self, site: Site<'_, M>, place: Place) -> Result<()> {
+        let records = site.records;
+        check_free(records, "lock all keys", place, |_| true)?;
+        if reclaim::is_pinned() {
+            return Err(Error::invalid(format!(
+                "cannot lock all keys at {place}: this thread is within a scan, which is waited for: lock them when that has returned"
+            )));
+        }
         self.before_lock(site);
-        site.records.gate.close(|| site.records.log.epochs().commands());
+        records.gate.close(|| records.log.epochs().commands());
         self.locks.held = Held::All;
+        self.locks.noted = Some(records.gate.note(What::Gate, place));
+        Ok(())
     }
 
     fn before_lock<M: Medium>(&mut self, site: Site<'_, M>) {
-        debug_assert!(!self.is_locked(), "keys are locked by one call");
         self.locks.reserved = 0;
         self.locks.wanted = None;
         self.locks.met_move = false;
@@ -166,8 +200,13 @@ impl Pen {
         self.begin_group();
     }
 
-    /// Gives back what is held. Then [`Pen::end_locked`].
+    /// Gives back what is held, and gives a unit up that was not ended before. Then [`Pen::end_locked`].
     pub(crate) fn unlock<M: Medium>(&mut self, records: &Records<M>) {
+        if self.is_locked() {
+            // What it owes is settled with the group of the locks.
+            let _ = self.give_up_unit(records);
+        }
+        self.locks.noted = None;
         match std::mem::take(&mut self.locks.held) {
             Held::Nothing => return,
             Held::Keys => {
@@ -213,26 +252,36 @@ impl Pen {
         }
     }
 
-    /// Whether the key of `hash` may be written now.
+    /// That no stripe is held by this thread, which is about to do what may wait for whoever wants one.
     ///
     /// # Errors
-    /// `InvalidInput`: keys are locked, and this is none of them.
+    /// `InvalidInput`.
+    pub(crate) fn check_unlocked<M: Medium>(records: &Records<M>, attempted: &str) -> Result<()> {
+        records.gate.held_here(What::has_stripes).map_or(Ok(()), |held| Err(beside_locks(attempted, held)))
+    }
+
+    /// Whether the key of `hash` may be written now, or read in a unit: to check it when the unit ends its stripe is waited for.
+    ///
+    /// # Errors
+    /// `InvalidInput`: keys are locked, and this is none of them, or it is not their writer that writes.
     #[inline]
-    pub(super) fn check_named<M: Medium>(
+    pub(crate) fn check_named<M: Medium>(
         &self,
         records: &Records<M>,
         target: Target<'_>,
         hash: u64,
     ) -> Result<()> {
-        if self.locks.held != Held::Keys
-            || matches!(target, Target::Collection(_))
+        if self.locks.held != Held::Keys {
+            return Self::check_unlocked(records, "write");
+        }
+        if matches!(target, Target::Collection(_))
             || records.stripes().is_held_here(hash)
             || planted(Mutant::KeysUnlockedEarly)
         {
             return Ok(());
         }
         Err(Error::invalid(
-            "a key was written that is none of those that were locked: name all keys when they are locked",
+            "a key was written, or read in a unit, that is none of those that were locked: name all keys when they are locked",
         ))
     }
 
@@ -286,7 +335,7 @@ impl Pen {
     /// # Errors
     /// `OutOfSpace` when there is none to be made; what the medium fails with.
     pub(crate) fn make_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
-        debug_assert!(!self.is_locked(), "space is made without a lock");
+        Self::check_unlocked(site.records, "make space")?;
         if std::mem::take(&mut self.locks.met_move) {
             // Nobody holds up the compactor now.
             crate::sync::thread::yield_now();
@@ -317,6 +366,35 @@ impl Pen {
         self.locks.tries = tries + 1;
         Ok(())
     }
+}
+
+/// That this thread holds nothing of the store that is so, before it takes more at `place`.
+pub(super) fn check_free<M: Medium>(
+    records: &Records<M>,
+    attempted: &str,
+    place: Place,
+    is_so: impl Fn(What) -> bool,
+) -> Result<()> {
+    let Some(held) = records.gate.held_here(is_so) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "cannot {attempted} at {place}: {held}, and would wait for itself: end that before, or do both within one"
+    )))
+}
+
+#[cold]
+fn awaited() -> Error {
+    Error::new(
+        ErrorKind::Conflict,
+        "cannot begin: another thread locks all keys, and waits for a unit or a scan of this thread that is under way: end that, and \
+         begin again",
+    )
+}
+
+#[cold]
+fn beside_locks(attempted: &str, held: HeldHere) -> Error {
+    Error::invalid(format!(
+        "cannot {attempted}: {held}, and may wait for itself: end that before, or write by the writer that holds the keys"
+    ))
 }
 
 /// A writer is inside the gate.

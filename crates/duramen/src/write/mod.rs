@@ -11,9 +11,7 @@
 //!
 //! The version does not depend on the record that is superseded: the lock gives it out (`index::stripes`). So a put that
 //! has no condition appends first and looks then: it is written while the index's lines come from memory, and the miss of
-//! the old record and the write-back of the new one overlap. A
-//! delete does so too when its key seems to be there; if it is not, its tombstone is taken back, and a crash that
-//! finds it finds a write that was never acknowledged, of an absent key.
+//! the old record and the write-back of the new one overlap.
 //!
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
 //! drain: the slot is marked pending, and [`Pen::settle`] drains once and clears the marks. Writes that count all or not at all are [units](unit).
@@ -35,6 +33,7 @@ mod put;
 mod unit;
 mod update;
 
+pub(crate) use apply::Expect;
 pub use batch::Batch;
 use locks::Locks;
 pub use update::{Modified, Update, padding_before_field};
@@ -46,7 +45,7 @@ use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
 use crate::read::Records;
 use crate::read::owed::Owed;
-use crate::read::value::Meta;
+use crate::read::value::{Meta, Room};
 use crate::sync::Arc;
 use crate::sync::reclaim::{self, Turns};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
@@ -216,6 +215,7 @@ impl Pen {
 
     /// Looks whether a block can be opened for a put, and makes room for it. No stripe may be held.
     pub(crate) fn find_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
+        Self::check_unlocked(site.records, "make space")?;
         self.while_resting(site.records, |_| site.supply.find_granule())
     }
 
@@ -231,7 +231,7 @@ impl Pen {
         if let Some(group) = &mut self.group {
             clear_pending(records, group.pending.drain(..));
             group.turn = None;
-            if !records.log.epochs().in_use() {
+            if !group.over.iter().any(|over| records.log.epochs().must_wait(over.epoch())) {
                 over = std::mem::take(&mut group.over);
             }
         }
@@ -281,9 +281,10 @@ impl Pen {
 /// What a write needs room for.
 #[inline]
 fn purpose_of(new: Option<(&[u8], Meta)>) -> Purpose {
-    match new {
-        Some((_, meta)) if !meta.shrinks => Purpose::Write,
-        Some(_) | None => Purpose::Delete,
+    match new.map(|(_, meta)| meta.room) {
+        Some(Room::Free) => Purpose::Write,
+        Some(Room::Change) => Purpose::Change,
+        Some(Room::Removal) | None => Purpose::Delete,
     }
 }
 

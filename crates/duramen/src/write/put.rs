@@ -45,6 +45,8 @@ struct Ask<'a> {
 #[derive(Clone, Copy)]
 struct Ready<'a> {
     ask: Ask<'a>,
+    /// Of the record.
+    kind: Kind,
     hash: u64,
     /// Bytes of the record.
     bytes: u64,
@@ -61,8 +63,6 @@ struct Writing<'a, M: Medium> {
     table: &'a Table,
     ready: Ready<'a>,
     epoch: Epoch,
-    /// Of the record.
-    kind: Kind,
     /// A unit that runs may have written the key.
     has_members: bool,
     /// What is written waits for its group to be durable.
@@ -168,7 +168,7 @@ impl Pen {
     }
 
     /// Writes a name of the catalog, or deletes it. One that is not new takes the place of what it supersedes, so it has the space that
-    /// is kept for deletes. `then` is called in the epoch of what was written: so what others write in the
+    /// is kept for deletes; a new one has half of it, since what is moved to a table in a full store may be the first there. `then` is called in the epoch of what was written: so what others write in the
     /// next one comes after it.
     pub(crate) fn write_name<M: Medium>(
         &mut self,
@@ -180,7 +180,7 @@ impl Pen {
     ) -> Result<()> {
         let new = entry.map(|entry| (entry, Meta::default()));
         let want = if new.is_some() { Want::Anything } else { Want::Present };
-        let purpose = if is_new { Purpose::Write } else { Purpose::Delete };
+        let purpose = if is_new { Purpose::Change } else { Purpose::Delete };
         let ask = Ask { target: Target::Catalog, key: name, new, want, purpose };
         self.write_then(site, ask, then).map(|_| ())
     }
@@ -229,7 +229,13 @@ impl Pen {
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
         let head_bytes = head_bytes(meta.expires_at.is_some(), target.is_owned());
-        let bytes = record_bytes(head_bytes, key.len(), value.len());
+        let kind = match new {
+            None => Kind::Tombstone,
+            Some((_, meta)) if meta.collection.is_some() => Kind::Root,
+            // What is counted of updates is counted of keys.
+            Some((_, meta)) => cell::kind_to_append(&records.log, meta.updatable && !target.is_collection()),
+        };
+        let bytes = record_bytes(head_bytes, key.len(), value.len(), kind);
         // Before the pin: compaction that makes room must not wait for this very guard.
         self.reserve(site, bytes, ask.purpose)?;
         self.unlock_early(records);
@@ -241,8 +247,11 @@ impl Pen {
         // What is kept for deletes stays with them: it is not shared with puts.
         let shared = records.log.shares(bytes) && !self.appender.is_kept();
         let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
-        if bytes >= STAGE_BYTES_MIN && !shared {
-            self.appender.stage(&records.log, head_bytes, key, value);
+        if bytes >= STAGE_BYTES_MIN && !shared && !kind.is_updatable() {
+            let (tag, expires_at, owner) = (meta.tag, meta.expires_at, table.owner);
+            let (version, epoch) = (Version(0), Epoch(0));
+            let fields = Fields { kind, tag, expires_at, version, epoch, owner };
+            self.appender.stage(&records.log, fields, key, value);
         }
         let want = if planted(Mutant::SwapNotRechecked) {
             compared(records, table, ask, hash, &guard)
@@ -250,7 +259,7 @@ impl Pen {
             ask.want
         };
         let body = body_crc(seed, &[key, value]);
-        let ready = Ready { ask: Ask { want, ..ask }, hash, bytes, shared, body, seed };
+        let ready = Ready { ask: Ask { want, ..ask }, kind, hash, bytes, shared, body, seed };
         let epochs = records.log.epochs();
         let unwinding = epochs.unwinding(&self.activity);
         if planted(Mutant::LockedInEpoch) {
@@ -290,7 +299,7 @@ impl Pen {
         let Ask { key, new, .. } = ready.ask;
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
-        let ahead = writing.appends_ahead(&locked).then(|| {
+        let ahead = writing.appends_ahead().then(|| {
             let version = self.gave(locked.next_version(floor));
             self.append(writing, version)
         });
@@ -307,17 +316,15 @@ impl Pen {
             && let Some(Old { slot, record: Some(record), .. }) = &old
             && let Some(unit) = records.running_at(*slot, record)
         {
-            self.appender.unstage();
+            self.unstage();
             return (Wrote::Running(unit), false, None);
         }
         // A slot that may be the key's, and is not known to be, stays: see `damage`.
         let unknown = met.is_some() && found.is_none();
         let present = old.as_ref().is_some_and(|old| old.present) || (unknown && met.may_be_live);
         if let Some(wrote) = self.unwritten(writing, old.as_ref(), met, present) {
-            match ahead {
-                Some(appended) => self.appender.take_back(appended),
-                None => self.appender.unstage(),
-            }
+            debug_assert!(ahead.is_none(), "what was appended ahead is written");
+            self.unstage();
             return (wrote, false, None);
         }
         let turn = ready.shared.then(|| self.appender.begin_turn(&records.log, ready.bytes));
@@ -344,8 +351,7 @@ impl Pen {
             None if unknown => locked.insert(key, slot.hiding_unknown(), records),
             None => locked.insert(key, slot, records),
         };
-        if let (Kind::Root, Some((_, Meta { collection: Some(CollectionId(owner)), .. }))) =
-            (writing.kind, new)
+        if let (Kind::Root, Some((_, Meta { collection: Some(CollectionId(owner)), .. }))) = (ready.kind, new)
         {
             // Before anybody can seal its block.
             records.tables.root_written(MetName { owner, place: appended.at });
@@ -357,6 +363,14 @@ impl Pen {
         self.account(writing, old.as_ref(), appended);
         let replaced = old.filter(|old| old.present).and_then(|old| Some(old.record?.meta()));
         (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
+    }
+
+    /// Nothing is written of what was staged: the space that it takes is dead.
+    #[inline]
+    fn unstage(&mut self) {
+        let bytes = self.appender.unstage();
+        self.activity.written_add(bytes);
+        self.activity.dead_add(bytes as i64);
     }
 
     /// What there is to say where nothing is written, of a key whose newest record is `old`, or may be `met`, which is damaged.
@@ -391,9 +405,9 @@ impl Pen {
     #[inline(always)]
     fn make_reachable<M: Medium>(&mut self, writing: &Writing<'_, M>, appended: Appended) -> Reachable {
         let Writing { records, ready, is_grouped: grouped, .. } = *writing;
-        match writing.kind {
+        match ready.kind {
             Kind::CellSealed => {
-                let opened = self.appender.open_cell(&records.log, appended, ready.ask.key);
+                let opened = self.appender.open_cell(&records.log, appended);
                 if grouped { opened.pending() } else { opened }
             }
             _ if grouped => self.appender.leave_pending(appended),
@@ -456,24 +470,16 @@ impl<'a, M: Medium> Writing<'a, M> {
         locked: &Locked<'_>,
         in_group: bool,
     ) -> Self {
-        let kind = match ready.ask.new {
-            None => Kind::Tombstone,
-            Some((_, meta)) if meta.collection.is_some() => Kind::Root,
-            // What is counted of updates is counted of keys.
-            Some((_, meta)) => {
-                cell::kind_to_append(&records.log, meta.updatable && !table.owner.is_collection())
-            }
-        };
         let has_members = locked.has_members() && !planted(Mutant::RunningOverwritten);
         let is_grouped = in_group && records.log.shows_before_durable();
-        Self { records, table, ready, epoch, kind, has_members, is_grouped }
+        Self { records, table, ready, epoch, has_members, is_grouped }
     }
 
     #[inline(always)]
     fn fields(&self, version: Version) -> Fields {
         let (_, meta) = self.ready.ask.new.unwrap_or_default();
         Fields {
-            kind: self.kind,
+            kind: self.ready.kind,
             tag: meta.tag,
             expires_at: meta.expires_at,
             version,
@@ -485,16 +491,17 @@ impl<'a, M: Medium> Writing<'a, M> {
     /// Whether the record is appended before it is looked at what is there, since that does not matter: it is written while the index's
     /// lines come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
     #[inline(always)]
-    fn appends_ahead(&self, locked: &Locked<'_>) -> bool {
-        let (ask, log) = (&self.ready.ask, &self.records.log);
+    fn appends_ahead(&self) -> bool {
+        let ask = &self.ready.ask;
         match ask.want {
-            _ if self.has_members => false,
-            Want::Anything => ask.new.is_some() && !self.ready.shared && !planted(Mutant::VersionNotAdvanced),
-            Want::Present if log.epochs().in_use() => false,
-            Want::Present => {
-                locked.candidate(ask.key).inspect(|&at| log.fetch_old(at, ask.key.len())).is_some()
+            Want::Anything => {
+                ask.new.is_some()
+                    && !self.has_members
+                    && !self.ready.shared
+                    && !planted(Mutant::VersionNotAdvanced)
             }
-            Want::Stamp(_) => false,
+            // Those may write nothing, and what was appended cannot be taken back: it would leave bytes of a user above the tail.
+            Want::Present | Want::Stamp(_) => false,
         }
     }
 }

@@ -31,9 +31,9 @@
 //! 4. There is always room for the end: it is reserved with each member. It lies behind the last member, or in a block of its own, when one
 //!    was opened for a member that was not written after all.
 
-use super::apply::{Compared, Missed};
+use super::apply::{Compared, Expect, Missed};
 use super::batch::root_value;
-use super::locks::Inside;
+use super::locks::{Inside, check_free};
 use super::old::Old;
 use super::{Pen, Site, purpose_of};
 use crate::format::block::Fate;
@@ -53,6 +53,7 @@ use crate::read::table::{MetName, Table, Target};
 use crate::read::value::{Meta, Record};
 use crate::read::{CollectionId, Records};
 use crate::sync::Backoff;
+use crate::sync::holding::{Noted, Place, What};
 use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
@@ -82,6 +83,9 @@ pub(super) struct Running {
     own_group: bool,
     /// Until it is over nobody else closes the gate.
     _inside: Inside,
+    _noted: Noted,
+    /// The call that began it.
+    place: Place,
     /// One of its writes found no room, so there may be none for its end, or found what is being moved.
     failed: bool,
 }
@@ -90,6 +94,13 @@ pub(super) struct Running {
 pub(super) struct Over {
     stretches: Vec<Stretch>,
     epoch: Epoch,
+}
+
+impl Over {
+    /// The epoch of its end.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
 }
 
 /// What a writer has for its units, once it has begun one.
@@ -169,13 +180,14 @@ impl<M: Medium> Records<M> {
 }
 
 impl Pen {
-    /// Waits until another's unit is over, which has a key that is to be written. In no epoch, and no unit of this
-    /// writer has written.
+    /// Waits until another's unit is over, which has a key that is to be written. In no epoch; a unit of this writer has written nothing, or
+    /// has a lower number.
     ///
     /// # Errors
-    /// `Conflict`: this writer holds locks, which that unit may wait for.
+    /// `InvalidInput`: it is a unit of this thread. `Conflict`: this writer holds locks, which that unit may wait for.
     #[cold]
     pub(super) fn wait_for_unit<M: Medium>(&mut self, records: &Records<M>, trailer: Trailer) -> Result<()> {
+        check_not_own(records, trailer)?;
         if self.is_locked() {
             return Err(Error::new(
                 ErrorKind::Conflict,
@@ -198,9 +210,24 @@ impl Pen {
         self.unit.as_ref().map_or(0, |running| running.id.0)
     }
 
-    /// Begins a unit: until [`Pen::commit_unit`] or [`Pen::give_up_unit`].
-    pub(crate) fn begin_unit<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
-        debug_assert!(self.unit.is_none(), "a unit is begun within another");
+    /// Where the unit was begun that runs.
+    pub(crate) fn unit_place(&self) -> Option<Place> {
+        self.unit.as_ref().map(|running| running.place)
+    }
+
+    /// Begins a unit, for the call at `place`: until [`Pen::commit_unit`] or [`Pen::give_up_unit`].
+    ///
+    /// # Errors
+    /// `InvalidInput`: one runs, or another writer of this thread holds keys.
+    pub(crate) fn begin_unit<M: Medium>(&mut self, records: &Records<M>, place: Place) -> Result<()> {
+        let own = self.unit_id();
+        let is_locked = self.is_locked();
+        check_free(records, "begin a unit", place, |what| match what {
+            What::Unit(unit) => unit == own,
+            What::Keys => !is_locked,
+            What::Change => true,
+            What::Gate => false,
+        })?;
         records.log.epochs().check_writable()?;
         let lane = match &self.units {
             Some(units) => units.lane,
@@ -211,7 +238,7 @@ impl Pen {
             }
         };
         let own_group = self.group.is_none();
-        let inside = self.enter(records);
+        let inside = self.enter(records)?;
         self.begin_group();
         let Some(units) = &mut self.units else { return Ok(()) };
         let id = records.log.lanes.number(&mut units.numbers);
@@ -226,6 +253,8 @@ impl Pen {
             missed: Vec::new(),
             own_group,
             _inside: inside,
+            _noted: records.gate.note(What::Unit(id.0), place),
+            place,
             failed: false,
         };
         self.unit = Some(running);
@@ -274,7 +303,7 @@ impl Pen {
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
         let head = head_bytes(meta.expires_at.is_some(), target.is_owned());
-        let bytes = record_bytes(head, key.len(), value.len()) + TRAILER_BYTES;
+        let bytes = record_bytes(head, key.len(), value.len(), Kind::Value) + TRAILER_BYTES;
         let purpose = purpose_of(new);
         let hash = records.hasher.hash(key);
         loop {
@@ -335,8 +364,8 @@ impl Pen {
     /// Waits for another's unit, unless that might wait for this one: a unit that has written waits only for those with
     /// higher numbers.
     fn wait_or_yield<M: Medium>(&mut self, records: &Records<M>, other: Trailer) -> Result<()> {
-        let may_wait = self.unit.as_ref().is_none_or(|own| own.sum.count == 0 || own.id < other.unit);
-        if !may_wait && !self.is_locked() {
+        check_not_own(records, other)?;
+        if !self.may_wait_for(other) && !self.is_locked() {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 "cannot write in a unit: another unit that runs has written the key, and might wait for this one; give this one up and \
@@ -344,6 +373,11 @@ impl Pen {
             ));
         }
         self.wait_for_unit(records, other)
+    }
+
+    /// Whether the unit that runs may wait for another that does: no two wait for each other.
+    pub(super) fn may_wait_for(&self, other: Trailer) -> bool {
+        self.unit.as_ref().is_none_or(|own| own.sum.count == 0 || own.id < other.unit)
     }
 
     fn write_member_locked<M: Medium>(
@@ -452,6 +486,13 @@ impl Pen {
         self.unit.as_mut().map(|running| std::mem::take(&mut running.missed)).unwrap_or_default()
     }
 
+    /// The unit runs on: what it missed is looked at once more.
+    pub(super) fn put_missed(&mut self, missed: Vec<Missed>) {
+        if let Some(running) = &mut self.unit {
+            running.missed = missed;
+        }
+    }
+
     /// Counts a member that was appended.
     fn note_member<M: Medium>(&mut self, records: &Records<M>, appended: Appended) {
         self.appender.count_live(appended.bytes);
@@ -488,13 +529,7 @@ impl Pen {
 
     /// Ends the unit that runs and shows it.
     pub(crate) fn commit_unit<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
-        if self.unit.as_ref().is_some_and(|running| running.failed) {
-            self.give_up_unit(records)?;
-            return Err(Error::new(
-                ErrorKind::OutOfSpace,
-                "cannot commit the unit: one of its writes found no room, or what was being moved; nothing of it was kept",
-            ));
-        }
+        self.check_not_failed(records)?;
         let shown = self.show_if(records, &[], &mut || ());
         if let Ok(Compared::Met) = shown {
             return Ok(());
@@ -506,6 +541,58 @@ impl Pen {
             "cannot commit the unit: somebody wrote a key meanwhile that was not there when the unit deleted it; nothing of it was kept, \
              begin again, or lock the keys before",
         ))
+    }
+
+    /// Ends the unit that runs and shows it, if what it read is as it was; whether it did. Else it is given up, and what changed a key
+    /// that it read is over.
+    pub(crate) fn commit_unit_if<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        read: &[Expect],
+    ) -> Result<bool> {
+        self.check_not_failed(records)?;
+        loop {
+            match self.show_if(records, read, &mut || ()) {
+                Ok(Compared::Met) => return Ok(true),
+                // The other's end tells whether the key changed: the unit waits with all that it wrote, which goes one way only.
+                Ok(Compared::Running(other)) if self.may_wait_for(other) && !self.is_locked() => {
+                    self.wait_for_unit(records, other).inspect_err(|_| drop(self.give_up_unit(records)))?;
+                }
+                shown => {
+                    self.give_up_unit(records)?;
+                    if let Compared::Running(other) = shown? {
+                        self.wait_for_unit(records, other)?;
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Gives the unit up that runs; whether what it read was of one moment, which has not passed.
+    pub(crate) fn give_up_unit_if<M: Medium>(
+        &mut self,
+        records: &Records<M>,
+        read: &[Expect],
+    ) -> Result<bool> {
+        let compared = self.compare(records, read, &[], |_| ());
+        self.give_up_unit(records)?;
+        match compared? {
+            Compared::Running(other) => self.wait_for_unit(records, other).map(|()| false),
+            compared => Ok(matches!(compared, Compared::Met)),
+        }
+    }
+
+    /// That all writes of the unit that runs were done; else it is given up.
+    fn check_not_failed<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
+        if self.unit.as_ref().is_some_and(|running| running.failed) {
+            self.give_up_unit(records)?;
+            return Err(Error::new(
+                ErrorKind::OutOfSpace,
+                "cannot commit the unit: one of its writes found no room, or what was being moved; nothing of it was kept",
+            ));
+        }
+        Ok(())
     }
 
     /// The moment of the unit that runs, in the epoch of its end, which is returned.
@@ -782,6 +869,14 @@ impl Pen {
             records.log.lanes.at(units.lane).drained();
         }
     }
+}
+
+/// That the unit is none of this thread, which would wait for itself.
+fn check_not_own<M: Medium>(records: &Records<M>, other: Trailer) -> Result<()> {
+    let Some(held) = records.gate.held_here(|what| what == What::Unit(other.unit.0)) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "cannot write the key: {held}, has written it, and the write would wait for that: write it through that unit, or end the unit before"
+    )))
 }
 
 /// Visits the members that a unit has in a block, which is pinned.

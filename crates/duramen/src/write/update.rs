@@ -22,9 +22,11 @@ use crate::read::judge::Verdict;
 use crate::read::lookup::Looked;
 use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Stamp, is_same};
+use crate::sync::holding::What;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
 use duramen_media::{Medium, Offset};
+use std::panic::Location;
 
 /// What an update did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +197,7 @@ impl Pen {
     }
 
     /// See [`crate::WriterOn::modify_in_place`].
+    #[track_caller]
     pub(crate) fn modify_in_place<M: Medium>(
         &mut self,
         records: &Records<M>,
@@ -220,9 +223,10 @@ impl Pen {
         };
         let is_shown = records.judge(slot, &record, None) == Verdict::Copied;
         let Some(cell) = record.cell().filter(|_| is_shown) else { return Ok(Modified::NotInPlace) };
-        let Some((at, field)) = change(record.meta(), &records.copy_cell_locked(cell)) else {
-            return Ok(Modified::Declined);
-        };
+        let changing = records.gate.note(What::Change, Location::caller());
+        let changed = change(record.meta(), &records.copy_cell_locked(cell));
+        drop(changing);
+        let Some((at, field)) = changed else { return Ok(Modified::Declined) };
         check_range(at, field.len(), cell.bytes())?;
         let stored = records.store_in_cell(hash, cell, at, &field);
         Ok(if stored { Modified::InPlace } else { Modified::NotInPlace })

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 const EXPIRES_AT: u64 = 2_000_000;
 /// The first version that a build still reads.
-const FIRST: u32 = 3;
+const FIRST: u32 = 4;
+/// The last version before it that there is an image of.
+const BEFORE: u32 = 3;
 const COLLECTIONS: [(&[u8], ElementOrder); 3] = [
     (b"map", ElementOrder::Unordered),
     (b"by value", ElementOrder::ByValue),
@@ -33,7 +35,7 @@ fn image(version: u32) -> PathBuf {
 }
 
 /// Every kind of record: value, tombstone, cell, members and ends of units in one block and in several, and of one that
-/// was given up, expiry, tags, owners, roots and elements of collections, and a block of several granules; as a process
+/// was given up, a void, expiry, tags, owners, roots and elements of collections, and a block of several granules; as a process
 /// leaves it that is killed.
 fn write(path: &std::path::Path) {
     let store = options(1_000_000).open(path).unwrap();
@@ -50,6 +52,12 @@ fn write(path: &std::path::Path) {
     batch.put(b"batch 1", b"one").put(b"batch 2", b"two").delete(b"nothing");
     assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
     writer.put(b"long", &[9; 3000]).unwrap();
+    // Its body is written before it turns out that nothing is to be written: a void.
+    let stamp = store.get(b"batch 1").unwrap().unwrap().stamp();
+    assert_eq!(
+        writer.compare_and_swap(b"long", stamp, Some((&[8; 6000], Meta::default()))).unwrap(),
+        Swap::Changed
+    );
     let table = store.table(b"a table", IndexKind::Ordered).unwrap();
     let gone = store.table(b"cleared", IndexKind::Hash).unwrap();
     gone.put(b"plain", b"gone").unwrap();
@@ -138,7 +146,7 @@ fn a_store_of_an_earlier_version_is_refused_with_what_to_do() {
     for version in 1..FIRST {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
-        let mut bytes = std::fs::read(image(FIRST)).unwrap();
+        let mut bytes = std::fs::read(image(BEFORE)).unwrap();
         for copy in [0, 4096] {
             bytes[copy + 8..copy + 12].copy_from_slice(&version.to_le_bytes());
             bytes[copy + 12..copy + 16].fill(0);

@@ -4,7 +4,7 @@
 
 mod kept;
 
-use duramen::{Durability, ErrorKind, IndexKind, MediumKind, Options, Store, Writer};
+use duramen::{Durability, ErrorKind, IndexKind, MediumKind, Meta, Options, Room, Store, Writer};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
@@ -389,4 +389,96 @@ fn space_of_batches_of_large_values_comes_back() {
             assert!(now * 10 >= first * 8, "seed {seed}, round {round}: {first} bytes fitted, now {now}");
         }
     }
+}
+
+/// A unit that fills the store is given up: what it had is room again for whoever comes next, though nothing is committed meanwhile.
+#[test]
+fn the_space_of_a_unit_that_was_given_up_is_found_without_a_wait() {
+    let hour = Duration::from_secs(3600);
+    for (durability, in_unit) in [
+        (Durability::Interval(hour), false),
+        (Durability::Interval(hour), true),
+        (Durability::EveryWrite, false),
+        (Durability::EveryWrite, true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            medium: MediumKind::File,
+            durability,
+            len_max: 8 << 20,
+            granule_bytes: Some(32 << 10),
+            background: false,
+            ..Options::default()
+        };
+        let store = options.open(dir.path().join("store")).unwrap();
+        let mut writer = store.writer().unwrap();
+        let mut fill = |limit: u32| {
+            let mut count = 0;
+            let filled = writer.unit(|unit| -> duramen::Result<()> {
+                while count < limit {
+                    unit.put(&count.to_le_bytes(), &[7; 1000])?;
+                    count += 1;
+                }
+                Ok(())
+            });
+            (count, filled.map_err(|error| error.kind()))
+        };
+        let (most, filled) = fill(u32::MAX);
+        assert_eq!(filled, Err(ErrorKind::OutOfSpace));
+        for round in 0..4 {
+            let what = format!("{durability:?}, in a unit: {in_unit}, round {round}");
+            if in_unit {
+                assert_eq!(fill(most / 3), (most / 3, Ok(())), "{what}");
+            } else {
+                store.put(b"other", b"x").unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+            assert_eq!(fill(u32::MAX).1, Err(ErrorKind::OutOfSpace), "{what}");
+        }
+        assert_eq!(store.audit(), Vec::<String>::new());
+    }
+}
+
+/// A full store takes values that it must not refuse, until they have used up half of what is kept for deletes; then it takes what is
+/// no longer than before, and deletes, as ever.
+#[test]
+fn a_full_store_takes_changes_and_what_they_take_is_bounded() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = Options {
+        medium: MediumKind::Shm,
+        len_max: 4 << 20,
+        granule_bytes: Some(4096),
+        background: false,
+        ..Options::default()
+    };
+    let store = options.open(dir.path().join("store")).unwrap();
+    let mut writer = store.writer().unwrap();
+    let key = |number: u32| number.to_le_bytes();
+    let with = |room| Meta { room, ..Meta::default() };
+    let mut count = 0;
+    while writer.put(&key(count), &[1; 200]).is_ok() {
+        count += 1;
+    }
+    // The same values again, of which nothing more lives: as often as wanted.
+    for number in 0..3 * count {
+        let number = number * 7919 % count;
+        for room in [Room::Change, Room::Removal] {
+            let put = writer.put_with(&key(number), &[3; 200], with(room));
+            put.unwrap_or_else(|error| panic!("{number} for {room:?}: {error}"));
+        }
+    }
+    // New ones, of which more lives.
+    let mut more = 0;
+    while writer.put_with(&key(count + more), &[4; 200], with(Room::Change)).is_ok() {
+        more += 1;
+        assert!(more < count / 10, "changes take more than is kept for deletes");
+    }
+    assert!(more > 0);
+    for number in 0..count {
+        let put = writer.put_with(&key(number), &[5; 192], with(Room::Removal));
+        put.unwrap_or_else(|error| panic!("removal {number}: {error}"));
+    }
+    for number in 0..count + more {
+        assert!(writer.delete(&key(number)).unwrap_or_else(|error| panic!("delete {number}: {error}")));
+    }
+    assert_eq!(store.audit(), Vec::<String>::new());
 }

@@ -145,14 +145,14 @@ fn more_keys_are_locked_if_nobody_has_them() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut writer = store.writer().unwrap();
-            writer.lock([b"taken".as_slice()]);
+            writer.lock([b"taken".as_slice()]).unwrap();
             held.wait();
             held.wait();
             writer.unlock().unwrap();
             held.wait();
         });
         held.wait();
-        writer.lock([b"mine".as_slice()]);
+        writer.lock([b"mine".as_slice()]).unwrap();
         assert!(writer.lock_more([b"free".as_slice()]));
         writer.put(b"free", b"1").unwrap();
         assert!(!writer.lock_more([b"also free".as_slice(), b"taken"]));

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod close;
 mod collections;
 mod damage;
 mod evict;
@@ -12,6 +13,7 @@ mod full;
 mod image;
 mod limits;
 mod locks;
+mod misuse;
 mod prototype;
 mod range;
 mod roots;

@@ -3,7 +3,7 @@
 //! The full sizes take minutes: `DURAMEN_FULL=1 cargo test --release -p duramen --test all prototype::`. Without it each test
 //! does a tenth or less of what it names, which it says where it matters.
 
-use duramen::{Durability, ErrorKind, MediumKind, Options, Store, Writer};
+use duramen::{Durability, ErrorKind, MediumKind, Options, Store};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -434,40 +434,4 @@ fn a_key_overwritten_very_often_and_deleted_leaves_no_tombstone() {
     let store = open(&dir, &options);
     assert!(store.is_empty());
     assert!(store.recovery().records < 300, "{:?}", store.recovery());
-}
-
-#[test]
-fn a_delete_that_was_taken_back_is_not_counted_for_good() {
-    let dir = memory();
-    let mut options = Options { granule_bytes: Some(4096), background: false, ..Options::default() };
-    options.durability = Durability::EveryWrite;
-    options.tuning.compaction_bytes_min = Some(32);
-    options.compaction_dead_percent = 5;
-    let store = open(&dir, &options);
-    let (mut idle, mut writer) = (store.writer().unwrap(), store.writer().unwrap());
-    writer.put(b"key", b"first").unwrap();
-    assert!(writer.delete(b"key").unwrap());
-    // Behind the end of a block that is written to: the slot led to a tombstone, so another one was appended, and taken back.
-    idle.put(b"idle", b"first").unwrap();
-    assert!(!idle.delete(b"key").unwrap());
-    (0..60u64).for_each(|round| writer.put(b"key", &round.to_le_bytes()).unwrap());
-    assert!(writer.delete(b"key").unwrap());
-    let mut round = 0;
-    let mut compact_until_counted = |writer: &mut Writer, count: u64| {
-        while store.stats().recounts < count {
-            (0..10).for_each(|_| writer.put(b"filler", &[round as u8; 300]).unwrap());
-            // The tombstone is moved with these, and again when they are overwritten.
-            writer.put(&[round as u8 % 50], &[1; 300]).unwrap();
-            store.maintain().unwrap();
-            round += 1;
-            assert!(round < 1000, "{:?}", store.stats());
-        }
-    };
-    compact_until_counted(&mut writer, 1);
-    assert_eq!(store.audit(), [""; 0]);
-    // It lies there no more.
-    idle.put(b"idle", b"second").unwrap();
-    assert_eq!(store.audit(), [""; 0]);
-    compact_until_counted(&mut writer, 2);
-    assert_eq!(store.audit(), [""; 0]);
 }

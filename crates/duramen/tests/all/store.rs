@@ -754,7 +754,7 @@ fn a_torn_large_value_does_not_hold_up_recovery() {
     // What kill -9 leaves in the middle of a put: a copy of the open store, the record's header gone.
     let mut image = std::fs::read(&path).unwrap();
     let at = image.windows(16).position(|w| w == &noise[..16]).unwrap();
-    image[at - 40..at - 5].fill(0);
+    image[at - 29..at - 5].fill(0);
     let copy = dir.path().join("copy");
     std::fs::write(&copy, image).unwrap();
     let begun = std::time::Instant::now();
@@ -930,10 +930,10 @@ fn a_damaged_seal_is_told_after_a_clean_close_and_not_missed_after_a_crash() {
     assert!(report.damage.is_empty() && report.keys == 10, "{report:?}");
     assert_eq!(options.open(&crashed).unwrap().len(), 10);
 
-    // Each record takes 48 bytes, from byte 64 of the first granule behind the head.
+    // Each record takes 56 bytes, from byte 64 of the first granule behind the head.
     let (block, whole) = (64 << 10, std::fs::read(&path).unwrap());
     assert!(duramen::check(&path, &options).unwrap().damage.is_empty());
-    for (bytes, keys) in [(&[28][..], 10), (&[24], 10), (&[32], 10), (&[28, 64 + 9 * 48 + 40], 9)] {
+    for (bytes, keys) in [(&[28][..], 10), (&[24], 10), (&[32], 10), (&[28, 64 + 9 * 56 + 40], 9)] {
         std::fs::write(&path, &whole).unwrap();
         bytes.iter().for_each(|at| damage(&path, block + at));
         let report = duramen::check(&path, &options).unwrap();
@@ -969,4 +969,22 @@ fn a_store_that_a_thread_outlives_is_no_damaged_one() {
     }
     drop(end);
     thread.join().unwrap();
+}
+
+#[test]
+fn what_a_poisoned_store_never_commits_is_an_error_of_its_read_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { medium: MediumKind::File, background: false, ..Options::default() };
+    let store = options.open(dir.path().join("store")).unwrap();
+    store.put(b"kept", b"1").unwrap();
+    let (mut writer, mut reader) = (store.writer().unwrap(), store.writer().unwrap());
+    writer.group();
+    writer.put(b"lost", b"1").unwrap();
+    let panics = store.clone();
+    std::thread::spawn(move || panics.writer().unwrap().panic_within_a_write()).join().unwrap_err();
+    assert_eq!(store.check_writable().unwrap_err().kind(), ErrorKind::Poisoned);
+    reader.group();
+    assert_eq!(reader.get(b"lost").unwrap_err().kind(), ErrorKind::Poisoned);
+    assert_eq!(reader.get(b"kept").unwrap().as_deref(), Some(&b"1"[..]));
+    reader.settle().unwrap();
 }

@@ -124,12 +124,12 @@ fn waits_for_a_unit(hold: impl Fn(&mut duramen::Writer) + Sync) {
 
 #[test]
 fn keys_are_locked_when_the_units_that_wrote_them_are_over() {
-    waits_for_a_unit(|writer| writer.lock([&b"a"[..], b"b"]));
+    waits_for_a_unit(|writer| writer.lock([&b"a"[..], b"b"]).unwrap());
 }
 
 #[test]
 fn the_gate_is_closed_when_all_units_are_over() {
-    waits_for_a_unit(|writer| writer.lock_all());
+    waits_for_a_unit(|writer| writer.lock_all().unwrap());
 }
 
 #[test]
@@ -244,4 +244,222 @@ fn a_collection_lives_and_dies_with_the_units_that_commit() {
     assert_eq!(store.collection(made.id()).unwrap().len(), 1);
     writer.unit(|unit| unit.delete(b"renamed")).unwrap();
     assert_eq!(store.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+fn number(value: Option<duramen::Value<'_>>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
+}
+
+#[test]
+fn transfers_of_several_threads_keep_the_sum() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 250;
+    let (_dir, store) = store();
+    let accounts = store.table(b"accounts", IndexKind::Ordered).unwrap();
+    let names = [b"ada", b"bob", b"eve"];
+    names.iter().for_each(|name| accounts.put(*name, &1_000u64.to_le_bytes()).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, accounts) = (&store, &accounts);
+            scope.spawn(move || {
+                let mut writer = store.writer().unwrap();
+                for round in 0..ROUNDS {
+                    let [from, to] =
+                        [thread + round, thread + 2 * round + 1].map(|at| names[at as usize % 3]);
+                    writer
+                        .unit(|unit| {
+                            let mut keys = unit.table(accounts);
+                            let left = number(keys.get(from)?).saturating_sub(1);
+                            keys.put(from, &left.to_le_bytes())?;
+                            let more = number(keys.get(to)?) + 1;
+                            keys.put(to, &more.to_le_bytes())?;
+                            let count = number(unit.get(b"count")?) + 1;
+                            unit.put(b"count", &count.to_le_bytes())
+                        })
+                        .unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut writer = store.writer().unwrap();
+            for _ in 0..ROUNDS {
+                let sum = writer.unit(|unit| {
+                    let keys = unit.table(&accounts);
+                    names.iter().map(|name| Ok(number(keys.get(*name)?))).sum::<Result<u64, Error>>()
+                });
+                assert_eq!(sum.unwrap(), 3_000, "of two moments");
+            }
+        });
+    });
+    assert_eq!(number(store.get(b"count").unwrap()), THREADS * ROUNDS);
+    assert_eq!(names.iter().map(|name| number(accounts.get(*name).unwrap())).sum::<u64>(), 3_000);
+}
+
+#[test]
+fn of_two_units_that_read_what_the_other_writes_one_sees_the_other() {
+    let (_dir, store) = store();
+    for round in 0..200u32 {
+        store.put(b"a", b"on call").unwrap();
+        store.put(b"b", b"on call").unwrap();
+        std::thread::scope(|scope| {
+            for (own, other) in [(b"a", b"b"), (b"b", b"a")] {
+                let store = &store;
+                scope.spawn(move || {
+                    store.writer().unwrap().unit(|unit| match unit.get(other)? {
+                        // The other stays.
+                        Some(_) => unit.delete(own).map(|_| ()),
+                        None => Ok(()),
+                    })
+                });
+            }
+        });
+        let left = [&b"a"[..], b"b"].iter().filter(|key| store.contains(key).unwrap()).count();
+        assert_eq!(left, 1, "round {round}");
+    }
+}
+
+/// Another thread that writes when it is told to.
+fn other_writes(store: &Store, write: impl Fn(&Store) + Send + 'static) -> impl Fn() -> bool {
+    let (tell, told) = mpsc::channel();
+    let (say, said) = mpsc::channel();
+    let store = store.clone();
+    std::thread::spawn(move || {
+        while told.recv().is_ok() {
+            write(&store);
+            let _ = say.send(());
+        }
+    });
+    move || {
+        tell.send(()).unwrap();
+        said.recv_timeout(A_WHILE * 10).is_ok()
+    }
+}
+
+#[test]
+fn a_unit_whose_reads_have_changed_runs_again() {
+    let (_dir, store) = store();
+    let table = store.table(b"table", IndexKind::Hash).unwrap();
+    let elements = store.new_collection(ElementOrder::ByKey);
+    let (t, e) = (table.clone(), elements.clone());
+    type Reads<'a> = &'a dyn Fn(&mut duramen::Unit<'_>) -> Result<Option<Vec<u8>>, Error>;
+    let reads: [(Reads<'_>, Box<dyn Fn(&Store) + Send>); 5] = [
+        (&|unit| Ok(unit.get(b"a")?.map(|value| value.to_vec())), Box::new(|s| s.put(b"a", b"1").unwrap())),
+        (&|unit| Ok(unit.store().get(b"a")?.map(|value| value.to_vec())), Box::new(|s| drop(s.delete(b"a")))),
+        (
+            &|unit| Ok(unit.table(&table).get(b"a")?.map(|value| value.to_vec())),
+            Box::new(move |_| t.put(b"a", b"1").unwrap()),
+        ),
+        (
+            &|unit| Ok(unit.collection(&elements).get(b"a")?.map(|value| value.to_vec())),
+            Box::new(move |_| e.put(b"a", b"1").unwrap()),
+        ),
+        (
+            &|unit| {
+                // What it deleted in vain.
+                unit.delete(b"missing")?;
+                Ok(None)
+            },
+            Box::new(|s| s.put(b"missing", b"1").unwrap()),
+        ),
+    ];
+    for (number, (read, write)) in reads.into_iter().enumerate() {
+        let other = other_writes(&store, write);
+        let mut runs = 0;
+        let done = store.writer().unwrap().unit(|unit| {
+            runs += 1;
+            let seen = read(unit)?;
+            unit.put(b"b", b"1")?;
+            assert!(runs > 1 || other());
+            Ok(seen)
+        });
+        let last = if matches!(number, 1 | 4) { None } else { Some(b"1".to_vec()) };
+        assert_eq!((runs, done.unwrap()), (2, last), "case {number}");
+    }
+}
+
+#[test]
+fn an_error_that_follows_from_what_has_changed_is_not_returned() {
+    let (_dir, store) = store();
+    let other = other_writes(&store, |store| store.put(b"a", &5u64.to_le_bytes()).unwrap());
+    let mut runs = 0;
+    let took = store.writer().unwrap().unit(|unit| {
+        runs += 1;
+        let a = number(unit.get(b"a")?);
+        assert!(runs > 1 || other());
+        if a == 0 { Err(Error::given_up("there is none")) } else { unit.delete(b"a") }
+    });
+    assert_eq!((runs, took.unwrap()), (2, true));
+    let none = store.writer().unwrap().unit(|unit| match unit.get(b"a")? {
+        None => Err::<(), _>(Error::given_up("there is none")),
+        Some(_) => Ok(()),
+    });
+    assert_eq!(none.unwrap_err().kind(), ErrorKind::GivenUp);
+}
+
+#[test]
+fn a_unit_that_others_overtake_each_time_runs_alone_in_the_end() {
+    let (_dir, store) = store();
+    let other = other_writes(&store, |store| store.put(b"a", &[0; 8]).unwrap());
+    let mut overtaken = 0;
+    store
+        .writer()
+        .unwrap()
+        .unit(|unit| {
+            let a = number(unit.get(b"a")?);
+            unit.put(b"b", &(a + 1).to_le_bytes())?;
+            overtaken += u32::from(other());
+            Ok(())
+        })
+        .unwrap();
+    assert!(overtaken > 1, "nobody overtook it");
+    assert_eq!(value(&store, b"b"), Some(1u64.to_le_bytes().to_vec()));
+}
+
+#[test]
+fn what_a_unit_reads_of_its_own_is_not_checked_against_itself() {
+    let (_dir, store) = store();
+    store.put(b"a", &1u64.to_le_bytes()).unwrap();
+    store.put(b"gone", b"1").unwrap();
+    let mut runs = 0;
+    let mut writer = store.writer().unwrap();
+    for _ in 0..2 {
+        writer.group();
+        writer
+            .unit(|unit| {
+                runs += 1;
+                for _ in 0..3 {
+                    let a = number(unit.get(b"a")?) + 1;
+                    unit.put(b"a", &a.to_le_bytes())?;
+                }
+                unit.delete(b"gone")?;
+                assert!(unit.get(b"gone")?.is_none());
+                assert!(!unit.delete(b"never")?);
+                assert!(unit.get(b"never")?.is_none());
+                unit.put(b"new", b"1")?;
+                assert!(unit.reads_unchecked().get(b"new")?.is_some());
+                Ok(())
+            })
+            .unwrap();
+        writer.settle().unwrap();
+    }
+    assert_eq!((runs, number(store.get(b"a").unwrap())), (2, 7));
+    assert!(store.get(b"gone").unwrap().is_none());
+}
+
+#[test]
+fn an_unchecked_unit_runs_once() {
+    let (_dir, store) = store();
+    let other = other_writes(&store, |store| store.put(b"a", &[7; 8]).unwrap());
+    let mut runs = 0;
+    let before = store
+        .writer()
+        .unwrap()
+        .unit_unchecked(|unit| {
+            runs += 1;
+            let before = number(unit.get(b"a")?);
+            assert!(other());
+            unit.put(b"b", &before.to_le_bytes()).map(|()| before)
+        })
+        .unwrap();
+    assert_eq!((runs, before), (1, 0));
 }

@@ -7,6 +7,8 @@
 //! 2. Every line that `write` or `flush` started is complete when `drain` returns, on the thread that
 //!    started it.
 //! 3. `write` stores exactly the bytes of its parts and touches no neighbour.
+//! 4. How stores leave the cache is a question of speed where caches are inside the persistence domain. Nothing waits for them
+//!    there, so a store past the cache is ordered before `write` returns ([`Persist::for_speed`]).
 
 mod lines;
 pub(crate) mod page;
@@ -117,6 +119,8 @@ pub(crate) struct Persist {
     wide: Option<arch::Wide>,
     wide_from: u64,
     wide_from_words: u64,
+    /// Whether stores past the cache are ordered before everything later at once, and not by the next drain.
+    orders_wide: bool,
     atomic_16: bool,
     atomic_64: bool,
 }
@@ -130,6 +134,7 @@ impl Persist {
             wide: None,
             wide_from: 0,
             wide_from_words: 0,
+            orders_wide: false,
             atomic_16: arch::has_atomic_16(),
             atomic_64: arch::has_atomic_64(),
         }
@@ -175,6 +180,12 @@ impl Persist {
         }
         let flush = arch::flush_of(step);
         Ok(Self { step, flush, wide: arch::wide_of(step), ..Self::order_only() })
+    }
+
+    /// The same on a medium whose stores survive without a flush: the caller publishes what it wrote by a store alone, which a store past the
+    /// cache may be behind. What is flushed is in order as it is.
+    pub(crate) fn for_speed(self) -> Self {
+        Self { orders_wide: true, ..self }
     }
 
     /// The step in use.
@@ -223,6 +234,9 @@ impl Persist {
             Some(wide) if total >= self.wide_from_at(to, total) => {
                 // SAFETY: promised by the caller; the CPU has both (invariant 1).
                 unsafe { lines::write_wide(wide, flush, to, parts, total as usize) };
+                if self.orders_wide {
+                    arch::drain();
+                }
             }
             _ => {
                 // SAFETY: promised by the caller.
@@ -380,7 +394,8 @@ mod tests {
         let mut memory = Box::new(Aligned([0; 1024]));
         let base = memory.0.as_mut_ptr();
         let steps = PersistStep::available().into_iter().map(|s| Persist::forced(s).unwrap());
-        for persist in steps.chain([Persist::flushing().unwrap()]) {
+        let steps = steps.chain([Persist::flushing().unwrap()]);
+        for persist in steps.flat_map(|persist| [persist, persist.for_speed()]) {
             for offset in 0..128usize {
                 for bytes in 0..300usize {
                     let whole = &source[..bytes];

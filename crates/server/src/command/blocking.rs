@@ -160,7 +160,7 @@ impl Dispatcher {
         let args = args.args();
         let entry = self.table.find(args).ok_or(errors::SYNTAX)?;
         let mut session = Session::new(Client::nobody(), true);
-        session.db = db;
+        (session.db, session.puts_back) = (db, true);
         let mut output = Output::default();
         let start = output.len();
         self.run(entry, &mut session, args, &mut output);

@@ -10,7 +10,7 @@ use crate::server::Server;
 use crate::session::Session;
 use crate::stats::WorkerStats;
 use crate::waiting::{Awaited, Wait};
-use duramen_structures::Txn;
+use duramen_structures::{Room, Txn};
 use std::time::Instant;
 
 // Of a key that the command looks for.
@@ -124,8 +124,19 @@ impl<'w> Call<'_, 'w> {
     /// Does what the command says, and tells what is told of its keys besides.
     #[inline]
     pub fn apply(&mut self) -> Result<(), CommandError> {
+        // What was taken out already, and is put back, is not refused.
+        let is_put_back = self.session.puts_back;
+        self.txn.set_room(if is_put_back { Room::Removal } else { self.entry.spec.room });
         let wanted = self.wanted() & (EXPIRED | MISS | NEW);
-        if wanted == 0 { (self.entry.apply)(self) } else { self.apply_and_tell(wanted) }
+        // A command before it, in EXEC, may have failed half-way.
+        let was_unsaved = self.txn.has_unsaved();
+        let done = if wanted == 0 { (self.entry.apply)(self) } else { self.apply_and_tell(wanted) };
+        debug_assert!(
+            done.is_err() || was_unsaved || !self.txn.has_unsaved() || self.entry.spec.name == "exec",
+            "{} has stored what it has not saved: the edit changed something and did not say so",
+            self.entry.spec.name
+        );
+        done
     }
 
     /// The classes of events that somebody may want to know of.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
     Command::new("pfadd", pfadd).merged(3),
-    Command::new("pfcount", pfcount),
+    Command::new("pfcount", pfcount).removes(),
     Command::new("pfmerge", pfmerge),
     Command::new("pfselftest", pfselftest),
 ];

@@ -29,6 +29,7 @@ pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), C
     let Some(first) = commands.first().and_then(|entry| entry.spec.step) else {
         return Err(errors::NOT_MERGED);
     };
+    call.txn.set_room(commands.iter().map(|entry| entry.spec.room).min().unwrap_or_default());
     let (outcome, class) = match first {
         Step::List(_) => {
             // All that it writes, `save` writes.

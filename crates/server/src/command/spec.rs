@@ -12,6 +12,7 @@ use super::description::Description;
 use super::flags::{Categories, Flags};
 use super::keys::{Begin, Find, Key, KeyFlags, KeySpec};
 use super::step::Step;
+use duramen_structures::Room;
 
 /// One command, or one subcommand, in the list of its group.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,7 @@ pub struct Command<A: 'static> {
     is_merged: bool,
     keys_differ: bool,
     step: Option<Step>,
+    removes: bool,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
@@ -42,6 +44,7 @@ impl<A: Copy> Command<A> {
             is_merged: false,
             keys_differ: false,
             step: None,
+            removes: false,
             key_flags: None,
         }
     }
@@ -78,6 +81,13 @@ impl<A: Copy> Command<A> {
         Self { merged_args: args, step: Some(step), ..self }
     }
 
+    /// The command, which removes entries, elements or keys, and adds none, or writes in their place what is no longer: in a full store
+    /// all that is kept for deletes is for what it writes to do so.
+    #[must_use]
+    pub const fn removes(self) -> Self {
+        Self { removes: true, ..self }
+    }
+
     /// The command, of whose arguments depends what it does with its keys (`variable_flags`).
     #[must_use]
     pub const fn key_flags(self, of: fn(Args<'_>) -> KeyFlags) -> Self {
@@ -106,6 +116,8 @@ pub struct Spec {
     pub keys_differ: bool,
     /// What it does in a run of other commands too.
     pub step: Option<Step>,
+    /// How much of what a full store keeps back its writes may use: some, unless Redis refuses it where memory is short.
+    pub room: Room,
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
@@ -167,6 +179,11 @@ impl Spec {
             is_merged: command.is_merged,
             keys_differ: command.keys_differ,
             step: command.step,
+            room: match description.flags {
+                _ if command.removes => Room::Removal,
+                flags if flags.has(Flags::WRITE) && !flags.has(Flags::DENYOOM) => Room::Change,
+                _ => Room::Free,
+            },
             description: Box::new(description),
             key_flags: command.key_flags,
         }

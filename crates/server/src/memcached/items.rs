@@ -8,7 +8,7 @@ use super::counters::{Count, Counters};
 use super::number;
 use super::numbering::Numbering;
 use super::shared::{FLUSH_AT, Shared};
-use duramen_structures::{CAS_RUN, CountedItem, Error, Item, ItemHead, Locks, Result, Txn, Worker};
+use duramen_structures::{CAS_RUN, CountedItem, Error, Item, ItemHead, Locks, Result, Room, Txn, Worker};
 
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 250;
@@ -273,6 +273,7 @@ impl Items<'_> {
             let Old::Item { deadline: before, .. } = look(txn, db, key, |_| ())? else { return Ok(false) };
             // What stays as it is costs no write.
             if before != deadline {
+                txn.set_room(Room::Change);
                 txn.set_expiry(db, key, millis_of(deadline))?;
             }
             Ok::<_, Error>(true)
@@ -307,6 +308,7 @@ impl Items<'_> {
                     let cas = next_number(numbering, shared, number)?;
                     let head = ItemHead { cas, stale: true, won: false, ..head };
                     let data = taken.unwrap_or_default();
+                    txn.set_room(Room::Change);
                     txn.put_item(db, key, &head, &[&data], millis_of(asked.unwrap_or(deadline)))?;
                 }
             }
@@ -393,7 +395,10 @@ impl Items<'_> {
         }
         if at.is_some() || was_to_come {
             self.worker.run(self.now.millis, Locks::One(FLUSH_AT), |txn| match at {
-                Some(at) => txn.put(state, FLUSH_AT, &at.to_le_bytes()),
+                Some(at) => {
+                    txn.set_room(Room::Change);
+                    txn.put(state, FLUSH_AT, &at.to_le_bytes())
+                }
                 None => txn.delete(state, FLUSH_AT).map(drop),
             })?;
         }

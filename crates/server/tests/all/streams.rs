@@ -130,3 +130,25 @@ fn each_entry_is_delivered_to_one_consumer_of_a_group() {
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), ENTRIES + CLIENTS);
     writer.says("xpending s g", "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
 }
+
+#[test]
+fn a_trim_that_finds_only_deleted_entries_changes_nothing_and_fails_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    // Large, so that its nodes are elements; the only node is left with entries that are deleted.
+    let value = "v".repeat(1030);
+    client.says(&format!("xadd x 8-0 a {value}\r\nxadd x 10-0 a b"), "$3\r\n8-0\r\n$4\r\n10-0\r\n");
+    client.says("xdel x 10-0\r\nxtrim x minid 10-0", ":1\r\n:1\r\n");
+    client.says("xtrim x minid 12-0\r\nxtrim x minid ~ 12-0\r\nxtrim x maxlen 0", ":0\r\n:0\r\n:0\r\n");
+    client.says(
+        "multi\r\nset other written\r\nxtrim x minid 12-0\r\nincr n\r\nexec",
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n:0\r\n:1\r\n",
+    );
+    client.says("get other\r\nxlen x", "$7\r\nwritten\r\n:0\r\n");
+    // With the next entry that goes, they go too.
+    client.says("xadd x 13-0 a b\r\nxtrim x minid 14-0\r\nxlen x", "$4\r\n13-0\r\n:1\r\n:0\r\n");
+    client.says(
+        "xadd x 15-0 a b\r\nxrange x - +",
+        "$4\r\n15-0\r\n*1\r\n*2\r\n$4\r\n15-0\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+    );
+}

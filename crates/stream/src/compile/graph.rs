@@ -140,7 +140,7 @@ impl Graph {
         if node.inputs().is_empty() {
             scans.insert(self.sources.len());
             self.sources.push(node.clone());
-            machine.scans.push(Box::new(ScanSlot { watermark: i64::MIN, deadline: i64::MIN }));
+            machine.scans.push(Box::new(ScanSlot { watermark: i64::MIN, deadline: i64::MIN, idle: false }));
         }
         self.seen.insert(id(node), scans.clone());
         if let Some((mut kept, mut breaker, mut layouts)) = breaker(node)? {

@@ -30,6 +30,8 @@ pub struct ScanSlot {
     pub watermark: i64,
     /// At this watermark something may close: `duramen_advance` is called.
     pub deadline: i64,
+    /// Whether no rows have come for so long that it holds up no watermark.
+    pub idle: bool,
 }
 
 /// The window that a breaker used last, for compiled code. An empty one, `start >= end`, is none.
@@ -629,6 +631,14 @@ impl Machine {
         Ok(false)
     }
 
+    /// The least watermark of a breaker's scans that are not idle. If all are, none holds up another: the greatest, as
+    /// in Flink.
+    fn least(&self, place: usize) -> i64 {
+        let scans = || self.breakers[place].scans.iter().map(|scan| &self.scans[*scan]);
+        let active = scans().filter(|scan| !scan.idle).map(|scan| scan.watermark).min();
+        active.or_else(|| scans().map(|scan| scan.watermark).max()).unwrap_or(i64::MIN)
+    }
+
     /// Sets each scan's deadline by its watermark.
     fn aim(&mut self) {
         for (scan, slot) in self.scans.iter_mut().enumerate() {
@@ -708,8 +718,7 @@ pub(super) fn with<R>(machine: *mut Machine, run: impl FnOnce(&mut Machine) -> R
 pub(super) fn advance(machine: *mut Machine) -> i64 {
     for place in 0..with(machine, |machine| machine.breakers.len()) {
         let moved = with(machine, |machine| {
-            let watermarks = machine.breakers[place].scans.iter().map(|scan| machine.scans[*scan].watermark);
-            let least = watermarks.min().unwrap_or(i64::MIN);
+            let least = machine.least(place);
             let breaker = &mut machine.breakers[place];
             let moved = !breaker.proctime && least > breaker.watermark;
             if moved {
@@ -829,8 +838,7 @@ fn close_sessions(machine: *mut Machine, place: usize, code: CloseCode) -> i64 {
 pub(super) fn session(machine: *mut Machine, place: usize, entry: usize, moment: i64) -> usize {
     // Code looked at the watermark's deadline only: what has closed since must not be lengthened.
     let due = with(machine, |machine| {
-        let watermarks = machine.breakers[place].scans.iter().map(|scan| machine.scans[*scan].watermark);
-        let least = watermarks.min().unwrap_or(i64::MIN);
+        let least = machine.least(place);
         let breaker = &mut machine.breakers[place];
         if !breaker.proctime && least > breaker.watermark {
             breaker.watermark = least;

@@ -361,7 +361,11 @@ impl Program {
 
     /// The least watermark of all scans.
     pub fn watermark(&self) -> i64 {
-        self.machine.scans.iter().map(|scan| scan.watermark).min().unwrap_or(i64::MIN)
+        let least = |idle: bool| {
+            let scans = self.machine.scans.iter().filter(|scan| idle || !scan.idle);
+            scans.map(|scan| scan.watermark).min()
+        };
+        least(false).or_else(|| least(true)).unwrap_or(i64::MIN)
     }
 
     /// What each breaker holds.
@@ -472,6 +476,19 @@ impl Program {
         self.machine.end_batch()
     }
 
+    /// Says whether a source is idle: then it holds up no watermark until it has rows again.
+    pub fn set_idle(&mut self, source: usize, idle: bool) -> Result<()> {
+        let (_, scan, _) = self.scans[source];
+        if std::mem::replace(&mut self.machine.scans[scan].idle, idle) == idle || !idle {
+            return Ok(());
+        }
+        self.begin()?;
+        let machine = &raw mut *self.machine;
+        let failed = advance(machine);
+        self.told(failed)?;
+        self.machine.end_batch()
+    }
+
     /// Moves the time of processing.
     fn at(&mut self, clock: i64) -> Result<()> {
         if clock > *self.machine.clock {
@@ -493,6 +510,7 @@ impl Program {
         // One source after the other, as the reference does.
         for scan in 0..self.machine.scans.len() {
             self.machine.scans[scan].watermark = END;
+            self.machine.scans[scan].idle = false;
             let machine = &raw mut *self.machine;
             let failed = advance(machine);
             self.told(failed)?;

@@ -1,6 +1,11 @@
 //! JSON functions. A path is `$`, `.name`, `['name']`, `[index]`, each `lax`: what is not there is no match.
 
-use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::de::{Deserializer, StrRead};
+use serde_json::value::RawValue;
 
 use super::Nulls::{Strict, StrictAndMore};
 use super::Param::Text;
@@ -12,16 +17,18 @@ const STRING: Returns = Returns::Type(&DataType::STRING);
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("JSON_VALUE", &[Text, Text], STRING, StrictAndMore, |c| {
-        Ok(match find(c.text(0), c.text(1))? {
-            None | Some(Json::Null | Json::Array(_) | Json::Object(_)) => Value::Null,
-            Some(Json::String(text)) => Value::string(text),
-            Some(other) => Value::string(other.to_string()),
+        let Some(found) = find(c.text(0), c.text(1))? else { return Ok(Value::Null) };
+        Ok(match found.as_bytes().first() {
+            Some(b'n' | b'[' | b'{') => Value::Null,
+            Some(b'"') => serde_json::from_str::<String>(found).map_or(Value::Null, Value::string),
+            // A number with the digits that it is written with.
+            _ => Value::string(found),
         })
     })
     .fails(),
     function("JSON_QUERY", &[Text, Text], STRING, StrictAndMore, |c| {
         Ok(match find(c.text(0), c.text(1))? {
-            Some(json @ (Json::Array(_) | Json::Object(_))) => Value::string(json.to_string()),
+            Some(json) if json.starts_with(['{', '[']) => Value::string(compact(json)),
             _ => Value::Null,
         })
     })
@@ -31,7 +38,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     })
     .fails(),
     function("JSON_QUOTE", &[Text], STRING, Strict, |c| {
-        Ok(Value::string(Json::String(c.text(0).to_owned()).to_string()))
+        Ok(Value::string(serde_json::Value::from(c.text(0)).to_string()))
     }),
     function("JSON_UNQUOTE", &[Text], STRING, Strict, |c| {
         Ok(match serde_json::from_str::<String>(c.text(0)) {
@@ -43,30 +50,136 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 /// Whether a text is JSON, of one kind if given.
 pub(crate) fn is_json(text: &str, kind: &str) -> bool {
-    match (serde_json::from_str::<Json>(text), kind) {
-        (Err(_), _) => false,
-        (Ok(json), "OBJECT") => json.is_object(),
-        (Ok(json), "ARRAY") => json.is_array(),
-        (Ok(json), "SCALAR") => !json.is_object() && !json.is_array(),
-        (Ok(_), _) => true,
+    let Ok(json) = serde_json::from_str::<&RawValue>(text) else { return false };
+    let first = json.get().as_bytes().first();
+    match kind {
+        "OBJECT" => first == Some(&b'{'),
+        "ARRAY" => first == Some(&b'['),
+        "SCALAR" => !matches!(first, Some(b'{' | b'[')),
+        _ => true,
     }
 }
 
-/// What the path leads to; none if nothing, or if the text is not JSON.
-fn find(text: &str, path: &str) -> Result<Option<Json>> {
+/// What the path leads to, as it is written; none if nothing, or if the text is not JSON.
+fn find<'t>(text: &'t str, path: &str) -> Result<Option<&'t str>> {
     let steps = steps(path)?;
-    let Ok(mut json) = serde_json::from_str::<Json>(text) else { return Ok(None) };
+    let Ok(mut json) = serde_json::from_str::<&RawValue>(text) else { return Ok(None) };
     for step in steps {
         let next = match &step {
-            Step::Name(name) => json.get_mut(name.as_str()).map(Json::take),
-            Step::Index(index) => json.get_mut(*index).map(Json::take),
+            Step::Name(name) => field(json.get(), name),
+            Step::Index(index) => element(json.get(), *index),
         };
         match next {
             Some(next) => json = next,
             None => return Ok(None),
         }
     }
-    Ok(Some(json))
+    Ok(Some(json.get()))
+}
+
+fn field<'t>(json: &'t str, name: &str) -> Option<&'t RawValue> {
+    let mut found = [None];
+    let fields = Fields { names: &[name], found: &mut found };
+    Deserializer::new(StrRead::new(json)).deserialize_map(fields).ok()?;
+    found[0]
+}
+
+fn element(json: &str, index: usize) -> Option<&RawValue> {
+    Deserializer::new(StrRead::new(json)).deserialize_seq(Element(index)).ok()?
+}
+
+/// Text of JSON without the blanks between its parts.
+pub(crate) fn compact(json: &str) -> Cow<'_, str> {
+    let blank = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
+    if !json.bytes().any(|byte| blank(&byte)) {
+        return Cow::Borrowed(json);
+    }
+    let (mut quoted, mut escaped) = (false, false);
+    let kept = |char: &char| {
+        let kept = quoted || !matches!(char, ' ' | '\n' | '\r' | '\t');
+        match char {
+            '"' if !escaped => quoted = !quoted,
+            _ => {}
+        }
+        escaped = quoted && !escaped && *char == '\\';
+        kept
+    };
+    Cow::Owned(json.chars().filter(kept).collect())
+}
+
+/// Takes the fields of an object by name, each as it is written; of two fields with one name the last.
+pub(crate) struct Fields<'n, 't> {
+    pub(crate) names: &'n [&'n str],
+    pub(crate) found: &'n mut [Option<&'t RawValue>],
+}
+
+impl<'t> Visitor<'t> for Fields<'_, 't> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(place) = map.next_key_seed(NameOf(self.names))? {
+            match place {
+                Some(place) => {
+                    let value = Some(map.next_value()?);
+                    // Several columns cannot have one name.
+                    self.found[place] = value;
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place of a name among these.
+struct NameOf<'n>(&'n [&'n str]);
+
+impl<'t> DeserializeSeed<'t> for NameOf<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: serde::Deserializer<'t>>(self, name: D) -> Result<Option<usize>, D::Error> {
+        name.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for NameOf<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Option<usize>, E> {
+        Ok(self.0.iter().position(|wanted| *wanted == name))
+    }
+}
+
+/// Takes an element of an array by its number.
+struct Element(usize);
+
+impl<'t> Visitor<'t> for Element {
+    type Value = Option<&'t RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(self, mut array: A) -> Result<Option<&'t RawValue>, A::Error> {
+        let (mut place, mut found) = (0, None);
+        while let Some(element) = array.next_element::<&RawValue>()? {
+            if place == self.0 {
+                found = Some(element);
+            }
+            place += 1;
+        }
+        Ok(found)
+    }
 }
 
 enum Step {
@@ -115,9 +228,9 @@ mod tests {
     #[test]
     fn paths_lead_into_objects_and_arrays() {
         let text = r#"{"a": {"b": [1, {"c d": "x"}]}}"#;
-        let at = |path: &str| find(text, path).unwrap().map(|json| json.to_string());
-        assert_eq!(at("$.a.b[0]").as_deref(), Some("1"));
-        assert_eq!(at("lax $.a['b'][1]['c d']").as_deref(), Some("\"x\""));
+        let at = |path: &str| find(text, path).unwrap();
+        assert_eq!(at("$.a.b[0]"), Some("1"));
+        assert_eq!(at("lax $.a['b'][1]['c d']"), Some("\"x\""));
         assert_eq!(at("$.a.x"), None);
         assert_eq!(find("no json", "$").unwrap(), None);
         for wrong in ["", "a", "$x", "$[", "$[x]", "$.", "$.*"] {

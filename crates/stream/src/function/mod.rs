@@ -4,7 +4,7 @@
 //! its result is NULL then. Text is counted in characters, from 1.
 
 pub mod aggregate;
-mod json;
+pub(crate) mod json;
 mod math;
 mod prepared;
 mod regex;

@@ -42,6 +42,8 @@ const REST: Duration = Duration::from_millis(2);
 #[derive(Default)]
 struct Turn {
     batches: Vec<(Batch, Routed)>,
+    /// Which sources are idle.
+    idle: Vec<bool>,
 }
 
 /// What all threads take, one after the other.
@@ -564,7 +566,8 @@ impl Member {
                 turn.batches.push((Batch::new(&source.types)?, Routed::default()));
             }
         }
-        let (mut more, mut rows) = (false, 0);
+        let (mut more, mut rows, mut turned) = (false, 0, false);
+        turn.idle.clear();
         for (feed, (batch, _)) in feeds.feeds.iter_mut().zip(&mut turn.batches) {
             batch.clear();
             if feed.more {
@@ -573,10 +576,12 @@ impl Member {
                 batch.clock = now();
                 rows += batch.rows();
             }
+            turned |= feed.turns(batch.rows());
+            turn.idle.push(feed.idle);
         }
         self.common.records.fetch_add(rows as u64, Ordering::Relaxed);
         let number = feeds.next;
-        feeds.next += u64::from(rows > 0);
+        feeds.next += u64::from(rows > 0 || turned);
         let end = feeds.next;
         if !more {
             feeds.ended = true;
@@ -584,7 +589,7 @@ impl Member {
             lock(&self.common.ring).closed = true;
         }
         drop(feeds);
-        if rows > 0 {
+        if rows > 0 || turned {
             for (source, (batch, routed)) in turn.batches.iter_mut().enumerate() {
                 if batch.rows() > 0 {
                     self.program.route(source, batch, number, routed)?;
@@ -611,6 +616,9 @@ impl Member {
                         self.program.unload(number);
                         self.program.load(number, &rows)?;
                     }
+                }
+                for (source, idle) in turn.idle.iter().enumerate() {
+                    self.program.set_idle(source, *idle)?;
                 }
                 for (source, (batch, routed)) in turn.batches.iter().enumerate() {
                     if batch.rows() > 0 {

@@ -16,13 +16,14 @@ use serde_json::{Value as Json, json};
 use super::fill::Fill;
 use super::format::parse_or_null;
 use super::redis::{Address, Client, Reply, words};
+use super::split::RECORD_BYTES_MAX;
 use super::take::Take;
 use super::view::database;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Output, Rows, Source};
 use crate::error::{Error, Result};
-use crate::types::{Row, Type};
+use crate::types::{DataType, Row, Type, Value};
 
 /// How long a stream without new entries is left alone.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -65,10 +66,23 @@ impl Entries {
     }
 
     fn row(&self, fields: &[Reply]) -> Result<Row> {
+        let bytes: usize = fields.iter().filter_map(Reply::text).map(<[u8]>::len).sum();
+        if bytes > RECORD_BYTES_MAX {
+            return Err(Error::connector(format!(
+                "{bytes} bytes in one entry, more than {RECORD_BYTES_MAX}"
+            )));
+        }
         let value = |(name, ty): &(String, Type)| {
             let field = fields.chunks_exact(2).find(|pair| pair[0].text() == Some(name.as_bytes()));
-            let text = field.and_then(|pair| pair[1].text()).map(String::from_utf8_lossy);
-            parse_or_null(text.as_deref(), name, ty)
+            let bytes = field.and_then(|pair| pair[1].text());
+            if let (Some(bytes), DataType::Bytes) = (bytes, &ty.data) {
+                return Ok(Value::Bytes(bytes.into()));
+            }
+            let text = bytes
+                .map(std::str::from_utf8)
+                .transpose()
+                .map_err(|_| Error::connector(format!("found bytes that are not UTF-8 for `{name}`")))?;
+            parse_or_null(text, name, ty)
         };
         self.columns.iter().map(value).collect()
     }
@@ -155,7 +169,10 @@ impl Output for Adder {
             for (name, (value, ty)) in self.columns.iter().zip(row.iter().zip(rows.types())) {
                 if !value.is_null() {
                     add.push(name.as_bytes().to_vec());
-                    add.push(value.text(ty).into_bytes());
+                    add.push(match value {
+                        Value::Bytes(bytes) => bytes.to_vec(),
+                        value => value.text(ty).into_bytes(),
+                    });
                 }
             }
             // An entry has a field at least.

@@ -83,7 +83,7 @@ fn beside(path: &Path) -> std::io::Result<(File, PathBuf)> {
 impl Output for OneFile {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
         self.file
-            .write_all(self.writing.text(rows).as_bytes())
+            .write_all(self.writing.text(rows)?.as_bytes())
             .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.table)))?;
         if self.at_end || rows.is_empty() { Ok(()) } else { self.appear() }
     }

@@ -2,44 +2,70 @@
 
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::csv::Csv;
+use super::json::{self, Json};
+use super::split::Splitter;
 use crate::catalog::Table;
 use crate::compile::{Rows, Source};
 use crate::error::{Error, Result};
 use crate::types::{DataType, Row, Type, Value, cast};
 
 /// A format with its options.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// Values parted by a character, quoted where needed.
-    Csv {
-        /// What parts values.
-        delimiter: u8,
-    },
+    Csv(Csv),
     /// One object on each line.
-    Json,
+    Json(Json),
 }
 
 impl Format {
-    /// The format that a table's options name.
+    /// The format of a table's values.
     pub fn of(table: &Table) -> Result<Format> {
-        Format::named(table, table.options.get("format").or(table.options.get("value.format")))
+        Format::named(table, if table.options.contains_key("format") { "" } else { "value." })
     }
 
-    /// The format of this name.
-    pub fn named(table: &Table, format: Option<&String>) -> Result<Format> {
-        match format.map(String::as_str) {
+    /// The format that the option `format` behind this prefix names.
+    pub fn named(table: &Table, prefix: &str) -> Result<Format> {
+        let get = |name: &str| {
+            let options = &table.options;
+            options.get(&format!("{prefix}{name}")).or(options.get(name)).map(String::as_str)
+        };
+        let is = |name: &str, otherwise: bool| get(name).map_or(otherwise, |value| value == "true");
+        match get("format") {
             Some("csv") => {
-                let delimiter = table.options.get("csv.field-delimiter").map_or(",", String::as_str);
-                let delimiter = if delimiter == "\\t" { "\t" } else { delimiter };
-                match delimiter.as_bytes() {
-                    [delimiter] => Ok(Format::Csv { delimiter: *delimiter }),
-                    _ => Err(Error::invalid(
-                        format!("'csv.field-delimiter' = '{delimiter}' of `{}`", table.name),
-                        "one character of ASCII",
-                    )),
+                let byte = |name: &str, otherwise: Option<u8>| match get(name) {
+                    None => Ok(otherwise),
+                    Some(text) => character(text).map(Some).ok_or_else(|| {
+                        Error::invalid(
+                            format!("'{name}' = '{text}' of `{}`", table.name),
+                            "one character of ASCII, or \\t or \\uXXXX",
+                        )
+                    }),
+                };
+                let quote = byte("csv.quote-character", Some(b'"'))?;
+                let csv = Csv {
+                    delimiter: byte("csv.field-delimiter", Some(b','))?.unwrap_or(b','),
+                    quote: quote.filter(|_| !is("csv.disable-quote-character", false)),
+                    escape: byte("csv.escape-character", None)?,
+                    comments: is("csv.allow-comments", false),
+                    null: get("csv.null-literal").unwrap_or_default().to_owned(),
+                };
+                match csv.contradiction() {
+                    None => Ok(Format::Csv(csv)),
+                    Some((found, wanted)) => {
+                        Err(Error::invalid(format!("{found} for `{}`", table.name), wanted))
+                    }
                 }
             }
-            Some("json") => Ok(Format::Json),
+            Some("json") => Ok(Format::Json(Json {
+                fail_on_missing: is("json.fail-on-missing-field", false),
+                iso: get("json.timestamp-format.standard") == Some("ISO-8601"),
+                plain: is("json.encode.decimal-as-plain-number", true),
+            })),
             other => Err(Error::unsupported(format!(
                 "the format '{}' of `{}` in a running job",
                 other.unwrap_or(""),
@@ -48,6 +74,18 @@ impl Format {
             .hint("there are csv and json")),
         }
     }
+}
+
+/// The byte that an option names: itself, or as Java's escapes.
+fn character(text: &str) -> Option<u8> {
+    let byte = match (text.as_bytes(), text.strip_prefix("\\u")) {
+        ([byte], _) => *byte,
+        (b"\\t", _) => b'\t',
+        (b"\\\\", _) => b'\\',
+        (_, Some(digits)) if digits.len() == 4 => u8::from_str_radix(digits, 16).ok()?,
+        _ => return None,
+    };
+    byte.is_ascii().then_some(byte)
 }
 
 /// The path of a table of files.
@@ -65,8 +103,8 @@ pub struct Reading {
     wanted: Vec<(usize, String, Type)>,
     /// How many physical columns there are.
     columns: usize,
-    null: String,
-    fields: Vec<(String, bool)>,
+    /// For messages; what is behind each other has splitters of its own.
+    messages: Splitter,
 }
 
 impl Reading {
@@ -83,55 +121,60 @@ impl Reading {
             let place = columns.iter().position(|column| column == read)?;
             Some((place, name(*read), ty.clone()))
         });
-        let null = table.options.get("csv.null-literal").cloned().unwrap_or_default();
-        Reading { format, wanted: wanted.collect(), columns: columns.len(), null, fields: Vec::new() }
+        let messages = Splitter::new(&format, columns.len(), true);
+        Reading { format, wanted: wanted.collect(), columns: columns.len(), messages }
     }
 
-    /// Whether a record goes on behind this line: a quote is open.
-    pub fn is_open(&self, line: &[u8]) -> bool {
-        matches!(self.format, Format::Csv { .. })
-            && line.iter().filter(|byte| **byte == b'"').count() % 2 == 1
+    /// Splits an input into records. `begins`: the first byte is the first of the input.
+    pub fn splitter(&self, begins: bool) -> Splitter {
+        Splitter::new(&self.format, self.columns, begins)
     }
 
-    /// The wanted columns of a record.
-    pub fn read(&mut self, line: &[u8]) -> Result<Row> {
-        let text =
-            std::str::from_utf8(line).map_err(|_| Error::connector("found bytes that are not UTF-8"))?;
-        match self.format {
-            Format::Csv { delimiter } => {
-                split(text, delimiter, &mut self.fields);
-                if self.fields.len() != self.columns {
+    /// The wanted columns of a message.
+    pub fn message(&mut self, message: &[u8]) -> Result<Row> {
+        self.messages.message(message)?;
+        self.read(&self.messages)
+    }
+
+    /// The wanted columns of the record that was split off last.
+    pub fn read(&self, record: &Splitter) -> Result<Row> {
+        match (&self.format, record.csv()) {
+            (Format::Csv(csv), Some(fields)) => {
+                let text = fields.text()?;
+                // An escaped byte looks like others to who checks the values alone.
+                if csv.escape.is_some() && std::str::from_utf8(record.record()).is_err() {
+                    return Err(super::csv::not_utf8());
+                }
+                if fields.count() != self.columns {
                     return Err(Error::invalid(
-                        format!("{} values", self.fields.len()),
+                        format!("{} values", fields.count()),
                         format!("{}, one for each column", self.columns),
                     ));
                 }
                 let value = |(place, name, ty): &(usize, String, Type)| {
-                    let (text, quoted) = &self.fields[*place];
+                    let (text, quoted) = fields.get(text, *place)?;
                     // Nothing between two delimiters is NULL, and a text that is quoted never.
-                    if !quoted && *text == self.null && (!ty.data.is_character() || ty.nullable) {
-                        return some(Value::Null, name, ty);
+                    if !quoted && text == csv.null && (!ty.data.is_character() || ty.nullable) {
+                        return not_null(Value::Null, name, ty);
                     }
-                    parse(text, name, ty)
+                    match ty.data {
+                        DataType::Bytes => decode(text, name),
+                        _ => parse(text, name, ty),
+                    }
                 };
                 self.wanted.iter().map(value).collect()
             }
-            Format::Json => {
-                let object: serde_json::Value = serde_json::from_str(text).map_err(|error| {
-                    Error::invalid(format!("no JSON ({error})"), "an object on each line")
-                })?;
-                let value = |(_, name, ty): &(usize, String, Type)| match object.get(name) {
-                    None | Some(serde_json::Value::Null) => some(Value::Null, name, ty),
-                    Some(serde_json::Value::String(text)) => parse(text, name, ty),
-                    Some(other) => parse(&other.to_string(), name, ty),
-                };
-                self.wanted.iter().map(value).collect()
+            (Format::Json(json), _) => {
+                let text = std::str::from_utf8(record.record()).map_err(|_| super::csv::not_utf8())?;
+                json::read(json, text, self.wanted.iter().map(|(_, name, ty)| (name.as_str(), ty)))
             }
+            (Format::Csv(_), None) => Err(Error::connector("a record of another format")),
         }
     }
 }
 
-fn some(value: Value, name: &str, ty: &Type) -> Result<Value> {
+/// A value, unless it is NULL and its column has none.
+pub fn not_null(value: Value, name: &str, ty: &Type) -> Result<Value> {
     if value.is_null() && !ty.nullable {
         return Err(Error::invalid(format!("NULL for `{name}`"), format!("a value of {ty}")));
     }
@@ -141,86 +184,78 @@ fn some(value: Value, name: &str, ty: &Type) -> Result<Value> {
 /// A value by its text; NULL without one.
 pub fn parse_or_null(text: Option<&str>, name: &str, ty: &Type) -> Result<Value> {
     match text {
+        Some(text) if ty.data == DataType::Bytes => decode(text, name),
         Some(text) => parse(text, name, ty),
-        None => some(Value::Null, name, ty),
+        None => not_null(Value::Null, name, ty),
     }
 }
 
-fn parse(text: &str, name: &str, ty: &Type) -> Result<Value> {
+/// Bytes as formats of text have them.
+pub fn decode(text: &str, name: &str) -> Result<Value> {
+    match BASE64.decode(text.trim()) {
+        Ok(bytes) => Ok(Value::Bytes(bytes.into())),
+        Err(error) => Err(Error::invalid(format!("'{text}' for `{name}` ({error})"), "bytes in base64")),
+    }
+}
+
+/// A value by its text.
+pub fn parse(text: &str, name: &str, ty: &Type) -> Result<Value> {
     let value = match &ty.data {
         data if data.is_character() => Some(Value::string(text)),
         DataType::Bytes => Some(Value::Bytes(text.as_bytes().into())),
+        // Not as CAST, which drops what stands behind the point.
+        data if data.is_integer() => {
+            text.trim().parse().ok().filter(|value| cast::wrap(*value, data) == *value).map(Value::Int)
+        }
+        // At once: by way of DOUBLE it would be rounded twice.
+        DataType::Float => match (cast::parse(text.trim(), &ty.data), text.trim().parse()) {
+            (Some(_), Ok(float)) => Some(Value::Float(float)),
+            (other, _) => other,
+        },
         data => cast::parse(text.trim(), data),
     };
     let value = value.ok_or_else(|| Error::invalid(format!("'{text}' for `{name}`"), &ty.data))?;
-    some(value, name, ty)
+    not_null(value, name, ty)
 }
 
-/// The values of a record of CSV, and whether each was quoted.
-fn split(line: &str, delimiter: u8, fields: &mut Vec<(String, bool)>) {
-    fields.clear();
-    let delimiter = char::from(delimiter);
-    let mut chars = line.chars().peekable();
-    loop {
-        let mut field = String::new();
-        let quoted = chars.peek() == Some(&'"');
-        if quoted {
-            chars.next();
-            while let Some(char) = chars.next() {
-                match char {
-                    '"' if chars.peek() == Some(&'"') => {
-                        chars.next();
-                        field.push('"');
-                    }
-                    '"' => break,
-                    other => field.push(other),
-                }
-            }
-        }
-        let ended = loop {
-            match chars.next() {
-                None => break true,
-                Some(char) if char == delimiter => break false,
-                Some(char) => field.push(char),
-            }
-        };
-        fields.push((field, quoted));
-        if ended {
-            return;
-        }
+/// A value that is not NULL as formats of text write it.
+pub fn text(value: &Value, ty: &DataType) -> String {
+    match value {
+        Value::Boolean(value) => if *value { "true" } else { "false" }.to_owned(),
+        Value::Bytes(bytes) => BASE64.encode(bytes),
+        Value::Int(_) if matches!(ty, DataType::TimestampLtz(_)) => format!("{}Z", value.text(ty)),
+        value => value.text(ty),
     }
 }
 
-/// Appends a row as a record of a format, with the end of the line.
-pub fn write(format: Format, names: &[String], types: &[DataType], row: &[Value], out: &mut String) {
-    write_record(format, names, types, row, out);
-    out.push('\n');
-}
-
-/// The same without the end of the line.
-pub fn write_record(format: Format, names: &[String], types: &[DataType], row: &[Value], out: &mut String) {
+/// Appends a row as a record of a format, without the end of a line.
+pub fn write_record(
+    format: &Format,
+    names: &[String],
+    types: &[DataType],
+    row: &[Value],
+    out: &mut String,
+) -> Result<()> {
     match format {
-        Format::Csv { delimiter } => {
+        Format::Csv(csv) => {
             for (index, (value, ty)) in row.iter().zip(types).enumerate() {
                 if index > 0 {
-                    out.push(char::from(delimiter));
+                    out.push(char::from(csv.delimiter));
                 }
                 match value {
-                    Value::Null => {}
-                    Value::Boolean(value) => out.push_str(if *value { "true" } else { "false" }),
-                    value => quote(&value.text(ty), delimiter, out),
+                    Value::Null => out.push_str(&csv.null),
+                    value => csv.write(&text(value, ty), index == 0, out).map_err(|error| {
+                        match names.get(index) {
+                            Some(name) => Error::connector(format!("column `{name}`: {error}")),
+                            None => error,
+                        }
+                    })?,
                 }
             }
         }
-        Format::Json => {
-            let object: serde_json::Map<String, serde_json::Value> = names
-                .iter()
-                .zip(row.iter().zip(types))
-                .map(|(name, (value, ty))| (name.clone(), json(value, ty)))
-                .collect();
-            out.push_str(&serde_json::Value::Object(object).to_string());
-        }
+        Format::Json(json) => json::write(json, names, types, row, out),
     }
+    Ok(())
 }
 
 /// How rows become records.
@@ -240,72 +275,18 @@ impl Writing {
     /// What the names of files with such records end in.
     pub fn extension(&self) -> &'static str {
         match self.format {
-            Format::Csv { .. } => "csv",
-            Format::Json => "json",
+            Format::Csv(_) => "csv",
+            Format::Json(_) => "json",
         }
     }
 
     /// The records of these rows.
-    pub fn text(&mut self, rows: &Rows<'_>) -> &str {
+    pub fn text(&mut self, rows: &Rows<'_>) -> Result<&str> {
         self.text.clear();
         for (_, row) in rows.iter() {
-            write(self.format, &self.columns, rows.types(), &row, &mut self.text);
+            write_record(&self.format, &self.columns, rows.types(), &row, &mut self.text)?;
+            self.text.push('\n');
         }
-        &self.text
-    }
-}
-
-fn quote(text: &str, delimiter: u8, out: &mut String) {
-    let special = |byte: u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-    // An empty text is quoted: bare it would be NULL.
-    if text.is_empty() || text.bytes().any(special) {
-        out.push('"');
-        out.push_str(&text.replace('"', "\"\""));
-        out.push('"');
-    } else {
-        out.push_str(text);
-    }
-}
-
-fn json(value: &Value, ty: &DataType) -> serde_json::Value {
-    match value {
-        Value::Null => serde_json::Value::Null,
-        Value::Boolean(value) => (*value).into(),
-        Value::Int(value) if ty.is_integer() => (*value).into(),
-        Value::Float(value) => f64::from(*value).into(),
-        Value::Double(value) => (*value).into(),
-        Value::Decimal(_) => {
-            let text = value.text(ty);
-            serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))
-        }
-        value => value.text(ty).into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fields(line: &str) -> Vec<(String, bool)> {
-        let mut fields = Vec::new();
-        split(line, b',', &mut fields);
-        fields
-    }
-
-    #[test]
-    fn quotes_hold_delimiters_and_quotes() {
-        let field = |text: &str, quoted| (text.to_owned(), quoted);
-        assert_eq!(fields("a,,b"), [field("a", false), field("", false), field("b", false)]);
-        assert_eq!(fields("\"a,\"\"b\"\"\",\"\""), [field("a,\"b\"", true), field("", true)]);
-        assert_eq!(fields(""), [field("", false)]);
-    }
-
-    #[test]
-    fn what_is_written_is_read_again() {
-        for text in ["", "a", "a,b", "\"", "line\nline", "é"] {
-            let mut out = String::new();
-            quote(text, b',', &mut out);
-            assert_eq!(fields(&out)[0].0, text);
-        }
+        Ok(&self.text)
     }
 }

@@ -5,12 +5,16 @@ mod allowed;
 mod checkpoint;
 mod clock;
 mod crew;
+mod csv;
 mod entries;
 mod file;
 mod fill;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod generate;
 mod identity;
+mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lookup;
@@ -22,6 +26,7 @@ mod served;
 mod sink;
 mod socket;
 mod source;
+mod split;
 mod take;
 mod view;
 mod writers;
@@ -33,7 +38,7 @@ use std::time::{Duration, Instant};
 
 pub use self::checkpoint::{Existing, Keep, Kept, forget, jobs, open_store};
 use self::checkpoint::{Found, Head, Keeper, Shelf, Strangers};
-use self::clock::now;
+use self::clock::{duration, now};
 use self::crew::{Crew, Message};
 pub use self::fill::Fill;
 use self::lookup::Lookup;
@@ -106,6 +111,35 @@ struct Feed {
     fill: Box<dyn Fill>,
     batch: Batch,
     more: bool,
+    /// After so long without rows it is idle; never if this is none.
+    idle_after: Option<Duration>,
+    /// When there were rows last.
+    heard: Instant,
+    idle: bool,
+}
+
+impl Feed {
+    fn new(fill: Box<dyn Fill>, table: &Table, source: &Source) -> Result<Feed> {
+        let idle_after = table.options.get("scan.watermark.idle-timeout").and_then(|text| duration(text));
+        Ok(Feed {
+            fill,
+            batch: Batch::new(&source.types)?,
+            more: true,
+            idle_after: idle_after.filter(|after| !after.is_zero()),
+            heard: Instant::now(),
+            idle: false,
+        })
+    }
+
+    /// It has given so many rows, or none; whether it has become idle, or active, by that.
+    fn turns(&mut self, rows: usize) -> bool {
+        let Some(after) = self.idle_after else { return false };
+        if rows > 0 {
+            self.heard = Instant::now();
+        }
+        let idle = self.heard.elapsed() >= after;
+        std::mem::replace(&mut self.idle, idle) != idle
+    }
 }
 
 /// Gives the source of a table if it is the caller's, for these columns.
@@ -367,7 +401,7 @@ impl Running {
                 Some(fill) => fill,
                 None => source::open(table, source, place)?,
             };
-            Ok(Feed { fill, batch: Batch::new(&source.types)?, more: true })
+            Feed::new(fill, table, source)
         };
         let feeds: Result<Vec<Feed>> = program.sources().iter().map(&mut feed).collect();
         let mut feeds = feeds?;
@@ -576,13 +610,15 @@ impl Running {
             }
         }
         for (number, feed) in self.feeds.iter_mut().enumerate() {
-            if !feed.more {
-                continue;
-            }
             feed.batch.clear();
-            feed.more = feed.fill.fill(&mut feed.batch, BATCH_ROWS)?;
-            more |= feed.more;
-            feed.batch.clock = now();
+            if feed.more {
+                feed.more = feed.fill.fill(&mut feed.batch, BATCH_ROWS)?;
+                more |= feed.more;
+                feed.batch.clock = now();
+            }
+            if feed.turns(feed.batch.rows()) {
+                self.program.set_idle(number, feed.idle)?;
+            }
             self.records += feed.batch.rows() as u64;
             if feed.batch.rows() > 0 {
                 rows = true;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::checkpoint::{Claim, Existing, Strangers};
 use super::format::{Format, Reading};
 use super::parts::Parts;
+use super::split::Splitter;
 use super::take::Cut;
 use crate::batch::Batch;
 use crate::catalog::Table;
@@ -84,20 +85,25 @@ impl Records {
         Ok(Records { table: table.name.clone(), reading, skip, skipped: 0, letters })
     }
 
-    /// Whether a record goes on behind this line.
-    pub fn is_open(&self, line: &[u8]) -> bool {
-        self.reading.is_open(line)
+    /// Splits an input into records. `begins`: the first byte is the first of the input.
+    pub fn splitter(&self, begins: bool) -> Splitter {
+        self.reading.splitter(begins)
     }
 
-    /// Takes a record without the end of its line; `place` says where it stood.
-    pub fn take(&mut self, line: &[u8], batch: &mut Batch, place: impl FnOnce() -> String) -> Result<()> {
-        let read = self.reading.read(line);
-        self.took(read, line, batch, place)
+    /// Takes the record that was split off last; `place` says where it stood.
+    pub fn take(
+        &mut self,
+        record: &Splitter,
+        batch: &mut Batch,
+        place: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let read = self.reading.read(record);
+        self.took(read, record.record(), batch, place)
     }
 
-    /// The row of a record.
-    pub fn read(&mut self, record: &[u8]) -> Result<Row> {
-        self.reading.read(record)
+    /// The row of a message.
+    pub fn read(&mut self, message: &[u8]) -> Result<Row> {
+        self.reading.message(message)
     }
 
     /// Takes the row of a record, or does with the record what is said for those that cannot be read.

@@ -118,7 +118,7 @@ struct Files {
 
 impl Output for Files {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.parts.write(self.writing.text(rows).as_bytes())
+        self.parts.write(self.writing.text(rows)?.as_bytes())
     }
 }
 

@@ -21,6 +21,7 @@ use super::fill::Fill;
 use super::format::{Format, Writing};
 use super::records::{Place, Records};
 use super::redis::Address;
+use super::split::Splitter;
 use super::take::{Cut, Take};
 use crate::batch::Batch;
 use crate::catalog::Table;
@@ -29,8 +30,6 @@ use crate::error::{Error, Result};
 
 /// How long a peer that does not answer is tried.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest record.
-const RECORD_BYTES_MAX: usize = 64 << 20;
 
 /// Where a socket is.
 #[derive(Debug)]
@@ -141,16 +140,17 @@ impl Stream {
 struct Connection {
     stream: Stream,
     bytes: Vec<u8>,
-    /// Bytes of records that were taken.
+    /// Bytes that were taken.
     taken: usize,
+    splitter: Splitter,
     records: u64,
     ended: bool,
 }
 
 impl Connection {
-    fn new(stream: Stream) -> std::io::Result<Connection> {
+    fn new(stream: Stream, splitter: Splitter) -> std::io::Result<Connection> {
         stream.set_nonblocking()?;
-        Ok(Connection { stream, bytes: Vec::new(), taken: 0, records: 0, ended: false })
+        Ok(Connection { stream, bytes: Vec::new(), taken: 0, splitter, records: 0, ended: false })
     }
 
     /// Reads what has come.
@@ -172,17 +172,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Where the next record ends and the one behind it begins; none if it is not there yet.
-    fn next(&self, records: &Records) -> Option<(usize, usize)> {
-        let mut end = self.taken;
-        while let Some(line) = self.bytes[end..].iter().position(|byte| *byte == b'\n') {
-            let at = end + line;
-            if !records.is_open(&self.bytes[self.taken..at]) {
-                return Some((at, at + 1));
-            }
-            end = at + 1;
-        }
-        (self.ended && self.taken < self.bytes.len()).then_some((self.bytes.len(), self.bytes.len()))
+    /// Splits the next record off; whether it is there yet.
+    fn next_record(&mut self) -> Result<bool> {
+        let (taken, whole) = self.splitter.push(&self.bytes[self.taken..])?;
+        self.taken += taken;
+        let whole = whole || self.ended && self.taken == self.bytes.len() && self.splitter.finish();
+        self.records += u64::from(whole);
+        Ok(whole)
     }
 }
 
@@ -204,7 +200,7 @@ impl Lines {
         let (listener, connections) = match table.options.get("mode").map(String::as_str) {
             None | Some("connect") => {
                 let stream = socket.connect_patiently(&table.name)?;
-                (None, vec![Connection::new(stream).map_err(failed)?])
+                (None, vec![Connection::new(stream, records.splitter(true)).map_err(failed)?])
             }
             Some("listen") => (Some(socket.listen().map_err(failed)?), Vec::new()),
             Some(other) => {
@@ -225,7 +221,9 @@ impl Fill for Lines {
         if let Some(listener) = listener {
             loop {
                 match listener.accept() {
-                    Ok(stream) => connections.push(Connection::new(stream).map_err(failed)?),
+                    Ok(stream) => {
+                        connections.push(Connection::new(stream, records.splitter(true)).map_err(failed)?);
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                     Err(error) => return Err(failed(error)),
@@ -237,25 +235,20 @@ impl Fill for Lines {
                 break;
             }
             connection.receive().map_err(failed)?;
+            let from = |records: u64| format!("the socket of `{table}`, record {records}");
             while batch.rows() < rows
-                && let Some((end, next)) = connection.next(records)
+                && connection
+                    .next_record()
+                    .map_err(|error| Error::connector(format!("{}: {error}", from(connection.records + 1))))?
             {
-                let line = &connection.bytes[connection.taken..end];
-                let line = line.strip_suffix(b"\r").unwrap_or(line);
-                connection.records += 1;
-                let number = connection.records;
-                if !line.is_empty() {
-                    records.take(line, batch, || format!("the socket of `{table}`, record {number}"))?;
-                }
-                connection.taken = next;
-            }
-            if connection.bytes.len() - connection.taken > RECORD_BYTES_MAX {
-                return Err(Error::connector(format!(
-                    "a record of more than {RECORD_BYTES_MAX} bytes from the socket of `{table}`"
-                )));
+                records.take(&connection.splitter, batch, || from(connection.records))?;
             }
         }
-        connections.retain(|connection| !connection.ended || connection.taken < connection.bytes.len());
+        connections.retain(|connection| {
+            !connection.ended
+                || connection.taken < connection.bytes.len()
+                || !connection.splitter.is_between()
+        });
         Ok(listener.is_some() || !connections.is_empty())
     }
 
@@ -299,7 +292,7 @@ impl Output for Sender {
             Some(stream) => stream,
             None => self.socket.connect_patiently(&self.table)?,
         };
-        stream.write_all(self.writing.text(rows).as_bytes()).map_err(|error| {
+        stream.write_all(self.writing.text(rows)?.as_bytes()).map_err(|error| {
             Error::connector(format!("cannot write to the socket of `{}`: {error}", self.table))
         })?;
         self.stream = Some(stream);

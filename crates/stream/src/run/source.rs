@@ -15,6 +15,7 @@ use super::fill::{Fill, place};
 use super::format::path;
 use super::identity::Known;
 use super::records::{Place, Records};
+use super::split::Splitter;
 use super::{generate, socket};
 use crate::batch::Batch;
 use crate::catalog::Table;
@@ -65,20 +66,31 @@ struct Files {
     /// A single file that is followed and was read to its end.
     held: Option<Open>,
     records: Records,
-    line: Vec<u8>,
 }
+
+/// So much is read before it is looked whether the job shall stop, however few rows that gives.
+const READ_BYTES: usize = 4 << 20;
 
 /// A file that is being read.
 struct Open {
     path: PathBuf,
     name: String,
     reader: BufReader<File>,
-    /// Lines that were read of it since it was opened.
-    line: u64,
+    splitter: Splitter,
+    /// How far it was read, also within a record.
+    reached: u64,
     /// Whether it was opened at its beginning.
     whole: bool,
     /// Whether another file has its name: nothing more is written to it.
     rotated: bool,
+}
+
+/// Where a record begins: its line, or its byte if the file was not read from its beginning.
+fn stood(path: &Path, whole: bool, splitter: &Splitter, read: u64) -> String {
+    match whole {
+        true => format!("{}, line {}", path.display(), splitter.line()),
+        false => format!("{}, the record at byte {read}", path.display()),
+    }
 }
 
 fn file_name(path: &Path) -> String {
@@ -108,7 +120,6 @@ impl Files {
             open: None,
             held: None,
             records,
-            line: Vec::new(),
         };
         // A job that goes on knows more of them.
         if !place.goes_on {
@@ -212,6 +223,8 @@ impl Files {
         let length = open.reader.get_ref().metadata().map_err(|error| self.failed(&error))?.len();
         if length > known.read || is_replaced {
             open.reader.seek(SeekFrom::Start(known.read)).map_err(|error| self.failed(&error))?;
+            // It may have ended within a record.
+            (open.splitter, open.reached) = (self.records.splitter(known.read == 0), known.read);
             open.rotated = is_replaced;
             self.open = Some(open);
         } else {
@@ -253,7 +266,8 @@ impl Files {
                    can be followed"));
         }
         let reader = BufReader::with_capacity(1 << 18, file);
-        Ok(Some(Open { path, name, reader, line: 0, whole: known.read == 0, rotated: false }))
+        let (splitter, reached) = (self.records.splitter(known.read == 0), known.read);
+        Ok(Some(Open { path, name, reader, splitter, reached, whole: known.read == 0, rotated: false }))
     }
 
     /// A file has the name of one that was read, and is another one.
@@ -290,7 +304,9 @@ impl Files {
         self.read.insert(name.clone(), opened);
         file.seek(SeekFrom::Start(read)).map_err(failed)?;
         let reader = BufReader::with_capacity(1 << 18, file);
-        self.open = Some(Open { path, name, reader, line: 0, whole: read == 0, rotated: false });
+        let splitter = self.records.splitter(read == 0);
+        let whole = read == 0;
+        self.open = Some(Open { path, name, reader, splitter, reached: read, whole, rotated: false });
         Ok(true)
     }
 
@@ -313,7 +329,8 @@ impl Files {
 
 impl Fill for Files {
     fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
-        while batch.rows() < rows {
+        let mut left = READ_BYTES;
+        while batch.rows() < rows && left > 0 {
             let Some(open) = &mut self.open else {
                 if self.next()? {
                     continue;
@@ -328,40 +345,35 @@ impl Fill for Files {
                 }
                 continue;
             };
-            self.line.clear();
-            let path = &open.path;
-            let failed = |error| Error::connector(format!("cannot read {path:?}: {error}"));
-            // A quoted text of CSV may go over several lines.
-            let ended = loop {
-                let read = open.reader.read_until(b'\n', &mut self.line).map_err(failed)?;
-                open.line += 1;
-                if read == 0 || !self.line.ends_with(b"\n") {
-                    break true;
+            let Open { path, name, reader, splitter, reached, whole, rotated } = open;
+            let found = reader
+                .fill_buf()
+                .map_err(|error| Error::connector(format!("cannot read {path:?}: {error}")))?;
+            let read = self.read.get(name).map_or(0, |known| known.read);
+            let ended = if found.is_empty() {
+                // What is followed may be in the middle of a record.
+                if self.monitor.is_some() && !*rotated || !splitter.finish() {
+                    self.end_of_file();
+                    continue;
                 }
-                if !self.records.is_open(&self.line) {
-                    break false;
-                }
+                true
+            } else {
+                let (taken, ended) = splitter.push(found).map_err(|error| {
+                    Error::connector(format!("{}: {error}", stood(path, *whole, splitter, read)))
+                })?;
+                reader.consume(taken);
+                *reached += taken as u64;
+                left = left.saturating_sub(taken);
+                ended
             };
-            // What is followed may be in the middle of a record.
-            if self.line.is_empty() || ended && self.monitor.is_some() && !open.rotated {
-                self.end_of_file();
-                continue;
+            if splitter.is_between()
+                && let Some(known) = self.read.get_mut(name)
+            {
+                known.read = *reached;
             }
-            if let Some(known) = self.read.get_mut(&open.name) {
-                known.read += self.line.len() as u64;
+            if ended {
+                self.records.take(splitter, batch, || stood(path, *whole, splitter, read))?;
             }
-            while matches!(self.line.last(), Some(b'\n' | b'\r')) {
-                self.line.pop();
-            }
-            if self.line.is_empty() {
-                continue;
-            }
-            let (whole, line, path) = (open.whole, open.line, &open.path);
-            let read = self.read.get(&open.name).map_or(0, |known| known.read);
-            self.records.take(&self.line, batch, || match whole {
-                true => format!("{}, line {line}", path.display()),
-                false => format!("{}, the record before byte {read}", path.display()),
-            })?;
         }
         Ok(true)
     }

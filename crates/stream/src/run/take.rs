@@ -1,13 +1,17 @@
 //! What sinks have in common.
 
+use std::collections::BTreeMap;
+
 use duramen::{IndexKind, Store, Table, Writer};
 use duramen_structures::{DATABASES_MAX, Keyspace, Locks, Txn, Type, Worker};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::checkpoint::{Claim, Strangers, keys_tables};
 use super::clock::now;
 use crate::compile::Output;
 use crate::error::{Error, Result};
+use crate::function::json::compact;
 
 /// What is kept under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +29,15 @@ impl Content {
             Content::Hash(fields) => return Ok(fields.clone()),
             Content::Text(text) => text,
         };
-        let object: serde_json::Map<String, Value> = serde_json::from_str(text)
-            .map_err(|error| Error::invalid(format!("no JSON ({error})"), "an object, or a hash"))?;
-        let field = |(name, value): (String, Value)| match value {
-            Value::Null => None,
-            Value::String(text) => Some((name, text)),
-            other => Some((name, other.to_string())),
+        let wrong = |error| Error::invalid(format!("no JSON ({error})"), "an object, or a hash");
+        let object: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(wrong)?;
+        let field = |(name, value): (String, &RawValue)| match value.get() {
+            "null" => None,
+            text if text.starts_with('"') => Some(serde_json::from_str(text).map(|text| (name, text))),
+            // Numbers keep their digits.
+            text => Some(Ok((name, compact(text).into_owned()))),
         };
-        Ok(object.into_iter().filter_map(field).collect())
+        object.into_iter().filter_map(field).collect::<Result<_, _>>().map_err(wrong)
     }
 }
 

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::checkpoint::{Claim, Existing, Strangers, keys_table, owned, strangers_refused};
-use super::format::{Format, write};
 use super::redis::{Address, Client, words};
 use super::take::{Content, Cut, Desk, Take};
+use super::{format, json};
 use crate::catalog::Table;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
@@ -147,13 +147,16 @@ impl View {
         }
         if self.json {
             let mut text = String::new();
-            write(Format::Json, &self.columns, types, row, &mut text);
-            text.pop();
+            json::write(&json::Json::default(), &self.columns, types, row, &mut text);
             return (key, Some(Content::Text(text)));
         }
         let fields = self.columns.iter().zip(row.iter().zip(types));
         let fields = fields.filter(|(_, (value, _))| !value.is_null());
-        (key, Some(Content::Hash(fields.map(|(name, (value, ty))| (name.clone(), value.text(ty))).collect())))
+        let field = |(name, (value, ty)): (&String, (&Value, &DataType))| match value {
+            Value::Bytes(_) => (name.clone(), format::text(value, ty)),
+            value => (name.clone(), value.text(ty)),
+        };
+        (key, Some(Content::Hash(fields.map(field).collect())))
     }
 }
 

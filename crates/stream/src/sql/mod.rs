@@ -53,8 +53,6 @@ pub struct CreateTable {
     pub watermark: Option<(Name, Box<sqlparser::ast::Expr>)>,
     /// PRIMARY KEY (columns) NOT ENFORCED; empty if there is none.
     pub primary_key: Vec<Name>,
-    /// PARTITIONED BY (columns).
-    pub partitioned_by: Vec<Name>,
     /// WITH ('key' = 'value').
     pub options: Vec<(Name, String)>,
 }
@@ -109,6 +107,8 @@ pub enum Statement {
 
 /// Reads a script: statements that `;` parts.
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
+    // A byte order mark, which some editors write.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let dialect = dialect::Flink;
     let tokens = Tokenizer::new(&dialect, text)
         .tokenize_with_location()
@@ -233,7 +233,7 @@ mod tests {
             p AS PROCTIME(),
             WATERMARK FOR ts AS ts - INTERVAL '5' SECOND,
             CONSTRAINT k PRIMARY KEY (a) NOT ENFORCED
-        ) COMMENT 'x' PARTITIONED BY (a) WITH ('connector' = 'print', 'format' = 'json');";
+        ) COMMENT 'x' WITH ('connector' = 'print', 'format' = 'json');";
         let statements = parse(script).unwrap();
         let [Statement::CreateTable(table)] = statements.as_slice() else { panic!("{statements:?}") };
         assert!(table.if_not_exists);

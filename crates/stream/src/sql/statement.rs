@@ -225,7 +225,6 @@ fn create_table(parser: &mut Parser<'_>, name: Name, if_not_exists: bool) -> Res
         columns: Vec::new(),
         watermark: None,
         primary_key: Vec::new(),
-        partitioned_by: Vec::new(),
         options: Vec::new(),
     };
     for (word, what) in [("LIKE", "CREATE TABLE LIKE"), ("AS", "CREATE TABLE AS")] {
@@ -244,12 +243,12 @@ fn create_table(parser: &mut Parser<'_>, name: Name, if_not_exists: bool) -> Res
         return Err(unexpected(&parser.peek_token(), "`,` or `)` after a column"));
     }
     comment(parser)?;
-    if is_next(parser, "PARTITIONED") && take(parser) {
-        expect(parser, "BY")?;
-        table.partitioned_by = names(parser)?;
-    }
-    if is_next(parser, "DISTRIBUTED") {
-        return Err(Error::unsupported("DISTRIBUTED BY").at(position(parser.peek_token_ref().span.start)));
+    for (word, what) in [("PARTITIONED", "PARTITIONED BY"), ("DISTRIBUTED", "DISTRIBUTED BY")] {
+        if is_next(parser, word) {
+            return Err(Error::unsupported(what)
+                .at(position(parser.peek_token_ref().span.start))
+                .hint("a table for each part, and an INSERT with a WHERE for each, in one statement set"));
+        }
     }
     if is_next(parser, "WITH") && take(parser) {
         expect_token(parser, &Token::LParen)?;

@@ -465,3 +465,57 @@ fn a_server_keeps_the_keys_of_others_and_from_the_start_none_of_the_job_is_left(
     run(false, Existing::Overwrite, &|_| has("total:f")).unwrap();
     assert_eq!(keys(), with(&["total:f"]));
 }
+
+/// A table that is silent holds up the windows of a union, unless it says after how long it is idle.
+#[test]
+fn a_silent_table_does_not_hold_up_others_when_it_is_idle() {
+    for threads in [1, 2] {
+        for (set, option) in [
+            ("", ", 'scan.watermark.idle-timeout' = '50 ms'"),
+            ("SET 'table.exec.source.idle-timeout' = '50 ms';", ""),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+            write("silent", "1,2020-01-01 00:00:01\n");
+            write("busy", "1,2020-01-01 00:00:02\n1,2020-01-01 00:00:30\n1,2020-01-01 00:01:30\n");
+            let source = |name: &str, option: &str| {
+                format!(
+                    "CREATE TABLE {name} (k BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'filesystem',
+                       'path' = '{name}', 'format' = 'csv', 'source.monitor-interval' = '5 ms' {option});"
+                )
+            };
+            let script = format!(
+                "{set}{}{}CREATE TABLE o (k BIGINT, n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'csv');
+                 CREATE VIEW both AS SELECT * FROM silent UNION ALL SELECT * FROM busy;
+                 INSERT INTO o SELECT k, COUNT(*) FROM TABLE(TUMBLE(TABLE both, DESCRIPTOR(ts), INTERVAL '1' MINUTE))
+                   GROUP BY k, window_start, window_end",
+                source("silent", option),
+                source("busy", ""),
+            );
+            let Some(Outcome::Job(job)) = Session::default().run(&script).unwrap().pop() else { panic!() };
+            let mut running = Running::start_on(
+                &job.optimised,
+                duramen_stream::run::Start {
+                    directory: directory.path(),
+                    keep: None,
+                    threads: Some(threads),
+                    own: &mut |_, _| Ok(None),
+                },
+            )
+            .unwrap();
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let began = Instant::now();
+                    let out = directory.path().join("out");
+                    while read(&out).is_empty() && began.elapsed() < Duration::from_secs(20) {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    stop.store(true, Ordering::Relaxed);
+                });
+                running.run(&stop, |_| ()).unwrap()
+            });
+            assert_eq!(read(&directory.path().join("out")), "1,3\n", "{threads} threads, {set}");
+        }
+    }
+}

@@ -5,12 +5,15 @@
 mod compiled;
 mod connect;
 mod datafusion;
+mod formats;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod kill;
 mod nexmark;
+mod options;
 mod others;
 mod property;
+mod round_trip;
 mod run;
 mod slt;
 mod support;

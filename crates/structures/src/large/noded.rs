@@ -295,7 +295,7 @@ impl Noded {
         Ok(deleted)
     }
 
-    /// As [`Stream::trim`].
+    /// As [`Stream::trim`]. Where no entry goes nothing is written: nodes whose entries are all deleted go with the next entry.
     pub(crate) fn trim(
         &mut self,
         pen: &mut impl Pen,
@@ -304,8 +304,10 @@ impl Noded {
         most: u64,
     ) -> Result<u64> {
         let (mut removed, first) = (0, self.first_node(pen.reads(&self.elements))?);
-        while first < self.elements.len() && (most == 0 || removed < most) {
-            let mut window = self.window_at(pen.reads(&self.elements), first)?;
+        // Nodes before the one at `rank` in which nothing is left.
+        let (mut rank, mut empty) = (first, Vec::new());
+        while rank < self.elements.len() && (most == 0 || removed < most) {
+            let mut window = self.window_at(pen.reads(&self.elements), rank)?;
             let node = window.first_node_id()?;
             let left = if most == 0 { 0 } else { most - removed };
             let gone = window.trim(trim, whole_nodes, left)?;
@@ -313,8 +315,17 @@ impl Noded {
             if gone == 0 && is_over {
                 break;
             }
+            if gone == 0 {
+                empty.extend(node);
+                rank += 1;
+                continue;
+            }
             removed += gone;
-            self.put_window(pen, first, node, &window)?;
+            for node in empty.drain(..) {
+                pen.delete(&self.elements, &node.to_bytes())?;
+            }
+            rank = first;
+            self.put_window(pen, rank, node, &window)?;
             if is_over {
                 break;
             }

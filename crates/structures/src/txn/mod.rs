@@ -180,12 +180,13 @@ impl<'w> Txn<'w> {
 
     fn lock_now(&mut self) {
         let writer = &mut self.worker.writer;
-        match self.locks {
-            Locks::Nothing => {}
+        let locked = match self.locks {
+            Locks::Nothing => Ok(()),
             Locks::One(key) => writer.lock([key]),
             Locks::Keys(keys) => writer.lock(keys.iter()),
             Locks::All => writer.lock_all(),
-        }
+        };
+        assert!(locked.is_ok(), "a transaction begins within another of its thread: {locked:?}");
     }
 
     /// Locks more keys, if nobody else has one of them now; whether it has them. If not, [`Worker::run`] names them too and begins

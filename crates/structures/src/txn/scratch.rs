@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
-use duramen::{Batch, Collection, Meta, Stamp, Value, Writer};
+use duramen::{Batch, Collection, Meta, Room, Stamp, Value, Writer};
 
 use super::life::Life;
 use super::number::{self, Number};
@@ -45,6 +45,8 @@ pub(crate) struct Scratch {
     pub(super) is_alone: bool,
     /// Or it is several edits, of which each is such a write.
     pub(super) edits_each: bool,
+    /// How much of what a full store keeps back the writes that come next may use.
+    pub(super) room: Room,
 }
 
 /// One key that the transaction touched.
@@ -56,6 +58,8 @@ pub(super) struct Entry {
     /// How many bytes.
     seen_bytes: usize,
     pub(super) write: Write,
+    /// The least that was said of its writes.
+    room: Room,
     /// Elements of the large value that is there were written.
     pub(super) has_new_elements: bool,
 }
@@ -108,6 +112,7 @@ impl Scratch {
         self.made.drain(..).for_each(Collection::abandon);
         (self.unsaved, self.is_incomplete) = (false, false);
         (self.edits_one, self.is_alone, self.edits_each) = (false, false, false);
+        self.room = Room::Free;
         if self.entries.capacity() > ENTRIES_KEEP {
             // Also the table: to clear it takes as long as it is large, not as it is full.
             *self = Self::default();
@@ -133,6 +138,7 @@ impl Scratch {
             seen: None,
             seen_bytes: 0,
             write: Write::None,
+            room: Room::Free,
             has_new_elements: false,
         });
         if at == LINEAR_ENTRIES {
@@ -174,7 +180,11 @@ impl Scratch {
     /// What has expired already need not be kept: nobody will read it.
     pub(super) fn write(&mut self, at: usize, write: Write, now: u64) {
         let expired = matches!(write.life(), Life::Until(time) if time <= now);
-        self.entries[at].write = if expired { Write::Expired } else { write };
+        let (entry, room) = (&mut self.entries[at], self.room);
+        // A delete has all the room there is.
+        let is_first = matches!(entry.write, Write::None | Write::Delete);
+        entry.room = if is_first { room } else { entry.room.min(room) };
+        entry.write = if expired { Write::Expired } else { write };
     }
 }
 
@@ -188,7 +198,7 @@ impl Entry {
     pub(super) fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(Stored<'a>, Meta)> {
         let (bytes, mut meta) = self.write.value(arena, self.key.len())?;
         // Else a full store would let nothing go out of a packed value.
-        meta.shrinks = bytes.len() < self.seen_bytes;
+        meta.room = if bytes.len() < self.seen_bytes { Room::Removal } else { self.room };
         Some((bytes, meta))
     }
 }

@@ -4,7 +4,7 @@
 //! goes to the log at once, as part of a *unit* of the engine that begins with the first of them; to it belongs then all that
 //! the transaction writes, which counts when that commits.
 
-use duramen::{Collection, CollectionId, CollectionReader, ElementOrder, Meta, Writer};
+use duramen::{Collection, CollectionId, CollectionReader, ElementOrder, Meta, Room, Writer};
 
 use super::Txn;
 use crate::Type;
@@ -82,6 +82,12 @@ impl Pen for Txn<'_> {
 }
 
 impl Txn<'_> {
+    /// What comes next may use so much of what a full store keeps back. It is for those alone that a full store must not refuse; of a key
+    /// that is written several times it is the least that was said.
+    pub fn set_room(&mut self, room: Room) {
+        self.worker.scratch.room = room;
+    }
+
     /// All that this transaction does is one edit of one value, and nothing is to be served by it. If the edit is one write of an
     /// element, that needs no unit: it is made at once, and seen by others as from [`Txn::put_at_once`].
     pub fn edits_one(&mut self) {
@@ -104,18 +110,19 @@ impl Txn<'_> {
     ) -> duramen::Result<bool> {
         self.lock();
         let Worker { writer, scratch, .. } = &mut *self.worker;
+        let meta = Meta { room: scratch.room, ..Meta::default() };
         if std::mem::take(&mut scratch.is_alone) {
             scratch.edits_one = scratch.edits_each;
             let mut elements = writer.collection(elements);
             return match value {
-                Some(value) => elements.replace(key, value),
+                Some(value) => elements.replace(key, value, meta),
                 None => elements.delete(key),
             };
         }
         if !writer.has_unit() {
             writer.begin_unit()?;
         }
-        let new = value.map(|value| (value, Meta::default()));
+        let new = value.map(|value| (value, meta));
         let was_there = writer.in_unit_of(elements).replace(key, new)?.is_some();
         scratch.unsaved |= was_there || value.is_some();
         Ok(was_there)
@@ -142,6 +149,12 @@ impl Txn<'_> {
     pub(super) fn begin_edit(&mut self) {
         let scratch = &mut self.worker.scratch;
         scratch.is_incomplete |= std::mem::take(&mut scratch.unsaved);
+    }
+
+    /// Whether elements of a value were written, or removed, that was not saved since: a command that ends well so has stored something and
+    /// told its caller that nothing changed.
+    pub fn has_unsaved(&self) -> bool {
+        self.worker.scratch.unsaved
     }
 
     /// All elements are written that belong together.

@@ -33,7 +33,7 @@ use crate::format::u64_at;
 use crate::index::attached::{Attached, Counts};
 use crate::index::{KeyBytes, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, lock, rank};
 use std::cmp::Ordering;
 
 const HEAD_BYTES: usize = 8;
@@ -178,7 +178,7 @@ impl Writer<'_> {
 
 /// An index that is handed out. Its lock is held for one page at a time.
 struct Dump<'d, K> {
-    indexes: &'d Mutex<Indexes>,
+    indexes: &'d Mutex<Indexes, { rank::INDEXES }>,
     keys: &'d K,
     /// What a slot that is pending is once it is settled: elsewhere where a unit wrote it.
     settled: &'d dyn Fn(Slot) -> Slot,
@@ -188,7 +188,7 @@ struct Dump<'d, K> {
 
 /// Hands the pages of an index to `emit`, until that says false; what was in them, if it was all.
 pub(super) fn dump(
-    indexes: &Mutex<Indexes>,
+    indexes: &Mutex<Indexes, { rank::INDEXES }>,
     keys: &impl KeyBytes,
     settled: &dyn Fn(Slot) -> Slot,
     emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,

@@ -29,7 +29,7 @@ use crate::index::memory::{Memory, Piece};
 use crate::index::prefetch;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicPtr, AtomicU64};
-use crate::sync::{Arc, Mutex, OnceLock, lock};
+use crate::sync::{Arc, Mutex, OnceLock, lock, rank};
 
 pub(super) const LINE_WORDS: usize = 8;
 const LINE_BYTES: u64 = 64;
@@ -166,7 +166,7 @@ pub(crate) struct Arena {
     memory: Memory<Span>,
     /// The spans by number. A span that was given back is null.
     tables: [OnceLock<Box<[AtomicPtr<Span>]>>; TABLES],
-    state: Mutex<State>,
+    state: Mutex<State, { rank::PAGES }>,
 }
 
 impl Default for Arena {

@@ -24,7 +24,7 @@ use crate::index::words::Words;
 use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::cell::Cell;
 use std::cmp::Ordering;
 
@@ -37,7 +37,7 @@ const CANDIDATES_MAX: usize = 4;
 pub(crate) struct CollectionIndex {
     stripes: Arc<Stripes>,
     order: Order,
-    indexes: Mutex<Indexes>,
+    indexes: Mutex<Indexes, { rank::INDEXES }>,
     /// The pages of an image that it is filled from when it is first used.
     attached: Option<Attached>,
 }
@@ -54,7 +54,7 @@ impl CollectionIndex {
         self.order
     }
 
-    fn indexes(&self) -> MutexGuard<'_, Indexes> {
+    fn indexes(&self) -> MutexGuard<'_, Indexes, { rank::INDEXES }> {
         let mut indexes = lock(&self.indexes);
         if let Some(attached) = self.attached.as_ref().filter(|attached| attached.left() > 0) {
             let Indexes { map, tree, .. } = &mut *indexes;
@@ -97,7 +97,7 @@ impl CollectionIndex {
     /// likeliest slot of each that has one.
     pub(crate) fn prefetch_all(&self, hashes: &[u64], each: impl FnMut(Slot)) {
         // A hint is not worth waiting for.
-        if let Ok(indexes) = self.indexes.try_lock() {
+        if let Some(indexes) = self.indexes.try_lock() {
             hashes.iter().for_each(|&hash| indexes.map.prefetch(hash));
             hashes.iter().filter_map(|&hash| indexes.map.find(hash, |_| true)).for_each(each);
         }
@@ -206,7 +206,7 @@ impl KeyIndex for CollectionIndex {
 
     fn prefetch(&self, hash: u64, _: &Guard) {
         // A hint is not worth waiting for.
-        if let Ok(indexes) = self.indexes.try_lock() {
+        if let Some(indexes) = self.indexes.try_lock() {
             indexes.map.prefetch(hash);
         }
     }

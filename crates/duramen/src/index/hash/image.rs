@@ -117,7 +117,7 @@ impl HashIndex {
         let mut page = Vec::new();
         let mut counted = Loaded::default();
         let mut prefix = 0u64;
-        let _whole = self.merging.lock().unwrap_or_else(sync::PoisonError::into_inner);
+        let _whole = sync::lock(&self.merging);
         loop {
             let depth = {
                 let guard = reclaim::pin();
@@ -178,7 +178,7 @@ impl HashIndex {
             if let Some((bytes, counts)) = attached.claim(page) {
                 let read = self.load_page(bytes, counts);
                 {
-                    let _growing = self.growing.lock().unwrap_or_else(sync::PoisonError::into_inner);
+                    let _growing = sync::lock(&self.growing);
                     self.directory(guard).lead(hash, read);
                 }
                 attached.done();

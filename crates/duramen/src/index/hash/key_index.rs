@@ -133,11 +133,6 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         &self.held
     }
 
-    #[inline]
-    fn candidate(&self, _: &[u8]) -> Option<Offset> {
-        self.candidate()
-    }
-
     #[inline(always)]
     fn find_with<'k, T>(&self, _: &'k [u8], look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'k>, T)>
     where

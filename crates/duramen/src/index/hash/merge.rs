@@ -46,7 +46,7 @@ impl HashIndex {
     /// Merges the segment of `hash` with its sibling, if they hold little; whether it did.
     pub(super) fn merge_once(&self, hash: u64, guard: &Guard) -> bool {
         let Some([zero, _]) = self.sparse_pair(hash, guard) else { return false };
-        let Ok(merging) = self.merging.try_lock() else {
+        let Some(merging) = self.merging.try_lock() else {
             self.unmerged.store(true, Relaxed);
             return false;
         };

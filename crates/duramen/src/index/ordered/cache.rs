@@ -8,11 +8,13 @@ use super::Node;
 use crate::index::memory::Table;
 use crate::index::prefetch;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::atomic::{AtomicPtr, AtomicU64};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::Guard;
 
 /// What an address of a node, aligned to 64 bytes of 48 bits, leaves for the tag.
 const TAG_MASK: usize = !0x0000_ffff_ffff_ffc0;
+/// Slots in use at first: a page of them.
+const SLOTS_FIRST: usize = 512;
 /// Counters of hits and misses: one line each, and a thread keeps to one.
 const COUNTERS: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -24,9 +26,11 @@ struct Counter {
 }
 
 pub(super) struct Cache {
+    /// As many as there may be. The system backs those that are touched.
     slots: Table<AtomicPtr<Node>>,
-    /// The hash's top bits choose the slot.
-    shift: u32,
+    /// The hash's top bits choose the slot: so many less than 64, that the slots in use are as many as the index has use for.
+    /// When there are more of them, a key has another slot, and is looked for in the list once more.
+    shift: AtomicU32,
     counters: [Counter; COUNTERS],
 }
 
@@ -36,14 +40,26 @@ impl Cache {
         let slots = if slots == 0 { 0 } else { slots.next_power_of_two().max(2) };
         Self {
             slots: Table::new(slots),
-            shift: 64 - slots.max(2).trailing_zeros(),
+            shift: AtomicU32::new(64 - slots.clamp(2, SLOTS_FIRST).trailing_zeros()),
             counters: std::array::from_fn(|_| Counter::default()),
         }
     }
 
     #[inline]
     fn slot(&self, hash: u64) -> Option<&AtomicPtr<Node>> {
-        self.slots.get((hash >> self.shift) as usize)
+        // Relaxed: any slot will do.
+        self.slots.get((hash >> self.shift.load(Relaxed)) as usize)
+    }
+
+    /// Takes as many slots in use as `keys` want, never fewer than before.
+    pub(super) fn fit(&self, keys: u64) {
+        let most = self.slots.len().max(2) as u64;
+        let slots = keys.clamp(2, most).next_power_of_two();
+        let shift = 64 - slots.trailing_zeros();
+        if shift < self.shift.load(Relaxed) {
+            self.shift.fetch_min(shift, Relaxed);
+            self.slots.used(slots as usize);
+        }
     }
 
     /// Bits of the hash that an address leaves room for.
@@ -94,14 +110,14 @@ impl Cache {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.slots.len() as u64 * 8
+        if self.slots.len() == 0 { 0 } else { 8 << (64 - self.shift.load(Relaxed)) }
     }
 }
 
 /// A number of this thread, one after the other.
 #[cfg(not(loom))]
 #[inline]
-fn place() -> usize {
+pub(super) fn place() -> usize {
     static NEXT: crate::sync::statics::AtomicU64 = crate::sync::statics::AtomicU64::new(0);
     thread_local! {
         static PLACE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
@@ -116,6 +132,6 @@ fn place() -> usize {
 }
 
 #[cfg(loom)]
-fn place() -> usize {
+pub(super) fn place() -> usize {
     0
 }

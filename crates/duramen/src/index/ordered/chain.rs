@@ -70,7 +70,9 @@ impl OrderedIndex {
             whole.join(&chain);
             result
         };
-        made.into_iter().map(join).collect()
+        let results = made.into_iter().map(join).collect();
+        self.fit_cache();
+        results
     }
 
     /// An empty leaf behind all others of the chain. The first of all is the head's, which has its lowest key already.

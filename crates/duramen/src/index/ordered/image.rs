@@ -252,7 +252,9 @@ impl OrderedIndex {
         for leaf in leaves {
             // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
             let new: &Node = unsafe { self.memory.take().as_ref() };
-            fill(&mut new.dress(leaf.low, self.height_of(leaf.low), leaf.label), &leaf, counts);
+            // The leaf's own may have been raised since, and labels are in the order of the list. Those behind it only grew.
+            let label = leaf.label.max(node.label.load(Relaxed));
+            fill(&mut new.dress(leaf.low, self.height_of(leaf.low), label), &leaf, counts);
             new.set_next(0, behind);
             last.set_next(0, Some(new));
             last = new;
@@ -260,6 +262,7 @@ impl OrderedIndex {
         }
         held.set_page(None);
         drop(held);
+        self.fit_cache();
         attached.done();
         for new in added {
             self.link(new, guard);

@@ -12,6 +12,7 @@
 //! nothing else can be, with their slots on both sides ([`OrderedIndex::split_run`]); and when such a record is superseded, its slot gets
 //! its right place ([`super::locked::Place::heal`]). Whole records of a run are in order always.
 
+use super::cache::place;
 use super::key::{Sought, shared_bytes, word_at};
 use super::node::{Held, LEAF_SLOTS, Node, Order, skip_between};
 use super::{HEIGHT_MAX, OrderedIndex};
@@ -19,17 +20,23 @@ use crate::index::memory::Memory;
 use crate::index::{KeyBytes, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::Arc;
-use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::Ordering::{Relaxed, Release};
 use crate::sync::reclaim::Guard;
 use duramen_media::Offset;
 use std::ptr::NonNull;
 
 /// Labels are cursors, which clients keep in doubles. In tests they run out.
 pub(super) const LABEL_MAX: u64 = if cfg!(test) { 1 << 20 } else { 1 << 53 };
-/// Of the labels left above the last leaf, the next one takes 1 in 2 to this: enough for 2 × 10^7 leaves one behind the other.
-const LABEL_SHARE_LAST: u32 = 20;
-/// ... and of those between two leaves, where keys come in ascending order, 1 in 2 to this.
-const LABEL_SHARE_ASCENDING: u32 = 6;
+/// The second half of the labels is for leaves behind the last one, so far apart: enough for 2^32 of them.
+const LABEL_STEP_LAST: u64 = if cfg!(test) { 1 << 4 } else { 1 << 20 };
+/// Where the leaf that was split last is split again, its keys come in order. Then a new leaf takes 1 in 2 to this of the
+/// labels between two, on the side where none will come.
+const LABEL_SHARE_IN_ORDER: u32 = if cfg!(test) { 4 } else { 10 };
+/// Labels between two leaves after room was made, for each doubling of the leaves that were raised. So the more
+/// leaves are raised, the longer it takes until they are raised again.
+const LABEL_ROOM_MIN: u64 = if cfg!(test) { 2 } else { 64 };
+/// Leaves that are raised at a time at most, all of which are locked: a quarter of a millisecond.
+const LABEL_RAISED_MAX: usize = 4096;
 
 /// A leaf, and a version at which it was the right one.
 #[derive(Clone, Copy)]
@@ -245,7 +252,7 @@ impl OrderedIndex {
         let node = self.memory.take();
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
         let node: &'g Node = unsafe { node.as_ref() };
-        let right = node.dress(low, self.height_of(low), label_between(left, next, rank == count));
+        let right = node.dress(low, self.height_of(low), self.new_label(left, next, guard));
         let skip = left.skip();
         let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
         // Of keys that are not known no other part can be taken. What all keys shared they still share.
@@ -279,7 +286,10 @@ impl OrderedIndex {
         Self::place(target, Self::rank(target, key, keys), key, slot);
         let target = target.node;
         drop((held, right));
-        self.splits.fetch_add(1, Relaxed);
+        let splits = self.splits.fetch_add(1, Relaxed) + 1;
+        if splits.is_power_of_two() || splits.is_multiple_of(64) {
+            self.fit_cache();
+        }
         self.link(node, guard);
         target
     }
@@ -395,7 +405,12 @@ impl OrderedIndex {
         for (low, slots) in parts[1..].iter().rev() {
             // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
             let node: &'g Node = unsafe { self.memory.take().as_ref() };
-            let new = node.dress(low, self.height_of(low), label_between(left, behind, false));
+            // What was added is locked: labels behind it are not raised.
+            let label = match added.is_empty() {
+                true => self.new_label(left, behind, guard),
+                false => label_between(left, behind),
+            };
+            let new = node.dress(low, self.height_of(low), label);
             fill(&new, slots);
             node.set_next(0, behind);
             behind = Some(node);
@@ -437,6 +452,67 @@ impl OrderedIndex {
                 Some(low) if low.starts_with(run) => low.clone_into(&mut from),
                 _ => return,
             }
+        }
+    }
+
+    /// A label for a new leaf between two, of which the caller has locked the left one.
+    fn new_label(&self, left: &Node, next: Option<&Node>, guard: &Guard) -> u64 {
+        let from = left.label.load(Relaxed);
+        let Some(next) = next else {
+            return match LABEL_MAX.checked_sub(from) {
+                // Whatever lies between the first leaf and the last gets half of all labels.
+                Some(_) if from < LABEL_MAX / 2 => LABEL_MAX / 2,
+                Some(room) => from + LABEL_STEP_LAST.min(room / 2),
+                None => from,
+            };
+        };
+        if next.label.load(Relaxed).saturating_sub(from) < 2 {
+            self.raise_labels(left, next, guard);
+        }
+        let to = next.label.load(Relaxed);
+        let few = (to.saturating_sub(from) >> LABEL_SHARE_IN_ORDER).max(1);
+        let last = &self.labels_last[place() % self.labels_last.len()];
+        let label = match last.load(Relaxed) {
+            _ if to.saturating_sub(from) < 2 => from,
+            ascending if ascending == from => from + few,
+            descending if descending == to => to - few,
+            _ => label_between(left, Some(next)),
+        };
+        last.store(label, Relaxed);
+        label
+    }
+
+    /// Makes room for a label behind `left`, which the caller has locked: the leaves from `next` on get greater labels, as few leaves as
+    /// lie too close together. Where that are more than may be locked at a time, nothing changes.
+    #[cold]
+    fn raise_labels<'g>(&self, left: &Node, next: &'g Node, guard: &'g Guard) {
+        let from = left.label.load(Relaxed);
+        let mut raised: Vec<Held<'g>> = Vec::new();
+        let mut behind = Some(next);
+        let gap = loop {
+            let gaps = raised.len() as u64 + 1;
+            let wanted = LABEL_ROOM_MIN * (1 + u64::from(gaps.ilog2()));
+            let end = behind.map_or(LABEL_MAX, |behind| behind.label.load(Relaxed));
+            let gap = end.saturating_sub(from) / gaps;
+            let Some(node) = behind else {
+                // Nothing bounds them but the last label of all, and those are not had again.
+                break gap.min(wanted.max(gap >> LABEL_SHARE_IN_ORDER));
+            };
+            if gap >= wanted {
+                break gap;
+            }
+            if raised.len() == LABEL_RAISED_MAX {
+                return;
+            }
+            // From left to right, as locks of nodes are taken.
+            raised.push(node.hold(&self.waits));
+            behind = node.next(0, guard);
+        };
+        // From right to left: at each moment the labels are in the order of the list.
+        for (node, number) in raised.iter().map(|held| held.node).rev().zip((1..=raised.len() as u64).rev()) {
+            let label = node.label.load(Relaxed).max(from + gap * number);
+            // Release: pairs with the Acquire of a scan, which finds the labels behind this one raised too.
+            node.label.store(label, Release);
         }
     }
 
@@ -535,7 +611,7 @@ impl OrderedIndex {
         held.set_skip(skip);
         held.set_order(order);
         // Labels only grow: see `walk`. Before the link, which publishes it.
-        left.label.store(right.label.load(Relaxed), Relaxed);
+        left.label.store(right.label.load(Relaxed), Release);
         left.set_next(0, next);
         drop((held, other));
         self.merges.fetch_add(1, Relaxed);
@@ -558,15 +634,9 @@ impl OrderedIndex {
     }
 }
 
-/// A label for a leaf between two.
-fn label_between(left: &Node, next: Option<&Node>, ascending: bool) -> u64 {
+/// A label in the middle between two leaves; without room the same as the left one's.
+fn label_between(left: &Node, next: Option<&Node>) -> u64 {
     let from = left.label.load(Relaxed);
-    let room = next.map_or(LABEL_MAX, |next| next.label.load(Relaxed)).saturating_sub(from);
-    let share = match next {
-        None => LABEL_SHARE_LAST,
-        Some(_) if ascending => LABEL_SHARE_ASCENDING,
-        Some(_) => 1,
-    };
-    // Without room the same as the left one's.
-    if room < 2 { from } else { from + (room >> share).max(1) }
+    let to = next.map_or(LABEL_MAX, |next| next.label.load(Relaxed));
+    from + to.saturating_sub(from) / 2
 }

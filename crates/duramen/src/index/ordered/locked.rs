@@ -9,7 +9,6 @@ use crate::index::stripes::Held;
 use crate::index::{KeyBytes, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
-use duramen_media::Offset;
 use std::cell::Cell;
 
 /// The lock of a key's stripe.
@@ -65,20 +64,6 @@ impl<'a> LockedKey<'a> for Locked<'a> {
     #[inline(always)]
     fn held(&self) -> &Held<'a> {
         &self.stripe
-    }
-
-    fn candidate(&self, key: &[u8]) -> Option<Offset> {
-        if let Some(node) = self.index.cache.get(self.hash, self.guard) {
-            node.fetch_leaf();
-            if let Some(version) = node.at_rest()
-                && let Some(slot) = node.candidate(version, key)
-            {
-                self.at.set(Some((At { node, version }, false)));
-                return Some(slot.location());
-            }
-        }
-        let at = self.seek(key);
-        at.node.candidate(at.version, key).map(Slot::location)
     }
 
     fn find_with<'k, T>(

@@ -76,6 +76,9 @@ const HEIGHT_MAX: usize = if cfg!(loom) { 3 } else { 24 };
 /// Slots of the cache unless told otherwise: 8 MiB.
 pub(crate) const CACHE_SLOTS: usize = 1 << 20;
 
+/// Threads that add keys in order at a time, each for itself.
+const LABELS_LAST: usize = if cfg!(loom) { 1 } else { 8 };
+
 pub(crate) struct OrderedIndex {
     head: NonNull<Node>,
     /// Levels that have a node, or are about to.
@@ -85,6 +88,8 @@ pub(crate) struct OrderedIndex {
     heights: Hasher,
     stripes: Arc<Stripes>,
     cache: Cache,
+    /// The label that was last given between two leaves, by threads: see `list`.
+    labels_last: [AtomicU64; LABELS_LAST],
     splits: AtomicU64,
     merges: AtomicU64,
     /// How often a leaf was waited for.
@@ -120,6 +125,7 @@ impl OrderedIndex {
             heights: Hasher::new(seed, u64::MAX),
             stripes,
             cache: Cache::new(cache_slots),
+            labels_last: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
             waits: AtomicU64::new(0),
@@ -157,6 +163,11 @@ impl OrderedIndex {
     /// Lookups that the cache answered, and that it did not.
     pub(crate) fn cached(&self) -> (u64, u64) {
         self.cache.counted()
+    }
+
+    /// Lets the cache grow with the leaves. With four slots for each key that they have room for, few keys share one.
+    fn fit_cache(&self) {
+        self.cache.fit(4 * self.memory.bytes() / size_of::<Node>() as u64 * LEAF_SLOTS as u64);
     }
 
     /// Bytes of DRAM that the index takes.

@@ -321,6 +321,104 @@ fn ascending_and_descending_keys_fill_and_leave_nothing_behind() {
     reclaim::collect();
 }
 
+#[test]
+fn one_step_of_a_scan_shows_few_keys_wherever_they_were_added() {
+    let (others, count) = if cfg!(miri) { (50, 200) } else { (1000, 8000) };
+    // In random order, so that leaves behind have labels close to each other.
+    let mut random = Random(5);
+    let mut behind: Vec<Vec<u8>> = (0..others).map(|i| format!("z:{i:06}").into_bytes()).collect();
+    (1..others).rev().for_each(|at| behind.swap(at, random.below(at + 1)));
+    let in_order = |i: usize| format!("a:{i:012}").into_bytes();
+    let orders: [(&str, Vec<Vec<u8>>); 4] = [
+        ("ascending", (0..count).map(in_order).collect()),
+        ("descending", (0..count).rev().map(in_order).collect()),
+        ("random", (0..count).map(|_| in_order(random.below(1 << 30))).collect()),
+        (
+            "towards the middle",
+            (0..count).map(|i| in_order(if i % 2 == 0 { i } else { 2 * count - i })).collect(),
+        ),
+    ];
+    for (name, order) in orders {
+        let mut keys = behind.clone();
+        keys.extend(order);
+        let log = Log::new(keys);
+        let index = OrderedIndex::new(7, 1 << 10, 14);
+        (0..log.keys.len()).for_each(|number| put(&index, &log, number));
+        let guard = reclaim::pin();
+        let (mut cursor, mut seen, mut most) = (0, BTreeSet::new(), 0);
+        loop {
+            let before = cursor;
+            let mut shown = 0;
+            cursor = index.scan(cursor, &guard, &mut |slot| {
+                seen.insert(log.key_at(slot.location()).to_vec());
+                shown += 1;
+            });
+            most = most.max(shown);
+            if cursor == 0 {
+                break;
+            }
+            assert!(cursor > before, "{name}: the cursor went from {before} to {cursor}");
+        }
+        assert_eq!(seen, log.keys.iter().cloned().collect(), "{name}");
+        assert!(most <= 2 * 14, "{name}: {most} keys in one step");
+        index.check_levels(&guard);
+    }
+    reclaim::collect();
+}
+
+#[test]
+fn a_scan_misses_nothing_while_labels_are_raised_between_its_steps() {
+    let (others, count) = if cfg!(miri) { (50, 100) } else { (1000, 4000) };
+    let mut keys: Vec<Vec<u8>> =
+        (0..others).map(|i| format!("{}:{i:06}", ["0", "z"][i % 2]).into_bytes()).collect();
+    keys.extend((0..count).map(|i| format!("a:{i:012}").into_bytes()));
+    let log = Log::new(keys);
+    let index = OrderedIndex::new(7, 1 << 10, 14);
+    (0..others).for_each(|number| put(&index, &log, number));
+    let guard = reclaim::pin();
+    let (mut cursor, mut seen, mut added, mut steps) = (0, BTreeSet::new(), others, 0);
+    loop {
+        cursor = index.scan(cursor, &guard, &mut |slot| _ = seen.insert(slot.location().0));
+        steps += 1;
+        if cursor == 0 {
+            break;
+        }
+        for number in added..(added + 20).min(log.keys.len()) {
+            put(&index, &log, number);
+            added += 1;
+        }
+    }
+    assert!(
+        (0..others).all(|number| seen.contains(&Log::at(number).0)),
+        "a key that was there all the time was missed"
+    );
+    assert!(steps <= log.keys.len(), "{steps} steps");
+    reclaim::collect();
+}
+
+#[test]
+fn the_cache_of_a_small_table_is_small_and_grows_with_it() {
+    let count = if cfg!(miri) { 200 } else { 20_000 };
+    let log = Log::new((0..count).map(|i| format!("{i:08}").into_bytes()).collect());
+    let index = OrderedIndex::new(7, 1 << 20, 14);
+    put(&index, &log, 0);
+    assert!(index.cache.bytes() <= 4096, "{} bytes for one key", index.cache.bytes());
+    (1..count).for_each(|number| put(&index, &log, number));
+    let slots = index.cache.bytes() / 8;
+    assert!((count as u64..8 * count as u64).contains(&slots), "{slots} slots for {count} keys");
+    let get_all = || {
+        let found = |number: usize| get(&index, &log, &log.keys[number]);
+        (0..count).for_each(|number| assert_eq!(found(number), Some(Log::at(number).0)));
+    };
+    // What the cache knew before it last grew has other slots now; the first round finds it again.
+    get_all();
+    let before = index.cached();
+    get_all();
+    let (hits, misses) = (index.cached().0 - before.0, index.cached().1 - before.1);
+    assert!(hits > 2 * misses, "{hits} hits, {misses} misses");
+    reclaim::collect();
+}
+
 /// Ends the writers, also when what they are watched for fails.
 struct Stop<'a>(&'a AtomicBool);
 

@@ -7,20 +7,25 @@
 //! order of the list: 0 at first, and a new leaf's lies between those of its neighbours. A cursor is the label of the leaf to
 //! go on with, and stands for a bound: that leaf's lowest key at the time. All keys below it have been seen. To go on means to
 //! begin at the leaf with the greatest label that is not above the cursor. No key that stays is missed, since that leaf
-//! never begins above the bound:
+//! never begins above the bound. For the leaf that covers the bound has a label that is not below the cursor, always:
 //!
-//! * a label never falls, so fewer leaves have one up to the cursor's; a merged leaf has the right one's label;
-//! * a new leaf's label lies between that of its left neighbour and that of the right one. If a cursor of which no leaf has
-//!   the label any more lies there too, the leaf that covers its bound has a label above it, so it is the right neighbour or
-//!   behind it, and the new leaf lies before the bound.
+//! * at first it is the leaf that the cursor was made of;
+//! * the label of a leaf never falls. Where there is no room between two leaves, those behind get greater ones
+//!   ([`super::list`]), from right to left, so that labels are in order at each moment;
+//! * where the leaf is split at or below the bound, the new one covers it, and its label is not below the left one's;
+//! * where the leaf is merged, the left one covers the bound and gets the right one's label.
 //!
-//! Where there is no room between two labels, the new leaf has the left one's. Leaves of one label are one for cursors.
+//! Cursors grow with each step, so a walk ends. It may see keys again whose leaves got greater labels meanwhile: as many leaves as
+//! there are labels too close together where keys are being added.
+//!
+//! Where room cannot be made, the new leaf has the left one's label. Leaves of one label are one for cursors: this takes some
+//! 10^10 leaves behind the last one, or 10^8 in one place, since the index was last opened.
 
 use super::key::Sought;
 use super::node::Node;
 use super::{LEAF_SLOTS, OrderedIndex};
 use crate::index::{KeyBytes, Slot};
-use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::reclaim::Guard;
 use std::ops::Bound;
 
@@ -201,7 +206,8 @@ impl OrderedIndex {
     /// Visits the slots of the leaf at `cursor`, and returns the cursor of the next, 0 at the end. A key that stays is
     /// visited at least once.
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
-        let label = |node: &Node| node.label.load(Relaxed);
+        // Acquire: pairs with the Release where a label is raised.
+        let label = |node: &Node| node.label.load(Acquire);
         let first_of = |wanted| {
             let node = self.descend(|node| label(node) < wanted, guard).node;
             let next = node.next(0, guard).filter(|next| label(next) == wanted);
@@ -244,7 +250,7 @@ impl OrderedIndex {
             let node = self.memory.any(random.rotate_left(8 * turn as u32))?;
             // SAFETY: memory of a node, which may be read whatever became of it (invariant 6).
             let node = unsafe { node.as_ref() };
-            node.at_rest().map(|_| node.label.load(Relaxed))
+            node.at_rest().map(|_| node.label.load(Acquire))
         });
         leaf.unwrap_or(0)
     }

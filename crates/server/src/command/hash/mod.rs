@@ -14,6 +14,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("hsetnx", change::hsetnx),
     Command::new("hmset", change::hmset),
     Command::new("hdel", change::hdel)
+        .removes()
         .step(3, Step::Hash(|hash, reply, args| step::remove(hash, reply, args, "hdel"))),
     Command::new("hget", get::hget).merged(3).step(3, Step::Hash(get::hget_step)),
     Command::new("hmget", get::hmget),

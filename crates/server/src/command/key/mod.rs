@@ -11,8 +11,8 @@ use duramen_structures::Type;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
-    Command::new("del", presence::delete),
-    Command::new("unlink", presence::delete),
+    Command::new("del", presence::delete).removes(),
+    Command::new("unlink", presence::delete).removes(),
     Command::new("exists", presence::exists),
     Command::new("touch", presence::exists),
     Command::new("type", presence::type_),

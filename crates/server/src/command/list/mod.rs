@@ -19,15 +19,17 @@ pub const COMMANDS: &[Command] = &[
         .step(3, Step::List(|list, reply, args| push::push_step(list, reply, args, End::Right))),
     Command::new("rpushx", push::rpushx),
     Command::new("lpop", pop::lpop)
+        .removes()
         .step(2, Step::List(|list, reply, _| pop::pop_step(list, reply, End::Left))),
     Command::new("rpop", pop::rpop)
+        .removes()
         .step(2, Step::List(|list, reply, _| pop::pop_step(list, reply, End::Right))),
-    Command::new("lmpop", pop::lmpop),
+    Command::new("lmpop", pop::lmpop).removes(),
     Command::new("lmove", relocate::lmove),
     Command::new("rpoplpush", relocate::rpoplpush),
-    Command::new("blpop", blocking::blpop),
-    Command::new("brpop", blocking::brpop),
-    Command::new("blmpop", blocking::blmpop),
+    Command::new("blpop", blocking::blpop).removes(),
+    Command::new("brpop", blocking::brpop).removes(),
+    Command::new("blmpop", blocking::blmpop).removes(),
     Command::new("blmove", blocking::blmove),
     Command::new("brpoplpush", blocking::brpoplpush),
     Command::new("llen", get::llen).step(2, Step::List(get::llen_step)),
@@ -36,8 +38,8 @@ pub const COMMANDS: &[Command] = &[
     Command::new("lpos", get::lpos),
     Command::new("lset", change::lset),
     Command::new("linsert", change::linsert),
-    Command::new("lrem", change::lrem),
-    Command::new("ltrim", change::ltrim),
+    Command::new("lrem", change::lrem).removes(),
+    Command::new("ltrim", change::ltrim).removes(),
 ];
 
 /// LEFT or RIGHT.

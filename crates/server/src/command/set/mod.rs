@@ -11,6 +11,7 @@ use super::{Command, Step, step};
 pub const COMMANDS: &[Command] = &[
     Command::new("sadd", change::sadd).step(3, Step::Set(change::sadd_step)),
     Command::new("srem", change::srem)
+        .removes()
         .step(3, Step::Set(|set, reply, args| step::remove(set, reply, args, "srem"))),
     Command::new("smove", change::smove),
     Command::new("smembers", get::smembers),
@@ -18,7 +19,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("smismember", get::smismember),
     Command::new("scard", get::scard).step(2, Step::Set(step::len)),
     Command::new("sscan", get::sscan),
-    Command::new("spop", random::spop).step(2, Step::Set(random::spop_step)),
+    Command::new("spop", random::spop).removes().step(2, Step::Set(random::spop_step)),
     Command::new("srandmember", random::srandmember),
     Command::new("sunion", algebra::sunion),
     Command::new("sinter", algebra::sinter),

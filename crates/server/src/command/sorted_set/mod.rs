@@ -24,6 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("zadd", change::zadd).step(4, Step::SortedSet(change::zadd_step)),
     Command::new("zincrby", change::zincrby),
     Command::new("zrem", remove::zrem)
+        .removes()
         .step(3, Step::SortedSet(|set, reply, args| step::remove(set, reply, args, "zrem"))),
     Command::new("zscore", get::zscore).merged(3).step(3, Step::SortedSet(get::zscore_step)),
     Command::new("zmscore", get::zmscore),
@@ -43,17 +44,19 @@ pub const COMMANDS: &[Command] = &[
     Command::new("zrevrangebyscore", range::zrevrangebyscore),
     Command::new("zrangebylex", range::zrangebylex),
     Command::new("zrevrangebylex", range::zrevrangebylex),
-    Command::new("zremrangebyrank", remove::zremrangebyrank),
-    Command::new("zremrangebyscore", remove::zremrangebyscore),
-    Command::new("zremrangebylex", remove::zremrangebylex),
+    Command::new("zremrangebyrank", remove::zremrangebyrank).removes(),
+    Command::new("zremrangebyscore", remove::zremrangebyscore).removes(),
+    Command::new("zremrangebylex", remove::zremrangebylex).removes(),
     Command::new("zpopmin", pop::zpopmin)
+        .removes()
         .step(2, Step::SortedSet(|set, reply, _| pop::pop_step(set, reply, pop::End::Min))),
     Command::new("zpopmax", pop::zpopmax)
+        .removes()
         .step(2, Step::SortedSet(|set, reply, _| pop::pop_step(set, reply, pop::End::Max))),
-    Command::new("zmpop", pop::zmpop),
-    Command::new("bzpopmin", blocking::bzpopmin),
-    Command::new("bzpopmax", blocking::bzpopmax),
-    Command::new("bzmpop", blocking::bzmpop),
+    Command::new("zmpop", pop::zmpop).removes(),
+    Command::new("bzpopmin", blocking::bzpopmin).removes(),
+    Command::new("bzpopmax", blocking::bzpopmax).removes(),
+    Command::new("bzmpop", blocking::bzmpop).removes(),
     Command::new("zrandmember", random::zrandmember),
     Command::new("zscan", get::zscan),
     Command::new("zunion", algebra::zunion),

@@ -11,9 +11,9 @@ use duramen_structures::stream::Group;
 pub const SUBCOMMANDS: &[Command] = &[
     Command::new("xgroup|create", create),
     Command::new("xgroup|setid", setid),
-    Command::new("xgroup|destroy", destroy),
+    Command::new("xgroup|destroy", destroy).removes(),
     Command::new("xgroup|createconsumer", createconsumer),
-    Command::new("xgroup|delconsumer", delconsumer),
+    Command::new("xgroup|delconsumer", delconsumer).removes(),
     Command::new("xgroup|help", help),
 ];
 

@@ -19,7 +19,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("setex", set::setex),
     Command::new("psetex", set::psetex),
     Command::new("getset", set::getset),
-    Command::new("getdel", get::getdel),
+    Command::new("getdel", get::getdel).removes(),
     Command::new("getex", get::getex),
     Command::new("mget", many::mget),
     Command::new("mset", many::mset),

@@ -300,7 +300,8 @@ fn find_column(table: &Table, name: &Name) -> Result<usize> {
 
 /// A table from its definition.
 pub fn table(definition: &CreateTable) -> Result<Table> {
-    let (connector, options) = options(&definition.name, &definition.options)?;
+    let names: Vec<&str> = definition.columns.iter().map(|column| column.name.text.as_str()).collect();
+    let (connector, options) = options(&definition.name, &names, &definition.options)?;
     let mut scope = Scope::default();
     let mut physical = Vec::new();
     let mut columns: Vec<Column> = Vec::new();
@@ -311,6 +312,14 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
         }
         let ty = match &column.kind {
             ColumnKind::Physical(ty) => {
+                if matches!(ty.data, DataType::Array(_) | DataType::Row(_)) {
+                    return Err(Error::unsupported(format!(
+                        "column `{}` of type {}",
+                        column.name.text, ty.data
+                    ))
+                    .at(column.name.position)
+                    .hint("a STRING column has its JSON, and JSON_VALUE a field of that"));
+                }
                 physical.push(index);
                 scope.fields.push(ScopeField {
                     relation: Some(definition.name.text.clone()),
@@ -376,9 +385,6 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
         let index = find_column(&table, name)?;
         table.columns[index].ty.nullable = false;
         table.primary_key.push(index);
-    }
-    for name in &definition.partitioned_by {
-        find_column(&table, name)?;
     }
     Ok(table)
 }

@@ -60,7 +60,7 @@ impl Fields {
             ));
         }
         let key_format = match key_format {
-            Some(_) => Some(Format::named(table, key_format)?),
+            Some(_) => Some(Format::named(table, "key.")?),
             None => None,
         };
         let except_key = match table.options.get("value.fields-include").map(String::as_str) {
@@ -92,12 +92,12 @@ impl Part {
         Part { format, places, names }
     }
 
-    fn bytes(&self, row: &[Value], types: &[DataType]) -> Vec<u8> {
+    fn bytes(&self, row: &[Value], types: &[DataType]) -> Result<Vec<u8>> {
         let values: Vec<Value> = self.places.iter().map(|place| row[*place].clone()).collect();
         let types: Vec<DataType> = self.places.iter().map(|place| types[*place].clone()).collect();
         let mut text = String::new();
-        write_record(self.format, &self.names, &types, &values, &mut text);
-        text.into_bytes()
+        write_record(&self.format, &self.names, &types, &values, &mut text)?;
+        Ok(text.into_bytes())
     }
 }
 
@@ -125,7 +125,7 @@ impl Encoding {
     ) -> Result<()> {
         let mut before: Option<Option<Vec<u8>>> = None;
         for (kind, row) in rows.iter() {
-            let key = self.key.as_ref().map(|key| key.bytes(&row, rows.types()));
+            let key = self.key.as_ref().map(|key| key.bytes(&row, rows.types())).transpose()?;
             if let Some(gone) = before.take().filter(|gone| *gone != key || !kind.adds()) {
                 give(gone.as_deref(), None)?;
             }
@@ -133,7 +133,7 @@ impl Encoding {
                 before = Some(key);
                 continue;
             }
-            let value = kind.adds().then(|| self.value.bytes(&row, rows.types()));
+            let value = kind.adds().then(|| self.value.bytes(&row, rows.types())).transpose()?;
             give(key.as_deref(), value.as_deref())?;
         }
         match before {

@@ -535,7 +535,7 @@ fn both(
     order: &[From],
 ) -> Result<Row> {
     let of_key = message.key().ok_or_else(|| Error::connector("found a message without a key"))?;
-    let mut keys = key.read(of_key)?.into_iter();
+    let mut keys = key.message(of_key)?.into_iter();
     let mut values = records.read(value)?.into_iter();
     let columns = order.iter().filter_map(|from| match from {
         From::Key => keys.next(),

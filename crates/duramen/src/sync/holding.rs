@@ -1,0 +1,116 @@
+//! What the calling thread holds of a store from one call to the next: key locks, the gate, units that run. A call that would wait
+//! for it waits for its own thread, for ever; so it looks here first, and is refused with the place where the thread took it.
+//!
+//! A thread has its list for itself; in a model all threads have one, which says whose each entry is. An entry lives as long as what its writer holds ([`Noted`]); writers stay in their thread.
+
+use super::this_thread;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::Location;
+
+/// The place of a call in the caller's program.
+pub(crate) type Place = &'static Location<'static>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Stripes of some keys.
+    Keys,
+    /// The gate.
+    Gate,
+    /// A unit that runs, by its number.
+    Unit(u64),
+    /// The stripe of one key, while the caller's function changes its value in place.
+    Change,
+}
+
+impl What {
+    /// Stripes are held: no write by other means, which may wait for another stripe, for space, or at the gate.
+    pub(crate) fn has_stripes(self) -> bool {
+        matches!(self, Self::Keys | Self::Change)
+    }
+
+    /// Whoever has closed the gate waits for it.
+    fn is_inside(self) -> bool {
+        matches!(self, Self::Keys | Self::Unit(_))
+    }
+}
+
+/// Something that this thread holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    thread: u64,
+    /// The gate of the store.
+    store: usize,
+    what: What,
+    place: Place,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, place, .. } = self;
+        match what {
+            What::Keys => write!(f, "this thread holds keys of the store, locked at {place}"),
+            What::Gate => write!(f, "this thread holds all keys of the store, locked at {place}"),
+            What::Unit(_) => write!(f, "this thread has a unit of the store that runs, begun at {place}"),
+            What::Change => write!(f, "this thread is within a change in place, called at {place}"),
+        }
+    }
+}
+
+thread_local! {
+    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    /// How long the list is: most threads hold nothing, and know it by one load.
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Changes the list, if the thread does not end.
+fn change(work: impl FnOnce(&mut Vec<Held>)) {
+    let _ = HELD.try_with(|held| {
+        let held = &mut *held.borrow_mut();
+        work(held);
+        COUNT.try_with(|count| count.set(held.len()))
+    });
+}
+
+/// An entry of the list. Dropped in the thread that made it.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    store: usize,
+    what: What,
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let thread = this_thread();
+        let is_it = |held: &Held| (held.thread, held.store, held.what) == (thread, self.store, self.what);
+        change(|held| {
+            held.iter().rposition(is_it).map(|at| held.remove(at));
+        });
+    }
+}
+
+/// Notes that this thread holds it now, of the store with this gate.
+pub(super) fn note(store: usize, what: What, place: Place) -> Noted {
+    let thread = this_thread();
+    change(|held| held.push(Held { thread, store, what, place }));
+    Noted { store, what }
+}
+
+/// Whether this thread may hold anything, of any store.
+#[inline]
+pub(super) fn is_any() -> bool {
+    COUNT.try_with(|count| count.get() != 0).unwrap_or(false)
+}
+
+/// The newest that this thread holds of the store with this gate and that is so.
+#[cold]
+pub(super) fn find(store: usize, is_so: impl Fn(What) -> bool) -> Option<Held> {
+    let thread = this_thread();
+    let is_it = |held: &&Held| (held.thread, held.store) == (thread, store) && is_so(held.what);
+    HELD.try_with(|held| held.borrow().iter().rev().find(is_it).copied()).ok().flatten()
+}
+
+/// Whether who closes this gate waits for something that this thread holds.
+pub(super) fn is_inside(store: usize) -> bool {
+    find(store, What::is_inside).is_some()
+}

@@ -1,0 +1,124 @@
+//! Mutexes with ranks, and what is waited for under them, over those of the build: see [`super::rank`].
+
+use super::PoisonError;
+use super::primitive;
+use super::rank::{self, Held};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// A mutex of this rank.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T, const RANK: u8 = { rank::LEAF }>(primitive::Mutex<T>);
+
+/// Fields are dropped in this order.
+pub(crate) struct MutexGuard<'a, T, const RANK: u8 = { rank::LEAF }> {
+    guard: primitive::MutexGuard<'a, T>,
+    held: Held,
+}
+
+impl<T, const RANK: u8> Mutex<T, RANK> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(primitive::Mutex::new(value))
+    }
+
+    /// If nobody has it, and nobody panicked that had it.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T, RANK>> {
+        let guard = self.0.try_lock().ok()?;
+        Some(MutexGuard { guard, held: Held::have(RANK, 0) })
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Locks a mutex whose holder never leaves it half changed.
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn lock<T, const RANK: u8>(mutex: &Mutex<T, RANK>) -> MutexGuard<'_, T, RANK> {
+    let held = Held::wait(RANK, 0);
+    MutexGuard { guard: mutex.0.lock().unwrap_or_else(PoisonError::into_inner), held }
+}
+
+impl<T, const RANK: u8> Deref for MutexGuard<'_, T, RANK> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T, const RANK: u8> DerefMut for MutexGuard<'_, T, RANK> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+/// What is notified. Who waits keeps the mutex's rank.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(primitive::Condvar);
+
+impl Condvar {
+    /// Waits to be notified; may return for no reason.
+    pub(crate) fn wait<'a, T, const RANK: u8>(
+        &self,
+        MutexGuard { guard, held }: MutexGuard<'a, T, RANK>,
+    ) -> MutexGuard<'a, T, RANK> {
+        MutexGuard { guard: self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), held }
+    }
+
+    /// The same, or for `timeout`.
+    pub(crate) fn wait_timeout<'a, T, const RANK: u8>(
+        &self,
+        MutexGuard { guard, held }: MutexGuard<'a, T, RANK>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, T, RANK> {
+        let waited = self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { guard: waited.0, held }
+    }
+
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+#[cfg(all(test, debug_assertions, not(any(loom, feature = "schedule"))))]
+mod tests {
+    use super::*;
+    use crate::sync::rank::{MOVER, STRIPE};
+
+    #[test]
+    fn locks_are_taken_in_the_order_of_their_ranks() {
+        let (low, high) = (Mutex::<_, { MOVER }>::new(()), Mutex::<_, { STRIPE }>::new(()));
+        let in_order = (lock(&low), lock(&high));
+        drop(in_order);
+        let tried = (lock(&high), low.try_lock().unwrap());
+        drop(tried);
+        drop(lock(&low));
+    }
+
+    #[test]
+    #[should_panic(expected = "a lock of rank 30 is waited for by a thread that holds one of rank 70")]
+    fn a_lower_rank_is_not_waited_for() {
+        let (low, high) = (Mutex::<_, { MOVER }>::new(()), Mutex::<_, { STRIPE }>::new(()));
+        let _wrong = (lock(&high), lock(&low));
+    }
+
+    #[test]
+    #[should_panic(expected = "a lock of rank 255")]
+    fn nothing_is_waited_for_under_a_leaf() {
+        let (leaf, other) = (Mutex::<_>::new(()), Mutex::<_>::new(()));
+        let _wrong = (lock(&leaf), lock(&other));
+    }
+
+    #[test]
+    #[should_panic(expected = "a lock of rank 70")]
+    fn of_one_rank_the_order_counts() {
+        let second = Held::wait(STRIPE, 2);
+        let _wrong = (Held::wait(STRIPE, 1), second);
+    }
+}

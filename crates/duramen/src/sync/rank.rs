@@ -1,0 +1,140 @@
+//! The order in which a thread takes the locks of a store: each has a rank, and who holds one waits for higher ones only. So no threads wait
+//! in a circle. `docs/locks.md` says what each lock guards, and what is waited for without one.
+//!
+//! A build with debug assertions checks it at each lock that is taken ([`Held`]); another one has nothing of it. A lock that is tried, and not
+//! waited for, need not come in order, but counts as held.
+//!
+//! What a writer holds from one call of its caller to the next is no part of it: that is [`super::holding`]'s, since it is of one store.
+
+/// The function that is told of expired keys is called.
+pub(crate) const TELLING: u8 = 0;
+/// The catalog is changed.
+pub(crate) const CATALOG: u8 = 10;
+/// An image of the index is written, or given up.
+pub(crate) const IMAGE: u8 = 20;
+/// Blocks are moved, retired and freed.
+pub(crate) const MOVER: u8 = 30;
+/// No command runs alone.
+pub(crate) const ALONE: u8 = 50;
+/// Segments of a hash index are merged, or written to an image.
+pub(crate) const MERGING: u8 = 60;
+/// The medium grows.
+pub(crate) const GROWING: u8 = 64;
+/// Why it did not is told of.
+pub(crate) const NOT_GROWN: u8 = 66;
+/// Stripes of keys, in the order of their numbers.
+pub(crate) const STRIPE: u8 = 70;
+/// Stripes of elements, in the order of their numbers.
+pub(crate) const ELEMENTS: u8 = 80;
+/// The directory of a hash index changes.
+pub(crate) const DIRECTORY: u8 = 90;
+/// A turn in the block that writers share.
+pub(crate) const SHARED: u8 = 100;
+/// An epoch is committed.
+pub(crate) const COMMIT: u8 = 110;
+/// Units of several blocks are settled.
+pub(crate) const SETTLING: u8 = 120;
+/// Places are noted that roots leave.
+pub(crate) const LEFT: u8 = 130;
+/// Collections whose pages are to be read.
+pub(crate) const UNREAD: u8 = 140;
+/// A table is found by its owner, or made.
+pub(crate) const TABLES: u8 = 145;
+/// A name leads to another table.
+pub(crate) const LABEL: u8 = 150;
+/// The indexes of a collection.
+pub(crate) const INDEXES: u8 = 160;
+/// Memory of pages.
+pub(crate) const PAGES: u8 = 170;
+/// The superblock is changed.
+pub(crate) const SUPERBLOCK: u8 = 180;
+/// Granules are taken and given back.
+pub(crate) const SPACE: u8 = 190;
+/// The keys of a table of few.
+pub(crate) const FEW: u8 = 200;
+/// Nothing is locked under it.
+pub(crate) const LEAF: u8 = u8::MAX;
+
+#[cfg(all(debug_assertions, not(loom)))]
+mod checked {
+    use std::cell::RefCell;
+    use std::panic::Location;
+    use std::thread::panicking;
+
+    thread_local! {
+        static HELD: RefCell<Vec<Lock>> = const { RefCell::new(Vec::new()) };
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    struct Lock {
+        /// And the place among those of one rank.
+        rank: (u8, usize),
+        place: &'static Location<'static>,
+    }
+
+    /// A lock that this thread holds, or is about to wait for; `None`: not counted.
+    #[derive(Debug)]
+    pub(crate) struct Held(Option<(u8, usize)>);
+
+    impl Held {
+        pub(crate) const UNCOUNTED: Self = Self(None);
+
+        /// Waits for a lock of this rank next; of several of one rank in the order of `order`.
+        #[track_caller]
+        pub(crate) fn wait(rank: u8, order: usize) -> Self {
+            let highest =
+                |held: &RefCell<Vec<Lock>>| held.borrow().iter().copied().max_by_key(|held| held.rank);
+            if let Ok(Some(held)) = HELD.try_with(highest)
+                && held.rank >= (rank, order)
+                && !panicking()
+            {
+                panic!(
+                    "a lock of rank {rank} is waited for by a thread that holds one of rank {}, locked at {}: see sync/rank.rs for the order",
+                    held.rank.0, held.place
+                );
+            }
+            Self::have(rank, order)
+        }
+
+        /// Has it, without having waited.
+        #[track_caller]
+        pub(crate) fn have(rank: u8, order: usize) -> Self {
+            let lock = Lock { rank: (rank, order), place: Location::caller() };
+            let _ = HELD.try_with(|held| held.borrow_mut().push(lock));
+            Self(Some(lock.rank))
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let Some(rank) = self.0 else { return };
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                held.iter().rposition(|held| held.rank == rank).map(|at| held.swap_remove(at));
+            });
+        }
+    }
+}
+
+#[cfg(all(debug_assertions, not(loom)))]
+pub(crate) use checked::Held;
+
+/// Nothing.
+#[cfg(not(all(debug_assertions, not(loom))))]
+#[derive(Debug)]
+pub(crate) struct Held;
+
+#[cfg(not(all(debug_assertions, not(loom))))]
+impl Held {
+    pub(crate) const UNCOUNTED: Self = Self;
+
+    #[inline(always)]
+    pub(crate) fn wait(_rank: u8, _order: usize) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn have(_rank: u8, _order: usize) -> Self {
+        Self
+    }
+}

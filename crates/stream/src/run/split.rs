@@ -1,0 +1,145 @@
+//! Where records end in bytes that come piece by piece: lines of JSON, records of CSV. A byte order mark at the beginning
+//! of the input is passed over.
+
+use super::csv;
+use super::format::Format;
+use crate::error::{Error, Result};
+
+/// The longest record, as long as a message or a value may be elsewhere; what is longer is a quote that is not closed, or
+/// no text at all.
+pub const RECORD_BYTES_MAX: usize = 64 << 20;
+
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Finds the records of one input.
+pub struct Splitter {
+    /// Of CSV; lines are those of JSON if there is none.
+    csv: Option<csv::Splitter>,
+    raw: Vec<u8>,
+    /// How much of a byte order mark was seen; none behind it.
+    mark: Option<usize>,
+    /// Ends of lines before the record.
+    lines: u64,
+    /// Whether `raw` is a whole record.
+    whole: bool,
+}
+
+impl Splitter {
+    /// For records of so many columns. `begins`: the first byte is the first of the input.
+    pub fn new(format: &Format, columns: usize, begins: bool) -> Splitter {
+        let csv = match format {
+            Format::Csv(csv) => Some(csv::Splitter::new(csv, columns)),
+            Format::Json(_) => None,
+        };
+        Splitter { csv, raw: Vec::new(), mark: begins.then_some(0), lines: 0, whole: false }
+    }
+
+    /// Reads on until a record ends, or the input: how many bytes were taken, and whether the record is whole. It is
+    /// there until the next call.
+    pub fn push(&mut self, input: &[u8]) -> Result<(usize, bool)> {
+        self.forget();
+        let mut taken = 0;
+        while let (Some(seen), Some(byte)) = (self.mark, input.get(taken)) {
+            if MARK[seen] == *byte {
+                taken += 1;
+                self.mark = Some(seen + 1).filter(|seen| *seen < MARK.len());
+            } else {
+                self.mark = None;
+                // It was none; no record ends within it.
+                self.read(&MARK[..seen]);
+            }
+        }
+        let (read, whole) = self.read(&input[taken..]);
+        if self.raw.len() > RECORD_BYTES_MAX {
+            return Err(Error::connector(format!("a record of more than {RECORD_BYTES_MAX} bytes"))
+                .hint("a quote that is not closed takes in all that follows it"));
+        }
+        self.whole = whole;
+        Ok((taken + read, whole))
+    }
+
+    fn read(&mut self, input: &[u8]) -> (usize, bool) {
+        if let Some(csv) = &mut self.csv {
+            return csv.push(input, &mut self.raw, &mut self.lines);
+        }
+        let mut taken = 0;
+        while let Some(end) = memchr::memchr(b'\n', &input[taken..]) {
+            self.raw.extend_from_slice(&input[taken..taken + end]);
+            taken += end + 1;
+            if !self.raw.trim_ascii().is_empty() {
+                return (taken, true);
+            }
+            self.raw.clear();
+            self.lines += 1;
+        }
+        self.raw.extend_from_slice(&input[taken..]);
+        (input.len(), false)
+    }
+
+    /// The input has ended; whether that makes a record whole.
+    pub fn finish(&mut self) -> bool {
+        self.forget();
+        if let Some(seen) = self.mark.take() {
+            self.read(&MARK[..seen]);
+        }
+        self.whole = match &mut self.csv {
+            Some(csv) => csv.finish(),
+            None => !self.raw.trim_ascii().is_empty(),
+        };
+        self.whole
+    }
+
+    /// Reads a whole record, such as a message.
+    pub fn message(&mut self, record: &[u8]) -> Result<()> {
+        (self.mark, self.lines, self.whole) = (Some(0), 0, false);
+        self.raw.clear();
+        if let Some(csv) = &mut self.csv {
+            csv.restart();
+        }
+        let mut rest = record;
+        let mut whole = false;
+        while !rest.is_empty() && !whole {
+            let (taken, ended) = self.push(rest)?;
+            (rest, whole) = (&rest[taken..], ended);
+        }
+        if !rest.is_empty() {
+            return Err(Error::connector("found more than one record"));
+        }
+        if !whole && !self.finish() {
+            self.raw.clear();
+            if let Some(csv) = &mut self.csv {
+                csv.empty();
+            }
+        }
+        self.whole = true;
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        if std::mem::take(&mut self.whole) {
+            // The record's own end, and those within it.
+            self.lines += 1 + memchr::memchr_iter(b'\n', &self.raw).count() as u64;
+            self.raw.clear();
+        }
+    }
+
+    /// Whether nothing of the next record was read: here it can be gone on from.
+    pub fn is_between(&self) -> bool {
+        self.whole || self.csv.as_ref().map_or(self.raw.is_empty(), csv::Splitter::is_between)
+    }
+
+    /// The record without the end of its line.
+    pub fn record(&self) -> &[u8] {
+        self.raw.strip_suffix(b"\r").unwrap_or(&self.raw)
+    }
+
+    /// The line in which the record begins, from 1.
+    pub fn line(&self) -> u64 {
+        self.lines + 1
+    }
+
+    /// The values of the record, if it is of CSV.
+    pub fn csv(&self) -> Option<&csv::Splitter> {
+        self.csv.as_ref()
+    }
+}

@@ -1,0 +1,119 @@
+//! Options of WITH and SET: what nobody knows is refused, and documents say what is known.
+
+use std::path::PathBuf;
+
+use duramen_stream::options::document;
+use duramen_stream::{ErrorKind, Session};
+
+fn refused(script: &str) -> String {
+    let error = Session::default().run(script).expect_err(script);
+    assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unsupported), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn an_option_that_nobody_knows_is_refused_on_every_connector() {
+    let connectors = [
+        ("blackhole", "", "number-of-rows", ""),
+        ("datagen", "", "number-of-row", "number-of-rows"),
+        ("datagen", "", "fields.b.lenght", "fields.b.length"),
+        ("datagen", "", "fields.c.min", "fields.a.min"),
+        ("duramen", "", "databse", "database"),
+        ("filesystem", "'format' = 'csv',", "source.monitor-intervall", "source.monitor-interval"),
+        ("filesystem", "'format' = 'csv',", "csv.ignore-parse-errros", "csv.ignore-parse-errors"),
+        ("filesystem", "'format' = 'json',", "csv.null-literal", ""),
+        ("filesystem", "'format' = 'csv',", "sink.rolling-policy.file-size", ""),
+        ("kafka", "'format' = 'json',", "scan.startup.mod", "scan.startup.mode"),
+        ("kafka", "'format' = 'json',", "json.fail-on-missing-fields", "json.fail-on-missing-field"),
+        ("nexmark", "", "event", "events"),
+        ("print", "", "print-identifer", "print-identifier"),
+        ("redis", "", "hostnam", "hostname"),
+        ("redis-stream", "", "streem", "stream"),
+        ("socket", "'format' = 'csv',", "mod", "mode"),
+        ("upsert-kafka", "'format' = 'json', 'key.format' = 'json',", "topics", "topic"),
+    ];
+    for (connector, others, option, nearest) in connectors {
+        let script = format!(
+            "CREATE TABLE t (a INT, b STRING, PRIMARY KEY (a) NOT ENFORCED) WITH ('connector' = '{connector}', {others}\n  '{option}' = '1')"
+        );
+        let error = refused(&script);
+        let begins = format!(
+            "line 2, column 3: Unsupported options found for '{connector}': '{option}'. Supported options: "
+        );
+        assert!(error.starts_with(&begins), "{error}");
+        match nearest {
+            "" => assert!(!error.contains("did you mean"), "{error}"),
+            nearest => assert!(error.ends_with(&format!("; did you mean `{nearest}`?")), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_value_of_another_kind_is_refused() {
+    for (options, wanted) in [
+        (
+            "'connector' = 'datagen', 'number-of-rows' = 'many'",
+            "found 'number-of-rows' = 'many', wanted a whole number",
+        ),
+        (
+            "'connector' = 'filesystem', 'path' = 'x', 'format' = 'csv', 'csv.ignore-parse-errors' = 'yes'",
+            "found 'csv.ignore-parse-errors' = 'yes', wanted 'true' or 'false'",
+        ),
+        (
+            "'connector' = 'filesystem', 'path' = 'x', 'format' = 'csv', 'source.monitor-interval' = 'soon'",
+            "wanted a time such as '500 ms' or '10 s'",
+        ),
+        ("'connector' = 'socket', 'format' = 'csv', 'mode' = 'wait'", "wanted 'connect' or 'listen'"),
+        (
+            "'connector' = 'kafka', 'value.format' = 'json', 'value.json.timestamp-format.standard' = 'ISO'",
+            "wanted 'SQL' or 'ISO-8601'",
+        ),
+    ] {
+        let error = refused(&format!("CREATE TABLE t (a INT) WITH ({options})"));
+        assert!(error.starts_with("line 1, column ") && error.contains(wanted), "{error}");
+    }
+}
+
+#[test]
+fn options_of_keys_and_values_may_differ() {
+    let script =
+        "CREATE TABLE t (a INT, b INT) WITH ('connector' = 'kafka', 'key.format' = 'csv', 'key.fields' = 'a',
+        'value.format' = 'json', 'key.csv.field-delimiter' = ';', 'value.json.fail-on-missing-field' = 'true',
+        'properties.group.id' = 'g', 'properties.max.poll.interval.ms' = '1000')";
+    Session::default().run(script).unwrap();
+}
+
+#[test]
+fn what_set_does_not_know_is_refused() {
+    let error = refused("SET 'table.local-time-zon' = 'UTC'");
+    assert_eq!(
+        error,
+        "line 1, column 5: Unsupported options found for SET: 'table.local-time-zon'. Supported options: \
+         table.exec.source.idle-timeout, table.local-time-zone; did you mean `table.local-time-zone`?"
+    );
+    assert!(refused("SET 'table.exec.source.idle-timeout' = 'soon'").contains("wanted a time"));
+}
+
+#[test]
+fn partitions_are_refused_where_they_stand() {
+    let error = refused(
+        "CREATE TABLE o (a INT)\nPARTITIONED BY (a) WITH ('connector' = 'filesystem', 'path' = 'o', 'format' = 'csv')",
+    );
+    assert!(error.starts_with("line 2, column 1: not supported yet: PARTITIONED BY; "), "{error}");
+}
+
+/// `DURAMEN_BLESS=1 cargo test -p duramen-stream --test all options` writes the tables anew.
+#[test]
+fn the_document_has_the_options_that_are_declared() {
+    const BEGIN: &str = "<!-- options: made from crates/stream/src/options.rs -->\n";
+    const END: &str = "<!-- end of options -->\n";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stream.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("docs/stream.md has a place for options");
+    let (found, after) = rest.split_once(END).expect("the place has an end");
+    if std::env::var_os("DURAMEN_BLESS").is_some() {
+        std::fs::write(&path, format!("{before}{BEGIN}{}\n{END}{after}", document())).unwrap();
+        return;
+    }
+    assert!(found == format!("{}\n", document()), "docs/stream.md differs from what is declared");
+}
