@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use duramen::{ErrorKind, MediumKind};
-use duramen_stream::run::{Kept, forget, jobs};
+use duramen_stream::run::{Existing, Kept, forget, jobs};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::sql::{Note, Open, Script, open, runs};
@@ -78,6 +78,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             only: Some(note.number),
             every: Duration::from_millis(note.every),
             from_start: false,
+            existing: Existing::Refuse,
             threads: None,
             attach: note.attach,
             memory: note.memory,

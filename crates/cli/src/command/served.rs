@@ -10,7 +10,7 @@ use std::time::Duration;
 use duramen::{Durability, MediumKind};
 use duramen_server::{Config, Door, Error, ErrorKind, log};
 use duramen_stream::catalog::Door as Way;
-use duramen_stream::run::{Keep, Room, Running, Start};
+use duramen_stream::run::{Existing, Keep, Room, Running, Start};
 use duramen_stream::{Job, Outcome, Session};
 
 use super::sql::{line, name_of, open};
@@ -21,6 +21,7 @@ pub struct Settings {
     scripts: Vec<PathBuf>,
     directory: PathBuf,
     every: Duration,
+    existing: Existing,
 }
 
 impl Settings {
@@ -64,7 +65,12 @@ impl Settings {
             "" => PathBuf::from(beside),
             directory => PathBuf::from(directory),
         };
-        Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every) })
+        let existing = match config.sql_existing.as_str() {
+            "overwrite" => Existing::Overwrite,
+            "adopt" => Existing::Adopt,
+            _ => Existing::Refuse,
+        };
+        Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every), existing })
     }
 
     /// Starts all jobs. What is wrong with one is told, and the server and the others go on.
@@ -89,6 +95,7 @@ impl Settings {
                 store: self.directory.join(format!("{name}.store")),
                 jobs: count,
                 every: self.every,
+                existing: self.existing,
                 note: script.display().to_string(),
                 door: door.clone(),
                 stop: Arc::clone(&jobs.stop),
@@ -147,6 +154,7 @@ struct Run {
     /// How many jobs there are.
     jobs: usize,
     every: Duration,
+    existing: Existing,
     note: String,
     door: Door,
     stop: Arc<AtomicBool>,
@@ -182,8 +190,9 @@ impl Run {
             name: self.name.clone(),
             every: self.every,
             from_start: false,
+            existing: self.existing,
             note: self.note.clone(),
-            room: Room::beside(&self.store, None, self.jobs),
+            room: Room::beside(&self.store, None, self.jobs)?,
         };
         let own = &mut |_: &_, _: &_| Ok(None);
         let start = Start { directory: Path::new("."), keep: Some(&keep), threads: None, own };

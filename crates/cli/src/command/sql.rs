@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
-use duramen_stream::run::{Keep, Progress, Room, Running, Start, open_store};
+use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start, open_store};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -41,9 +41,16 @@ pub struct Args {
     /// the kernel pages [default: half of the memory that the process may have]
     #[arg(long, value_name = "BYTES", requires = "store")]
     memory: Option<usize>,
-    /// Forget what the store has of the job, and begin again
+    /// Forget what the store has of the job, delete what it has written, and begin again
     #[arg(long, requires = "store")]
     from_start: bool,
+    /// Delete keys and files of others that stand where the job will write, which it refuses otherwise
+    #[arg(long, requires = "store", conflicts_with = "adopt")]
+    overwrite: bool,
+    /// Keep keys and files of others that stand where the job will write, as its own: it replaces keys that it writes
+    /// itself
+    #[arg(long, requires = "store")]
+    adopt: bool,
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
@@ -61,6 +68,11 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         only: None,
         every: Duration::from_millis(args.every),
         from_start: args.from_start,
+        existing: match (args.overwrite, args.adopt) {
+            (true, _) => Existing::Overwrite,
+            (_, true) => Existing::Adopt,
+            _ => Existing::Refuse,
+        },
         threads: args.threads.map(usize::from),
         attach: args.attach.clone(),
         memory: args.memory,
@@ -79,6 +91,8 @@ pub struct Script {
     pub only: Option<usize>,
     pub every: Duration,
     pub from_start: bool,
+    /// What becomes of what others have written where it writes.
+    pub existing: Existing,
     /// On which each job runs; none for the default.
     pub threads: Option<usize>,
     /// The server that tables of connector 'duramen' are in.
@@ -141,8 +155,9 @@ impl Script {
             name,
             every: self.every,
             from_start: self.from_start,
+            existing: self.existing,
             note: serde_json::to_string(&note)?,
-            room: Room::beside(&open.path, self.memory, 1),
+            room: Room::beside(&open.path, self.memory, 1).map_err(|error| told("--memory", error))?,
         })
     }
 }

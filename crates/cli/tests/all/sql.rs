@@ -127,6 +127,59 @@ fn jobs_are_listed_stopped_resumed_killed_and_forgotten() {
     assert_eq!(said(dir, &["jobs", "--store", "jobs"]), (Some(1), String::new()));
 }
 
+#[test]
+fn a_first_run_over_what_others_have_written_takes_an_option() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    std::fs::write(dir.join("in.csv"), "a,1\n").unwrap();
+    std::fs::write(
+        dir.join("job.sql"),
+        "CREATE TABLE i (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv');
+         CREATE TABLE total (k STRING, v INT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'duramen');
+         CREATE TABLE o (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'csv');
+         EXECUTE STATEMENT SET BEGIN INSERT INTO total SELECT * FROM i; INSERT INTO o SELECT * FROM i; END;",
+    )
+    .unwrap();
+    let run = |store: &str, more: &[&str]| {
+        let args = [&["sql", "job.sql", "--store", store, "--medium", "file"], more].concat();
+        said(dir, &args)
+    };
+    let keys = |store: &str| said(dir, &["scan", "--path", store, "--db", "0"]).1;
+    assert_eq!(said(dir, &["put", "--path", "one", "--db", "0", "total:alice", "precious"]).0, Some(0));
+    let (code, text) = run("one", &[]);
+    assert!(
+        code == Some(3) && text.contains("total:alice") && text.contains("--overwrite"),
+        "{code:?} {text}"
+    );
+    assert!(keys("one").contains("total:alice"));
+    let (code, text) = run("one", &["--adopt", "--overwrite"]);
+    assert!(code == Some(2), "{code:?} {text}");
+    assert_eq!(run("one", &["--adopt"]).0, Some(0));
+    assert!(keys("one").contains("total:alice") && keys("one").contains("total:a"));
+    // The same script with a second store: finished parts stay, unless it is told to delete them.
+    let (code, text) = run("two", &[]);
+    assert!(
+        code == Some(3) && text.contains("out/part-job-1-") && text.contains("--adopt"),
+        "{code:?} {text}"
+    );
+    assert_eq!(parts(&dir.join("out")), "a,1\n");
+    assert_eq!(run("two", &["--adopt"]).0, Some(0));
+    assert_eq!(parts(&dir.join("out")), "a,1\na,1\n");
+    assert_eq!(run("two", &["--from-start"]).0, Some(0));
+    assert_eq!(parts(&dir.join("out")), "a,1\n");
+    assert_eq!(run("one", &["--from-start", "--overwrite"]).0, Some(0));
+    assert_eq!(parts(&dir.join("out")), "a,1\n");
+    assert!(!keys("one").contains("total:alice") && keys("one").contains("total:a"));
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = shm.path().join("store");
+    let memory = ["sql", "job.sql", "--memory", "1000000", "--store", store.to_str().unwrap()];
+    let (code, text) = said(dir, &memory);
+    assert!(
+        code == Some(2) && text.contains("1000000 bytes") && text.contains("on a disk"),
+        "{code:?} {text}"
+    );
+}
+
 /// What the server says until it is silent for a moment.
 fn ask(port: u16, command: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -28,12 +28,151 @@ pub struct Keep {
     pub name: String,
     /// How long after one checkpoint the next begins.
     pub every: Duration,
-    /// Whether what was kept under this name is forgotten.
+    /// Whether what was kept under this name is forgotten, and what the job has written goes.
     pub from_start: bool,
+    /// What becomes of keys and files that stand where it will write and that it has not written.
+    pub existing: Existing,
     /// Kept with each checkpoint, for whoever starts the job again.
     pub note: String,
     /// Where its state lies while it runs.
     pub room: Room,
+}
+
+/// What a job does with keys and files that stand where it will write, and that its checkpoints do not say it wrote.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It does not start, and names some. If they come later, it ends.
+    #[default]
+    Refuse,
+    /// They go when it begins. Those that come later are replaced.
+    Overwrite,
+    /// They stay, and are its own from then on: it replaces them, and they go when it begins again from its start.
+    Adopt,
+}
+
+/// Who a job is to its sinks: a record of its store, committed before anything is written elsewhere.
+///
+/// # Order
+///
+/// 1. A job without a checkpoint looks for what stands where it will write and is not its own. It refuses that, or
+///    enters it here: nothing has been changed yet.
+/// 2. The claim is committed, together with the names of keys that are taken over. With it goes the checkpoint that is
+///    to be forgotten. A crash before leaves all as it was; a crash behind leaves a job without a checkpoint that knows
+///    what is its own.
+/// 3. Parts of runs that are over are deleted. A crash leaves some; the next start finds the same claim, and deletes
+///    the rest.
+/// 4. Keys of runs that are over are deleted, which counts with the commit of the first checkpoint. A crash before
+///    leaves them all; the next start deletes them again.
+/// 5. Behind that commit the claim says only which parts are the job's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// Names the run of the job from its start; so do its parts.
+    pub run: String,
+    /// Other runs whose parts are the job's.
+    pub adopted: Vec<String>,
+    /// Runs that are over: as long as there is no checkpoint, their parts go.
+    pub over: Vec<String>,
+    /// Whether, as long as there is no checkpoint, keys of the job go.
+    pub anew: bool,
+}
+
+impl Claim {
+    /// That of a run which begins now.
+    fn new() -> Claim {
+        // Of one length, so that names with them are in the order of time.
+        let run = format!("{:013x}{:04x}", now(), std::process::id() & 0xffff);
+        Claim { run, ..Claim::default() }
+    }
+
+    /// Whether these are the letters of a run.
+    pub fn is_run(text: &str) -> bool {
+        text.len() == 17 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
+    fn to_json(&self) -> String {
+        let Claim { run, adopted, over, anew } = self;
+        json!({ "version": VERSION, "run": run, "adopted": adopted, "over": over, "anew": anew }).to_string()
+    }
+
+    fn of(bytes: &[u8]) -> Result<Claim> {
+        let damaged = |why: &str| Error::connector(format!("the claim of a job is damaged: {why}"));
+        let claim: Value = serde_json::from_slice(bytes).map_err(|error| damaged(&error.to_string()))?;
+        let runs = |field: &str| -> Result<Vec<String>> {
+            let runs =
+                claim[field].as_array().ok_or_else(|| damaged(&format!("it has no list '{field}'")))?;
+            Ok(runs.iter().filter_map(|run| run.as_str().map(str::to_owned)).collect())
+        };
+        let run =
+            claim["run"].as_str().filter(|run| Claim::is_run(run)).ok_or_else(|| damaged("it has no run"))?;
+        Ok(Claim {
+            run: run.to_owned(),
+            adopted: runs("adopted")?,
+            over: runs("over")?,
+            anew: claim["anew"] == true,
+        })
+    }
+}
+
+/// What stands where a job will write, and is not its own.
+#[derive(Debug, Default)]
+pub struct Strangers {
+    /// Keys: the table of those of the sink, and what it has for them.
+    keys: Vec<(String, Vec<u8>)>,
+    /// Runs of other jobs whose parts there are.
+    runs: Vec<String>,
+    /// Names of some, for people.
+    names: Vec<String>,
+    count: usize,
+}
+
+impl Strangers {
+    /// How many are named.
+    const NAMES: usize = 5;
+
+    /// A key, for the table `own` of those of a sink.
+    pub fn key(&mut self, own: &str, database: u8, key: &[u8]) {
+        self.name(|| format!("key {} of database {database}", String::from_utf8_lossy(key)));
+        self.keys.push((own.to_owned(), owned(database, key)));
+    }
+
+    /// A part of another run.
+    pub fn part(&mut self, run: &str, path: &Path) {
+        self.name(|| path.display().to_string());
+        if !self.runs.iter().any(|other| other == run) {
+            self.runs.push(run.to_owned());
+        }
+    }
+
+    fn name(&mut self, name: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.names.len() < Strangers::NAMES {
+            self.names.push(name());
+        }
+    }
+
+    /// Why a job does not start over them; nothing if there are none.
+    pub fn refused(&self, job: &str) -> Option<Error> {
+        (self.count > 0).then(|| strangers_refused(job, self.count, &self.names))
+    }
+}
+
+/// Why a job does not write over so many things of others, some of which have these names.
+pub fn strangers_refused(job: &str, count: usize, names: &[String]) -> Error {
+    let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
+    Error::connector(format!(
+        "job `{job}` would write where others have written: found {}{more}, which no checkpoint of it names; wanted nothing \
+         there",
+        names.join(", ")
+    ))
+    .hint(
+        "--overwrite deletes what is there, --adopt keeps it and lets the job replace it; or choose another key or path for \
+         the table",
+    )
+}
+
+/// What a table of a job's own keys has for one of them.
+pub fn owned(database: u8, key: &[u8]) -> Vec<u8> {
+    [&[database], key].concat()
 }
 
 /// This thread from now on has about a third of the share of a core that rows have, where they compete: a thread that
@@ -63,18 +202,37 @@ pub fn open_store(options: &Options, path: &Path) -> duramen::Result<Store> {
 const PREFIX: &str = "sql.";
 const HEAD: &[u8] = b"head";
 const STATE: &[u8] = b"state";
+const CLAIM: &[u8] = b"claim";
 /// The state of the thread with this number.
 fn state_key(thread: usize) -> Vec<u8> {
     if thread == 0 { STATE.to_vec() } else { [STATE, format!(".{thread}").as_bytes()].concat() }
 }
 
 /// How records are written; another one is refused.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The table with the checkpoint of the job of this name.
 fn table_name(job: &str) -> String {
     format!("{PREFIX}{job}")
 }
+
+/// The table of the job's store with the keys that the sink of a table has written there, or to a server.
+pub fn keys_table(job: &str, table: &str, in_server: bool) -> String {
+    format!("{PREFIX}{job}.{}.{table}", if in_server { SENT } else { KEYS })
+}
+
+/// Tables of a store with keys that sinks of a job have written there, also of sinks that it has no more.
+pub fn keys_tables(store: &Store, job: &str) -> Result<Vec<Table>> {
+    let own = keys_table(job, "", false);
+    let tables = store.tables();
+    let tables = tables.iter().filter(|table| table.name.starts_with(own.as_bytes()));
+    let found: duramen::Result<Vec<Option<Table>>> =
+        tables.map(|table| store.find_table(&table.name)).collect();
+    Ok(found.map_err(failed("read"))?.into_iter().flatten().collect())
+}
+
+const KEYS: &str = "keys";
+const SENT: &str = "sent";
 
 fn failed(what: &str) -> impl Fn(duramen::Error) -> Error {
     move |error| Error::connector(format!("cannot {what} the job's store: {error}"))
@@ -210,6 +368,7 @@ pub struct Found {
 pub struct Shelf {
     store: Store,
     name: String,
+    from_start: bool,
     table: Table,
     own: HashMap<u64, Table>,
 }
@@ -227,13 +386,11 @@ impl Shelf {
         if keep.store.durability() != Durability::Manual {
             return Err(Error::connector("the job's store must be opened with durability manual"));
         }
-        if keep.from_start {
-            forget(&keep.store, &keep.name)?;
-        }
         let table = keep.store.table(table_name(&keep.name).as_bytes(), IndexKind::Hash);
         Ok(Shelf {
             store: keep.store.clone(),
             name: keep.name.clone(),
+            from_start: keep.from_start,
             table: table.map_err(failed("make a table in"))?,
             own: HashMap::new(),
         })
@@ -243,8 +400,97 @@ impl Shelf {
         format!("{}.{number}", table_name(&self.name))
     }
 
-    /// The last checkpoint.
+    /// The claim that the job has, or will have: nothing is written yet.
+    pub fn claim(&self) -> Result<Claim> {
+        let found = self.table.get(CLAIM).map_err(failed("read"))?;
+        let found = match found.map(|bytes| Claim::of(&bytes)).transpose() {
+            // Then what it wrote is not known to be its own any more.
+            Err(_) if self.from_start => None,
+            found => found?,
+        };
+        Ok(match found {
+            None => Claim { anew: self.from_start, ..Claim::new() },
+            Some(claim) if !self.from_start => claim,
+            Some(mut before) => {
+                let has_checkpoint = self.table.get(HEAD).map_err(failed("read"))?.is_some();
+                // Those that were over then went before that checkpoint.
+                let mut over = if has_checkpoint { Vec::new() } else { before.over };
+                over.append(&mut before.adopted);
+                over.push(before.run);
+                Claim { over, anew: true, ..Claim::new() }
+            }
+        })
+    }
+
+    /// Begins without a checkpoint: enters the claim, and what is taken over. What counts as the job's own does so from
+    /// the commit here on.
+    pub fn begin(
+        &mut self,
+        desk: &mut Desk,
+        claim: &mut Claim,
+        existing: Existing,
+        strangers: Strangers,
+    ) -> Result<()> {
+        match existing {
+            Existing::Refuse => {
+                if let Some(error) = strangers.refused(&self.name) {
+                    return Err(error);
+                }
+            }
+            Existing::Overwrite => {
+                claim.over.extend(strangers.runs);
+                claim.anew |= strangers.count > 0;
+            }
+            Existing::Adopt => claim.adopted.extend(strangers.runs),
+        }
+        let (own, keys) =
+            (format!("{}.", table_name(&self.name)), [KEYS, SENT].map(|kind| format!("{kind}.")));
+        for table in self.store.tables() {
+            let name = String::from_utf8_lossy(&table.name).into_owned();
+            let Some(rest) = name.strip_prefix(&own) else { continue };
+            if !keys.iter().any(|kind| rest.starts_with(kind)) {
+                self.store.drop_table(&table.name).map_err(failed("drop tables of"))?;
+            }
+        }
+        // What this run has adopted stays; the next one has another name.
+        let by = if existing == Existing::Adopt { claim.run.as_bytes() } else { b"" };
+        for (table, key) in &strangers.keys {
+            let table =
+                self.store.table(table.as_bytes(), IndexKind::Hash).map_err(failed("make a table in"))?;
+            desk.writer.table(&table).put(key, by).map_err(failed("write to"))?;
+        }
+        let mut table = desk.writer.table(&self.table);
+        table.delete(HEAD).map_err(failed("write to"))?;
+        table.put(CLAIM, claim.to_json().as_bytes()).map_err(failed("write to"))?;
+        self.store.commit().map_err(failed("commit"))
+    }
+
+    /// Deletes all keys in this store that are the job's and that this run has not adopted, of sinks that it has no
+    /// more too. It counts with the commit that follows.
+    pub fn delete_keys(&mut self, desk: &mut Desk, claim: &Claim) -> Result<()> {
+        for table in keys_tables(&self.store, &self.name)? {
+            let mut keys = Vec::new();
+            let mut entry = |value: &duramen::Value<'_>| {
+                if value[..] != *claim.run.as_bytes() {
+                    keys.push(value.key().to_vec());
+                }
+            };
+            table.for_each(&mut entry).map_err(failed("read"))?;
+            for entry in keys {
+                if let Some((database, key)) = entry.split_first() {
+                    desk.delete(*database, key)?;
+                }
+                desk.writer.table(&table).delete(&entry).map_err(failed("write to"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last checkpoint, if the job goes on from it.
     pub fn find(&self) -> Result<Option<Found>> {
+        if self.from_start {
+            return Ok(None);
+        }
         let Some(head) = read_head(&self.table)? else { return Ok(None) };
         let mut states = Vec::new();
         // One, where nothing is said.
@@ -265,6 +511,7 @@ impl Shelf {
         Shelf {
             store: self.store.clone(),
             name: self.name.clone(),
+            from_start: self.from_start,
             table: self.table.clone(),
             own: HashMap::new(),
         }

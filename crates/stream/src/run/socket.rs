@@ -10,6 +10,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -77,8 +78,9 @@ impl Socket {
         let listener = match self {
             Socket::Tcp(host, port) => Listener::Tcp(TcpListener::bind((host.as_str(), *port))?),
             Socket::Unix(path) => {
-                // Left by a process that was killed; one that somebody listens at is not taken from them.
-                if UnixStream::connect(path).is_err() {
+                // Left by a process that was killed; one that somebody listens at is not taken from them, nor is a file.
+                let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+                if is_socket && UnixStream::connect(path).is_err() {
                     let _ = std::fs::remove_file(path);
                 }
                 Listener::Unix(UnixListener::bind(path)?)

@@ -11,6 +11,7 @@ mod kafka;
 mod kill;
 mod nexmark;
 mod options;
+mod others;
 mod property;
 mod round_trip;
 mod run;

@@ -99,6 +99,13 @@ impl<'c> Binder<'c> {
             let target = &table.columns[*index];
             let expr = match targets.iter().position(|column| column == index) {
                 Some(place) => input.column(place),
+                None if !target.ty.nullable => {
+                    return Err(Error::invalid(
+                        format!("no value for column `{}`", target.name),
+                        format!("one: it is NOT NULL in `{}`", table.name),
+                    )
+                    .at(insert.table.position));
+                }
                 None => Expr::null(target.ty.data.clone()),
             };
             let from = expr.ty();
