@@ -28,6 +28,7 @@ mod socket;
 mod source;
 mod split;
 mod take;
+mod texts;
 mod view;
 mod writers;
 
