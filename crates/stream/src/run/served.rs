@@ -222,10 +222,8 @@ impl Deliver for Server {
             desk.enter(&own, &owned(database, &key))?;
         }
         let mut last: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut count = 0;
-        for message in chunks.iter().flat_map(|chunk| messages(chunk)) {
-            last.insert(message?.0.unwrap_or_default().to_vec(), count);
-            count += 1;
+        for (number, message) in chunks.iter().flat_map(|chunk| messages(chunk)).enumerate() {
+            last.insert(message?.0.unwrap_or_default().to_vec(), number);
         }
         let (mut prepared, mut number) = (Vec::with_capacity(chunks.len()), 0);
         for chunk in &chunks {
