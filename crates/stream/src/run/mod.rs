@@ -12,6 +12,7 @@ mod generate;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lookup;
+mod notice;
 mod outbox;
 mod parts;
 mod records;
@@ -34,6 +35,7 @@ use self::clock::now;
 use self::crew::{Crew, Message};
 pub use self::fill::Fill;
 use self::lookup::Lookup;
+pub use self::notice::show_notices;
 use self::records::Place;
 use self::take::{Cut, Desk, Take};
 use crate::batch::Batch;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::fill::Fill;
 use super::format::{Format, Writing};
+use super::notice::notice;
 use super::records::{Place, Records};
 use super::redis::Address;
 use super::take::{Cut, Take};
@@ -63,13 +64,23 @@ impl Socket {
     /// Tries until somebody listens.
     fn connect_patiently(&self, table: &str) -> Result<Stream> {
         let began = Instant::now();
+        let mut told = false;
         loop {
             match self.connect() {
                 Ok(stream) => return Ok(stream),
                 Err(error) if began.elapsed() > PATIENCE => {
                     return Err(Error::connector(format!("cannot connect `{table}` to {self:?}: {error}")));
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                Err(error) => {
+                    if !told {
+                        let seconds = PATIENCE.as_secs();
+                        notice(&format!(
+                            "waiting up to {seconds} s to connect `{table}` to {self:?}: {error}"
+                        ));
+                        told = true;
+                    }
+                    std::thread::sleep(Duration::from_millis(100));
+                }
             }
         }
     }
@@ -170,6 +181,50 @@ impl Connection {
         Ok(())
     }
 
+    /// Takes the records that have come, as rows of a batch. An error of the peer's is given, one of this process's
+    /// is returned.
+    fn fill(
+        &mut self,
+        table: &str,
+        records: &mut Records,
+        batch: &mut Batch,
+        rows: usize,
+    ) -> Result<Option<Error>> {
+        if let Err(error) = self.receive() {
+            return Ok(Some(Error::connector(format!("cannot read from the socket of `{table}`: {error}"))));
+        }
+        while batch.rows() < rows
+            && let Some((end, next)) = self.next(records)
+        {
+            let line = &self.bytes[self.taken..end];
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            self.records += 1;
+            let number = self.records;
+            if !line.is_empty() {
+                match records.take(line, batch, || format!("the socket of `{table}`, record {number}")) {
+                    // It could be read, or it was kept: then what failed is to keep it.
+                    Err(error) if records.keeps_letters() => return Err(error),
+                    Err(error) => return Ok(Some(error)),
+                    Ok(()) => {}
+                }
+            }
+            self.taken = next;
+        }
+        if self.bytes.len() - self.taken > RECORD_BYTES_MAX {
+            return Ok(Some(Error::connector(format!(
+                "a record of more than {RECORD_BYTES_MAX} bytes from the socket of `{table}`"
+            ))));
+        }
+        Ok(None)
+    }
+
+    /// Nothing more is read; it goes with the next look at all connections.
+    fn close(&mut self) {
+        self.ended = true;
+        self.bytes = Vec::new();
+        self.taken = 0;
+    }
+
     /// Where the next record ends and the one behind it begins; none if it is not there yet.
     fn next(&self, records: &Records) -> Option<(usize, usize)> {
         let mut end = self.taken;
@@ -184,12 +239,19 @@ impl Connection {
     }
 }
 
+/// Whether a listener is of no more use, and not only this connection.
+fn is_of_listener(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotConnected)
+}
+
 /// A source.
 pub struct Lines {
     table: String,
     records: Records,
     listener: Option<Listener>,
     connections: Vec<Connection>,
+    /// Whether it was told that no more are accepted.
+    refusing: bool,
 }
 
 impl Lines {
@@ -212,21 +274,29 @@ impl Lines {
                 ));
             }
         };
-        Ok(Lines { table: table.name.clone(), records, listener, connections })
+        Ok(Lines { table: table.name.clone(), records, listener, connections, refusing: false })
     }
 }
 
 impl Fill for Lines {
     fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
-        let Lines { table, records, listener, connections } = self;
+        let Lines { table, records, listener, connections, refusing } = self;
         let failed = |error| Error::connector(format!("cannot read from the socket of `{table}`: {error}"));
         if let Some(listener) = listener {
             loop {
                 match listener.accept() {
-                    Ok(stream) => connections.push(Connection::new(stream).map_err(failed)?),
+                    // One that has gone already gives nothing.
+                    Ok(stream) => connections.extend(Connection::new(stream)),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    // Of a peer, or of this process: out of file descriptors, until a connection ends.
+                    Err(error) if is_of_listener(&error) => return Err(failed(error)),
                     Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                    Err(error) => return Err(failed(error)),
+                    Err(error) => {
+                        if !std::mem::replace(refusing, true) {
+                            notice(&format!("`{table}` cannot accept more connections now: {error}"));
+                        }
+                        break;
+                    }
                 }
             }
         }
@@ -234,24 +304,14 @@ impl Fill for Lines {
             if batch.rows() >= rows {
                 break;
             }
-            connection.receive().map_err(failed)?;
-            while batch.rows() < rows
-                && let Some((end, next)) = connection.next(records)
-            {
-                let line = &connection.bytes[connection.taken..end];
-                let line = line.strip_suffix(b"\r").unwrap_or(line);
-                connection.records += 1;
-                let number = connection.records;
-                if !line.is_empty() {
-                    records.take(line, batch, || format!("the socket of `{table}`, record {number}"))?;
-                }
-                connection.taken = next;
+            let Some(error) = connection.fill(table, records, batch, rows)? else { continue };
+            // Others are connected, or will be: what one of them sends ends its own connection.
+            if listener.is_none() {
+                return Err(error);
             }
-            if connection.bytes.len() - connection.taken > RECORD_BYTES_MAX {
-                return Err(Error::connector(format!(
-                    "a record of more than {RECORD_BYTES_MAX} bytes from the socket of `{table}`"
-                )));
-            }
+            notice(&format!("a connection to `{table}` is closed: {error}"));
+            connection.close();
+            *refusing = false;
         }
         connections.retain(|connection| !connection.ended || connection.taken < connection.bytes.len());
         Ok(listener.is_some() || !connections.is_empty())
