@@ -68,19 +68,21 @@ impl Session {
     /// Runs every statement of a script; nothing of it counts if one is refused.
     pub fn run(&mut self, script: &str) -> Result<Vec<Outcome>> {
         let mut after = self.clone();
-        let outcomes: Result<Vec<Outcome>> =
-            sql::parse(script)?.into_iter().map(|statement| after.statement(statement)).collect();
-        let outcomes = outcomes?;
+        let outcomes = sql::on_deep_stack(|| -> Result<Vec<Outcome>> {
+            sql::parse(script)?.into_iter().map(|statement| after.statement(statement)).collect()
+        })??;
         *self = after;
         Ok(outcomes)
     }
 
     /// The plan of one query, as it is bound.
     pub fn plan(&self, query: &str) -> Result<Arc<Node>> {
-        match sql::parse(query)?.as_slice() {
-            [Statement::Query(query)] => Binder::new(&self.catalog).query(query),
-            _ => Err(Error::syntax("a script", "one query")),
-        }
+        sql::on_deep_stack(|| -> Result<Arc<Node>> {
+            match sql::parse(query)?.as_slice() {
+                [Statement::Query(query)] => Binder::new(&self.catalog).query(query),
+                _ => Err(Error::syntax("a script", "one query")),
+            }
+        })?
     }
 
     /// The table of this name.

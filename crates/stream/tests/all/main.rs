@@ -5,9 +5,11 @@
 mod compiled;
 mod connect;
 mod datafusion;
+mod flink;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod kill;
+mod limits;
 mod nexmark;
 mod property;
 mod run;
