@@ -163,7 +163,15 @@ struct Connection {
 impl Connection {
     fn new(stream: Stream, splitter: Splitter) -> std::io::Result<Connection> {
         stream.set_nonblocking()?;
-        Ok(Connection { stream, bytes: Vec::new(), taken: 0, splitter, records: 0, ended: false, closed: false })
+        Ok(Connection {
+            stream,
+            bytes: Vec::new(),
+            taken: 0,
+            splitter,
+            records: 0,
+            ended: false,
+            closed: false,
+        })
     }
 
     /// Reads what has come.
