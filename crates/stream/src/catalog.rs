@@ -11,7 +11,7 @@ use sqlparser::ast::Query;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::options;
-use crate::sql::Name;
+use crate::sql::{Deep, Name};
 use crate::types::{TimeAttribute, Type};
 
 /// What a connector can be.
@@ -188,7 +188,7 @@ pub struct View {
     /// Names of its columns; those of the query if empty.
     pub columns: Vec<Name>,
     /// The query.
-    pub query: Box<Query>,
+    pub(crate) query: Deep<Query>,
 }
 
 /// What a name stands for.

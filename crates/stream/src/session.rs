@@ -74,30 +74,35 @@ impl Session {
     /// written.
     pub fn run(&mut self, script: &str) -> Result<Vec<Outcome>> {
         let mut after = self.clone();
-        let mut outcomes = Vec::new();
-        for statement in sql::parse(script)? {
-            let place = match &statement {
-                Statement::Job(inserts) => inserts.first().and_then(|insert| insert.table.position),
-                _ => None,
-            };
-            match after.statement(statement)? {
-                Outcome::Job(job) => {
-                    let merged = merge(&mut outcomes, job).map_err(|error| error.at(place))?;
-                    outcomes.push(merged.map_or(Outcome::Done, Outcome::Job));
+        let outcomes = sql::on_deep_stack(|| -> Result<Vec<Outcome>> {
+            let mut outcomes = Vec::new();
+            for statement in sql::parse(script)? {
+                let place = match &statement {
+                    Statement::Job(inserts) => inserts.first().and_then(|insert| insert.table.position),
+                    _ => None,
+                };
+                match after.statement(statement)? {
+                    Outcome::Job(job) => {
+                        let merged = merge(&mut outcomes, job).map_err(|error| error.at(place))?;
+                        outcomes.push(merged.map_or(Outcome::Done, Outcome::Job));
+                    }
+                    outcome => outcomes.push(outcome),
                 }
-                outcome => outcomes.push(outcome),
             }
-        }
+            Ok(outcomes)
+        })??;
         *self = after;
         Ok(outcomes)
     }
 
     /// The plan of one query, as it is bound.
     pub fn plan(&self, query: &str) -> Result<Arc<Node>> {
-        match sql::parse(query)?.as_slice() {
-            [Statement::Query(query)] => Binder::new(&self.catalog).query(query),
-            _ => Err(Error::syntax("a script", "one query")),
-        }
+        sql::on_deep_stack(|| -> Result<Arc<Node>> {
+            match sql::parse(query)?.as_slice() {
+                [Statement::Query(query)] => Binder::new(&self.catalog).query(query),
+                _ => Err(Error::syntax("a script", "one query")),
+            }
+        })?
     }
 
     /// The table of this name.

@@ -508,6 +508,8 @@ pub struct Machine {
     pub clock: Box<i64>,
     /// What failed.
     pub error: Option<Error>,
+    /// Rows whose time is NULL, so that they are in no window, since the process began.
+    pub timeless: u64,
     /// Whether it takes a part of each batch.
     pub routed: bool,
     /// Whether there are checkpoints.
@@ -537,6 +539,7 @@ impl Machine {
             constants: Vec::new(),
             clock: Box::new(0),
             error: None,
+            timeless: 0,
             routed: false,
             tracked: false,
             room: Room::default(),

@@ -230,6 +230,8 @@ pub enum RankKind {
     },
     /// The first N rows of each window, emitted once, when it closes.
     Window {
+        /// The last one by time: of two rows of one moment the later one.
+        last: bool,
         /// Columns of start and end.
         start: usize,
         /// As above.

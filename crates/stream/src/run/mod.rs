@@ -18,6 +18,7 @@ mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lookup;
+mod notice;
 mod outbox;
 mod parts;
 mod records;
@@ -43,6 +44,7 @@ use self::clock::{duration, now};
 use self::crew::{Crew, Message};
 pub use self::fill::Fill;
 use self::lookup::Lookup;
+pub use self::notice::show_notices;
 use self::records::Place;
 use self::take::{Cut, Desk, Take};
 pub(crate) use self::writers::two_tables;

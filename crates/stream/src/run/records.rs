@@ -142,6 +142,11 @@ impl Records {
         ))
     }
 
+    /// Whether what cannot be read is kept as a dead letter.
+    pub fn keeps_letters(&self) -> bool {
+        self.letters.is_some()
+    }
+
     /// Records that were left out.
     pub fn skipped(&self) -> u64 {
         self.skipped

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use super::notice::notice;
 use crate::catalog::{Door, Table};
 use crate::error::{Error, Result};
 
@@ -139,15 +140,24 @@ impl Client {
     /// must come to the same when they are.
     pub fn run(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<Vec<Reply>> {
         let began = Instant::now();
+        let mut told = false;
         loop {
             match self.once(commands) {
                 Ok(Ok(replies)) => return Ok(replies),
                 Ok(Err(refused)) => return Err(Error::connector(refused)),
                 Err(error) => {
                     self.open = None;
+                    let name = self.address.name();
                     if began.elapsed() > PATIENCE {
-                        let name = self.address.name();
-                        return Err(Error::connector(format!("the server at {name}: {error}")));
+                        return Err(Error::connector(format!(
+                            "the server at {name} has not answered for {} s: {error}",
+                            PATIENCE.as_secs()
+                        )));
+                    }
+                    if !told {
+                        let seconds = PATIENCE.as_secs();
+                        notice(&format!("waiting up to {seconds} s for the server at {name}: {error}"));
+                        told = true;
                     }
                     std::thread::sleep(Duration::from_millis(200));
                 }

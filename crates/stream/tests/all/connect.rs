@@ -95,6 +95,45 @@ fn records_come_and_go_over_sockets() {
 }
 
 #[test]
+fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in.sock");
+    let script = "CREATE TABLE i (k BIGINT)
+          WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'json');
+        CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
+        INSERT INTO o SELECT k FROM i";
+    let out = directory.path().join("out.csv");
+    let lines = |count: usize| {
+        let began = Instant::now();
+        while read(&out).lines().count() < count && began.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let progress = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let connect = || loop {
+                match UnixStream::connect(&path) {
+                    Ok(stream) => break stream,
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            };
+            let (mut good, mut bad) = (connect(), connect());
+            good.write_all(b"{\"k\": 1}\n").unwrap();
+            lines(1);
+            // What stands before a bad record counts; what comes after it does not.
+            bad.write_all(b"{\"k\": 2}\nno record\n{\"k\": 9}\n").unwrap();
+            lines(2);
+            let mut end = [0];
+            assert_eq!(bad.read(&mut end).unwrap(), 0, "it is closed");
+            good.write_all(b"{\"k\": 3}\n").unwrap();
+            connect().write_all(b"{\"k\": 4}\n").unwrap();
+        });
+        run_until(script, directory.path(), false, || read(&out).lines().count() == 4)
+    });
+    assert_eq!(progress.records, 4);
+}
+
+#[test]
 fn several_connect_to_a_socket_that_listens() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in.sock");

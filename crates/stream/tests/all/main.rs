@@ -5,10 +5,12 @@
 mod compiled;
 mod connect;
 mod datafusion;
+mod flink;
 mod formats;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod kill;
+mod limits;
 mod nexmark;
 mod options;
 mod others;
