@@ -46,6 +46,13 @@ fn values(query: &str) -> Vec<String> {
         .collect()
 }
 
+/// The message of an error, on a stack as small as a thread of the server's has. How soon it comes is measured by
+/// `cargo xtask linear`.
+fn refused(script: String) -> String {
+    let refuse = move || session().run(&script).unwrap_err().to_string();
+    std::thread::Builder::new().stack_size(1 << 20).spawn(refuse).unwrap().join().unwrap()
+}
+
 #[test]
 fn long_chains_give_what_nested_pairs_give() {
     for (query, wanted) in [
@@ -84,6 +91,33 @@ fn a_chain_of_twenty_thousand_is_planned_on_a_small_stack() {
         drop((outcomes, session));
     };
     std::thread::Builder::new().stack_size(1 << 20).spawn(plan).unwrap().join().unwrap();
+}
+
+#[test]
+fn what_is_too_deep_or_too_long_is_refused() {
+    for (select, wanted) in [
+        (chain(20_000, " - ", |_| "v".to_owned()), "arithmetic of too many operators in a row"),
+        (format!("v{}", " IS NULL".repeat(20_000)), "nested too deep"),
+        (chain(20_000, " = ", |_| "v".to_owned()), "nested too deep"),
+        (format!("{}v{}", "(".repeat(20_000), ")".repeat(20_000)), "nested too deep"),
+        (format!("{}v", "NOT ".repeat(20_000)), "nested too deep"),
+        (format!("{}v", "- ".repeat(20_000)), "nested too deep"),
+        (chain(60_000, " OR ", |i| format!("v = {i}")), "a statement of more than 200000 words"),
+        (chain(150_000, "+", |_| "v".to_owned()), "a statement of more than 200000 words"),
+        (format!("{}nope", "v = 1 OR ".repeat(5000)), "nope"),
+        (format!("nope{}", " OR v = 1".repeat(5000)), "line 1, column 16: found name `nope`"),
+    ] {
+        let message = refused(format!("EXPLAIN SELECT {select} FROM t"));
+        assert!(message.contains(wanted), "{message}");
+    }
+    let joins = format!("EXPLAIN SELECT t.v FROM t{}", " JOIN t AS u ON t.v = u.v".repeat(9000));
+    assert!(refused(joins).contains("9001 relations in one FROM"));
+    // Much of anything.
+    for text in ["x", "'", "(", "/*", "--", "SELECT ", "\n", ";", "WITH a AS (", "\u{e4}", "CASE "] {
+        let script = text.repeat(100_000 / text.len());
+        let ran = std::thread::spawn(move || Session::default().run(&script).map(|outcomes| outcomes.len()));
+        let _ = ran.join().unwrap();
+    }
 }
 
 #[test]
