@@ -3,6 +3,7 @@
 
 mod allowed;
 mod checkpoint;
+mod claim;
 mod clock;
 mod crew;
 mod csv;
@@ -38,8 +39,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use self::checkpoint::{Existing, Keep, Kept, forget, jobs, open_store};
-use self::checkpoint::{Found, Head, Keeper, Shelf, Strangers};
+use self::checkpoint::{Found, Head, Keeper, Shelf};
+pub use self::checkpoint::{Keep, Kept, forget, jobs, open_store};
+pub use self::claim::Existing;
+use self::claim::Strangers;
 use self::clock::{duration, now};
 use self::crew::{Crew, Message};
 pub use self::fill::Fill;

@@ -1,6 +1,6 @@
 //! Files of a directory that appear when the checkpoint that names them is committed.
 //!
-//! The name of each has the job's run, which only the store of that job knows (`checkpoint.rs`): files of another job,
+//! The name of each has the job's run, which only the store of that job knows (`claim.rs`): files of another job,
 //! and of one of the same name with another store, are never taken for its own.
 
 use std::fs::{DirEntry, File};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::checkpoint::{Claim, Strangers};
+use super::claim::{Claim, Strangers};
 use super::take::{Cut, Desk};
 use crate::error::{Error, Result};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::checkpoint::{Claim, Existing, Strangers};
+use super::claim::{Claim, Existing, Strangers};
 use super::format::{Format, Reading};
 use super::parts::Parts;
 use super::split::Splitter;

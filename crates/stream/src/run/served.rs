@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::checkpoint::{Claim, Existing, keys_table, owned, strangers_refused};
+use super::claim::{Claim, Existing, keys_table, owned, strangers_refused};
 use super::outbox::{Deliver, Encode, Failure, Messages, Name, append, messages};
 use super::redis::{Address, Client, Reply, scan, words};
 use super::take::{Content, Desk};

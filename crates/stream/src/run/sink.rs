@@ -14,7 +14,7 @@ use std::io::Write;
 
 use serde_json::Value;
 
-use super::checkpoint::{Claim, Strangers};
+use super::claim::{Claim, Strangers};
 use super::entries::Adder;
 use super::file::OneFile;
 use super::format::{Format, Writing, path};

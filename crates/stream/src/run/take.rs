@@ -7,7 +7,7 @@ use duramen_structures::{DATABASES_MAX, Keyspace, Locks, Txn, Type, Worker};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::checkpoint::{Claim, Strangers, keys_tables};
+use super::claim::{Claim, Strangers, keys_tables};
 use super::clock::now;
 use crate::compile::Output;
 use crate::error::{Error, Result};

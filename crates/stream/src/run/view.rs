@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::checkpoint::{Claim, Existing, Strangers, keys_table, owned, strangers_refused};
+use super::claim::{Claim, Existing, Strangers, keys_table, owned, strangers_refused};
 use super::redis::{Address, Client, words};
 use super::take::{Content, Cut, Desk, Take};
 use super::{json, texts};

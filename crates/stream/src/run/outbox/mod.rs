@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 pub use self::messages::{Messages, append, messages};
 pub use self::trouble::Trouble;
-use super::checkpoint::Claim;
+use super::claim::Claim;
 use super::fill::place;
 use super::records::Place;
 use super::take::{Cut, Desk, Take};
