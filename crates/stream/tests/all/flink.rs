@@ -66,8 +66,9 @@ impl Rows {
         let text = |changes: &Changes| {
             changes.iter().map(|(_, row)| escaped(&row[0].text(data))).collect::<Vec<String>>()
         };
-        let ways: [(&str, &dyn Fn(&Input) -> Option<Vec<String>>); 3] = [
-            ("as bound", &|input| Some(text(&run_plans(&[bound.clone()], input).ok()?[0]))),
+        type Way<'a> = &'a dyn Fn(&Input) -> Option<Vec<String>>;
+        let ways: [(&str, Way); 3] = [
+            ("as bound", &|input| Some(text(&run_plans(std::slice::from_ref(&bound), input).ok()?[0]))),
             ("after rules", &|input| Some(text(&run_plans(&[rules::optimise(&bound)], input).ok()?[0]))),
             ("as machine code", &|input| compiled(&bound, input).map(|changes| text(&changes))),
         ];
