@@ -102,7 +102,7 @@ pub struct Waiter {
     pub is_silent: bool,
     /// See [`Wait::until`].
     pub until: Option<Instant>,
-    /// Its keys, each once.
+    /// Its keys, each once, ascending.
     pub keys: Vec<Awaited>,
     state: AtomicU8,
 }
@@ -116,16 +116,9 @@ impl Waiter {
         wait: Wait,
     ) -> Self {
         let Wait { until, mut keys } = wait;
-        let mut at = 0;
-        // Of a key that is named twice the first place counts.
-        while let Some(awaited) = keys.get(at) {
-            let is_again = keys[..at].iter().any(|before| before.key == awaited.key);
-            if is_again {
-                keys.remove(at);
-            } else {
-                at += 1;
-            }
-        }
+        // Of a key that is named twice the first place counts: the sort keeps the order of equals.
+        keys.sort_by(|a, b| a.key.cmp(&b.key));
+        keys.dedup_by(|again, before| again.key == before.key);
         Self { client, command, db, protocol, is_silent, until, keys, state: AtomicU8::new(WAITING) }
     }
 
@@ -150,7 +143,8 @@ impl Waiter {
 
     /// What it waits for at this key.
     pub fn awaited(&self, key: &[u8]) -> Option<&Awaited> {
-        self.keys.iter().find(|awaited| *awaited.key == *key)
+        let at = self.keys.binary_search_by(|awaited| (*awaited.key).cmp(key)).ok()?;
+        self.keys.get(at)
     }
 
     /// Memory that it takes, about.

@@ -919,7 +919,7 @@ fn names_of<'a>(
 
 fn names_of_queue<'a>(table: &Table, session: &Session, keys: &'a mut Keys) -> Locks<'a> {
     keys.clear();
-    for watched in &session.watched {
+    for watched in session.watched.iter() {
         keys.add(watched.key());
     }
     for queued in session.transaction.iter().flat_map(|transaction| &transaction.queue) {

@@ -9,6 +9,7 @@ use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use crate::waiting::{Awaited, Kind, Waiter, What};
 use duramen_structures::{Keys, Txn, Type};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,8 +29,25 @@ enum Look {
     Never(CommandError),
 }
 
+/// Groups of a stream of which it is known that they have read all entries: what was found for one who waits for such a group holds for
+/// the others, until an entry is added.
+type AllRead = HashSet<Box<[u8]>>;
+
 /// What is there for a waiter. A key that cannot be read has nothing.
-fn look(txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
+fn look(txn: &mut Txn<'_>, db: u8, awaited: &Awaited, all_read: &mut AllRead) -> Look {
+    if let What::Unread(group) = &awaited.what
+        && all_read.contains(group)
+    {
+        return Look::Nothing;
+    }
+    let look = look_at(txn, db, awaited);
+    if let (What::Unread(group), Look::Nothing) = (&awaited.what, &look) {
+        all_read.insert(group.clone());
+    }
+    look
+}
+
+fn look_at(txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
     let key = &awaited.key;
     let type_ = match txn.look(db, key) {
         Ok(found) => found.and_then(|found| Type::of_tag(found.tag)),
@@ -43,7 +61,7 @@ fn look(txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
             let Ok(Some(stream)) = txn.stream(db, key) else { return Look::Nothing };
             let Ok(last) = stream.last_entry_id() else { return Look::Nothing };
             match &awaited.what {
-                What::Unread(name) => match stream.groups().as_ref().map(|groups| groups.get(name)) {
+                What::Unread(name) => match stream.group(name) {
                     Ok(Some(group)) => is(last.is_some_and(|last| last > group.last_id)),
                     Ok(None) => Look::Never(GROUP_GONE),
                     Err(_) => Look::Nothing,
@@ -96,11 +114,12 @@ impl Serving<'_> {
         key: &[u8],
     ) -> Result<(), CommandError> {
         for kind in Kind::ALL {
-            let mut ticket = 0;
+            // Serving adds no entries.
+            let (mut ticket, mut all_read) = (0, AllRead::new());
             while let Some((next, waiter)) = self.server.waiting.next(db, key, kind, ticket) {
                 ticket = next;
                 let Some(awaited) = waiter.awaited(key) else { continue };
-                match look(txn, db, awaited) {
+                match look(txn, db, awaited, &mut all_read) {
                     // All others in this queue want the same.
                     Look::Nothing if kind != Kind::Stream => break,
                     Look::Nothing => {}

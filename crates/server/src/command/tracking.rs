@@ -26,9 +26,8 @@ pub fn remember(
     for place in spec.keys(args).into_iter().flatten() {
         let key = args.at(place.index);
         tracking.remember(key, session.client.id);
-        if let Some(at) = txn.look(session.db, key)?.and_then(|found| found.expires_at) {
-            tracking.will_expire(at, session.db, key);
-        }
+        let expires_at = txn.look(session.db, key)?.and_then(|found| found.expires_at);
+        tracking.will_expire(expires_at, session.db, key);
     }
     Ok(())
 }

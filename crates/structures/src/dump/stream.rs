@@ -15,6 +15,7 @@
 //! is that of Redis 7.2: a consumer has a second time behind the first. Lengths, counts and numbers of ids are RDB lengths, times
 //! little-endian.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 
 use super::input::Input;
@@ -61,14 +62,16 @@ pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Ma
             encode_len(pending.deliveries, &mut out);
         }
         encode_len(group.consumers_len() as u64, &mut out);
-        let counts = group.pending_counts();
-        for (index, consumer) in group.consumers() {
+        let mut ids: HashMap<u32, Vec<StreamId>> = HashMap::new();
+        for (id, pending) in pending {
+            ids.entry(pending.consumer).or_default().push(id);
+        }
+        for (number, consumer) in group.consumers() {
             encode(consumer.name(), &mut out);
             out.extend_from_slice(&consumer.seen_at.to_le_bytes());
-            encode_len(counts.get(index).copied().unwrap_or_default() as u64, &mut out);
-            for (id, _) in pending.clone().filter(|(_, pending)| pending.consumer == index) {
-                out.extend_from_slice(&id.to_bytes());
-            }
+            let ids = ids.remove(&number).unwrap_or_default();
+            encode_len(ids.len() as u64, &mut out);
+            ids.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
         }
     }
     Ok(out)

@@ -169,7 +169,8 @@ fn streams_are_read_in_all_three_forms() {
             .known_from(StreamId::MIN)
             .filter_map(|(id, pending)| Some((id, pending?)))
             .map(|(id, it)| {
-                (id.ms, group.consumer_name(it.consumer).to_vec(), it.delivered_at, it.deliveries)
+                let name = group.consumer(it.consumer).unwrap().name().to_vec();
+                (id.ms, name, it.delivered_at, it.deliveries)
             })
             .collect();
         let (one, two) = (b"one".to_vec(), b"two".to_vec());
