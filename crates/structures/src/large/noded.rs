@@ -58,8 +58,11 @@ const NO_CONSUMER: Malformed =
 const NO_PENDING: Malformed = Malformed { at: 0, why: "a consumer has an entry that is not pending" };
 const NO_NUMBER: Malformed = Malformed { at: 0, why: "an element of a group has no number in its key" };
 const NO_HEAD: Malformed = Malformed { at: 0, why: "the head of the stream is not among its elements" };
-const OLD_HEAD: Malformed =
-    Malformed { at: 0, why: "an earlier build wrote the stream, whose form this version does not know" };
+const OLD_FORM: Malformed = Malformed {
+    at: 0,
+    why: "an earlier build wrote the stream in a form that this one does not read: write it to a file with \"duramen export\" of \
+          that build, and read that with \"duramen import\" of this one",
+};
 const NO_ID: Malformed = Malformed { at: 0, why: "an element of the stream has no id for its key" };
 
 /// A stream with its head, and no nodes or some.
@@ -77,7 +80,7 @@ impl Noded {
     /// The stream in these elements; `root` is the value of its root.
     pub(crate) fn open(root: &[u8], elements: Collection, reads: CollectionReader<'_>) -> Result<Self> {
         if super::flags(root, STREAM_FLAGS)? != STREAM_FLAGS {
-            return Err(OLD_HEAD.into());
+            return Err(OLD_FORM.into());
         }
         let last = reads.nth(elements.len().saturating_sub(1))?.filter(is_node);
         let head = last.map_or_else(|| reads.get(&HEAD_KEY), |node| Ok(Some(node)))?;
