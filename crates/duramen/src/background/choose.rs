@@ -42,7 +42,8 @@ impl<M: Medium> Keeper<M> {
             total += bytes;
             mover.victims.pop();
             let live = u64::from(self.log().blocks.at(granule).live_sealed());
-            if live > mover.appender.room() && !self.restore_spare(mover) {
+            let granules = self.log().blocks.at(granule).granules();
+            if !self.fits_own(mover, live, granules) && !self.restore_spare(mover) {
                 mover.unmovable.push(granule);
                 continue;
             }

@@ -326,7 +326,7 @@ impl<M: Medium> Keeper<M> {
             let block = self.log().blocks.at(granule);
             let live = u64::from(block.live_sealed());
             // The spare is for what cannot go.
-            let has_room = live <= mover.appender.room() || self.restore_spare(mover);
+            let has_room = self.fits_own(mover, live, block.granules()) || self.restore_spare(mover);
             if !block.retire() {
                 continue;
             }

@@ -32,6 +32,11 @@ impl<M: Medium> Keeper<M> {
     pub(crate) fn compact_now(&self) -> bool {
         let mut mover = self.mover();
         let before = self.compaction.freed_granules.load(Relaxed);
+        // What was moved out of may be free since. A round would take it for what it moves, and with `Manual` leave the writer nothing.
+        self.reclaim(&mut mover, true);
+        if self.compaction.freed_granules.load(Relaxed) > before {
+            return true;
+        }
         for _ in 0..4 {
             // What dead tables have may be all the space there is.
             self.bury_all(&mut mover, GRACE_MAX);
@@ -126,7 +131,7 @@ impl<M: Medium> Keeper<M> {
         fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
         let mut moved = 0;
         for (live, granule) in fitting {
-            if live <= mover.appender.room()
+            if self.fits_own(mover, live, self.log().blocks.at(granule).granules())
                 && self.log().blocks.at(granule).retire()
                 && self.move_out(mover, granule, None)?
             {
@@ -165,6 +170,17 @@ impl<M: Medium> Keeper<M> {
         self.clear(mover, spare);
         // Where it cannot be had although nothing is waited for, the compactor does with what there is.
         true
+    }
+
+    /// Whether the compactor's own block has room for what lives in a block of so many granules, and the spare can be made whole
+    /// afterwards: if it is not, all of that block must fit one run.
+    pub(super) fn fits_own(&self, mover: &Mover, live: u64, granules: u32) -> bool {
+        if live > mover.appender.room() {
+            return false;
+        }
+        let all = self.log().granules_for(mover.appender.filled() + live);
+        let space = self.log().space();
+        space.has_spare() || all <= space.run_max().max(granules)
     }
 
     fn clear(&self, mover: &mut Mover, granules: u32) -> bool {

@@ -173,7 +173,7 @@ impl<M: Medium> Keeper<M> {
         if purpose == Purpose::Compaction || rounds >= ROUNDS_MAX {
             return false;
         }
-        if seen.scattered && self.make_adjoin(least, purpose) || self.evict_now() {
+        if seen.scattered && self.make_adjoin(least) || self.evict_now() {
             return true;
         }
         // Sealed, they are free. A unit leaves one for each delete behind large puts, with a tombstone that soon hides nothing.
@@ -233,15 +233,12 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Makes `least` granules adjoin, of as many and more that are free for this but scattered; whether it did.
-    fn make_adjoin(&self, least: u32, purpose: Purpose) -> bool {
+    fn make_adjoin(&self, least: u32) -> bool {
         let (spare, has_spare) = {
             let space = self.log().space();
             (space.ample_granules_max(), space.has_spare())
         };
-        match purpose {
-            Purpose::Write if !has_spare => self.clear_run(spare),
-            Purpose::Write => self.clear_run(least + spare),
-            Purpose::Change | Purpose::Delete | Purpose::Compaction => self.clear_run(least),
-        }
+        // The spare is not for them.
+        self.clear_run(if has_spare { least + spare } else { spare })
     }
 }

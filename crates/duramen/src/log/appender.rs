@@ -44,6 +44,7 @@ use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::supply::Supply;
 use crate::format::Owner;
+use crate::format::block;
 use crate::format::record::{Appended, END_BYTES, Encoded, Header, Kind, Trailer, body_crc};
 use crate::format::unit::UnitSum;
 use crate::format::{Epoch, UnitId, Version};
@@ -314,6 +315,11 @@ impl Appender {
     pub(crate) fn has_room(&self, bytes: u64, purpose: Purpose) -> bool {
         let may_use = |block: &OpenBlock| block.purpose <= purpose || planted(Mutant::ReserveTakenByPuts);
         self.block.as_ref().is_some_and(|block| block.room() >= bytes && may_use(block))
+    }
+
+    /// Bytes of records in the block at hand.
+    pub(crate) fn filled(&self) -> u64 {
+        self.block.as_ref().map_or(0, |block| block.tail - block::HEADER_BYTES)
     }
 
     /// Bytes of room in the block at hand.

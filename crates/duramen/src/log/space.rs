@@ -14,7 +14,8 @@
 //! 1. A granule is in `free` only when nothing on the medium or in DRAM leads to it, durably.
 //! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining granules, `C` more for the compactor, and
 //!    `D` more for deletes, of which blocks count that are open for deletes and at most half full. What deletes take leaves `A + C`
-//!    granules, and what changes take half of `D` besides. Only the compactor takes all.
+//!    granules, and what changes take half of `D` besides. Neither leaves the longest run shorter than it was and than the spare,
+//!    however many granules are free elsewhere. Only the compactor takes all.
 //! 3. An open block knows for whom its granules were taken ([`OpenBlock::purpose`]). Puts get no room in a granule that
 //!    was taken below their mark, but when the reserve is whole again without it. At most `D` granules are kept open
 //!    for deletes.
@@ -29,12 +30,18 @@
 //!   granules are room: it is moved there before the spare is taken again (`Keeper::restore_spare`). A longer block
 //!   holds one record (see `Log::open_block`): dead, it is free without a copy; live, it holds nothing stale. (The end of its unit behind
 //!   it is dead with it.)
+//! * *What is in the spare has one run to go to.* The live of several blocks may be moved into one. Their granules are then free, but
+//!   need not adjoin, and a record may fit none of them. So while the spare is not whole, another block is moved in only where
+//!   all that is there then still fits the longest run, or what that block leaves (`Keeper::fits_own`).
 //! * *So no tombstone must stay.* Once the blocks with stale records are rewritten, no tombstone hides anything: they are dead,
 //!   and so is all that deletes took of `D`. Each of these rewrites takes dead bytes away, and there are only so many: a delete
 //!   compacts for as long as they become fewer (`Supply::take_granules`).
 //! * *And nobody else takes that room.* Deletes append to blocks of `D` first, one after the other: a writer gives such a
 //!   block back at the end of each delete. Puts get nothing until all of the reserve is free again (2, 3), so a reserve
-//!   that deletes have used up is filled before they take another granule.
+//!   that deletes have used up is filled before they take another granule. Granules that are scattered are no spare: what deletes and
+//!   changes take is cut from the longest run last (2), and else they have what lies between cleared first (`Keeper::make_adjoin`).
+//! * *What comes back is the writer's first.* With `Manual`, what was moved out of is free only after a commit of the caller. A writer that
+//!   comes then takes what is free before more is moved, which would take all of it again (`Keeper::compact_now`).
 //! * *A crash or a close* seals blocks of `D` that hold a few tombstones, and those of the compactor. That may take all of `D`
 //!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
 //!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
@@ -164,9 +171,16 @@ impl Space {
         self.run_max() >= self.ample_granules_max()
     }
 
-    /// Whether all is left free that must be left by what is taken for this, with these runs free, of so many granules.
+    /// Whether all is left free that must be left by what is taken for this, with so many granules free, and a longest run of `run_max`.
     fn leaves(&self, free: u32, run_max: u32, purpose: Purpose) -> bool {
-        free >= self.left_by(purpose) && (purpose != Purpose::Write || run_max >= self.ample_granules_max())
+        let spare = self.ample_granules_max();
+        let run_least = match purpose {
+            Purpose::Write => spare,
+            // Where the spare is not whole, the longest run is where the compactor moves what it took of it.
+            Purpose::Change | Purpose::Delete => spare.min(self.run_max()),
+            Purpose::Compaction => 0,
+        };
+        free >= self.left_by(purpose) && run_max >= run_least
     }
 
     /// Whether granules that were taken for something else may be used for this now, as if they were taken now
@@ -175,7 +189,7 @@ impl Space {
         self.leaves(self.free, self.run_max(), purpose)
     }
 
-    /// Whether `granules` are free for this, but do not adjoin.
+    /// Whether `granules` are free for this, but do not adjoin, or only in the spare.
     pub(crate) fn is_scattered(&self, granules: u32, purpose: Purpose) -> bool {
         self.free >= granules + self.left_by(purpose)
     }
@@ -451,6 +465,25 @@ mod tests {
         assert!(space.take(1, Purpose::Delete).is_none());
         assert!(space.take(2, Purpose::Compaction).is_some());
         assert_eq!(space.free_granules(), 0);
+    }
+
+    #[test]
+    fn deletes_and_changes_leave_the_spare_in_one_piece() {
+        for purpose in [Purpose::Change, Purpose::Delete] {
+            // Three granules are the spare; of twelve that are free, seven must be left at most.
+            let mut space = Space::new(256, 512, 1);
+            space.give(Granule(100), 3);
+            (0..9).for_each(|n| space.give(Granule(10 + 2 * n), 1));
+            assert!(space.take(3, purpose).is_none(), "{purpose:?}");
+            assert!(space.take(2, purpose).is_none(), "{purpose:?}");
+            assert!(space.take(1, purpose).is_some(), "{purpose:?}");
+            assert!(space.has_spare());
+            // The compactor has the spare: what it moves there goes back to the longest run.
+            assert!(space.take(3, Purpose::Compaction).is_some());
+            space.give(Granule(200), 2);
+            assert!(space.take(2, purpose).is_none(), "{purpose:?}");
+            assert!(space.take(1, purpose).is_some(), "{purpose:?}");
+        }
     }
 
     proptest! {

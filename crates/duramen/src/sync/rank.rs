@@ -84,13 +84,13 @@ mod checked {
         pub(crate) fn wait(rank: u8, order: usize) -> Self {
             let highest =
                 |held: &RefCell<Vec<Lock>>| held.borrow().iter().copied().max_by_key(|held| held.rank);
-            if let Ok(Some(held)) = HELD.try_with(highest)
-                && held.rank >= (rank, order)
-                && !panicking()
-            {
-                panic!(
-                    "a lock of rank {rank} is waited for by a thread that holds one of rank {}, locked at {}: see sync/rank.rs for the order",
-                    held.rank.0, held.place
+            if let Ok(Some(held)) = HELD.try_with(highest) {
+                assert!(
+                    held.rank < (rank, order) || panicking(),
+                    "a lock of rank {rank} is waited for by a thread that holds one of rank {}, locked at {}: see sync/rank.rs for \
+                     the order",
+                    held.rank.0,
+                    held.place
                 );
             }
             Self::have(rank, order)

@@ -363,6 +363,13 @@ fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
     }
 }
 
+/// Cases in which a delete, or what the compactor moved, broke up the last run that a block of several granules could be moved to; and
+/// one in which the compactor took what a commit had freed before the delete that waited for it could.
+#[test]
+fn deletes_go_on_where_what_is_free_is_scattered_or_comes_with_commits() {
+    [11, 71, 273].into_iter().for_each(|seed| run(&drawn(seed)));
+}
+
 /// The compactor moves halves of batches into blocks of its own, of which half is left. And a delete behind two puts of a batch
 /// needs a block that no unit went on to before: some dozen stay open, with one tombstone each, and where a value has
 /// several granules they are in its way.

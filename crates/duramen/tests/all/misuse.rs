@@ -17,7 +17,7 @@ fn store() -> (tempfile::TempDir, Store) {
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
-    wait.recv_timeout(HANGS).expect("it waits for itself")
+    wait.recv_timeout(HANGS).unwrap_or_else(|_| panic!("it waits for itself"))
 }
 
 /// That the call was refused, and that its error names this many places of this file.

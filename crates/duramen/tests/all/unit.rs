@@ -342,7 +342,8 @@ fn a_unit_whose_reads_have_changed_runs_again() {
     let elements = store.new_collection(ElementOrder::ByKey);
     let (t, e) = (table.clone(), elements.clone());
     type Reads<'a> = &'a dyn Fn(&mut duramen::Unit<'_>) -> Result<Option<Vec<u8>>, Error>;
-    let reads: [(Reads<'_>, Box<dyn Fn(&Store) + Send>); 5] = [
+    type Writes = Box<dyn Fn(&Store) + Send>;
+    let reads: [(Reads<'_>, Writes); 5] = [
         (&|unit| Ok(unit.get(b"a")?.map(|value| value.to_vec())), Box::new(|s| s.put(b"a", b"1").unwrap())),
         (&|unit| Ok(unit.store().get(b"a")?.map(|value| value.to_vec())), Box::new(|s| drop(s.delete(b"a")))),
         (

@@ -1,5 +1,5 @@
-//! The readers of formats on any bytes, for fuzzing: nothing panics, what is read does not depend on how the bytes come or
-//! where reading began, and what is written of it is read again, equal.
+//! The readers of formats on any bytes, for fuzzing: nothing panics, what is read does not depend on how the bytes come
+//! or where reading began, and what is written of it is read again, equal.
 
 use super::csv::Csv;
 use super::format::{Format, decode, parse, write_record};

@@ -347,7 +347,7 @@ fn rows_of_keys_give_what_was_kept() {
     let ran = runner.run(&tables(), |(columns, rows)| {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         let directory = tempfile::tempdir().unwrap();
-        let value = if number % 2 == 0 { "hash" } else { "json" };
+        let value = if number.is_multiple_of(2) { "hash" } else { "json" };
         let keyed: Vec<Vec<Value>> = rows
             .iter()
             .enumerate()

@@ -383,10 +383,9 @@ fn a_scan_misses_nothing_while_labels_are_raised_between_its_steps() {
         if cursor == 0 {
             break;
         }
-        for number in added..(added + 20).min(log.keys.len()) {
-            put(&index, &log, number);
-            added += 1;
-        }
+        let more = (added + 20).min(log.keys.len());
+        (added..more).for_each(|number| put(&index, &log, number));
+        added = more;
     }
     assert!(
         (0..others).all(|number| seen.contains(&Log::at(number).0)),
