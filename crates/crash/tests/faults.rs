@@ -156,7 +156,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     for round in 0..4u8 {
         for i in 0..20u8 {
-            store.put(&[i], &[round; 60]).unwrap();
+            store.put(&[i], &[round; 59]).unwrap();
         }
     }
     // Granule 32 is the first with records, of the first round: all dead.
@@ -167,7 +167,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
     let stats = store.stats();
     assert!(stats.compactions > 0 && stats.damaged_blocks == 1, "{stats:?}");
     for i in 0..20u8 {
-        assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[3; 60][..]));
+        assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[3; 59][..]));
     }
 }
 
@@ -182,7 +182,7 @@ fn a_key_in_a_block_that_cannot_be_read_is_told_and_made_whole() {
     for round in 0..4u8 {
         // In each block one is written once.
         for i in (0..20u8).filter(|i| round == 0 || i % 5 != 0) {
-            store.put(&[i], &[round; 60]).unwrap();
+            store.put(&[i], &[round; 59]).unwrap();
         }
     }
     medium.poison(Offset(32 * 512 + 64), 128);

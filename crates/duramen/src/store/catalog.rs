@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// The names of a store's tables.
 pub(super) struct Catalog {
-    /// Held for a look, or to change it when all else is done: who looks a name up waits for nobody's write.
+    /// Held for a look, or to change it when all else is done.
     tables: Mutex<BTreeMap<Vec<u8>, Arc<Named>>>,
     /// Writes to the catalog. Who makes, clears, drops or swaps tables holds it meanwhile, one at a time.
     pen: Mutex<Pen, { rank::CATALOG }>,
@@ -33,6 +33,13 @@ impl Catalog {
     /// The table of this name.
     pub(super) fn find(&self, name: &[u8]) -> Option<Arc<Named>> {
         lock(&self.tables).get(name).cloned()
+    }
+
+    /// The same for a caller of the store: a change of names that is under way is waited for, so that nobody sees it before it is as
+    /// durable as such a change becomes. A thread that holds keys does not wait: whoever changes names may wait for them.
+    pub(super) fn find_settled<M: Medium>(&self, records: &Records<M>, name: &[u8]) -> Option<Arc<Named>> {
+        let _pen = Pen::check_unlocked(records, "look up a table").is_ok().then(|| lock(&self.pen));
+        self.find(name)
     }
 
     /// All of them, by name.

@@ -18,8 +18,8 @@
 //! crash is a prefix in time, and a clearing that was seen later than a write of a later epoch would survive without it. With an interval
 //! that epoch is committed before the call returns. In all cases the old table is dead only afterwards.
 //!
-//! One change at a time: they hold the catalog's pen, for as long as a write takes. Reads and writes of keys never do, and who looks a name
-//! up neither.
+//! One change at a time: they hold the catalog's pen, for as long as a write takes. Reads and writes of keys never do. Who looks a name
+//! up waits for a change that is under way, but not while its thread holds keys.
 
 use super::StoreOn;
 use super::core::Core;
@@ -166,20 +166,19 @@ impl<M: Medium> StoreOn<M> {
     /// The table of this name, which is made if there is none, with an index of this kind. One small write when it is made, and a
     /// search among the names; keep the handle.
     ///
-    /// One that is there is found also under [key locks](WriterOn::locked) and within a unit, and nobody is waited for.
+    /// One that is there is found also under [key locks](WriterOn::locked), and then nobody is waited for.
     ///
     /// # Errors
     /// `InvalidInput` for a name above 1,024 bytes, when the table is there with an index of the other kind, or when there is none and this
     /// thread holds [keys](WriterOn::locked); otherwise as [`StoreOn::put`].
     pub fn table(&self, name: &[u8], kind: IndexKind) -> Result<TableOn<M>> {
-        if let Some(table) = self.open_table(name, kind)? {
+        let (core, records) = (self.core(), self.records());
+        if let Some(table) = self.open_table(core.catalog.find_settled(records, name), kind)? {
             return Ok(table);
         }
-        let core = self.core();
-        let records = self.records();
         let pen = &mut *core.catalog.pen(records, "make a table")?;
         // Made by somebody else meanwhile.
-        if let Some(table) = self.open_table(name, kind)? {
+        if let Some(table) = self.open_table(core.catalog.find(name), kind)? {
             return Ok(table);
         }
         if name.len() > NAME_BYTES_MAX {
@@ -199,9 +198,9 @@ impl<M: Medium> StoreOn<M> {
         Ok(TableOn { store: self.clone(), named })
     }
 
-    /// The table of this name, if there is one, and that its index is of this kind.
-    fn open_table(&self, name: &[u8], kind: IndexKind) -> Result<Option<TableOn<M>>> {
-        let Some(named) = self.core().catalog.find(name) else { return Ok(None) };
+    /// The table that was found, if there is one, and that its index is of this kind.
+    fn open_table(&self, named: Option<Arc<Named>>, kind: IndexKind) -> Result<Option<TableOn<M>>> {
+        let Some(named) = named else { return Ok(None) };
         let guard = reclaim::pin();
         // It was just dropped.
         let Ok(table) = named.table(&guard) else { return Ok(None) };
@@ -209,7 +208,7 @@ impl<M: Medium> StoreOn<M> {
         if found != kind {
             return Err(Error::invalid(format!(
                 "table \"{}\" has an index of kind {found:?}, wanted {kind:?}: open it with the kind it has, or drop it",
-                String::from_utf8_lossy(name)
+                String::from_utf8_lossy(&named.name)
             )));
         }
         drop(guard);
@@ -222,7 +221,7 @@ impl<M: Medium> StoreOn<M> {
     /// `InUse` in a child that was forked.
     pub fn find_table(&self, name: &[u8]) -> Result<Option<TableOn<M>>> {
         self.log().epochs().check_process()?;
-        let named = self.core().catalog.find(name);
+        let named = self.core().catalog.find_settled(self.records(), name);
         Ok(named.map(|named| TableOn { store: self.clone(), named }))
     }
 

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 
 use super::fill::Fill;
-use super::format::parse_or_null;
 use super::redis::{Address, Client, Reply, words};
 use super::split::RECORD_BYTES_MAX;
 use super::take::Take;
+use super::texts::parse_or_null;
 use super::view::database;
 use crate::batch::Batch;
 use crate::catalog::Table;

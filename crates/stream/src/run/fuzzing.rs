@@ -2,9 +2,10 @@
 //! or where reading began, and what is written of it is read again, equal.
 
 use super::csv::Csv;
-use super::format::{Format, decode, parse, write_record};
+use super::format::{Format, write_record};
 use super::json::{self, Json};
 use super::split::Splitter;
+use super::texts::{decode, parse};
 use crate::types::{DataType, Row, Type, Value};
 
 /// A record: its bytes, its values, its line, and where the next one begins.
@@ -54,7 +55,7 @@ fn records(mut splitter: Splitter, input: &[u8], piece_bytes: usize) -> Vec<Reco
 
 /// Splits an input as a whole, in pieces, and from behind each record.
 fn split(format: &Format, columns: usize, input: &[u8], piece_bytes: usize) -> Vec<Record> {
-    let splitter = |begins| Splitter::new(format, columns, begins);
+    let splitter = |begins| Splitter::new(format.csv(), columns, begins);
     let all = records(splitter(true), input, input.len().max(1));
     let in_pieces = records(splitter(true), input, piece_bytes.max(1));
     assert_eq!(all, in_pieces, "in pieces of {piece_bytes} bytes");
@@ -86,7 +87,7 @@ pub fn csv(bytes: &[u8]) {
     }
     let columns = usize::from(third >> 2 & 3) + 1;
     let found = split(&Format::Csv(csv.clone()), columns, input, usize::from(piece % 17));
-    let mut again = Splitter::new(&Format::Csv(csv.clone()), columns, true);
+    let mut again = Splitter::new(Some(&csv), columns, true);
     for record in found {
         let Some(values) = record.values else { continue };
         for ty in types() {

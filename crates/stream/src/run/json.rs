@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde_json::de::{Deserializer, StrRead};
 use serde_json::value::RawValue;
 
-use super::format::{decode, not_null, parse};
+use super::texts::{decode, not_null, parse};
 use crate::error::{Error, Result};
 use crate::function::json::{Fields, compact};
 use crate::types::{DataType, Row, Type, Value, decimal};
@@ -147,7 +147,7 @@ fn put(json: &Json, value: &Value, ty: &DataType, out: &mut String) {
             out.push_str(&exponent_text(*units, ty.as_decimal().map_or(0, |(_, scale)| scale)));
         }
         value => {
-            let mut text = super::format::text(value, ty);
+            let mut text = super::texts::text(value, ty);
             if json.iso && ty.is_timestamp() {
                 text = text.replacen(' ', "T", 1);
             }

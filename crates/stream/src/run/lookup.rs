@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use duramen::Store;
 
 use super::clock::duration;
-use super::format::parse_or_null;
 use super::redis::{Address, Client, Reply, words};
 use super::take::{Content, Desk};
+use super::texts::parse_or_null;
 use super::view::{database, prefix};
 use crate::batch::Batch;
 use crate::catalog::Table;

@@ -26,6 +26,7 @@ mod socket;
 mod source;
 mod split;
 mod take;
+mod texts;
 mod view;
 
 use std::path::Path;

@@ -2,7 +2,6 @@
 //! of the input is passed over.
 
 use super::csv;
-use super::format::Format;
 use crate::error::{Error, Result};
 
 /// The longest record, as long as a message or a value may be elsewhere; what is longer is a quote that is not closed, or
@@ -26,11 +25,8 @@ pub struct Splitter {
 
 impl Splitter {
     /// For records of so many columns. `begins`: the first byte is the first of the input.
-    pub fn new(format: &Format, columns: usize, begins: bool) -> Splitter {
-        let csv = match format {
-            Format::Csv(csv) => Some(csv::Splitter::new(csv, columns)),
-            Format::Json(_) => None,
-        };
+    pub fn new(csv: Option<&csv::Csv>, columns: usize, begins: bool) -> Splitter {
+        let csv = csv.map(|csv| csv::Splitter::new(csv, columns));
         Splitter { csv, raw: Vec::new(), mark: begins.then_some(0), lines: 0, whole: false }
     }
 

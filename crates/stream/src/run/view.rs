@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 
 use super::redis::{Address, Client, words};
 use super::take::{Content, Cut, Desk, Take};
-use super::{format, json};
+use super::{json, texts};
 use crate::catalog::Table;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
@@ -102,7 +102,7 @@ impl View {
         let fields = self.columns.iter().zip(row.iter().zip(types));
         let fields = fields.filter(|(_, (value, _))| !value.is_null());
         let field = |(name, (value, ty)): (&String, (&Value, &DataType))| match value {
-            Value::Bytes(_) => (name.clone(), format::text(value, ty)),
+            Value::Bytes(_) => (name.clone(), texts::text(value, ty)),
             value => (name.clone(), value.text(ty)),
         };
         (key, Some(Content::Hash(fields.map(field).collect())))

@@ -1,0 +1,62 @@
+//! Single values as formats of text have them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::error::{Error, Result};
+use crate::types::{DataType, Type, Value, cast};
+
+/// A value, unless it is NULL and its column has none.
+pub fn not_null(value: Value, name: &str, ty: &Type) -> Result<Value> {
+    if value.is_null() && !ty.nullable {
+        return Err(Error::invalid(format!("NULL for `{name}`"), format!("a value of {ty}")));
+    }
+    Ok(value)
+}
+
+/// A value by its text; NULL without one.
+pub fn parse_or_null(text: Option<&str>, name: &str, ty: &Type) -> Result<Value> {
+    match text {
+        Some(text) if ty.data == DataType::Bytes => decode(text, name),
+        Some(text) => parse(text, name, ty),
+        None => not_null(Value::Null, name, ty),
+    }
+}
+
+/// Bytes as formats of text have them.
+pub fn decode(text: &str, name: &str) -> Result<Value> {
+    match BASE64.decode(text.trim()) {
+        Ok(bytes) => Ok(Value::Bytes(bytes.into())),
+        Err(error) => Err(Error::invalid(format!("'{text}' for `{name}` ({error})"), "bytes in base64")),
+    }
+}
+
+/// A value by its text.
+pub fn parse(text: &str, name: &str, ty: &Type) -> Result<Value> {
+    let value = match &ty.data {
+        data if data.is_character() => Some(Value::string(text)),
+        DataType::Bytes => Some(Value::Bytes(text.as_bytes().into())),
+        // Not as CAST, which drops what stands behind the point.
+        data if data.is_integer() => {
+            text.trim().parse().ok().filter(|value| cast::wrap(*value, data) == *value).map(Value::Int)
+        }
+        // At once: by way of DOUBLE it would be rounded twice.
+        DataType::Float => match (cast::parse(text.trim(), &ty.data), text.trim().parse()) {
+            (Some(_), Ok(float)) => Some(Value::Float(float)),
+            (other, _) => other,
+        },
+        data => cast::parse(text.trim(), data),
+    };
+    let value = value.ok_or_else(|| Error::invalid(format!("'{text}' for `{name}`"), &ty.data))?;
+    not_null(value, name, ty)
+}
+
+/// A value that is not NULL as formats of text write it.
+pub fn text(value: &Value, ty: &DataType) -> String {
+    match value {
+        Value::Boolean(value) => if *value { "true" } else { "false" }.to_owned(),
+        Value::Bytes(bytes) => BASE64.encode(bytes),
+        Value::Int(_) if matches!(ty, DataType::TimestampLtz(_)) => format!("{}Z", value.text(ty)),
+        value => value.text(ty),
+    }
+}
