@@ -718,3 +718,33 @@ fn an_edit_of_one_element_is_one_record_and_those_who_watch_are_told() {
         assert!(!set.has(b"cccc").unwrap() && set.has(b"bbbb").unwrap() && set.len() == 3);
     });
 }
+
+#[test]
+fn a_large_stream_of_an_earlier_build_is_refused_and_the_error_says_how_it_comes_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
+    keyspace.set_packed_bytes_max(0);
+    let mut worker = keyspace.worker().unwrap();
+    run(&mut worker, |txn| {
+        let mut stream = txn.edit_stream(0, b"s").unwrap();
+        let id = StreamId { ms: 1, seq: 0 };
+        stream.append(id, &[b"f", b"v"], NodeLimits { bytes: 4096, entries: 30 }).unwrap();
+        stream.save().unwrap();
+    });
+    // Its groups were in one element then, which the second flag of the root denies.
+    let table = keyspace.store().table(b"redis.0", duramen::IndexKind::Hash).unwrap();
+    let root = table.get(b"s").unwrap().unwrap();
+    let (meta, form) = (root.meta(), root[0] & !(2 << 4));
+    assert_ne!(form, root[0]);
+    drop(root);
+    keyspace.store().writer().unwrap().table(&table).put_with(b"s", &[form], meta).unwrap();
+    let said = run(&mut worker, |txn| match txn.stream(0, b"s") {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    });
+    assert!(
+        said.contains("\"duramen export\" of that build") && said.contains("\"duramen import\""),
+        "{said}"
+    );
+    assert!(run(&mut worker, |txn| txn.delete(0, b"s").unwrap()));
+}
