@@ -5,8 +5,8 @@
 //! Commands tell of what they do to keys. That a key has expired, was looked for in vain, or is new is told for all of them in one place
 //! ([`Call::apply`](crate::command::Call::apply)): if somebody wants to know, the keys of a command are looked at before it runs.
 //! What has expired is swept and told of; what is absent is noted ([`Absent`]). It is new when the command tells something else of it,
-//! and was missed when the command counts a miss. Keys that nobody asks for are told of when the store sweeps them, a second or two
-//! after their time.
+//! and was missed when the command counts a miss. Keys that nobody asks for are told of in their time
+//! ([`expiries`](crate::expiries)); those that were written before somebody wanted to know, when the store sweeps them, a second or two later.
 
 use std::collections::HashSet;
 

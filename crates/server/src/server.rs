@@ -3,6 +3,7 @@
 use crate::clients::{Client, Clients};
 use crate::command::CommandError;
 use crate::config::Config;
+use crate::expiries::Expiries;
 use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
@@ -36,6 +37,8 @@ pub struct Server {
     pub tracking: Tracking,
     /// Who waits for keys.
     pub waiting: Waiting,
+    /// When keys expire that somebody wants to know of.
+    pub expiries: Expiries,
     /// Messages on their way.
     pub delivery: Delivery,
     /// When it started.
@@ -63,6 +66,9 @@ pub struct Server {
     // What the store calls with keys that have expired, while somebody wants to know of them.
     on_expired: OnceLock<OnExpired>,
     listening: Mutex<()>,
+    // Keys that were swept during CLIENT PAUSE, with their databases, and whether there are any.
+    swept: Mutex<Vec<(u8, Vec<u8>)>>,
+    is_any_swept: AtomicBool,
     config: RwLock<Arc<Config>>,
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
@@ -102,6 +108,7 @@ impl Server {
             monitors: Monitors::default(),
             tracking: Tracking::default(),
             waiting: Waiting::default(),
+            expiries: Expiries::default(),
             delivery: Delivery::default(),
             started: Instant::now(),
             run_id,
@@ -117,6 +124,8 @@ impl Server {
             may_be_full: AtomicBool::new(config.maxmemory > 0),
             on_expired: OnceLock::new(),
             listening: Mutex::default(),
+            swept: Mutex::default(),
+            is_any_swept: AtomicBool::default(),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
@@ -150,6 +159,32 @@ impl Server {
         self.notifications.load(Ordering::Relaxed)
     }
 
+    /// The store has swept a key while nothing was to change: that is told of when CLIENT PAUSE has ended.
+    pub fn note_swept(&self, db: u8, key: Vec<u8>) {
+        self.swept.lock().unwrap_or_else(PoisonError::into_inner).push((db, key));
+        // Relaxed: the lock orders what is behind it.
+        self.is_any_swept.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there are such keys that were not told of.
+    #[inline]
+    pub fn is_any_swept(&self) -> bool {
+        self.is_any_swept.load(Ordering::Relaxed)
+    }
+
+    /// Those keys, with their databases.
+    pub fn take_swept(&self) -> Vec<(u8, Vec<u8>)> {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_any_swept.store(false, Ordering::Relaxed);
+        std::mem::take(&mut swept)
+    }
+
+    /// Whether anybody may want to know when keys expire, whichever.
+    #[inline]
+    pub fn follows_expiries(&self) -> bool {
+        self.notifications() & EXPIRED != 0 || self.tracking.follows_prefixes()
+    }
+
     /// Changes the configuration, or leaves it as it was when `change` gives an error.
     ///
     /// # Errors
@@ -180,8 +215,7 @@ impl Server {
     pub fn listen_to_store(&self) {
         // The last one to come sees what all others have changed.
         let _one = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = self.notifications() & EXPIRED != 0 || self.tracking.follows_prefixes();
-        let told = self.on_expired.get().filter(|_| is_wanted);
+        let told = self.on_expired.get().filter(|_| self.follows_expiries());
         self.keyspace.store().set_on_expired(told.cloned());
     }
 
@@ -483,17 +517,20 @@ impl Buffers {
 /// CLIENT PAUSE: until when commands wait.
 #[derive(Default)]
 pub struct Pause {
-    // Unix milliseconds; 0: no pause.
+    // Unix milliseconds, and in the lowest bit whether all commands wait; 0: no pause.
     until: AtomicU64,
-    all: AtomicBool,
 }
 
 impl Pause {
     /// Commands wait until then, all of them or those that write.
-    pub fn begin(&self, until: u64, all: bool) {
+    pub fn begin(&self, now: u64, until: u64, all: bool) {
+        let joined = |before: u64| match before >> 1 > now {
+            // As in the reference, what is shorter, or of fewer commands, changes nothing.
+            true => Some((before >> 1).max(until.min(u64::MAX >> 1)) << 1 | before & 1 | u64::from(all)),
+            false => Some(until.min(u64::MAX >> 1) << 1 | u64::from(all)),
+        };
         // Relaxed, here and below: a command that runs at this moment may come before.
-        self.all.store(all, Ordering::Relaxed);
-        self.until.store(until, Ordering::Relaxed);
+        let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, joined);
     }
 
     /// They go on.
@@ -507,9 +544,16 @@ impl Pause {
         self.until.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether keys stay at `now`, though their time has come: nothing is to change.
+    #[inline]
+    pub fn keeps_keys(&self, now: u64) -> bool {
+        self.is_any() && self.holds(now, true)
+    }
+
     /// Whether a command waits at `now`.
     pub fn holds(&self, now: u64, writes: bool) -> bool {
-        now < self.until.load(Ordering::Relaxed) && (writes || self.all.load(Ordering::Relaxed))
+        let until = self.until.load(Ordering::Relaxed);
+        now < until >> 1 && (writes || until & 1 != 0)
     }
 }
 

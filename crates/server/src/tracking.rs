@@ -271,6 +271,19 @@ impl Tracking {
         due
     }
 
+    /// All that is remembered is forgotten: a database was emptied, and whoever tracks is told so.
+    pub fn forget_all(&self) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            self.keys.fetch_sub(shard.len(), Ordering::Relaxed);
+            for (key, remembered) in shard.drain() {
+                if !remembered.expiries.is_empty() {
+                    self.change_expiries(&key, remembered.expiries, []);
+                }
+            }
+        }
+    }
+
     /// What is remembered of a key, whose lock the caller has: it is forgotten, and `taken` has it. Gives who is told.
     pub fn take(&self, key: &[u8], writer: u64, taken: &mut Taken) -> Vec<Tracked> {
         let mut shard = self.shard(key);

@@ -250,7 +250,7 @@ pub const CASES: &[Case] = &[
     case("sorted-set", "members", ZSET, &["ZRANGEBYSCORE z {h} {h}"]),
     case("sorted-set", "members", ZSET, &["ZREVRANGEBYSCORE z {h} {h}"]),
     case("sorted-set", "members", ZSET, &["ZCOUNT z 1 {h}"]),
-    case("sorted-set", "members", LEX, &["ZRANGEBYLEX z [m{i} [m{i}"]),
+    case("sorted-set", "members", LEX, &["ZRANGEBYLEX z (m{i} + LIMIT 0 1"]),
     case("sorted-set", "members", ZSET, &["ZRANK z m{i}"]),
     case("sorted-set", "members", ZSET, &["ZREVRANK z m{i}"]),
     case("sorted-set", "members", ZSET, &["ZSCORE z m{i}"]),

@@ -16,7 +16,7 @@ use crate::clients::unix_millis;
 use crate::local::Local;
 use crate::log;
 use crate::net::Output;
-use crate::notifications::Absent;
+use crate::notifications::{Absent, Truth};
 use crate::resp::{Limits, Protocol, Reply, Requests, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session, Transaction};
@@ -129,6 +129,7 @@ impl Dispatcher {
         self.tick = Tick::now();
         self.now = unix_millis();
         if self.server.tracking.is_due(self.now)
+            && !self.server.pause.keeps_keys(self.now)
             && catch_unwind(AssertUnwindSafe(|| self.tell_expired())).is_err()
         {
             self.note_panic();
@@ -493,15 +494,21 @@ impl Dispatcher {
             };
             Self::apply(txn, running, session, local, out, &mut after)?;
             if local.wait.is_some() {
-                waiter = running.serving().enter(session, entry.index, local);
+                waiter = running.serving().enter(txn, session, entry.index, local)?;
             } else if self.server.waiting.count() > 0 {
                 running.serving().serve_written(txn, local)?;
+            }
+            if self.server.follows_expiries() || self.server.expiries.is_any() {
+                running.serving().note_expiries(txn)?;
             }
             if self.server.tracking.is_any() {
                 if tracking::remembers(&entry.spec, session) {
                     tracking::remember(&self.server, txn, session, &entry.spec, args)?;
                 }
-                tracking::tell_written(&self.server, txn, local, session.client.id);
+                // Where a database is emptied all are told of everything.
+                if !local.is_flushed {
+                    tracking::tell_written(&self.server, txn, local, session.client.id);
+                }
             }
             Ok(())
         });
@@ -645,6 +652,33 @@ impl Dispatcher {
         }
     }
 
+    /// Looks at keys whose time has come: tells that they have expired, and whoever waits for them. What moved its time is looked at then.
+    pub(super) fn look_at_due(&mut self) {
+        for (db, key) in self.server.expiries.take_due(self.now) {
+            let before = self.local.outgoing.len();
+            let (server, local) = (&self.server, &mut self.local);
+            local.truths.clear();
+            let mut is_again = false;
+            let looked = self.worker.run(self.now, Locks::One(&key), |txn| -> Result<(), CommandError> {
+                if std::mem::replace(&mut is_again, true) {
+                    local.take_back(server, before, true);
+                }
+                if server.follows_expiries() && txn.expire(db, &key)? {
+                    local.tell_truth(server, Truth::Expired(db, key.as_slice().into()));
+                }
+                let expires_at = txn.look(db, &key)?.and_then(|found| found.expires_at);
+                server.expiries.note(db, &key, expires_at);
+                Ok(())
+            });
+            if let Err(error) = looked {
+                self.note(error);
+            }
+            if self.server.waiting.is_awaited(db, &key) {
+                self.again.push((db, key));
+            }
+        }
+    }
+
     fn apply(
         txn: &mut Txn<'_>,
         running: Running<'_>,
@@ -723,7 +757,7 @@ impl Dispatcher {
         if let (Some(first), Some(last)) = (commands.first(), commands.last()) {
             session.command_last = last.index as u32;
             let own = args.part(0..first.spec.merged_args);
-            timing::note(&self.server, &first.spec, own, session, time.as_micros() as u64);
+            timing::note(&self.server, &first.spec, own, &session.client, time.as_micros() as u64);
         }
     }
 
@@ -734,7 +768,10 @@ impl Dispatcher {
         // Of several that have nothing in common but their name the first is shown.
         let is_several = entry.spec.keys_differ && self.merged > 1;
         let args = if is_several { args.part(0..entry.spec.merged_args) } else { args };
-        timing::note(&self.server, &entry.spec, args, session, micros);
+        // One that waits is noted when it is served.
+        if session.waiter.is_none() {
+            timing::note(&self.server, &entry.spec, args, &session.client, micros);
+        }
     }
 
     fn finish(&mut self, after: After) -> Result<(), CommandError> {

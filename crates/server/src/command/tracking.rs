@@ -52,6 +52,8 @@ pub fn tell(server: &Server, local: &mut Local, writer: u64, keys: &[Box<[u8]>])
 /// Tells that a database was emptied: whatever anybody keeps is not to be relied on.
 #[cold]
 pub fn tell_flushed(server: &Server, local: &mut Local) {
+    // First: what is remembered of a read behind this is of what the flush left.
+    server.tracking.forget_all();
     for tracked in server.tracking.all() {
         local.invalidate(server, &tracked, None);
     }

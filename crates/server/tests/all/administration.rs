@@ -150,3 +150,44 @@ fn times_of_commands_are_counted_until_they_are_reset() {
     client.says("get k", "$-1\r\n");
     client.says("latency histogram get", "*0\r\n");
 }
+
+#[test]
+fn a_shorter_pause_ends_no_longer_one() {
+    let server = Server::start();
+    let (mut admin, mut client) = (server.client(), server.client());
+    let begun = Instant::now();
+    admin.says("client pause 1500 write\r\nclient pause 10 write", "+OK\r\n+OK\r\n");
+    std::thread::sleep(Duration::from_millis(50));
+    client.send("set k v\r\n");
+    eventually("one that waits", || admin.text("info clients").contains("blocked_clients:1"));
+    // All is more than writes, until the end of both.
+    admin.says("client pause 100 all\r\nget k", "+OK\r\n");
+    assert!(admin.line().starts_with('$') && begun.elapsed() >= Duration::from_millis(1500));
+    client.expect("+OK\r\n");
+    // One that is over has no say.
+    let mut other = server.client();
+    other.says("client pause 20 all\r\nget absent", "+OK\r\n$-1\r\n");
+    other.says("client pause 60000 write\r\nget absent\r\nclient unpause", "+OK\r\n$-1\r\n+OK\r\n");
+}
+
+#[test]
+fn a_command_that_waits_is_in_the_slow_log_once_when_it_is_served() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    other.says("config set slowlog-log-slower-than 0\r\nslowlog reset", "+OK\r\n+OK\r\n");
+    client.send("blpop q 0\r\n");
+    eventually("one that waits", || other.text("info clients").contains("blocked_clients:1"));
+    let entries = |other: &mut Client| {
+        other.send("slowlog get -1\r\nping\r\n");
+        let lines: Vec<_> = std::iter::from_fn(|| Some(other.line()).filter(|line| line != "+PONG")).collect();
+        lines.iter().filter(|line| *line == "blpop").count()
+    };
+    assert_eq!(entries(&mut other), 0);
+    other.says("rpush q x", ":1\r\n");
+    client.expect("*2\r\n$1\r\nq\r\n$1\r\nx\r\n");
+    assert_eq!(entries(&mut other), 1);
+    // One whose time runs out is in none.
+    other.says("slowlog reset", "+OK\r\n");
+    client.says("blpop q 0.01", "*-1\r\n");
+    assert_eq!(entries(&mut other), 0);
+}

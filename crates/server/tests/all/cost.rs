@@ -69,17 +69,19 @@ fn demand_linear(server: &Server, before: &str, asked: &str, n: usize) {
         ask(&mut client, before.as_bytes());
         timed(&mut client, bytes)
     });
-    for _ in 0..3 {
+    let is_linear = |[small, large]: [Duration; 2]| large < small * 24 + Duration::from_millis(20);
+    // The least of many rounds where the machine is busy.
+    for _ in 0..15 {
+        if is_linear(times) {
+            return;
+        }
         for (time, bytes) in times.iter_mut().zip(&bytes) {
             ask(&mut client, before.as_bytes());
             *time = (*time).min(timed(&mut client, bytes));
         }
     }
     let [small, large] = times;
-    assert!(
-        large < small * 24 + Duration::from_millis(20),
-        "{asked}: {small:?} for {n}, {large:?} for eight times"
-    );
+    panic!("{asked}: {small:?} for {n}, {large:?} for eight times");
 }
 
 /// What a command takes depends little on how much there is.
