@@ -2,7 +2,7 @@
 
 use crate::clients::{Client, Clients};
 use crate::command::CommandError;
-use crate::config::Config;
+use crate::config::{ClientsMemory, Config};
 use crate::expiries::Expiries;
 use crate::log;
 use crate::memcached::Shared;
@@ -61,6 +61,12 @@ pub struct Server {
     pub neighbours: Neighbours,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
+    // Changes that were made by then.
+    saved_changes: AtomicU64,
+    // Keys that had expired and been evicted as of the last CONFIG RESETSTAT.
+    removed_reset: Mutex<(u64, u64)>,
+    // The most that the store has used.
+    used_bytes_max: AtomicU64,
     // What `config` says of notifications, for every command that writes.
     notifications: AtomicU32,
     // What the store calls with keys that have expired, while somebody wants to know of them.
@@ -120,6 +126,9 @@ impl Server {
             pause: Pause::default(),
             neighbours: Neighbours::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
+            saved_changes: AtomicU64::default(),
+            removed_reset: Mutex::default(),
+            used_bytes_max: AtomicU64::default(),
             notifications: AtomicU32::new(config.notify_keyspace_events),
             may_be_full: AtomicBool::new(config.maxmemory > 0),
             on_expired: OnceLock::new(),
@@ -270,6 +279,32 @@ impl Server {
         sums
     }
 
+    /// SAVE has ended, at this time.
+    pub fn note_saved(&self, seconds: u64) {
+        self.saved_changes.store(self.changes(), Ordering::Relaxed);
+        self.saved_at.store(seconds, Ordering::Relaxed);
+    }
+
+    fn changes(&self) -> u64 {
+        self.stats.iter().map(|stats| stats.changes.get()).sum()
+    }
+
+    /// How many changes were made since SAVE, or the start.
+    pub fn changes_since_save(&self) -> u64 {
+        self.changes().saturating_sub(self.saved_changes.load(Ordering::Relaxed))
+    }
+
+    /// Keys that have expired, and that were evicted, of `stats`, since CONFIG RESETSTAT.
+    pub fn removed(&self, stats: &duramen::Stats) -> (u64, u64) {
+        let reset = self.removed_reset.lock().unwrap_or_else(PoisonError::into_inner);
+        (stats.expired_keys.saturating_sub(reset.0), stats.evicted_keys.saturating_sub(reset.1))
+    }
+
+    /// The most that the store has used, of which it uses so much now.
+    pub fn used_bytes_max(&self, now: u64) -> u64 {
+        self.used_bytes_max.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
     /// CONFIG RESETSTAT.
     pub fn totals_reset(&self) {
         let mut reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
@@ -281,6 +316,9 @@ impl Server {
         if let Some(memcached) = &self.memcached {
             memcached.counters.reset();
         }
+        let stats = self.keyspace.store().stats();
+        *self.removed_reset.lock().unwrap_or_else(PoisonError::into_inner) =
+            (stats.expired_keys, stats.evicted_keys);
         self.clients.history_reset();
     }
 
@@ -288,6 +326,7 @@ impl Server {
     pub fn sample(&self) {
         self.tell_damage();
         self.tell_deleted();
+        self.used_bytes_max(self.keyspace.store().stats().used_bytes);
         if let Err(error) = self.keyspace.store().check_writable() {
             self.tell_failure(&CommandError::from(error));
         } else if let Some(memcached) = &self.memcached
@@ -506,9 +545,11 @@ impl Buffers {
 
     /// How much they are beyond `maxmemory-clients`.
     pub fn excess(&self, config: &Config) -> u64 {
-        let most = match config.maxmemory_clients {
-            0 => self.machine_bytes / 4,
-            most => most,
+        let most = match (config.maxmemory_clients, config.maxmemory) {
+            (ClientsMemory::Bytes(0), _) => self.machine_bytes / 4,
+            (ClientsMemory::Bytes(most), _) => most,
+            (ClientsMemory::Percent(percent), 0) => self.machine_bytes / 100 * u64::from(percent),
+            (ClientsMemory::Percent(percent), maxmemory) => maxmemory / 100 * u64::from(percent),
         };
         (self.bytes.load(Ordering::Relaxed).max(0) as u64).saturating_sub(most)
     }

@@ -26,7 +26,6 @@ use duramen_structures::{AHEAD_MAX, Keys, Locks, Txn, Worker};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const PANICKED: CommandError = CommandError::new(
@@ -470,7 +469,7 @@ impl Dispatcher {
         let names = names_of(entry, self.table, session, args, &mut self.keys);
         let mut again = false;
         local.undone = 0;
-        let (passed_over, mut waiter) = (&mut self.again, None);
+        let (passed_over, mut waiter, mut changes) = (&mut self.again, None, 0);
         let committed: Result<(), CommandError> = self.worker.run(self.now, names, |txn| {
             if std::mem::replace(&mut again, true) {
                 self.stats.repeated.add(1);
@@ -493,6 +492,7 @@ impl Dispatcher {
                 steps: if are_steps { &self.commands } else { &[] },
             };
             Self::apply(txn, running, session, local, out, &mut after)?;
+            changes = txn.written().count();
             if local.wait.is_some() {
                 waiter = running.serving().enter(txn, session, entry.index, local)?;
             } else if self.server.waiting.count() > 0 {
@@ -513,6 +513,9 @@ impl Dispatcher {
             Ok(())
         });
         let is_committed = committed.is_ok();
+        if is_committed {
+            self.stats.changes.add(changes as u64);
+        }
         match &committed {
             Ok(()) if !self.local.claims.is_empty() => self.answer(),
             Ok(()) => {}
@@ -787,7 +790,7 @@ impl Dispatcher {
                 let saved = self.server.keyspace.store().commit();
                 self.worker.group();
                 saved?;
-                self.server.saved_at.store(self.now / 1000, Ordering::Relaxed);
+                self.server.note_saved(self.now / 1000);
             }
             After::FlushAll => {
                 self.worker.flush_all()?;
@@ -820,10 +823,12 @@ impl Dispatcher {
         if error.code() != "OOM" {
             return error;
         }
-        let error = match self.server.config().maxmemory {
-            0 if error == errors::OUT_OF_SPACE => FULL,
-            _ => error,
+        // Of the two limits that which was met: the medium may be smaller than `maxmemory`.
+        let is_medium = || {
+            let (store, maxmemory) = (self.server.keyspace.store(), self.server.config().maxmemory);
+            maxmemory == 0 || store.stats().medium_bytes < maxmemory
         };
+        let error = if error == errors::OUT_OF_SPACE && is_medium() { FULL } else { error };
         self.server.tell_full(&error);
         error
     }

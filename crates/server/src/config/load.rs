@@ -12,6 +12,7 @@ use std::path::Path;
 
 // A file that includes itself must end somewhere; Redis allows 16.
 const INCLUDE_DEPTH_MAX: usize = 16;
+const NO_EFFECT: &str = "without effect here: ";
 const ENVIRONMENT_PREFIX: &str = "DURAMEN_";
 
 /// Options of memcached's that mean the same here, and their directives.
@@ -117,6 +118,12 @@ impl Config {
                 .set(name, &values)
                 .map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
         }
+        if (1..Self::MAXMEMORY_MIN).contains(&config.maxmemory) {
+            return Err(configuration(format!(
+                "maxmemory {}: a store takes 16 MiB from its first key on; set it to at least 16mb, or to 0 for no limit",
+                config.maxmemory
+            )));
+        }
         Ok(config)
     }
 
@@ -132,7 +139,13 @@ impl Config {
             ("maxmemory", Some(megabytes)) => {
                 // It is memcached's default to evict.
                 self.maxmemory_policy.get_or_insert(Policy::CACHE);
-                format!("{megabytes}mb")
+                match megabytes.parse::<u64>() {
+                    Ok(least @ 1..16) => {
+                        self.notices.push(format!("-m {least} is taken as -m 16: a store is no smaller"));
+                        "16mb".to_owned()
+                    }
+                    _ => format!("{megabytes}mb"),
+                }
             }
             ("memcached-max-item-size", Some(size)) => match size.strip_suffix(['k', 'm', 'g']) {
                 Some(_) => format!("{size}b"),
@@ -246,7 +259,13 @@ impl Config {
                 (directive.set)(self, values)
             }
             Known::WithoutEffect => {
-                self.notices.push(format!("{name} has no effect here"));
+                match self.notices.iter_mut().find(|notice| notice.starts_with(NO_EFFECT)) {
+                    Some(notice) => {
+                        notice.push_str(", ");
+                        notice.push_str(name);
+                    }
+                    None => self.notices.push(format!("{NO_EFFECT}{name}")),
+                }
                 if let (Some(at), [value]) = (inert::find(name), values) {
                     // What cannot be set is told by the same notice.
                     let _ = inert::set(self, at, value);
@@ -424,8 +443,17 @@ mod tests {
 
     #[test]
     fn what_redis_has_is_noted_or_refused() {
-        let config = from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0"], &[]).unwrap();
+        let config =
+            from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0", "--activedefrag", "no"], &[])
+                .unwrap();
         assert_eq!(config.notices.len(), 2);
+        assert_eq!(config.notices[0], "without effect here: hz, activedefrag");
+        assert_eq!(config.save, "3600 1");
+        for (least, is_taken) in [("15mb", false), ("16mb", true), ("0", true)] {
+            let taken = from(&["--maxmemory", least], &[]);
+            assert_eq!(taken.is_ok(), is_taken, "{least}");
+            taken.map_or_else(|why| assert!(why.contains("at least 16mb")), |_| ());
+        }
         assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());
     }

@@ -41,7 +41,10 @@ pub struct Config {
     pub proto_max_bulk_len: u64,
     pub client_query_buffer_limit: u64,
     pub client_output_buffer_limit: [OutputLimit; 3],
-    pub maxmemory_clients: u64,
+    pub maxmemory_clients: ClientsMemory,
+    pub save: String,
+    pub dir: String,
+    pub dbfilename: String,
     pub maxmemory: u64,
     pub maxmemory_policy: Option<Policy>,
     pub durability: Durability,
@@ -111,6 +114,15 @@ impl Allowed {
     }
 }
 
+/// What the buffers of all clients may take together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientsMemory {
+    /// So much; 0: a quarter of the machine's memory.
+    Bytes(u64),
+    /// Of `maxmemory`, or of the machine's memory where there is none.
+    Percent(u8),
+}
+
 /// When a client that does not read its replies is cut off. 0 means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
@@ -150,7 +162,10 @@ impl Default for Config {
                 OutputLimit { hard_bytes: 256 * MIB, soft_bytes: 64 * MIB, soft_seconds: 60 },
                 OutputLimit { hard_bytes: 32 * MIB, soft_bytes: 8 * MIB, soft_seconds: 60 },
             ],
-            maxmemory_clients: 0,
+            maxmemory_clients: ClientsMemory::Bytes(0),
+            save: String::new(),
+            dir: "./".to_owned(),
+            dbfilename: "dump.rdb".to_owned(),
             maxmemory: 0,
             maxmemory_policy: None,
             durability: Durability::EveryWrite,
@@ -197,6 +212,9 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The least `maxmemory`: a store takes so much from its first key on.
+    pub const MAXMEMORY_MIN: u64 = 16 << 20;
+
     /// Whether memcached's protocols are spoken anywhere.
     pub const fn speaks_memcached(&self) -> bool {
         self.memcached != 0 || !self.memcached_socket.is_empty()

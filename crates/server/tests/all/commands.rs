@@ -142,18 +142,6 @@ fn a_change_of_settings_that_fails_leaves_the_durability_as_it_was() {
 }
 
 #[test]
-fn what_other_servers_have_to_turn_off_is_off_already() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.says("config set save '' appendonly yes", "+OK\r\n");
-    for (setting, directive) in [("appendonly no", "appendonly"), ("save '3600 1'", "save")] {
-        client.send(format!("config set {setting}\r\n"));
-        let refused = client.line();
-        assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains(directive), "{refused}");
-    }
-}
-
-#[test]
 fn a_restored_key_whose_time_to_live_is_beyond_counting_has_expired() {
     let server = Server::start();
     let mut client = server.client();

@@ -86,10 +86,10 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
                 Change::Inert(at) => inert::set(config, *at, value),
             }
             .map_err(|why| failed(name, &why))?;
-            // At a start it is told and goes on; who sets it now would be misled.
-            if let Some(notice) = config.notices.get(before.notices.len()) {
-                return Err(failed(name, notice));
-            }
+        }
+        // As at a start.
+        for notice in config.notices.drain(before.notices.len()..) {
+            log::warning(format_args!("CONFIG SET by {}: {notice}", call.session.client.address));
         }
         effect(call, &changes, &before, config)
     })?;

@@ -52,7 +52,10 @@ fn add(call: &mut Call<'_, '_>, increment: i64) -> Result<(), CommandError> {
     let looks = call.in_transaction || call.server.tracking.is_any() || call.server.notifications() != 0;
     let at_once = if looks { None } else { call.txn.add_at_once(db, key, increment)? };
     let sum = match at_once {
-        Some(sum) => sum,
+        Some(sum) => {
+            call.stats.changes.add(1);
+            sum
+        }
         None => call.txn.add(db, key, increment)?,
     };
     call.notify(STRING, "incrby", key);

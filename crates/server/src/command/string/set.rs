@@ -36,7 +36,9 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let meta = string_until(expires_at);
     // Whoever looked at the key before has the transaction compare it.
     // So has whoever may wait for an entry of a stream there, or be told of the write: the event has its place by the key's lock.
-    if is_looked_at(call) || !call.txn.put_at_once(db, key, value, meta)? {
+    if !is_looked_at(call) && call.txn.put_at_once(db, key, value, meta)? {
+        call.stats.changes.add(1);
+    } else {
         call.txn.put_with(db, key, value, meta)?;
     }
     if !options.get {
@@ -58,6 +60,7 @@ fn set_each(call: &mut Call<'_, '_>) {
             break;
         }
         call.reply.ok();
+        call.stats.changes.add(1);
         call.notify(STRING, "set", key);
         done += 1;
     }
