@@ -35,6 +35,8 @@ pub struct Wait {
     pub until: Option<Instant>,
     /// Its keys.
     pub keys: Vec<Awaited>,
+    /// Without keys it waits for replicas to write their files (WAITAOF), else to have what was written (WAIT).
+    pub is_for_file: bool,
 }
 
 /// A key that is waited for.
@@ -104,6 +106,8 @@ pub struct Waiter {
     pub until: Option<Instant>,
     /// Its keys, each once, ascending.
     pub keys: Vec<Awaited>,
+    /// See [`Wait::is_for_file`].
+    pub is_for_file: bool,
     state: AtomicU8,
 }
 
@@ -115,11 +119,12 @@ impl Waiter {
         (db, protocol, is_silent): (u8, Protocol, bool),
         wait: Wait,
     ) -> Self {
-        let Wait { until, mut keys } = wait;
+        let Wait { until, mut keys, is_for_file } = wait;
         // Of a key that is named twice the first place counts: the sort keeps the order of equals.
         keys.sort_by(|a, b| a.key.cmp(&b.key));
         keys.dedup_by(|again, before| again.key == before.key);
-        Self { client, command, db, protocol, is_silent, until, keys, state: AtomicU8::new(WAITING) }
+        let state = AtomicU8::new(WAITING);
+        Self { client, command, db, protocol, is_silent, until, keys, is_for_file, state }
     }
 
     /// Makes it the caller's to answer; false when it is somebody else's, or was answered.
@@ -300,6 +305,17 @@ impl Waiting {
         keys
     }
 
+    /// How many keys are waited for, and for how many of them also that they are there no longer.
+    pub fn keys_count(&self) -> (usize, usize) {
+        let may_go = |queues: &Queues| {
+            let waiters = queues[Kind::Stream as usize].values();
+            waiters.flat_map(|waiter| &waiter.keys).any(|awaited| matches!(awaited.what, What::Unread(_)))
+        };
+        self.shards.iter().map(|shard| lock(shard)).fold((0, 0), |(all, going), shard| {
+            (all + shard.len(), going + shard.values().filter(|queues| may_go(queues)).count())
+        })
+    }
+
     /// What a client waits for.
     pub fn of_client(&self, client: u64) -> Option<Arc<Waiter>> {
         lock(&self.by_client).get(&client).map(|entered| Arc::clone(&entered.waiter))
@@ -316,7 +332,7 @@ mod tests {
             let args = OwnedArgs::of(&[b"BLPOP", key.as_bytes(), b"0"]);
             Awaited { key: key.as_bytes().into(), what: what.clone(), args }
         };
-        let wait = Wait { until: None, keys: keys.iter().map(awaited).collect() };
+        let wait = Wait { until: None, keys: keys.iter().map(awaited).collect(), is_for_file: false };
         Arc::new(Waiter::new(clients.enter(Origin::nowhere()), 0, (3, Protocol::Resp2, false), wait))
     }
 

@@ -89,6 +89,8 @@ pub enum After {
     /// Swap two databases.
     Swap(u8, u8),
     /// Make everything so far survive what the medium can survive, whatever the durability.
+    Commit,
+    /// The same, and SAVE is noted.
     Save,
 }
 
@@ -109,7 +111,7 @@ impl<'w> Call<'_, 'w> {
     /// The command found nothing and waits. False, and it does not, within EXEC: it answers as if its time were up.
     pub fn waits(&mut self, until: Option<Instant>, keys: Vec<Awaited>) -> bool {
         if !self.in_transaction {
-            self.local.wait = Some(Wait { until, keys });
+            self.local.wait = Some(Wait { until, keys, is_for_file: false });
         }
         !self.in_transaction
     }

@@ -784,13 +784,15 @@ impl Dispatcher {
                 self.worker.flush(db)?;
                 self.look_at_databases([db]);
             }
-            After::Save => {
+            After::Commit | After::Save => {
                 // Not inside the group: the commit waits for the writes of all.
                 self.worker.settle()?;
                 let saved = self.server.keyspace.store().commit();
                 self.worker.group();
                 saved?;
-                self.server.note_saved(self.now / 1000);
+                if after == After::Save {
+                    self.server.note_saved(self.now / 1000);
+                }
             }
             After::FlushAll => {
                 self.worker.flush_all()?;

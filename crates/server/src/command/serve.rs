@@ -1,6 +1,6 @@
 //! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/decisions/025-blocking.md.
 
-use super::{After, Args, Call, CommandError, Entry, Table};
+use super::{After, Args, Call, CommandError, Entry, Table, errors};
 use crate::local::{Claim, Local};
 use crate::net::Output;
 use crate::resp::Reply;
@@ -13,9 +13,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-const KEY_GONE: CommandError = CommandError::new("UNBLOCKED the stream key no longer exists");
-const GROUP_GONE: CommandError =
-    CommandError::new("NOGROUP the consumer group this client was blocked on no longer exists");
 // Told to nobody: the transaction begins again.
 const BEGINS_AGAIN: CommandError = CommandError::new("ERR keys that are needed were not there to be locked");
 
@@ -66,7 +63,7 @@ fn look_at(server: &Server, txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Loo
             match &awaited.what {
                 What::Unread(name) => match stream.group(name) {
                     Ok(Some(group)) => is(last.is_some_and(|last| last > group.last_id)),
-                    Ok(None) => Look::Never(GROUP_GONE),
+                    Ok(None) => Look::Never(errors::no_group_to_read(key, name)),
                     Err(_) => Look::Nothing,
                 },
                 What::Entry(behind) => is(last.is_some_and(|last| last > *behind)),
@@ -74,7 +71,9 @@ fn look_at(server: &Server, txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Loo
             }
         }
         (What::Entry(_), _) => Look::Nothing,
-        (What::Unread(_), _) => Look::Never(KEY_GONE),
+        // As if the command ran again.
+        (What::Unread(name), None) => Look::Never(errors::no_group_to_read(key, name)),
+        (What::Unread(_), Some(_)) => Look::Never(duramen_structures::Error::WrongType.into()),
     }
 }
 
@@ -241,11 +240,16 @@ pub(super) fn error_reply(waiter: &Waiter, error: &CommandError) -> Box<[u8]> {
 pub fn null_reply(waiter: &Waiter) -> Box<[u8]> {
     let mut output = Output::default();
     let mut reply = Reply::new(&mut output, waiter.protocol);
-    // Without keys it is WAIT, for replicas of which there are none.
-    if waiter.keys.is_empty() {
-        reply.integer(0)
-    } else {
-        reply.null_array()
+    match (waiter.keys.is_empty(), waiter.is_for_file) {
+        (false, _) => reply.null_array(),
+        // WAIT, for replicas, of which there are none.
+        (true, false) => reply.integer(0),
+        // WAITAOF: the file here has it.
+        (true, true) => {
+            reply.array(2);
+            reply.integer(1);
+            reply.integer(0);
+        }
     }
     output.bytes.into()
 }

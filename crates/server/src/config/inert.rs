@@ -3,6 +3,8 @@
 //! Those that are [`Inert::Fixed`] cannot: who sets them would rely on what is not done.
 
 use super::{Config, value};
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// What may be set.
 #[derive(Clone, Copy, Debug)]
@@ -206,6 +208,12 @@ pub fn set(config: &mut Config, at: usize, given: &str) -> Result<(), String> {
 
 /// The name under which a value is kept: one for both of its names.
 fn twin(name: &'static str) -> &'static str {
+    static TWINS: OnceLock<HashMap<&str, &str>> = OnceLock::new();
+    let twins = TWINS.get_or_init(|| INERT.iter().map(|(name, ..)| (*name, find_twin(name))).collect());
+    twins.get(name).copied().unwrap_or(name)
+}
+
+fn find_twin(name: &'static str) -> &'static str {
     let newer = [("slave", "replica"), ("slaves", "replicas"), ("ziplist", "listpack")];
     let same = |other: &str| newer.iter().any(|(old, new)| name.replace(old, new) == other && name != other);
     INERT.iter().map(|(other, ..)| *other).find(|other| same(other)).unwrap_or(name)

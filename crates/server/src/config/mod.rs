@@ -20,7 +20,7 @@ use crate::notifications::Classes;
 use duramen::{Durability, IndexKind, MediumKind, OnDamage, PersistStep, Residence};
 use duramen_structures::Thresholds;
 use policy::Policy;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// A complete configuration.
@@ -86,6 +86,12 @@ pub struct Config {
     pub sql_every: u64,
     /// What was set of [`inert`] ones.
     pub inert: BTreeMap<&'static str, String>,
+    /// Directives that were set, by whom and however.
+    pub given: BTreeSet<&'static str>,
+    /// It was started by memcached's options for where to listen.
+    pub is_memcached: bool,
+    /// Its option -l was given before.
+    pub memcached_bind_is_option: bool,
     /// The file it came from; nothing for `-` and for none.
     pub file: Option<PathBuf>,
     /// What whoever starts the server should know about the configuration.
@@ -205,6 +211,9 @@ impl Default for Config {
             sql_directory: String::new(),
             sql_every: 10_000,
             inert: BTreeMap::new(),
+            given: BTreeSet::new(),
+            is_memcached: false,
+            memcached_bind_is_option: false,
             file: None,
             notices: Vec::new(),
         }

@@ -68,7 +68,7 @@ pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Ma
         }
         for (number, consumer) in group.consumers() {
             encode(consumer.name(), &mut out);
-            out.extend_from_slice(&consumer.seen_at.to_le_bytes());
+            out.extend_from_slice(&consumer.seen_at().to_le_bytes());
             let ids = ids.remove(&number).unwrap_or_default();
             encode_len(ids.len() as u64, &mut out);
             ids.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
@@ -132,10 +132,11 @@ fn groups(rdb_type: u8, rest: &mut Input<'_>, stream: &Stream<Vec<u8>>, bytes_ma
         for _ in 0..decode_len(rest)? {
             let name = decode(rest, bytes_max)?;
             let seen_at = i64::from_le_bytes(rest.take_array()?);
-            if rdb_type == TYPE_STREAM_7_2 {
-                rest.take_array::<8>()?;
-            }
+            // Before 7.2 one was not seen that got nothing. Of two times the later one is kept.
+            let active_at =
+                if rdb_type == TYPE_STREAM_7_2 { i64::from_le_bytes(rest.take_array()?) } else { seen_at };
             let consumer = group.create_consumer(&name, seen_at)?;
+            group.set_active(consumer, Some(seen_at).filter(|_| active_at >= 0));
             for _ in 0..decode_len(rest)? {
                 let id = StreamId::of_bytes(rest.take_array()?);
                 // What is pending is so for one consumer.

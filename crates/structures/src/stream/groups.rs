@@ -14,7 +14,7 @@
 //! | 16 | the id of the last entry that was delivered |
 //! | 8 | how many entries were read, -1 if nobody knows |
 //! | 4 | how many consumers |
-//! | … | of each the length of its name (4), its name, and when it was seen last (8) |
+//! | … | of each the length of its name (4), its name, and when it was seen last (8), negated bit by bit if it has got nothing yet |
 //! | 4 | how many entries are pending |
 //! | … | of each its id (16), which of the consumers has it (4), when it was delivered last (8) and how often (8) |
 //!
@@ -24,7 +24,7 @@
 //! | of | bytes |
 //! |---|---|
 //! | a group | the id of the last entry that was delivered (16), how many were read (8), its name |
-//! | a consumer | when it was seen last (8), how many entries are pending for it (8), its name |
+//! | a consumer | when it was seen last (8), as above, how many entries are pending for it (8), its name |
 //! | an entry that is pending | the number of the consumer (4), when it was delivered last (8) and how often (8) |
 //!
 //! Numbers are little-endian, times in Unix milliseconds, and ids as [`StreamId::to_bytes`] has them, ascending.
@@ -76,8 +76,8 @@ struct InElements {
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Vec<u8>,
-    /// When it asked for something last, in Unix milliseconds.
-    pub seen_at: i64,
+    /// See [`Consumer::seen_at`]; one that has never got anything has the complement, which is negative.
+    seen: i64,
     pending: u64,
     /// What its element says of the last two; `None`: there is none yet.
     saved: Option<(i64, u64)>,
@@ -178,7 +178,7 @@ impl Groups {
             number(group.consumers.len(), &mut out);
             for consumer in group.consumers.values() {
                 name(&consumer.name, &mut out);
-                out.extend_from_slice(&consumer.seen_at.to_le_bytes());
+                out.extend_from_slice(&consumer.seen.to_le_bytes());
             }
             let numbers: Vec<u32> = group.consumers.keys().copied().collect();
             number(group.pending_len(), &mut out);
@@ -206,8 +206,8 @@ impl Groups {
             let group = groups.create(name, last_id, entries_read).filter(|_| is_last);
             let group = group.ok_or(Malformed { at: begin, why: "its groups are not in order" })?;
             for number in 0..bytes.u32()? {
-                let (name, seen_at) = (bytes.string()?.to_vec(), bytes.u64()? as i64);
-                group.consumers.insert(number, Consumer { name, seen_at, pending: 0, saved: None });
+                let (name, seen) = (bytes.string()?.to_vec(), bytes.u64()? as i64);
+                group.consumers.insert(number, Consumer { name, seen, pending: 0, saved: None });
             }
             for _ in 0..bytes.u32()? {
                 let begin = bytes.at();
@@ -304,17 +304,28 @@ impl Group {
         self.consumers.iter().find(|(_, consumer)| consumer.name == name).map(|(number, _)| *number)
     }
 
-    /// A new consumer; `None` if there is one of that name.
+    /// A new consumer, which has got nothing yet; `None` if there is one of that name.
     pub fn create_consumer(&mut self, name: &[u8], seen_at: i64) -> Option<u32> {
         let is_new = self.find_consumer(name).is_none();
-        is_new.then(|| self.see_consumer(name, seen_at).0)
+        is_new.then(|| {
+            let number = self.see_consumer(name, seen_at).0;
+            self.set_active(number, None);
+            number
+        })
+    }
+
+    /// When a consumer got something last; `None`: never.
+    pub fn set_active(&mut self, number: u32, at: Option<i64>) {
+        if let Some(consumer) = self.consumers.get_mut(&number) {
+            consumer.seen = at.unwrap_or(!consumer.seen_at());
+        }
     }
 
     /// The number of the consumer with this name, which was seen now, and whether it was made for that.
     pub fn see_consumer(&mut self, name: &[u8], now: i64) -> (u32, bool) {
         if let Some(number) = self.find_consumer(name) {
             if let Some(consumer) = self.consumers.get_mut(&number) {
-                consumer.seen_at = now;
+                consumer.seen = now;
             }
             return (number, false);
         }
@@ -323,8 +334,7 @@ impl Group {
         };
         let number = behind(&self.consumers).max(behind(&self.removed));
         let number = number.max(self.elements.map_or(0, |it| it.next));
-        self.consumers
-            .insert(number, Consumer { name: name.to_vec(), seen_at: now, pending: 0, saved: None });
+        self.consumers.insert(number, Consumer { name: name.to_vec(), seen: now, pending: 0, saved: None });
         (number, true)
     }
 
@@ -359,7 +369,7 @@ impl Group {
     /// Consumers whose elements say something else, or are not there.
     pub(crate) fn changed_consumers(&self) -> impl Iterator<Item = (u32, &Consumer)> {
         let consumers = self.consumers.iter().map(|(number, consumer)| (*number, consumer));
-        consumers.filter(|(_, consumer)| consumer.saved != Some((consumer.seen_at, consumer.pending)))
+        consumers.filter(|(_, consumer)| consumer.saved != Some((consumer.seen, consumer.pending)))
     }
 
     /// Consumers that were removed and have elements.
@@ -427,6 +437,16 @@ impl Consumer {
         &self.name
     }
 
+    /// When it asked for something last, in Unix milliseconds.
+    pub fn seen_at(&self) -> i64 {
+        if self.seen < 0 { !self.seen } else { self.seen }
+    }
+
+    /// When it got something last; `None`: never.
+    pub fn active_at(&self) -> Option<i64> {
+        Some(self.seen).filter(|seen| *seen >= 0)
+    }
+
     /// How many entries are pending for it.
     pub fn pending_len(&self) -> usize {
         self.pending as usize
@@ -440,13 +460,13 @@ impl Consumer {
     /// The consumer that its element has.
     pub(crate) fn of_element(value: &[u8]) -> Result<Self, Malformed> {
         let mut bytes = Bytes::new(value, 0);
-        let (seen_at, pending) = (bytes.u64()? as i64, bytes.u64()?);
-        Ok(Self { name: bytes.rest().to_vec(), seen_at, pending, saved: Some((seen_at, pending)) })
+        let (seen, pending) = (bytes.u64()? as i64, bytes.u64()?);
+        Ok(Self { name: bytes.rest().to_vec(), seen, pending, saved: Some((seen, pending)) })
     }
 
     /// The value of its element.
     pub(crate) fn element(&self) -> Vec<u8> {
-        [&self.seen_at.to_le_bytes()[..], &self.pending.to_le_bytes(), &self.name].concat()
+        [&self.seen.to_le_bytes()[..], &self.pending.to_le_bytes(), &self.name].concat()
     }
 }
 

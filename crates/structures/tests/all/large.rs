@@ -522,7 +522,7 @@ fn streams_are_the_same_in_both_forms() {
             for group in stream.groups().unwrap().iter() {
                 said.say((group.name().to_vec(), stream.pending_ends(group).unwrap()));
                 for (number, consumer) in group.consumers() {
-                    said.say((consumer.name().to_vec(), consumer.seen_at, consumer.pending_len()));
+                    said.say((consumer.name().to_vec(), consumer.seen_at(), consumer.pending_len()));
                     let its = stream.pending_from(group, StreamId::MIN, Some(number), usize::MAX).unwrap();
                     assert_eq!(its.len(), consumer.pending_len());
                 }

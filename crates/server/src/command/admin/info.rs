@@ -159,6 +159,9 @@ fn clients(text: &mut Text, facts: &Facts<'_>) {
     text.field("blocked_clients", paused);
     text.field("tracking_clients", facts.server.tracking.clients_count());
     text.field("clients_in_timeout_table", 0);
+    let (keys, may_go) = facts.server.waiting.keys_count();
+    text.field("total_blocking_keys", keys);
+    text.field("total_blocking_keys_on_nokey", may_go);
 }
 
 fn memory(text: &mut Text, facts: &Facts<'_>) {
@@ -279,6 +282,8 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("tracking_total_keys", keys);
     text.field("tracking_total_items", items);
     text.field("tracking_total_prefixes", prefixes);
+    text.field("acl_access_denied_auth", totals.errors.get("WRONGPASS").copied().unwrap_or(0));
+    zeros(text, &["acl_access_denied_cmd", "acl_access_denied_key", "acl_access_denied_channel"]);
     text.field("total_error_replies", totals.error_replies);
     text.field("total_reads_processed", totals.reads);
     text.field("total_writes_processed", totals.writes);

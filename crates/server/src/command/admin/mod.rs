@@ -57,5 +57,6 @@ pub const COMMANDS: &[Command] = &[
     Command::new("slaveof", alone::replicaof),
     Command::container("slowlog", slowlog::SUBCOMMANDS),
     Command::new("wait", alone::wait),
+    Command::new("waitaof", alone::waitaof),
     Command::new("time", server::time),
 ];

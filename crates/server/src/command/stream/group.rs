@@ -173,7 +173,8 @@ fn createconsumer(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     with_group(call, "xgroup-createconsumer", |stream, group, now| {
         let is_new = stream.find_consumer(group, consumer)?.is_none();
         if is_new {
-            stream.see_consumer(group, consumer, now)?;
+            let (number, _) = stream.see_consumer(group, consumer, now)?;
+            group.set_active(number, None);
         }
         Ok((i64::from(is_new), is_new))
     })

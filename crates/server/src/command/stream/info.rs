@@ -147,10 +147,11 @@ fn group_in_full(
     reply.bulk(b"consumers");
     reply.array(group.consumers_len());
     for (number, consumer) in group.consumers() {
-        reply.map(4);
+        reply.map(5);
         reply.bulk(b"name");
         reply.bulk(consumer.name());
-        integer(reply, "seen-time", consumer.seen_at);
+        integer(reply, "seen-time", consumer.seen_at());
+        integer(reply, "active-time", consumer.active_at().unwrap_or(-1));
         integer(reply, "pel-count", consumer.pending_len() as i64);
         reply.bulk(b"pending");
         let pending = stream.pending_from(group, StreamId::MIN, Some(number), most)?;
@@ -193,11 +194,13 @@ fn consumers(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let reply = &mut call.reply;
     reply.array(group.consumers_len());
     for (_, consumer) in group.consumers() {
-        reply.map(3);
+        reply.map(4);
         reply.bulk(b"name");
         reply.bulk(consumer.name());
         integer(reply, "pending", consumer.pending_len() as i64);
-        integer(reply, "idle", now.wrapping_sub(consumer.seen_at).max(0));
+        let since = |time: i64| now.wrapping_sub(time).max(0);
+        integer(reply, "idle", since(consumer.seen_at()));
+        integer(reply, "inactive", consumer.active_at().map_or(-1, since));
     }
     Ok(())
 }

@@ -20,6 +20,10 @@ const LAST_IN_XREADGROUP: CommandError = CommandError::new(
     "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
      specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
 );
+const GREATEST_IN_XREADGROUP: CommandError = CommandError::new(
+    "ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+     specifying a proper ID, or use the > ID to get new messages. The + ID would just return an empty result set.",
+);
 const NEW_IN_XREAD: CommandError = CommandError::new(
     "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
 );
@@ -163,13 +167,21 @@ fn origins(call: &mut Call<'_, '_>, options: &Options<'_>) -> Result<Vec<StreamI
         if let Some((group, _)) = options.group {
             let found = stream.as_ref().map(|stream| stream.group(group)).transpose()?;
             if found.flatten().is_none() {
-                return Err(CommandError::showing("NOGROUP No such key '", key, "' or consumer group '")
-                    .and_showing("", group, "' in XREADGROUP with GROUP option"));
+                return Err(errors::no_group_to_read(key, group));
             }
         }
         from.push(match (id, options.group) {
             (b"$", Some(_)) => return Err(LAST_IN_XREADGROUP),
             (b"$", None) => stream.map_or(StreamId::MIN, |stream| stream.last_id()),
+            (b"+", Some(_)) => return Err(GREATEST_IN_XREADGROUP),
+            // From the last entry on, which it is then told, or what comes first.
+            (b"+", None) => match stream {
+                None => StreamId::MIN,
+                Some(stream) => match stream.last_entry_id()? {
+                    Some(last) => last.previous().unwrap_or(StreamId::MIN),
+                    None => stream.last_id(),
+                },
+            },
             (b">", Some(_)) => StreamId::MAX,
             (b">", None) => return Err(NEW_IN_XREAD),
             (id, _) => parse::id(id)?,
