@@ -7,6 +7,7 @@
 //! | `side-by-side-memcached` | and as Debian's memcached does |
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
 //! | `connections` | thousands of clients at once are served, and some that never end a line harm nobody |
+//! | `cost` | no command takes longer than it may next to redis-server, as what it works on grows |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
@@ -34,6 +35,7 @@ mod bench_mem_check;
 mod checking;
 mod clients;
 mod connections;
+mod cost;
 mod coverage;
 mod datafusion;
 mod digest;
@@ -423,6 +425,21 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
     },
+    /// Measures each command of every family as what it works on grows, and compares the times with redis-server's
+    Cost {
+        /// The duramen program [default: built now, optimised unless --quick]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// The redis-server program [default: the one in PATH]
+        #[arg(long, value_name = "PATH")]
+        redis: Option<PathBuf>,
+        /// Only n = 10,000, with bounds that suit a program built for tests: what is quadratic still breaks them
+        #[arg(long)]
+        quick: bool,
+        /// Only the cases of this family, or whose commands contain this
+        #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
     /// Compares how much a cache below a limit finds: duramen, memcached, redis, and simulated LRU and S3-FIFO
     HitRatio {
         /// Mebibytes that each may take
@@ -499,6 +516,9 @@ fn run(check: Check) -> Result<bool> {
             clients::run(&clients::Settings { duramen, redis, memcached, cache, only })
         }
         Check::Connections { count, duramen } => connections::run(&connections::Settings { count, duramen }),
+        Check::Cost { duramen, redis, quick, only } => {
+            cost::run(&repository(), cost::Settings { duramen, redis, quick, only })
+        }
         Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
             hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })
         }

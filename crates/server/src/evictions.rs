@@ -21,6 +21,7 @@ pub fn teller(server: &Arc<Server>) -> OnEvicted {
                 memcached.counters.evicted(memcached.touched.of(&key.key, now));
             }
             if db < server.keyspace.databases() {
+                server.waiting.note_gone(db, &key.key);
                 local.notify(&server, EVICTED, "evicted", db, &key.key);
             }
         }

@@ -1,5 +1,7 @@
-//! Telling of keys that the store sweeps because they have expired.
+//! Telling of keys that the store sweeps because they have expired: those of which no worker looked at the right time
+//! ([`expiries`](crate::expiries)).
 
+use crate::clients::unix_millis;
 use crate::local::Local;
 use crate::server::Server;
 use duramen::OnExpired;
@@ -12,8 +14,10 @@ pub fn teller(server: &Arc<Server>) -> OnExpired {
         let Some(server) = server.upgrade() else { return };
         let mut local = Local::default();
         for swept in expired {
-            if let Some(db) = server.keyspace.database_of(swept.table) {
-                local.tell_expired(&server, db, &swept.key);
+            let Some(db) = server.keyspace.database_of(swept.table) else { continue };
+            match server.pause.keeps_keys(unix_millis()) {
+                true => server.note_swept(db, swept.key.clone()),
+                false => local.tell_expired(&server, db, &swept.key),
             }
         }
         server.delivery.hand_over(&mut local.outgoing, true, |worker, messages| {

@@ -25,6 +25,7 @@ mod door;
 mod error;
 mod evictions;
 mod expirations;
+pub mod expiries;
 pub mod import;
 pub mod local;
 pub mod log;

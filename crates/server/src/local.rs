@@ -1,6 +1,7 @@
 //! What commands have of the worker that runs them, besides its keys.
 
-use crate::command::{Args, Flags, OwnedArgs, Share, Spec, shown};
+use crate::clients::Client;
+use crate::command::{Args, CommandError, Flags, OwnedArgs, Share, Spec, shown};
 use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS, Truth};
 use crate::server::Server;
@@ -35,6 +36,8 @@ pub struct Local {
     pub truths: Vec<Truth>,
     /// Who waited and is answered by the command that runs, once its transaction has committed.
     pub claims: Vec<Claim>,
+    /// What these are told of keys that were written, behind their replies.
+    pub behind_replies: Vec<(Arc<Client>, Content)>,
     /// How many of the commands that run as one are not done: the last ones, which are to run by themselves.
     pub undone: usize,
     /// How many commands of the run that runs read the key and found it, and how many did not.
@@ -53,6 +56,17 @@ pub struct Claim {
     pub reply: Box<[u8]>,
     /// How to put back what was taken for it.
     pub put_back: Option<OwnedArgs>,
+    /// Its command, which was run about this key: how long that took.
+    pub ran: Option<(Box<[u8]>, u64)>,
+    /// Why its command failed.
+    pub failed: Option<CommandError>,
+}
+
+impl Claim {
+    /// A waiter that is told this, though its command was not run.
+    pub fn told(waiter: Arc<Waiter>, reply: Box<[u8]>) -> Self {
+        Self { waiter, reply, put_back: None, ran: None, failed: None }
+    }
 }
 
 impl Local {
@@ -133,7 +147,12 @@ impl Local {
             }
             Some((redirect, None)) => (Arc::clone(&own), Content::RedirectBroken { client: own, redirect }),
         };
-        server.delivery.add(&mut self.outgoing, content, vec![client.worker as u32]);
+        // Who is answered by the command that runs is told of what its own wrote behind its reply, as any client is.
+        if self.claims.iter().any(|claim| claim.waiter.client.id == client.id) {
+            self.behind_replies.push((client, content));
+        } else {
+            server.delivery.add(&mut self.outgoing, content, vec![client.worker as u32]);
+        }
     }
 
     fn notify_wanted(&mut self, server: &Server, wanted: Classes, event: &str, db: u8, key: &[u8]) {

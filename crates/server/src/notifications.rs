@@ -5,8 +5,10 @@
 //! Commands tell of what they do to keys. That a key has expired, was looked for in vain, or is new is told for all of them in one place
 //! ([`Call::apply`](crate::command::Call::apply)): if somebody wants to know, the keys of a command are looked at before it runs.
 //! What has expired is swept and told of; what is absent is noted ([`Absent`]). It is new when the command tells something else of it,
-//! and was missed when the command counts a miss. Keys that nobody asks for are told of when the store sweeps them, a second or two
-//! after their time.
+//! and was missed when the command counts a miss. Keys that nobody asks for are told of in their time
+//! ([`expiries`](crate::expiries)); those that were written before somebody wanted to know, when the store sweeps them, a second or two later.
+
+use std::collections::HashSet;
 
 /// Classes of events, and where they are told: a set of bits.
 pub type Classes = u32;
@@ -65,6 +67,8 @@ const LETTERS: [(char, Classes); 14] = [
 #[derive(Default)]
 pub struct Absent {
     keys: Vec<AbsentKey>,
+    // By database and key: nobody was told yet that they are new.
+    untold: HashSet<(u8, Box<[u8]>)>,
     // So many misses had been counted that were told of, or were none of these keys.
     misses: u64,
     // The first key that may be missed next.
@@ -76,8 +80,6 @@ struct AbsentKey {
     key: Box<[u8]>,
     // The command looks for it, so it may be missed.
     is_read: bool,
-    // It was told that it is new.
-    is_new: bool,
 }
 
 impl Absent {
@@ -88,7 +90,8 @@ impl Absent {
 
     /// A key was absent.
     pub fn add(&mut self, db: u8, key: &[u8], is_read: bool) {
-        self.keys.push(AbsentKey { db, key: key.into(), is_read, is_new: false });
+        self.keys.push(AbsentKey { db, key: key.into(), is_read });
+        self.untold.insert((db, key.into()));
     }
 
     /// Whether there was one.
@@ -118,13 +121,12 @@ impl Absent {
 
     /// Whether the key was absent, and nobody was told since that it is new.
     pub fn may_be_new(&self, db: u8, key: &[u8]) -> bool {
-        self.keys.iter().any(|it| it.db == db && *it.key == *key && !it.is_new)
+        self.is_any() && self.untold.contains(&(db, key.into()))
     }
 
     /// Everybody is told that the key is new.
     pub fn told_new(&mut self, db: u8, key: &[u8]) {
-        let its = self.keys.iter_mut().filter(|it| it.db == db && *it.key == *key);
-        its.for_each(|it| it.is_new = true);
+        self.untold.remove(&(db, key.into()));
     }
 }
 

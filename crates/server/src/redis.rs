@@ -296,7 +296,7 @@ fn write_invalidation(
     } else {
         return;
     }
-    let Some(keys) = keys else { return reply.null_array() };
+    let Some(keys) = keys else { return reply.null() };
     reply.array(keys.len());
     keys.iter().for_each(|key| reply.bulk(key));
 }

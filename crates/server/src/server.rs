@@ -2,7 +2,8 @@
 
 use crate::clients::{Client, Clients};
 use crate::command::CommandError;
-use crate::config::Config;
+use crate::config::{ClientsMemory, Config};
+use crate::expiries::Expiries;
 use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
@@ -36,6 +37,8 @@ pub struct Server {
     pub tracking: Tracking,
     /// Who waits for keys.
     pub waiting: Waiting,
+    /// When keys expire that somebody wants to know of.
+    pub expiries: Expiries,
     /// Messages on their way.
     pub delivery: Delivery,
     /// When it started.
@@ -58,11 +61,20 @@ pub struct Server {
     pub neighbours: Neighbours,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
+    // Changes that were made by then.
+    saved_changes: AtomicU64,
+    // Keys that had expired and been evicted as of the last CONFIG RESETSTAT.
+    removed_reset: Mutex<(u64, u64)>,
+    // The most that the store has used.
+    used_bytes_max: AtomicU64,
     // What `config` says of notifications, for every command that writes.
     notifications: AtomicU32,
     // What the store calls with keys that have expired, while somebody wants to know of them.
     on_expired: OnceLock<OnExpired>,
     listening: Mutex<()>,
+    // Keys that were swept during CLIENT PAUSE, with their databases, and whether there are any.
+    swept: Mutex<Vec<(u8, Vec<u8>)>>,
+    is_any_swept: AtomicBool,
     config: RwLock<Arc<Config>>,
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
@@ -102,6 +114,7 @@ impl Server {
             monitors: Monitors::default(),
             tracking: Tracking::default(),
             waiting: Waiting::default(),
+            expiries: Expiries::default(),
             delivery: Delivery::default(),
             started: Instant::now(),
             run_id,
@@ -113,10 +126,15 @@ impl Server {
             pause: Pause::default(),
             neighbours: Neighbours::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
+            saved_changes: AtomicU64::default(),
+            removed_reset: Mutex::default(),
+            used_bytes_max: AtomicU64::default(),
             notifications: AtomicU32::new(config.notify_keyspace_events),
             may_be_full: AtomicBool::new(config.maxmemory > 0),
             on_expired: OnceLock::new(),
             listening: Mutex::default(),
+            swept: Mutex::default(),
+            is_any_swept: AtomicBool::default(),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
@@ -150,6 +168,32 @@ impl Server {
         self.notifications.load(Ordering::Relaxed)
     }
 
+    /// The store has swept a key while nothing was to change: that is told of when CLIENT PAUSE has ended.
+    pub fn note_swept(&self, db: u8, key: Vec<u8>) {
+        self.swept.lock().unwrap_or_else(PoisonError::into_inner).push((db, key));
+        // Relaxed: the lock orders what is behind it.
+        self.is_any_swept.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there are such keys that were not told of.
+    #[inline]
+    pub fn is_any_swept(&self) -> bool {
+        self.is_any_swept.load(Ordering::Relaxed)
+    }
+
+    /// Those keys, with their databases.
+    pub fn take_swept(&self) -> Vec<(u8, Vec<u8>)> {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_any_swept.store(false, Ordering::Relaxed);
+        std::mem::take(&mut swept)
+    }
+
+    /// Whether anybody may want to know when keys expire, whichever.
+    #[inline]
+    pub fn follows_expiries(&self) -> bool {
+        self.notifications() & EXPIRED != 0 || self.tracking.follows_prefixes()
+    }
+
     /// Changes the configuration, or leaves it as it was when `change` gives an error.
     ///
     /// # Errors
@@ -180,8 +224,7 @@ impl Server {
     pub fn listen_to_store(&self) {
         // The last one to come sees what all others have changed.
         let _one = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = self.notifications() & EXPIRED != 0 || self.tracking.follows_prefixes();
-        let told = self.on_expired.get().filter(|_| is_wanted);
+        let told = self.on_expired.get().filter(|_| self.follows_expiries());
         self.keyspace.store().set_on_expired(told.cloned());
     }
 
@@ -236,6 +279,32 @@ impl Server {
         sums
     }
 
+    /// SAVE has ended, at this time.
+    pub fn note_saved(&self, seconds: u64) {
+        self.saved_changes.store(self.changes(), Ordering::Relaxed);
+        self.saved_at.store(seconds, Ordering::Relaxed);
+    }
+
+    fn changes(&self) -> u64 {
+        self.stats.iter().map(|stats| stats.changes.get()).sum()
+    }
+
+    /// How many changes were made since SAVE, or the start.
+    pub fn changes_since_save(&self) -> u64 {
+        self.changes().saturating_sub(self.saved_changes.load(Ordering::Relaxed))
+    }
+
+    /// Keys that have expired, and that were evicted, of `stats`, since CONFIG RESETSTAT.
+    pub fn removed(&self, stats: &duramen::Stats) -> (u64, u64) {
+        let reset = self.removed_reset.lock().unwrap_or_else(PoisonError::into_inner);
+        (stats.expired_keys.saturating_sub(reset.0), stats.evicted_keys.saturating_sub(reset.1))
+    }
+
+    /// The most that the store has used, of which it uses so much now.
+    pub fn used_bytes_max(&self, now: u64) -> u64 {
+        self.used_bytes_max.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
     /// CONFIG RESETSTAT.
     pub fn totals_reset(&self) {
         let mut reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,6 +316,9 @@ impl Server {
         if let Some(memcached) = &self.memcached {
             memcached.counters.reset();
         }
+        let stats = self.keyspace.store().stats();
+        *self.removed_reset.lock().unwrap_or_else(PoisonError::into_inner) =
+            (stats.expired_keys, stats.evicted_keys);
         self.clients.history_reset();
     }
 
@@ -254,6 +326,7 @@ impl Server {
     pub fn sample(&self) {
         self.tell_damage();
         self.tell_deleted();
+        self.used_bytes_max(self.keyspace.store().stats().used_bytes);
         if let Err(error) = self.keyspace.store().check_writable() {
             self.tell_failure(&CommandError::from(error));
         } else if let Some(memcached) = &self.memcached
@@ -472,9 +545,11 @@ impl Buffers {
 
     /// How much they are beyond `maxmemory-clients`.
     pub fn excess(&self, config: &Config) -> u64 {
-        let most = match config.maxmemory_clients {
-            0 => self.machine_bytes / 4,
-            most => most,
+        let most = match (config.maxmemory_clients, config.maxmemory) {
+            (ClientsMemory::Bytes(0), _) => self.machine_bytes / 4,
+            (ClientsMemory::Bytes(most), _) => most,
+            (ClientsMemory::Percent(percent), 0) => self.machine_bytes / 100 * u64::from(percent),
+            (ClientsMemory::Percent(percent), maxmemory) => maxmemory / 100 * u64::from(percent),
         };
         (self.bytes.load(Ordering::Relaxed).max(0) as u64).saturating_sub(most)
     }
@@ -483,17 +558,20 @@ impl Buffers {
 /// CLIENT PAUSE: until when commands wait.
 #[derive(Default)]
 pub struct Pause {
-    // Unix milliseconds; 0: no pause.
+    // Unix milliseconds, and in the lowest bit whether all commands wait; 0: no pause.
     until: AtomicU64,
-    all: AtomicBool,
 }
 
 impl Pause {
     /// Commands wait until then, all of them or those that write.
-    pub fn begin(&self, until: u64, all: bool) {
+    pub fn begin(&self, now: u64, until: u64, all: bool) {
+        let joined = |before: u64| match before >> 1 > now {
+            // As in the reference, what is shorter, or of fewer commands, changes nothing.
+            true => Some((before >> 1).max(until.min(u64::MAX >> 1)) << 1 | before & 1 | u64::from(all)),
+            false => Some(until.min(u64::MAX >> 1) << 1 | u64::from(all)),
+        };
         // Relaxed, here and below: a command that runs at this moment may come before.
-        self.all.store(all, Ordering::Relaxed);
-        self.until.store(until, Ordering::Relaxed);
+        let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, joined);
     }
 
     /// They go on.
@@ -507,9 +585,16 @@ impl Pause {
         self.until.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether keys stay at `now`, though their time has come: nothing is to change.
+    #[inline]
+    pub fn keeps_keys(&self, now: u64) -> bool {
+        self.is_any() && self.holds(now, true)
+    }
+
     /// Whether a command waits at `now`.
     pub fn holds(&self, now: u64, writes: bool) -> bool {
-        now < self.until.load(Ordering::Relaxed) && (writes || self.all.load(Ordering::Relaxed))
+        let until = self.until.load(Ordering::Relaxed);
+        now < until >> 1 && (writes || until & 1 != 0)
     }
 }
 

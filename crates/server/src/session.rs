@@ -8,6 +8,7 @@ use crate::resp::Protocol;
 use crate::tracking::Tracks;
 use crate::waiting::Waiter;
 use duramen_structures::Watched;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -54,6 +55,38 @@ impl Transaction {
     }
 }
 
+/// Keys under WATCH, each once.
+#[derive(Default)]
+pub struct WatchedKeys {
+    // By database and key.
+    keys: HashMap<(u8, Box<[u8]>), Watched>,
+    bytes: usize,
+}
+
+impl WatchedKeys {
+    /// Whether a key of a database is watched.
+    pub fn has(&self, db: u8, key: &[u8]) -> bool {
+        !self.keys.is_empty() && self.keys.contains_key(&(db, key.into()))
+    }
+
+    /// Adds a key that is not among them.
+    pub fn add(&mut self, db: u8, key: &[u8], watched: Watched) {
+        // The key is in both.
+        self.bytes += watched.bytes() + size_of::<(u8, Box<[u8]>)>() + key.len();
+        self.keys.insert((db, key.into()), watched);
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Watched> {
+        self.keys.values()
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
 /// The state of one connection between commands.
 pub struct Session {
     /// What other connections may know about it.
@@ -79,7 +112,7 @@ pub struct Session {
     /// Open since MULTI.
     pub transaction: Option<Transaction>,
     /// Since WATCH. Forgotten by EXEC, DISCARD, UNWATCH and RESET.
-    pub watched: Vec<Watched>,
+    pub watched: WatchedKeys,
     /// Set by EXEC and DISCARD: once their own transaction is committed, the dispatcher drops `transaction` and
     /// `watched`. Until then both stay, so that they can run again.
     pub transaction_over: bool,
@@ -112,7 +145,7 @@ impl Session {
             puts_back: false,
             subscribed: None,
             transaction: None,
-            watched: Vec::new(),
+            watched: WatchedKeys::default(),
             transaction_over: false,
             closing: false,
             command_last: crate::clients::COMMAND_NONE,
@@ -137,7 +170,7 @@ impl Session {
 
     /// What MULTI's queue and the watched keys take.
     pub fn multi_bytes(&self) -> usize {
-        self.queued_bytes() + self.watched.iter().map(Watched::bytes).sum::<usize>()
+        self.queued_bytes() + self.watched.bytes
     }
 
     /// How many names of a kind it listens to.
@@ -164,7 +197,7 @@ impl Session {
         client.protocol.store(self.protocol.number(), Ordering::Relaxed);
         let queued = self.transaction.as_ref().map_or(-1, |open| open.queue.len() as i64);
         client.queued.store(queued, Ordering::Relaxed);
-        client.watched.store(self.watched.len() as u32, Ordering::Relaxed);
+        client.watched.store(self.watched.iter().len() as u32, Ordering::Relaxed);
         client.multi_bytes.store(self.multi_bytes() as u64, Ordering::Relaxed);
         client.command.store(self.command_last, Ordering::Relaxed);
         for (count, kind) in client.subscriptions.iter().zip([Kind::Channel, Kind::Pattern, Kind::Shard]) {

@@ -23,6 +23,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A server that is ready to accept connections.
 pub struct Started {
@@ -138,8 +139,10 @@ impl Started {
             memcached.transpose().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
         let pidfile = config.pidfile.clone();
         if !pidfile.is_empty() {
-            std::fs::write(&pidfile, format!("{}\n", std::process::id()))
-                .map_err(|error| system(&format!("write pidfile {pidfile}"), &error))?;
+            // As redis-server: it serves without.
+            if let Err(error) = std::fs::write(&pidfile, format!("{}\n", std::process::id())) {
+                log::warning(format_args!("cannot write pidfile {pidfile}: {error}; going on without it"));
+            }
         }
         let memcached = memcached.map(Arc::new);
         let commands = command::table().count();
@@ -260,6 +263,21 @@ impl Started {
         let _ = protocol.settle();
     }
 
+    /// An empty store where another server has left its data: that is not read by itself.
+    fn tell_dump(&self, config: &Config) {
+        let is_empty = (0..self.server.keyspace.databases()).all(|db| self.server.keyspace.keys(db, 0) == 0);
+        let found = [config.dump_file(), Path::new(&config.dir).join("appendonlydir")];
+        if let Some(found) = found.iter().find(|found| is_empty && found.exists()) {
+            log::notice(format_args!(
+                "note: the store is empty, and {} is not read at a start; stop the server and run \"duramen import --path {} {}\" to have what \
+                 is in it",
+                found.display(),
+                config.path.display(),
+                found.display()
+            ));
+        }
+    }
+
     /// Tells in the log where and on what the server runs, what that promises, and what it found.
     fn greet(&self) {
         let config = self.server.config();
@@ -293,6 +311,7 @@ impl Started {
         for notice in &config.notices {
             log::notice(format_args!("note: {notice}"));
         }
+        self.tell_dump(&config);
         let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
         log::notice(format_args!("listening: {}", names.join(", ")));
         let how = match (config.port, config.unixsocket.as_str()) {
@@ -403,6 +422,9 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// A second signal that comes so soon is the same request: to the process, and to the group that it is in.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
 /// The thread that waits for signals.
 struct Signals {
     handle: signal_hook::iterator::Handle,
@@ -414,6 +436,7 @@ impl Signals {
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ])
             .map_err(|error| system("handle signals", &error))?;
         let handle = signals.handle();
+        let mut asked: Option<Instant> = None;
         let wait = move || {
             for signal in signals.forever() {
                 let name = match signal {
@@ -422,6 +445,9 @@ impl Signals {
                     SIGTERM => "SIGTERM",
                     _ => "SIGINT",
                 };
+                if asked.is_some_and(|asked| asked.elapsed() < SAME_REQUEST) {
+                    continue;
+                }
                 if stop.is_requested() {
                     log::warning(format_args!(
                         "{name} again: ending at once, without closing the store; what was acknowledged is recovered at the next start"
@@ -431,6 +457,7 @@ impl Signals {
                 log::notice(format_args!(
                     "{name}: ending; the store is closed when all workers have finished"
                 ));
+                asked = Some(Instant::now());
                 stop.request();
             }
         };

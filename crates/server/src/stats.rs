@@ -51,6 +51,8 @@ pub struct WorkerStats {
     pub keyspace_misses: Counter,
     /// Transactions that ran again because something they had read changed.
     pub repeated: Counter,
+    /// Keys that were written, once for each transaction.
+    pub changes: Counter,
     /// Clients cut off because they did not read their replies.
     pub output_limit_disconnections: Counter,
     /// Clients cut off because all clients' buffers together were too large.
@@ -83,6 +85,7 @@ impl WorkerStats {
             keyspace_hits: Counter::default(),
             keyspace_misses: Counter::default(),
             repeated: Counter::default(),
+            changes: Counter::default(),
             output_limit_disconnections: Counter::default(),
             evicted_clients: Counter::default(),
             query_limit_disconnections: Counter::default(),

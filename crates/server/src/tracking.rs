@@ -6,6 +6,8 @@
 //! - **Invariant 1**: a key is remembered for a client by whoever has the key's lock and has read it; whoever writes the key takes what is
 //!   remembered of it under that lock. So there is no moment between a read and its being remembered in which a write is missed.
 //! - **Invariant 2**: what was taken for a transaction that did not commit is put back.
+//! - **Invariant 3**: of a key there is at most one time in each database at which it will expire, and none once it is forgotten. The lock of
+//!   its shard is held while its times change.
 
 use crate::clients::{Client, unix_millis};
 use crate::waiting::lock;
@@ -45,12 +47,21 @@ impl Tracks {
     }
 }
 
-/// Keys that were taken, with the clients for which they were remembered.
-pub type Taken = Vec<(Box<[u8]>, BTreeSet<u64>)>;
+/// Keys that were taken, with what was remembered of them.
+pub type Taken = Vec<(Box<[u8]>, Remembered)>;
+
+/// What is remembered of a key.
+#[derive(Default)]
+pub struct Remembered {
+    /// The clients that have read it.
+    clients: BTreeSet<u64>,
+    /// When it will expire, by database.
+    expiries: Vec<(u8, u64)>,
+}
 
 type Expiry = (u64, u8, Box<[u8]>);
 
-type Shard = HashMap<Box<[u8]>, BTreeSet<u64>>;
+type Shard = HashMap<Box<[u8]>, Remembered>;
 
 /// All that is tracked. Nobody who reads or writes need look while there is nothing.
 pub struct Tracking {
@@ -118,8 +129,11 @@ impl Tracking {
 
     /// Keys that are remembered, and for how many clients together, and prefixes.
     pub fn sizes(&self) -> (usize, usize, usize) {
-        let items =
-            self.shards.iter().map(|shard| lock(shard).values().map(BTreeSet::len).sum::<usize>()).sum();
+        let items = self
+            .shards
+            .iter()
+            .map(|shard| lock(shard).values().map(|it| it.clients.len()).sum::<usize>())
+            .sum();
         let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner).len();
         (self.keys.load(Ordering::Relaxed), items, prefixes)
     }
@@ -189,18 +203,41 @@ impl Tracking {
     pub fn remember(&self, key: &[u8], client: u64) {
         let mut shard = self.shard(key);
         match shard.get_mut(key) {
-            Some(clients) => drop(clients.insert(client)),
+            Some(remembered) => drop(remembered.clients.insert(client)),
             None => {
-                shard.insert(key.into(), BTreeSet::from([client]));
+                let remembered = Remembered { clients: BTreeSet::from([client]), ..Remembered::default() };
+                shard.insert(key.into(), remembered);
                 self.keys.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// A remembered key will expire.
-    pub fn will_expire(&self, at: u64, db: u8, key: &[u8]) {
+    /// When a remembered key of a database will expire, or that it will not.
+    pub fn will_expire(&self, at: Option<u64>, db: u8, key: &[u8]) {
+        let mut shard = self.shard(key);
+        // It may have been one of too many.
+        let Some(remembered) = shard.get_mut(key) else { return };
+        let old = remembered.expiries.iter().position(|(its, _)| *its == db);
+        if old.map(|old| remembered.expiries[old].1) == at {
+            return;
+        }
+        let old = old.map(|old| remembered.expiries.swap_remove(old));
+        remembered.expiries.extend(at.map(|at| (db, at)));
+        self.change_expiries(key, old, at.map(|at| (db, at)));
+    }
+
+    /// Times at which a key will expire are others now. The caller has the lock of its shard.
+    fn change_expiries(
+        &self,
+        key: &[u8],
+        old: impl IntoIterator<Item = (u8, u64)>,
+        new: impl IntoIterator<Item = (u8, u64)>,
+    ) {
         let mut expiries = lock(&self.expiries);
-        expiries.insert((at, db, key.into()));
+        for (db, at) in old {
+            expiries.remove(&(at, db, key.into()));
+        }
+        expiries.extend(new.into_iter().map(|(db, at)| (at, db, key.into())));
         self.next_expiry.store(expiries.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
     }
 
@@ -224,23 +261,51 @@ impl Tracking {
             due.extend(expiries.pop_first().map(|(_, db, key)| (db, key)));
         }
         self.next_expiry.store(expiries.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
+        // The lock of a shard comes before this one.
+        drop(expiries);
+        for (db, key) in &due {
+            if let Some(remembered) = self.shard(key).get_mut(key) {
+                remembered.expiries.retain(|(its, at)| its != db || *at > now);
+            }
+        }
         due
+    }
+
+    /// All that is remembered is forgotten: a database was emptied, and whoever tracks is told so.
+    pub fn forget_all(&self) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            self.keys.fetch_sub(shard.len(), Ordering::Relaxed);
+            for (key, remembered) in shard.drain() {
+                if !remembered.expiries.is_empty() {
+                    self.change_expiries(&key, remembered.expiries, []);
+                }
+            }
+        }
     }
 
     /// What is remembered of a key, whose lock the caller has: it is forgotten, and `taken` has it. Gives who is told.
     pub fn take(&self, key: &[u8], writer: u64, taken: &mut Taken) -> Vec<Tracked> {
-        let Some((key, clients)) = self.shard(key).remove_entry(key) else { return Vec::new() };
+        let mut shard = self.shard(key);
+        let Some((key, remembered)) = shard.remove_entry(key) else { return Vec::new() };
+        if !remembered.expiries.is_empty() {
+            self.change_expiries(&key, remembered.expiries.iter().copied(), []);
+        }
+        drop(shard);
         self.keys.fetch_sub(1, Ordering::Relaxed);
-        let told = self.told(&clients, false, writer);
-        taken.push((key, clients));
+        let told = self.told(&remembered.clients, false, writer);
+        taken.push((key, remembered));
         told
     }
 
     /// What was taken is remembered again.
     pub fn put_back(&self, taken: Taken) {
-        for (key, clients) in taken {
-            for client in clients {
+        for (key, remembered) in taken {
+            for client in remembered.clients {
                 self.remember(&key, client);
+            }
+            for (db, at) in remembered.expiries {
+                self.will_expire(Some(at), db, &key);
             }
         }
     }
@@ -334,7 +399,7 @@ mod tests {
         let tracking = Tracking::default();
         for at in 0..3u8 {
             tracking.remember(&[at], 1);
-            tracking.will_expire(u64::from(30 - at), 0, &[at]);
+            tracking.will_expire(Some(u64::from(30 - at)), 0, &[at]);
         }
         assert!(
             tracking.surplus(3).is_none() && tracking.surplus(0).is_none() && tracking.surplus(2).is_some()
@@ -342,5 +407,31 @@ mod tests {
         assert!(!tracking.is_due(27) && tracking.is_due(28));
         assert_eq!(tracking.due(29), [(0, Box::from([2])), (0, Box::from([1]))]);
         assert!(!tracking.is_due(29) && tracking.is_due(30));
+    }
+
+    #[test]
+    fn of_a_key_whose_time_is_moved_again_and_again_one_time_is_kept_and_none_once_it_is_forgotten() {
+        let tracking = Tracking::default();
+        let times = || lock(&tracking.expiries).len();
+        for at in 0..1_000 {
+            tracking.remember(b"session", 1);
+            tracking.will_expire(Some(5_000 + at), 0, b"session");
+            tracking.will_expire(Some(9_000), 3, b"session");
+        }
+        assert_eq!(times(), 2, "one in each database");
+        assert!(!tracking.is_due(5_998) && tracking.is_due(5_999));
+        let mut taken = Taken::new();
+        tracking.take(b"session", 9, &mut taken);
+        assert!(times() == 0 && !tracking.is_due(u64::MAX - 1));
+        tracking.put_back(taken);
+        assert!(times() == 2 && tracking.is_due(5_999));
+        tracking.will_expire(None, 0, b"session");
+        assert!(times() == 1 && !tracking.is_due(8_999), "it is there for good now");
+        tracking.will_expire(Some(1), 0, b"nobody has read this");
+        assert_eq!(times(), 1);
+        // Who looks at a key that is due and finds that it is there may be told the same time again.
+        assert_eq!(tracking.due(9_000), [(3, Box::from(&b"session"[..]))]);
+        tracking.will_expire(Some(9_000), 3, b"session");
+        assert!(tracking.is_due(9_000));
     }
 }

@@ -18,7 +18,7 @@ use crate::resp::Protocol;
 use duramen_structures::stream::StreamId;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -35,6 +35,8 @@ pub struct Wait {
     pub until: Option<Instant>,
     /// Its keys.
     pub keys: Vec<Awaited>,
+    /// Without keys it waits for replicas to write their files (WAITAOF), else to have what was written (WAIT).
+    pub is_for_file: bool,
 }
 
 /// A key that is waited for.
@@ -102,8 +104,10 @@ pub struct Waiter {
     pub is_silent: bool,
     /// See [`Wait::until`].
     pub until: Option<Instant>,
-    /// Its keys, each once.
+    /// Its keys, each once, ascending.
     pub keys: Vec<Awaited>,
+    /// See [`Wait::is_for_file`].
+    pub is_for_file: bool,
     state: AtomicU8,
 }
 
@@ -115,18 +119,12 @@ impl Waiter {
         (db, protocol, is_silent): (u8, Protocol, bool),
         wait: Wait,
     ) -> Self {
-        let Wait { until, mut keys } = wait;
-        let mut at = 0;
-        // Of a key that is named twice the first place counts.
-        while let Some(awaited) = keys.get(at) {
-            let is_again = keys[..at].iter().any(|before| before.key == awaited.key);
-            if is_again {
-                keys.remove(at);
-            } else {
-                at += 1;
-            }
-        }
-        Self { client, command, db, protocol, is_silent, until, keys, state: AtomicU8::new(WAITING) }
+        let Wait { until, mut keys, is_for_file } = wait;
+        // Of a key that is named twice the first place counts: the sort keeps the order of equals.
+        keys.sort_by(|a, b| a.key.cmp(&b.key));
+        keys.dedup_by(|again, before| again.key == before.key);
+        let state = AtomicU8::new(WAITING);
+        Self { client, command, db, protocol, is_silent, until, keys, is_for_file, state }
     }
 
     /// Makes it the caller's to answer; false when it is somebody else's, or was answered.
@@ -150,7 +148,8 @@ impl Waiter {
 
     /// What it waits for at this key.
     pub fn awaited(&self, key: &[u8]) -> Option<&Awaited> {
-        self.keys.iter().find(|awaited| *awaited.key == *key)
+        let at = self.keys.binary_search_by(|awaited| (*awaited.key).cmp(key)).ok()?;
+        self.keys.get(at)
     }
 
     /// Memory that it takes, about.
@@ -174,6 +173,9 @@ pub struct Waiting {
     // By database and key.
     shards: [Mutex<HashMap<Box<[u8]>, Queues>>; SHARDS],
     by_client: Mutex<HashMap<u64, Entered>>,
+    // Keys that went by themselves while somebody waited for them, and whether there are any.
+    gone: Mutex<Vec<(u8, Vec<u8>)>>,
+    is_any_gone: AtomicBool,
 }
 
 struct Entered {
@@ -189,6 +191,8 @@ impl Default for Waiting {
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
             by_client: Mutex::default(),
+            gone: Mutex::default(),
+            is_any_gone: AtomicBool::default(),
         }
     }
 }
@@ -198,7 +202,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn place(db: u8, key: &[u8]) -> Box<[u8]> {
+/// A key of a database as one row of bytes.
+pub fn place(db: u8, key: &[u8]) -> Box<[u8]> {
     [&[db], key].concat().into()
 }
 
@@ -269,6 +274,28 @@ impl Waiting {
         self.shard(&place).contains_key(&place)
     }
 
+    /// The store has removed a key: who waits for it is looked at by one of the workers, soon.
+    pub fn note_gone(&self, db: u8, key: &[u8]) {
+        if self.count() > 0 && self.is_awaited(db, key) {
+            lock(&self.gone).push((db, key.to_vec()));
+            // Relaxed: the lock orders what is behind it.
+            self.is_any_gone.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there are such keys that nobody has looked at.
+    #[inline]
+    pub fn is_any_gone(&self) -> bool {
+        self.is_any_gone.load(Ordering::Relaxed)
+    }
+
+    /// Those keys, with their databases.
+    pub fn take_gone(&self) -> Vec<(u8, Vec<u8>)> {
+        let mut gone = lock(&self.gone);
+        self.is_any_gone.store(false, Ordering::Relaxed);
+        std::mem::take(&mut gone)
+    }
+
     /// The keys of a database that are waited for.
     pub fn keys(&self, db: u8) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
@@ -276,6 +303,17 @@ impl Waiting {
             keys.extend(lock(shard).keys().filter(|place| place[0] == db).map(|place| place[1..].to_vec()));
         }
         keys
+    }
+
+    /// How many keys are waited for, and for how many of them also that they are there no longer.
+    pub fn keys_count(&self) -> (usize, usize) {
+        let may_go = |queues: &Queues| {
+            let waiters = queues[Kind::Stream as usize].values();
+            waiters.flat_map(|waiter| &waiter.keys).any(|awaited| matches!(awaited.what, What::Unread(_)))
+        };
+        self.shards.iter().map(|shard| lock(shard)).fold((0, 0), |(all, going), shard| {
+            (all + shard.len(), going + shard.values().filter(|queues| may_go(queues)).count())
+        })
     }
 
     /// What a client waits for.
@@ -294,7 +332,7 @@ mod tests {
             let args = OwnedArgs::of(&[b"BLPOP", key.as_bytes(), b"0"]);
             Awaited { key: key.as_bytes().into(), what: what.clone(), args }
         };
-        let wait = Wait { until: None, keys: keys.iter().map(awaited).collect() };
+        let wait = Wait { until: None, keys: keys.iter().map(awaited).collect(), is_for_file: false };
         Arc::new(Waiter::new(clients.enter(Origin::nowhere()), 0, (3, Protocol::Resp2, false), wait))
     }
 

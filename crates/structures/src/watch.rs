@@ -27,6 +27,9 @@ pub struct Watched {
     watchers: Arc<Watchers>,
 }
 
+/// Of a key that is watched: its database, its name, and a number that no other has.
+type Place = (u8, Box<[u8]>, u64);
+
 /// What is known of a key that is watched.
 pub(crate) struct Key {
     pub(crate) db: u8,
@@ -55,10 +58,22 @@ pub(crate) struct Watchers {
 #[derive(Default)]
 struct Keys {
     next: u64,
-    keys: BTreeMap<u64, Arc<Key>>,
+    keys: BTreeMap<Place, Arc<Key>>,
+}
+
+impl Keys {
+    /// Those in a database.
+    fn of(&self, db: u8) -> impl Iterator<Item = &Arc<Key>> {
+        let first: Place = (db, Box::default(), 0);
+        self.keys.range(first..).take_while(move |((other, ..), _)| *other == db).map(|(_, key)| key)
+    }
 }
 
 impl Key {
+    fn place(&self, number: u64) -> Place {
+        (self.db, self.key.clone(), number)
+    }
+
     pub(crate) fn then(&self) -> Then {
         *self.lock()
     }
@@ -79,7 +94,8 @@ impl Watchers {
 
     /// Those in one of `dbs`.
     fn of(&self, dbs: &[u8]) -> Vec<Arc<Key>> {
-        self.lock().keys.values().filter(|key| dbs.contains(&key.db)).cloned().collect()
+        let keys = self.lock();
+        dbs.iter().flat_map(|&db| keys.of(db)).cloned().collect()
     }
 
     /// Watches `key` of `db`; `look` says what it is, and when it expires.
@@ -95,7 +111,7 @@ impl Watchers {
         let key = Arc::new(Key { db, key: key.into(), then: Mutex::new(then) });
         keys.next += 1;
         let number = keys.next;
-        keys.keys.insert(number, Arc::clone(&key));
+        keys.keys.insert(key.place(number), Arc::clone(&key));
         self.count.store(keys.keys.len(), Relaxed);
         Ok(Watched { key, expires_at, number, watchers: Arc::clone(self) })
     }
@@ -106,10 +122,10 @@ impl Watchers {
             return;
         }
         let keys = self.lock();
-        keys.keys
-            .values()
-            .filter(|other| other.db == db && *other.key == *key)
-            .for_each(|key| key.set(Then::Changed));
+        let first: Place = (db, key.into(), 0);
+        let same =
+            keys.keys.range(&first..).take_while(|((db, key, _), _)| (db, key) == (&first.0, &first.1));
+        same.for_each(|(_, key)| key.set(Then::Changed));
     }
 
     /// `db` is about to get `table`, which is empty.
@@ -122,7 +138,7 @@ impl Watchers {
     ) -> Result<T> {
         let keys = self.lock();
         let writer = store.writer()?;
-        for key in keys.keys.values().filter(|key| key.db == db && key.then() == Then::Nowhere) {
+        for key in keys.of(db).filter(|key| key.then() == Then::Nowhere) {
             key.set(Then::Had(writer.get_stamped_in(table, &key.key)?.0));
         }
         Ok(publish())
@@ -178,11 +194,6 @@ impl Watchers {
 }
 
 impl Watched {
-    /// Whether it is `key` in `db` that is watched.
-    pub fn is(&self, db: u8, key: &[u8]) -> bool {
-        (self.key.db, &*self.key.key) == (db, key)
-    }
-
     /// The key.
     pub fn key(&self) -> &[u8] {
         &self.key.key
@@ -190,14 +201,15 @@ impl Watched {
 
     /// Memory that it takes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<Key>() + self.key.key.len()
+        // The name is in its place too.
+        size_of::<Self>() + size_of::<Key>() + size_of::<Place>() + self.key.key.len() * 2
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
         let mut keys = self.watchers.lock();
-        keys.keys.remove(&self.number);
+        keys.keys.remove(&self.key.place(self.number));
         self.watchers.count.store(keys.keys.len(), Relaxed);
     }
 }

@@ -54,7 +54,7 @@ impl Row {
         let recovery = recovery.ok_or_else(|| Failure::new("INFO has no duramen_recovery_nanos"))?;
         self.seconds.push(seconds);
         self.recovery_seconds.push(recovery as f64 / 1e9);
-        self.anonymous_bytes = field("used_memory:").unwrap_or(0);
+        self.anonymous_bytes = field("duramen_memory_bytes:").unwrap_or(0);
         self.load.extend(load());
         Ok(())
     }

@@ -6,9 +6,9 @@
 
 use super::dispatch::Dispatcher;
 use super::serve::{Serving, error_reply, null_reply};
-use super::tracking;
 use super::{CommandError, OwnedArgs, errors};
-use crate::clients::Client;
+use super::{timing, tracking};
+use crate::clients::{Client, unix_millis};
 use crate::local::{Claim, Local};
 use crate::log;
 use crate::messages::{Content, PutBack};
@@ -25,11 +25,24 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 impl Dispatcher {
     /// The transaction has committed: whoever it answered gets his reply when the turn has settled.
     pub(super) fn answer(&mut self) {
-        for Claim { waiter, reply, put_back } in std::mem::take(&mut self.local.claims) {
+        for Claim { waiter, reply, put_back, ran, failed } in std::mem::take(&mut self.local.claims) {
             self.server.waiting.leave(&waiter);
+            let entry = self.table.entry(waiter.command);
+            if let Some((awaited, micros)) =
+                ran.and_then(|(key, micros)| Some((waiter.awaited(&key)?, micros)))
+            {
+                timing::note(&self.server, &entry.spec, awaited.args.args(), &waiter.client, micros);
+            }
+            if let Some(error) = failed {
+                self.stats.commands[entry.index].failed.add(1);
+                self.stats.error(error.code());
+            }
             let put_back = put_back.map(|args| PutBack { db: waiter.db, args });
             self.post(&waiter, reply, put_back, false);
             self.answered.push(waiter);
+        }
+        for (client, content) in std::mem::take(&mut self.local.behind_replies) {
+            self.server.delivery.add(&mut self.local.outgoing, content, vec![client.worker as u32]);
         }
     }
 
@@ -41,6 +54,7 @@ impl Dispatcher {
 
     /// The transaction was dropped: whoever it was about to answer waits on.
     pub(super) fn release(local: &mut Local, again: &mut Vec<(u8, Vec<u8>)>) {
+        local.behind_replies.clear();
         for Claim { waiter, .. } in local.claims.drain(..) {
             waiter.release();
             // Who wrote to another key of it meanwhile passed over it.
@@ -138,11 +152,24 @@ impl Dispatcher {
 
     /// Whether there is something to do in a turn, though no client sent anything.
     pub fn has_work(&self) -> bool {
-        !self.put_backs.is_empty() || !self.again.is_empty() || self.server.tracking.is_due_by_now()
+        let server = &self.server;
+        let is_due =
+            || server.tracking.is_due_by_now() || server.expiries.is_due_by_now() || server.is_any_swept();
+        !self.put_backs.is_empty()
+            || !self.again.is_empty()
+            || server.waiting.is_any_gone()
+            || is_due() && !server.pause.keeps_keys(unix_millis())
     }
 
     /// Does it, at the beginning of a turn.
     pub(super) fn work(&mut self) {
+        if !self.server.pause.keeps_keys(self.now) {
+            for (db, key) in self.server.take_swept() {
+                self.local.tell_expired(&self.server, db, &key);
+            }
+            self.look_at_due();
+        }
+        self.again.extend(self.server.waiting.take_gone());
         self.look_again();
         for (db, args) in std::mem::take(&mut self.put_backs) {
             if let Err(error) = self.put_back_now(db, &args) {

@@ -89,6 +89,8 @@ pub enum After {
     /// Swap two databases.
     Swap(u8, u8),
     /// Make everything so far survive what the medium can survive, whatever the durability.
+    Commit,
+    /// The same, and SAVE is noted.
     Save,
 }
 
@@ -109,7 +111,7 @@ impl<'w> Call<'_, 'w> {
     /// The command found nothing and waits. False, and it does not, within EXEC: it answers as if its time were up.
     pub fn waits(&mut self, until: Option<Instant>, keys: Vec<Awaited>) -> bool {
         if !self.in_transaction {
-            self.local.wait = Some(Wait { until, keys });
+            self.local.wait = Some(Wait { until, keys, is_for_file: false });
         }
         !self.in_transaction
     }
@@ -148,11 +150,12 @@ impl<'w> Call<'_, 'w> {
     #[cold]
     fn apply_and_tell(&mut self, wanted: Classes) -> Result<(), CommandError> {
         let (db, args, spec) = (self.db(), self.args, &self.entry.spec);
+        let keeps = self.server.pause.keeps_keys(self.now);
         let mut absent = Absent::since(self.stats.keyspace_misses.get());
         for place in spec.keys_told(args) {
             let key = args.at(place.index);
             // What is damaged the command tells.
-            if wanted & EXPIRED != 0 && matches!(self.txn.expire(db, key), Ok(true)) {
+            if wanted & EXPIRED != 0 && !keeps && matches!(self.txn.expire(db, key), Ok(true)) {
                 self.local.tell_truth(self.server, Truth::Expired(db, key.into()));
             }
             if wanted & (MISS | NEW) != 0 && matches!(self.txn.exists(db, key), Ok(false)) {
@@ -293,7 +296,7 @@ impl<'w> Call<'_, 'w> {
         if self.server.times.tracked() {
             counters.times.record(time.as_nanos() as u64, 1);
         }
-        timing::note(self.server, &entry.spec, args, self.session, time.as_micros() as u64);
+        timing::note(self.server, &entry.spec, args, &self.session.client, time.as_micros() as u64);
         self.local.show(self.server, &entry.spec, args, self.session);
     }
 }

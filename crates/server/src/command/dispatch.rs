@@ -16,7 +16,7 @@ use crate::clients::unix_millis;
 use crate::local::Local;
 use crate::log;
 use crate::net::Output;
-use crate::notifications::Absent;
+use crate::notifications::{Absent, Truth};
 use crate::resp::{Limits, Protocol, Reply, Requests, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session, Transaction};
@@ -26,7 +26,6 @@ use duramen_structures::{AHEAD_MAX, Keys, Locks, Txn, Worker};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const PANICKED: CommandError = CommandError::new(
@@ -129,6 +128,7 @@ impl Dispatcher {
         self.tick = Tick::now();
         self.now = unix_millis();
         if self.server.tracking.is_due(self.now)
+            && !self.server.pause.keeps_keys(self.now)
             && catch_unwind(AssertUnwindSafe(|| self.tell_expired())).is_err()
         {
             self.note_panic();
@@ -469,7 +469,7 @@ impl Dispatcher {
         let names = names_of(entry, self.table, session, args, &mut self.keys);
         let mut again = false;
         local.undone = 0;
-        let (passed_over, mut waiter) = (&mut self.again, None);
+        let (passed_over, mut waiter, mut changes) = (&mut self.again, None, 0);
         let committed: Result<(), CommandError> = self.worker.run(self.now, names, |txn| {
             if std::mem::replace(&mut again, true) {
                 self.stats.repeated.add(1);
@@ -492,20 +492,30 @@ impl Dispatcher {
                 steps: if are_steps { &self.commands } else { &[] },
             };
             Self::apply(txn, running, session, local, out, &mut after)?;
+            changes = txn.written().count();
             if local.wait.is_some() {
-                waiter = running.serving().enter(session, entry.index, local);
+                waiter = running.serving().enter(txn, session, entry.index, local)?;
             } else if self.server.waiting.count() > 0 {
                 running.serving().serve_written(txn, local)?;
+            }
+            if self.server.follows_expiries() || self.server.expiries.is_any() {
+                running.serving().note_expiries(txn)?;
             }
             if self.server.tracking.is_any() {
                 if tracking::remembers(&entry.spec, session) {
                     tracking::remember(&self.server, txn, session, &entry.spec, args)?;
                 }
-                tracking::tell_written(&self.server, txn, local, session.client.id);
+                // Where a database is emptied all are told of everything.
+                if !local.is_flushed {
+                    tracking::tell_written(&self.server, txn, local, session.client.id);
+                }
             }
             Ok(())
         });
         let is_committed = committed.is_ok();
+        if is_committed {
+            self.stats.changes.add(changes as u64);
+        }
         match &committed {
             Ok(()) if !self.local.claims.is_empty() => self.answer(),
             Ok(()) => {}
@@ -650,6 +660,33 @@ impl Dispatcher {
         }
     }
 
+    /// Looks at keys whose time has come: tells that they have expired, and whoever waits for them. What moved its time is looked at then.
+    pub(super) fn look_at_due(&mut self) {
+        for (db, key) in self.server.expiries.take_due(self.now) {
+            let before = self.local.outgoing.len();
+            let (server, local) = (&self.server, &mut self.local);
+            local.truths.clear();
+            let mut is_again = false;
+            let looked = self.worker.run(self.now, Locks::One(&key), |txn| -> Result<(), CommandError> {
+                if std::mem::replace(&mut is_again, true) {
+                    local.take_back(server, before, true);
+                }
+                if server.follows_expiries() && txn.expire(db, &key)? {
+                    local.tell_truth(server, Truth::Expired(db, key.as_slice().into()));
+                }
+                let expires_at = txn.look(db, &key)?.and_then(|found| found.expires_at);
+                server.expiries.note(db, &key, expires_at);
+                Ok(())
+            });
+            if let Err(error) = looked {
+                self.note(error);
+            }
+            if self.server.waiting.is_awaited(db, &key) {
+                self.again.push((db, key));
+            }
+        }
+    }
+
     fn apply(
         txn: &mut Txn<'_>,
         running: Running<'_>,
@@ -728,7 +765,7 @@ impl Dispatcher {
         if let (Some(first), Some(last)) = (commands.first(), commands.last()) {
             session.command_last = last.index as u32;
             let own = args.part(0..first.spec.merged_args);
-            timing::note(&self.server, &first.spec, own, session, time.as_micros() as u64);
+            timing::note(&self.server, &first.spec, own, &session.client, time.as_micros() as u64);
         }
     }
 
@@ -739,7 +776,10 @@ impl Dispatcher {
         // Of several that have nothing in common but their name the first is shown.
         let is_several = entry.spec.keys_differ && self.merged > 1;
         let args = if is_several { args.part(0..entry.spec.merged_args) } else { args };
-        timing::note(&self.server, &entry.spec, args, session, micros);
+        // One that waits is noted when it is served.
+        if session.waiter.is_none() {
+            timing::note(&self.server, &entry.spec, args, &session.client, micros);
+        }
     }
 
     fn finish(&mut self, after: After) -> Result<(), CommandError> {
@@ -749,13 +789,15 @@ impl Dispatcher {
                 self.worker.flush(db)?;
                 self.look_at_databases([db]);
             }
-            After::Save => {
+            After::Commit | After::Save => {
                 // Not inside the group: the commit waits for the writes of all.
                 self.worker.settle()?;
                 let saved = self.server.keyspace.store().commit();
                 self.worker.group();
                 saved?;
-                self.server.saved_at.store(self.now / 1000, Ordering::Relaxed);
+                if after == After::Save {
+                    self.server.note_saved(self.now / 1000);
+                }
             }
             After::FlushAll => {
                 self.worker.flush_all()?;
@@ -788,10 +830,12 @@ impl Dispatcher {
         if error.code() != "OOM" {
             return error;
         }
-        let error = match self.server.config().maxmemory {
-            0 if error == errors::OUT_OF_SPACE => FULL,
-            _ => error,
+        // Of the two limits that which was met: the medium may be smaller than `maxmemory`.
+        let is_medium = || {
+            let (store, maxmemory) = (self.server.keyspace.store(), self.server.config().maxmemory);
+            maxmemory == 0 || store.stats().medium_bytes < maxmemory
         };
+        let error = if error == errors::OUT_OF_SPACE && is_medium() { FULL } else { error };
         self.server.tell_full(&error);
         error
     }
@@ -924,7 +968,7 @@ fn names_of<'a>(
 
 fn names_of_queue<'a>(table: &Table, session: &Session, keys: &'a mut Keys) -> Locks<'a> {
     keys.clear();
-    for watched in &session.watched {
+    for watched in session.watched.iter() {
         keys.add(watched.key());
     }
     for queued in session.transaction.iter().flat_map(|transaction| &transaction.queue) {

@@ -192,3 +192,12 @@ pub const EXEC_ABORT: CommandError =
 /// A command with `NO_MULTI` inside MULTI.
 pub const NOT_IN_TRANSACTION: CommandError =
     CommandError::new("ERR Command not allowed inside a transaction");
+
+/// XREADGROUP of a group that there is not, or no longer.
+pub fn no_group_to_read(key: &[u8], group: &[u8]) -> CommandError {
+    CommandError::showing("NOGROUP No such key '", key, "' or consumer group '").and_showing(
+        "",
+        group,
+        "' in XREADGROUP with GROUP option",
+    )
+}

@@ -7,8 +7,9 @@ use crate::resp::Reply;
 use duramen_structures::geo::{Place, Search, Shape};
 use duramen_structures::strings::double;
 use duramen_structures::strings::long_double::LongDouble;
-use duramen_structures::{Scored, score_of};
+use duramen_structures::{Scored, Stored, score_of};
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
@@ -220,8 +221,8 @@ struct Options<'a> {
 }
 
 /// What was found.
-struct Found<'a> {
-    member: &'a [u8],
+struct Found {
+    member: Vec<u8>,
     score: f64,
     place: Place,
     meters: f64,
@@ -378,21 +379,17 @@ fn length(args: Args<'_>, at: usize, error: &'static str) -> Result<f64, Command
 fn search(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let set = call.stats.read(call.txn.sorted_set(db, args.at(form.key))?);
-    let set = set.map(|set| set.detached()).transpose()?;
     let options = Options::parse(args, form, |member| match &set {
         None => Ok(None),
         Some(set) => set.score(member)?.map(|score| Some(Place::of_score(score))).ok_or(NO_MEMBER),
     })?;
-    let members = match &set {
-        Some(set) => set.scored()?,
-        None => Vec::new(),
-    };
-    let mut found = match (options.from, options.shape) {
-        (Some(from), Some(shape)) => find(&members, Search { from, shape }, &options),
+    let mut found = match (&set, options.from, options.shape) {
+        (Some(set), Some(from), Some(shape)) => find(set, Search { from, shape }, &options)?,
         _ => Vec::new(),
     };
+    drop(set);
     let sort = options.sort.or((options.count > 0 && !options.is_any).then_some(Sort::Ascending));
-    let nearer = |a: &Found<'_>, b: &Found<'_>| a.meters.partial_cmp(&b.meters).unwrap_or(Ordering::Equal);
+    let nearer = |a: &Found, b: &Found| a.meters.partial_cmp(&b.meters).unwrap_or(Ordering::Equal);
     match sort {
         Some(Sort::Ascending) => found.sort_by(nearer),
         Some(Sort::Descending) => found.sort_by(|a, b| nearer(b, a)),
@@ -405,10 +402,10 @@ fn search(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
         reply(&mut call.reply, &found, &options);
         return Ok(());
     };
-    let score = |found: &Found<'_>| {
+    let score = |found: &Found| {
         if options.stores_distance { found.meters / options.unit } else { found.score }
     };
-    let members = found.iter().map(|found| (found.member, score(found))).collect();
+    let members = found.iter().map(|found| (&found.member[..], score(found))).collect();
     let is_gone = found.is_empty() && call.txn.exists(db, destination)?;
     call.txn.put_sorted_set(db, destination, members)?;
     call.reply.count(found.len());
@@ -417,24 +414,27 @@ fn search(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a search finds among members, which are in the order of their scores.
-fn find<'m>(members: &[Scored<'m>], search: Search, options: &Options<'_>) -> Vec<Found<'m>> {
+/// What a search finds among the members of a sorted set. It looks at those alone whose scores may be those of places within its area.
+fn find(set: &Stored<'_, '_>, search: Search, options: &Options<'_>) -> Result<Vec<Found>, CommandError> {
     let mut found = Vec::new();
+    let is_enough = |found: &Vec<Found>| options.is_any && found.len() == options.count;
     for (min, max) in search.scores() {
-        let from = members.partition_point(|(_, score)| *score < min);
-        for &(member, score) in members[from..].iter().take_while(|(_, score)| *score < max) {
+        let part = set.below(min, false)?..set.below(max, false)?;
+        set.visit_part(part, false, |member, score| {
             let place = Place::of_score(score);
-            let Some(meters) = search.meters_to(place) else { continue };
-            found.push(Found { member, score, place, meters });
-            if options.is_any && found.len() == options.count {
-                return found;
+            if let Some(meters) = search.meters_to(place) {
+                found.push(Found { member: member.to_vec(), score, place, meters });
             }
+            if is_enough(&found) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if is_enough(&found) {
+            break;
         }
     }
-    found
+    Ok(found)
 }
 
-fn reply(reply: &mut Reply<'_>, found: &[Found<'_>], options: &Options<'_>) {
+fn reply(reply: &mut Reply<'_>, found: &[Found], options: &Options<'_>) {
     let more = [options.has_distance, options.has_hash, options.has_place];
     let more = more.into_iter().filter(|has| *has).count();
     reply.array(found.len());
@@ -442,7 +442,7 @@ fn reply(reply: &mut Reply<'_>, found: &[Found<'_>], options: &Options<'_>) {
         if more > 0 {
             reply.array(1 + more);
         }
-        reply.bulk(found.member);
+        reply.bulk(&found.member);
         if options.has_distance {
             reply_distance(reply, found.meters / options.unit);
         }

@@ -13,6 +13,8 @@ pub struct Options<'a> {
     pattern: Option<&'a [u8]>,
     /// Only keys of this type; SCAN's alone.
     pub type_name: Option<&'a [u8]>,
+    /// Fields without their values; HSCAN's alone.
+    pub no_values: bool,
     /// How much is to be looked at.
     pub count: usize,
 }
@@ -23,8 +25,31 @@ impl<'a> Options<'a> {
     /// # Errors
     /// Redis's, for one that there is not.
     pub fn parse(args: Args<'a>, first: usize, has_type: bool) -> Result<Self, CommandError> {
-        let mut options = Self { pattern: None, type_name: None, count: COUNT_DEFAULT };
-        for at in (first..args.len()).step_by(2) {
+        Self::parse_of(args, first, has_type, false)
+    }
+
+    /// The same of HSCAN.
+    ///
+    /// # Errors
+    /// As [`Options::parse`].
+    pub fn parse_of_hash(args: Args<'a>, first: usize) -> Result<Self, CommandError> {
+        Self::parse_of(args, first, false, true)
+    }
+
+    fn parse_of(
+        args: Args<'a>,
+        first: usize,
+        has_type: bool,
+        has_values: bool,
+    ) -> Result<Self, CommandError> {
+        let mut options = Self { pattern: None, type_name: None, no_values: false, count: COUNT_DEFAULT };
+        let mut at = first;
+        while at < args.len() {
+            if has_values && args.is(at, "novalues") {
+                options.no_values = true;
+                at += 1;
+                continue;
+            }
             let value = args.get(at + 1).ok_or(errors::SYNTAX)?;
             if args.is(at, "count") {
                 let count = args.integer(at + 1)?;
@@ -39,6 +64,7 @@ impl<'a> Options<'a> {
             } else {
                 return Err(errors::SYNTAX);
             }
+            at += 2;
         }
         Ok(options)
     }

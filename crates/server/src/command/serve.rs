@@ -1,6 +1,6 @@
 //! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/decisions/025-blocking.md.
 
-use super::{After, Args, Call, CommandError, Entry, Table, timing};
+use super::{After, Args, Call, CommandError, Entry, Table, errors};
 use crate::local::{Claim, Local};
 use crate::net::Output;
 use crate::resp::Reply;
@@ -9,12 +9,10 @@ use crate::session::{ReplyMode, Session};
 use crate::stats::WorkerStats;
 use crate::waiting::{Awaited, Kind, Waiter, What};
 use duramen_structures::{Keys, Txn, Type};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-const KEY_GONE: CommandError = CommandError::new("UNBLOCKED the stream key no longer exists");
-const GROUP_GONE: CommandError =
-    CommandError::new("NOGROUP the consumer group this client was blocked on no longer exists");
 // Told to nobody: the transaction begins again.
 const BEGINS_AGAIN: CommandError = CommandError::new("ERR keys that are needed were not there to be locked");
 
@@ -28,24 +26,44 @@ enum Look {
     Never(CommandError),
 }
 
+/// Groups of a stream of which it is known that they have read all entries: what was found for one who waits for such a group holds for
+/// the others, until an entry is added.
+type AllRead = HashSet<Box<[u8]>>;
+
 /// What is there for a waiter. A key that cannot be read has nothing.
-fn look(txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
+fn look(server: &Server, txn: &mut Txn<'_>, db: u8, awaited: &Awaited, all_read: &mut AllRead) -> Look {
+    if let What::Unread(group) = &awaited.what
+        && all_read.contains(group)
+    {
+        return Look::Nothing;
+    }
+    let look = look_at(server, txn, db, awaited);
+    if let (What::Unread(group), Look::Nothing) = (&awaited.what, &look) {
+        all_read.insert(group.clone());
+    }
+    look
+}
+
+fn look_at(server: &Server, txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
     let key = &awaited.key;
-    let type_ = match txn.look(db, key) {
-        Ok(found) => found.and_then(|found| Type::of_tag(found.tag)),
-        Err(_) => return Look::Nothing,
-    };
+    let Ok(found) = txn.look(db, key) else { return Look::Nothing };
+    let expires_at = found.and_then(|found| found.expires_at);
+    let type_ = found.and_then(|found| Type::of_tag(found.tag));
     let is = |is_there| if is_there { Look::Something } else { Look::Nothing };
     match (&awaited.what, type_) {
         (What::List, type_) => is(type_ == Some(Type::List)),
         (What::SortedSet, type_) => is(type_ == Some(Type::SortedSet)),
         (What::Entry(_), Some(Type::Stream)) | (What::Unread(_), Some(Type::Stream)) => {
+            if matches!(awaited.what, What::Unread(_)) {
+                // When it goes by itself who waits for it is told.
+                server.expiries.note(db, key, expires_at);
+            }
             let Ok(Some(stream)) = txn.stream(db, key) else { return Look::Nothing };
             let Ok(last) = stream.last_entry_id() else { return Look::Nothing };
             match &awaited.what {
-                What::Unread(name) => match stream.groups().as_ref().map(|groups| groups.get(name)) {
+                What::Unread(name) => match stream.group(name) {
                     Ok(Some(group)) => is(last.is_some_and(|last| last > group.last_id)),
-                    Ok(None) => Look::Never(GROUP_GONE),
+                    Ok(None) => Look::Never(errors::no_group_to_read(key, name)),
                     Err(_) => Look::Nothing,
                 },
                 What::Entry(behind) => is(last.is_some_and(|last| last > *behind)),
@@ -53,7 +71,9 @@ fn look(txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Look {
             }
         }
         (What::Entry(_), _) => Look::Nothing,
-        (What::Unread(_), _) => Look::Never(KEY_GONE),
+        // As if the command ran again.
+        (What::Unread(name), None) => Look::Never(errors::no_group_to_read(key, name)),
+        (What::Unread(_), Some(_)) => Look::Never(duramen_structures::Error::WrongType.into()),
     }
 }
 
@@ -87,6 +107,17 @@ impl Serving<'_> {
         }
     }
 
+    /// Notes when what the transaction has written expires, where somebody wants to know.
+    #[cold]
+    pub(super) fn note_expiries(self, txn: &mut Txn<'_>) -> Result<(), CommandError> {
+        let written: Vec<(u8, Vec<u8>)> = txn.written().map(|(db, key)| (db, key.to_vec())).collect();
+        for (db, key) in written {
+            let found = txn.look(db, &key)?;
+            self.server.expiries.note(db, &key, found.and_then(|found| found.expires_at));
+        }
+        Ok(())
+    }
+
     /// Serves who waits for a key whose lock the transaction has.
     pub(super) fn serve(
         self,
@@ -96,19 +127,21 @@ impl Serving<'_> {
         key: &[u8],
     ) -> Result<(), CommandError> {
         for kind in Kind::ALL {
-            let mut ticket = 0;
+            // Serving adds no entries.
+            let (mut ticket, mut all_read) = (0, AllRead::new());
             while let Some((next, waiter)) = self.server.waiting.next(db, key, kind, ticket) {
                 ticket = next;
                 let Some(awaited) = waiter.awaited(key) else { continue };
-                match look(txn, db, awaited) {
+                match look(self.server, txn, db, awaited, &mut all_read) {
                     // All others in this queue want the same.
                     Look::Nothing if kind != Kind::Stream => break,
                     Look::Nothing => {}
                     Look::Something => self.run(txn, local, &waiter, awaited)?,
                     Look::Never(error) => {
                         if waiter.claim() {
-                            let reply = self.failed(&waiter, &error);
-                            local.claims.push(Claim { waiter: Arc::clone(&waiter), reply, put_back: None });
+                            let reply = error_reply(&waiter, &error);
+                            let claim = Claim::told(Arc::clone(&waiter), reply);
+                            local.claims.push(Claim { failed: Some(error), ..claim });
                         }
                     }
                 }
@@ -136,7 +169,7 @@ impl Serving<'_> {
         if !waiter.claim() {
             return Ok(());
         }
-        local.claims.push(Claim { waiter: Arc::clone(waiter), reply: Box::default(), put_back: None });
+        local.claims.push(Claim::told(Arc::clone(waiter), Box::default()));
         let mut session = Session::new(Arc::clone(&waiter.client), true);
         (session.db, session.protocol) = (waiter.db, waiter.protocol);
         let (mut output, mut after) = (Output::default(), After::Nothing);
@@ -160,35 +193,39 @@ impl Serving<'_> {
         let begun = Instant::now();
         let applied = call.apply();
         let micros = begun.elapsed().as_micros() as u64;
-        timing::note(self.server, &entry.spec, args, &session, micros);
-        let reply = match applied {
-            Ok(()) => output.bytes.into(),
+        let (reply, failed) = match applied {
+            Ok(()) => (output.bytes.into(), None),
             // Whoever wrote is told, and whoever waits waits on.
             Err(error) if error.store_failure().is_some() => return Err(error),
-            Err(error) => self.failed(waiter, &error),
+            Err(error) => (error_reply(waiter, &error), Some(error)),
         };
         let put_back = local.put_back.take();
         if let Some(claim) = local.claims.last_mut() {
-            (claim.reply, claim.put_back) = (reply, put_back);
+            // Noted and counted when it is answered: the transaction may run again.
+            let ran = Some((awaited.key.clone(), micros));
+            *claim = Claim { waiter: Arc::clone(waiter), reply, put_back, ran, failed };
         }
         Ok(())
     }
 
-    /// Counts that a waiter's command failed; what its client is told.
-    fn failed(self, waiter: &Waiter, error: &CommandError) -> Box<[u8]> {
-        self.stats.commands[self.table.entry(waiter.command).index].failed.add(1);
-        self.stats.error(error.code());
-        error_reply(waiter, error)
-    }
-
     /// Enters a command in the queues of its keys, whose locks its transaction has.
-    pub(super) fn enter(self, session: &Session, entry: usize, local: &mut Local) -> Option<Arc<Waiter>> {
-        let wait = local.wait.take()?;
+    pub(super) fn enter(
+        self,
+        txn: &mut Txn<'_>,
+        session: &Session,
+        entry: usize,
+        local: &mut Local,
+    ) -> Result<Option<Arc<Waiter>>, CommandError> {
+        let Some(wait) = local.wait.take() else { return Ok(None) };
+        for awaited in wait.keys.iter().filter(|awaited| matches!(awaited.what, What::Unread(_))) {
+            let found = txn.look(session.db, &awaited.key)?;
+            self.server.expiries.note(session.db, &awaited.key, found.and_then(|found| found.expires_at));
+        }
         let is_silent = session.reply_mode != ReplyMode::On;
         let how = (session.db, session.protocol, is_silent);
         let waiter = Arc::new(Waiter::new(Arc::clone(&session.client), entry, how, wait));
         self.server.waiting.enter(&waiter);
-        Some(waiter)
+        Ok(Some(waiter))
     }
 }
 
@@ -203,11 +240,16 @@ pub(super) fn error_reply(waiter: &Waiter, error: &CommandError) -> Box<[u8]> {
 pub fn null_reply(waiter: &Waiter) -> Box<[u8]> {
     let mut output = Output::default();
     let mut reply = Reply::new(&mut output, waiter.protocol);
-    // Without keys it is WAIT, for replicas of which there are none.
-    if waiter.keys.is_empty() {
-        reply.integer(0)
-    } else {
-        reply.null_array()
+    match (waiter.keys.is_empty(), waiter.is_for_file) {
+        (false, _) => reply.null_array(),
+        // WAIT, for replicas, of which there are none.
+        (true, false) => reply.integer(0),
+        // WAITAOF: the file here has it.
+        (true, true) => {
+            reply.array(2);
+            reply.integer(1);
+            reply.integer(0);
+        }
     }
     output.bytes.into()
 }

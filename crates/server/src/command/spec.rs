@@ -142,7 +142,8 @@ impl LockSpec {
         match name {
             "exec" => return Self::Queued,
             // DIGEST and POPULATE are of any keys; what looks at none locks none.
-            "debug" => return Self::All,
+            // So is what SAVE writes.
+            "debug" | "save" => return Self::All,
             _ => {}
         }
         let (Some(spec), more) = (specs.next(), specs.next()) else { return Self::Nothing };

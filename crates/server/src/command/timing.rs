@@ -4,19 +4,18 @@ use super::Args;
 use super::flags::Flags;
 use super::shown;
 use super::spec::Spec;
-use crate::clients::unix_seconds;
+use crate::clients::{Client, unix_seconds};
 use crate::server::Server;
-use crate::session::Session;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Notes how long a command took, if that is long.
-pub fn note(server: &Server, spec: &Spec, args: Args<'_>, session: &Session, micros: u64) {
+pub fn note(server: &Server, spec: &Spec, args: Args<'_>, client: &Client, micros: u64) {
     let times = &server.times;
     if !times.is_notable(micros) {
         return;
     }
     if times.is_slow(micros) && !spec.flags.has(Flags::SKIP_SLOWLOG) {
-        let (client, shown) = (&session.client, shown::arguments(spec, args));
+        let shown = shown::arguments(spec, args);
         times.slow_log.push(unix_seconds(), micros, &shown, client.address.clone(), client.names().name);
     }
     times.spike(if spec.flags.has(Flags::FAST) { "fast-command" } else { "command" }, micros);

@@ -26,9 +26,8 @@ pub fn remember(
     for place in spec.keys(args).into_iter().flatten() {
         let key = args.at(place.index);
         tracking.remember(key, session.client.id);
-        if let Some(at) = txn.look(session.db, key)?.and_then(|found| found.expires_at) {
-            tracking.will_expire(at, session.db, key);
-        }
+        let expires_at = txn.look(session.db, key)?.and_then(|found| found.expires_at);
+        tracking.will_expire(expires_at, session.db, key);
     }
     Ok(())
 }
@@ -53,6 +52,8 @@ pub fn tell(server: &Server, local: &mut Local, writer: u64, keys: &[Box<[u8]>])
 /// Tells that a database was emptied: whatever anybody keeps is not to be relied on.
 #[cold]
 pub fn tell_flushed(server: &Server, local: &mut Local) {
+    // First: what is remembered of a read behind this is of what the flush left.
+    server.tracking.forget_all();
     for tracked in server.tracking.all() {
         local.invalidate(server, &tracked, None);
     }

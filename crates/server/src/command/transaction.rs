@@ -44,7 +44,7 @@ fn exec(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn run(call: &mut Call<'_, '_>, queue: &[Queued]) -> Result<(), CommandError> {
-    for watched in &call.session.watched {
+    for watched in call.session.watched.iter() {
         if !call.txn.expect(watched)? {
             call.reply.null_array();
             return Ok(());
@@ -74,9 +74,10 @@ fn watch(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     for key in call.args.from(1) {
         let db = call.session.db;
-        if !call.session.watched.iter().any(|watched| watched.is(db, key)) {
-            let watched = call.txn.watch(db, key)?;
-            call.session.watched.extend(watched);
+        if !call.session.watched.has(db, key)
+            && let Some(watched) = call.txn.watch(db, key)?
+        {
+            call.session.watched.add(db, key, watched);
         }
     }
     call.reply.ok();

@@ -1,7 +1,7 @@
 //! Every directive, in one table: what CONFIG GET and SET, the help text and the documentation are made of.
 
 use super::policy::Policy;
-use super::{Allowed, Config, OUTPUT_CLASSES, OutputLimit, value};
+use super::{Allowed, ClientsMemory, Config, OUTPUT_CLASSES, OutputLimit, value};
 use crate::log::Level;
 use crate::notifications;
 use std::path::PathBuf;
@@ -189,11 +189,20 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "maxmemory-clients",
         true,
-        "Bytes that the buffers of all clients may take together; beyond it the one with the largest is disconnected, \
-         unless it said CLIENT NO-EVICT. 0: a quarter of the machine's memory.",
-        |c| c.maxmemory_clients.to_string(),
+        "Bytes that the buffers of all clients may take together, or with a percent sign a share of maxmemory; beyond it the one with the \
+         largest is disconnected, unless it said CLIENT NO-EVICT. 0: a quarter of the machine's memory.",
+        |c| match c.maxmemory_clients {
+            ClientsMemory::Bytes(bytes) => bytes.to_string(),
+            ClientsMemory::Percent(percent) => format!("{percent}%"),
+        },
         |c, v| {
-            c.maxmemory_clients = value::bytes(v[0], 0, i64::MAX as u64)?;
+            c.maxmemory_clients = match v[0].strip_suffix('%') {
+                Some(percent) => match percent.parse() {
+                    Ok(percent @ 0..=100) => ClientsMemory::Percent(percent),
+                    _ => return Err("percentage argument must be less or equal to 100".to_owned()),
+                },
+                None => ClientsMemory::Bytes(value::bytes(v[0], 0, i64::MAX as u64)?),
+            };
             Ok(())
         }
     ),
@@ -247,14 +256,38 @@ pub const DIRECTIVES: &[Directive] = &[
         "save",
         true,
         0..=64,
-        "Always empty: there are no snapshots to schedule.",
-        |_| String::new(),
+        "Kept, and of no effect: every write is kept, there are no snapshots to schedule. SAVE writes one.",
+        |c| c.save.clone(),
         |c, v| {
-            if v.iter().any(|v| !v.is_empty()) {
+            c.save = v.iter().flat_map(|v| v.split_whitespace()).collect::<Vec<_>>().join(" ");
+            if !c.save.is_empty() {
                 c.notices.push(
                     "save has no effect: every write is kept, there are no snapshots to schedule".to_owned(),
                 );
             }
+            Ok(())
+        }
+    ),
+    directive!(
+        "dir",
+        false,
+        "Where SAVE writes its file. Other paths do not depend on it.",
+        |c| std::path::absolute(&c.dir).map_or_else(|_| c.dir.clone(), |dir| dir.display().to_string()),
+        |c, v| {
+            c.dir = v[0].to_owned();
+            Ok(())
+        }
+    ),
+    directive!(
+        "dbfilename",
+        false,
+        "The name of the RDB file that SAVE writes.",
+        |c| c.dbfilename.clone(),
+        |c, v| {
+            if v[0].is_empty() || v[0].contains('/') {
+                return Err("dbfilename can't be a path, just a filename".to_owned());
+            }
+            c.dbfilename = v[0].to_owned();
             Ok(())
         }
     ),
@@ -761,8 +794,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "auto-aof-rewrite-min-size",
     "auto-aof-rewrite-percentage",
     "daemonize",
-    "dbfilename",
-    "dir",
     "disable-thp",
     "dynamic-hz",
     "hz",

@@ -3,6 +3,8 @@
 //! Those that are [`Inert::Fixed`] cannot: who sets them would rely on what is not done.
 
 use super::{Config, value};
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// What may be set.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +51,7 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("auto-aof-rewrite-min-size", "67108864", Bytes),
         ("auto-aof-rewrite-percentage", "100", Integer(0, 2147483647)),
         ("bgsave_cpulist", "", Fixed),
-        ("bind-source-addr", "", Fixed),
+        ("bind-source-addr", "", Text),
         ("bio_cpulist", "", Fixed),
         ("busy-reply-threshold", "5000", Integer(0, 9223372036854775807)),
         ("cluster-allow-pubsubshard-when-down", "yes", YesNo),
@@ -75,8 +77,6 @@ pub const INERT: &[(&str, &str, Inert)] = {
         ("crash-log-enabled", "yes", YesNo),
         ("crash-memcheck-enabled", "yes", YesNo),
         ("daemonize", "no", Fixed),
-        ("dbfilename", "dump.rdb", Fixed),
-        ("dir", "./", Fixed),
         ("disable-thp", "yes", Fixed),
         ("dynamic-hz", "yes", YesNo),
         ("enable-module-command", "no", Fixed),
@@ -208,6 +208,12 @@ pub fn set(config: &mut Config, at: usize, given: &str) -> Result<(), String> {
 
 /// The name under which a value is kept: one for both of its names.
 fn twin(name: &'static str) -> &'static str {
+    static TWINS: OnceLock<HashMap<&str, &str>> = OnceLock::new();
+    let twins = TWINS.get_or_init(|| INERT.iter().map(|(name, ..)| (*name, find_twin(name))).collect());
+    twins.get(name).copied().unwrap_or(name)
+}
+
+fn find_twin(name: &'static str) -> &'static str {
     let newer = [("slave", "replica"), ("slaves", "replicas"), ("ziplist", "listpack")];
     let same = |other: &str| newer.iter().any(|(old, new)| name.replace(old, new) == other && name != other);
     INERT.iter().map(|(other, ..)| *other).find(|other| same(other)).unwrap_or(name)

@@ -6,16 +6,18 @@ use super::inert;
 use super::policy::Policy;
 use crate::error::{Error, ErrorKind};
 use crate::resp::inline;
+use duramen::MediumKind;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
 
 // A file that includes itself must end somewhere; Redis allows 16.
 const INCLUDE_DEPTH_MAX: usize = 16;
+const NO_EFFECT: &str = "without effect here: ";
 const ENVIRONMENT_PREFIX: &str = "DURAMEN_";
 
 /// Options of memcached's that mean the same here, and their directives.
-const MEMCACHED_OPTIONS: [(&str, &str); 10] = [
+const MEMCACHED_OPTIONS: [(&str, &str); 12] = [
     ("-p", "memcached"),
     ("-l", "memcached-bind"),
     ("-s", "memcached-socket"),
@@ -26,6 +28,32 @@ const MEMCACHED_OPTIONS: [(&str, &str); 10] = [
     ("-M", "maxmemory-policy"),
     ("-c", "maxclients"),
     ("-t", "duramen-threads"),
+    ("-P", "pidfile"),
+    ("-b", "tcp-backlog"),
+];
+
+/// Those that change nothing here, and whether they have a value: a line of the log tells so. Items need no room of their own before,
+/// a service manager or the caller runs the server in the background and as which user, and there is no UDP.
+const MEMCACHED_WITHOUT_EFFECT: [(&str, bool); 19] = [
+    ("-U", true),
+    ("-v", false),
+    ("-vv", false),
+    ("-vvv", false),
+    ("-d", false),
+    ("-r", false),
+    ("-u", true),
+    ("-R", true),
+    ("-k", false),
+    ("-o", true),
+    ("-e", true),
+    ("-f", true),
+    ("-n", true),
+    ("-L", false),
+    ("-C", false),
+    ("-D", true),
+    ("-B", true),
+    ("-N", true),
+    ("-X", false),
 ];
 
 /// What `duramen serve --help` says of the directives.
@@ -76,11 +104,11 @@ impl Config {
         }
         config.load_environment(environment)?;
         while let Some(argument) = args.next() {
-            if let Some((_, name)) = memcached_option(&argument) {
-                // -M and -A stand alone.
-                let value = args.next_if(|next| !begins_option(next));
+            if let Some((option, value)) = split_memcached(&argument) {
+                // Some stand alone.
+                let value = value.map(str::to_owned).or_else(|| args.next_if(|next| !begins_option(next)));
                 config
-                    .set_memcached(name, value.as_deref())
+                    .set_memcached(option, value.as_deref())
                     .map_err(|why| configuration(format!("argument '{argument}': {why}")))?;
                 continue;
             }
@@ -117,11 +145,33 @@ impl Config {
                 .set(name, &values)
                 .map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
         }
+        config.end_as_memcached();
+        if (1..Self::MAXMEMORY_MIN).contains(&config.maxmemory) {
+            return Err(configuration(format!(
+                "maxmemory {}: a store takes 16 MiB from its first key on; set it to at least 16mb, or to 0 for no limit",
+                config.maxmemory
+            )));
+        }
         Ok(config)
     }
 
     /// Sets a directive by an option of memcached's: bytes are in its units, where `k` is 1024, and memory is in MiB.
-    fn set_memcached(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+    fn set_memcached(&mut self, option: &'static str, value: Option<&str>) -> Result<(), String> {
+        self.is_memcached |= matches!(option, "-p" | "-s");
+        let Some((_, name)) = MEMCACHED_OPTIONS.into_iter().find(|(known, _)| *known == option) else {
+            let has_value = MEMCACHED_WITHOUT_EFFECT.contains(&(option, true));
+            return match (has_value, value) {
+                (true, None) => Err("wants a value".to_owned()),
+                (false, Some(_)) => Err("takes no value".to_owned()),
+                // What is not there anyway.
+                (true, Some("0")) if option == "-U" => Ok(()),
+                (_, value) => {
+                    let value = value.map_or_else(String::new, |value| format!(" {value}"));
+                    self.note_no_effect(&format!("{option}{value}"));
+                    Ok(())
+                }
+            };
+        };
         let value = match (name, value) {
             ("memcached-enable-shutdown", None) => "yes".to_owned(),
             ("maxmemory-policy", None) => "noeviction".to_owned(),
@@ -132,7 +182,17 @@ impl Config {
             ("maxmemory", Some(megabytes)) => {
                 // It is memcached's default to evict.
                 self.maxmemory_policy.get_or_insert(Policy::CACHE);
-                format!("{megabytes}mb")
+                match megabytes.parse::<u64>() {
+                    Ok(least @ 1..16) => {
+                        self.notices.push(format!("-m {least} is taken as -m 16: a store is no smaller"));
+                        "16mb".to_owned()
+                    }
+                    _ => format!("{megabytes}mb"),
+                }
+            }
+            // Each adds one.
+            ("memcached-bind", Some(address)) if self.memcached_bind_is_option => {
+                format!("{} {address}", self.memcached_bind.join(" "))
             }
             ("memcached-max-item-size", Some(size)) => match size.strip_suffix(['k', 'm', 'g']) {
                 Some(_) => format!("{size}b"),
@@ -140,7 +200,40 @@ impl Config {
             },
             (_, Some(value)) => value.to_owned(),
         };
+        self.memcached_bind_is_option |= name == "memcached-bind";
         self.set(name, &[&value])
+    }
+
+    /// Of a server that was started as memcached is, by its options for where to listen: it speaks nothing else, and keeps its items in
+    /// memory, unless it was told otherwise.
+    fn end_as_memcached(&mut self) {
+        let is_given = |name: &str| self.given.contains(name);
+        if !self.is_memcached {
+            return;
+        }
+        let keeps_port = is_given("port");
+        let keeps_place =
+            is_given("duramen-path") || is_given("duramen-medium") || is_given("duramen-durability");
+        if !keeps_port {
+            self.port = 0;
+        }
+        if !keeps_place {
+            (self.medium, self.path) = (MediumKind::Volatile, "volatile".into());
+            self.notices.push(
+                "as memcached, the items are in memory and gone with the process; --path FILE keeps them"
+                    .to_owned(),
+            );
+        }
+    }
+
+    fn note_no_effect(&mut self, what: &str) {
+        match self.notices.iter_mut().find(|notice| notice.starts_with(NO_EFFECT)) {
+            Some(notice) => {
+                notice.push_str(", ");
+                notice.push_str(what);
+            }
+            None => self.notices.push(format!("{NO_EFFECT}{what}")),
+        }
     }
 
     fn load_environment(&mut self, all: impl IntoIterator<Item = (String, String)>) -> Result<(), Error> {
@@ -180,6 +273,13 @@ impl Config {
                 |why: String| configuration(format!("{file} line {}: '{}': {why}", index + 1, line.trim()));
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            // A file of memcached's, as /etc/memcached.conf.
+            if let Some((option, value)) = line.split_whitespace().next().and_then(split_memcached) {
+                let value =
+                    value.or_else(|| line.split_once(char::is_whitespace).map(|(_, rest)| rest.trim()));
+                self.set_memcached(option, value).map_err(at)?;
                 continue;
             }
             let (mut buffer, mut spans) = (Vec::new(), Vec::new());
@@ -243,10 +343,11 @@ impl Config {
                 if values.len() < least || values.len() > most {
                     return Err(format!("wrong number of arguments: {}", directive.text));
                 }
+                self.given.insert(directive.name);
                 (directive.set)(self, values)
             }
             Known::WithoutEffect => {
-                self.notices.push(format!("{name} has no effect here"));
+                self.note_no_effect(name);
                 if let (Some(at), [value]) = (inert::find(name), values) {
                     // What cannot be set is told by the same notice.
                     let _ = inert::set(self, at, value);
@@ -266,12 +367,23 @@ impl Config {
     }
 }
 
-fn memcached_option(argument: &str) -> Option<(&'static str, &'static str)> {
-    MEMCACHED_OPTIONS.into_iter().find(|(option, _)| *option == argument)
+/// An option of memcached's, and its value where that stands behind it in one word, as in `-m64`.
+fn split_memcached(argument: &str) -> Option<(&'static str, Option<&str>)> {
+    let with_values = MEMCACHED_OPTIONS
+        .into_iter()
+        .map(|(option, name)| (option, !matches!(name, "maxmemory-policy" | "memcached-enable-shutdown")));
+    let all = || with_values.clone().chain(MEMCACHED_WITHOUT_EFFECT);
+    if let Some((option, _)) = all().find(|(option, _)| *option == argument) {
+        return Some((option, None));
+    }
+    let grouped = |(option, has_value): (&'static str, bool)| {
+        Some((option, argument.strip_prefix(option).filter(|value| has_value && !value.is_empty())?))
+    };
+    all().find_map(grouped).map(|(option, value)| (option, Some(value)))
 }
 
 fn begins_option(argument: &str) -> bool {
-    argument.starts_with("--") || memcached_option(argument).is_some()
+    argument.starts_with("--") || split_memcached(argument).is_some()
 }
 
 fn toml_values(value: &toml::Value) -> Option<Vec<String>> {
@@ -423,9 +535,65 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_started_as_memcached_is_one() {
+        let config = from(
+            &[
+                "-p",
+                "11211",
+                "-m64",
+                "-u",
+                "memcache",
+                "-vv",
+                "-d",
+                "-U",
+                "0",
+                "-P",
+                "/run/x.pid",
+                "-b1024",
+                "-o",
+                "modern",
+                "-k",
+            ],
+            &[],
+        )
+        .unwrap();
+        assert_eq!((config.memcached, config.port, config.maxmemory), (11211, 0, 64 << 20));
+        assert_eq!(
+            (config.medium, config.pidfile.as_str(), config.tcp_backlog),
+            (MediumKind::Volatile, "/run/x.pid", 1024)
+        );
+        assert_eq!(config.notices[0], "without effect here: -u memcache, -vv, -d, -o modern, -k");
+        // What is said of Redis's port, or of the place, counts.
+        let config = from(&["-p", "1", "--port", "2", "--path", "/x"], &[]).unwrap();
+        assert_eq!((config.port, config.path.to_str(), config.medium), (2, Some("/x"), MediumKind::Auto));
+        assert_eq!(from(&["--memcached", "1"], &[]).unwrap().port, 6379);
+        // As Debian has it.
+        let text = "# memcached default config file\n-d\nlogfile /var/log/memcached.log\n# -v\n-m 64\n-p 11211\n-u memcache\n\
+                    -l 127.0.0.1\n-l ::1\n-c 1024\n-P /var/run/memcached/memcached.pid\n";
+        let (_dir, path) = file("memcached.conf", text);
+        let config = from(&[&path], &[]).unwrap();
+        assert_eq!(
+            (config.memcached, config.port, config.maxmemory, config.maxclients),
+            (11211, 0, 64 << 20, 1024)
+        );
+        assert_eq!(config.memcached_bind, ["127.0.0.1", "::1"]);
+        assert!(from(&["-p"], &[]).unwrap_err().contains("wants a value"));
+        assert!(from(&["-k", "x"], &[]).is_err());
+    }
+
+    #[test]
     fn what_redis_has_is_noted_or_refused() {
-        let config = from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0"], &[]).unwrap();
+        let config =
+            from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0", "--activedefrag", "no"], &[])
+                .unwrap();
         assert_eq!(config.notices.len(), 2);
+        assert_eq!(config.notices[0], "without effect here: hz, activedefrag");
+        assert_eq!(config.save, "3600 1");
+        for (least, is_taken) in [("15mb", false), ("16mb", true), ("0", true)] {
+            let taken = from(&["--maxmemory", least], &[]);
+            assert_eq!(taken.is_ok(), is_taken, "{least}");
+            taken.map_or_else(|why| assert!(why.contains("at least 16mb")), |_| ());
+        }
         assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());
     }

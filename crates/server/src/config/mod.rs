@@ -20,7 +20,7 @@ use crate::notifications::Classes;
 use duramen::{Durability, IndexKind, MediumKind, OnDamage, PersistStep, Residence};
 use duramen_structures::Thresholds;
 use policy::Policy;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// A complete configuration.
@@ -41,7 +41,10 @@ pub struct Config {
     pub proto_max_bulk_len: u64,
     pub client_query_buffer_limit: u64,
     pub client_output_buffer_limit: [OutputLimit; 3],
-    pub maxmemory_clients: u64,
+    pub maxmemory_clients: ClientsMemory,
+    pub save: String,
+    pub dir: String,
+    pub dbfilename: String,
     pub maxmemory: u64,
     pub maxmemory_policy: Option<Policy>,
     pub durability: Durability,
@@ -85,6 +88,12 @@ pub struct Config {
     pub sql_existing: String,
     /// What was set of [`inert`] ones.
     pub inert: BTreeMap<&'static str, String>,
+    /// Directives that were set, by whom and however.
+    pub given: BTreeSet<&'static str>,
+    /// It was started by memcached's options for where to listen.
+    pub is_memcached: bool,
+    /// Its option -l was given before.
+    pub memcached_bind_is_option: bool,
     /// The file it came from; nothing for `-` and for none.
     pub file: Option<PathBuf>,
     /// What whoever starts the server should know about the configuration.
@@ -111,6 +120,15 @@ impl Allowed {
     pub fn at(index: usize) -> Self {
         [Self::No, Self::Local, Self::Yes].get(index).copied().unwrap_or_default()
     }
+}
+
+/// What the buffers of all clients may take together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientsMemory {
+    /// So much; 0: a quarter of the machine's memory.
+    Bytes(u64),
+    /// Of `maxmemory`, or of the machine's memory where there is none.
+    Percent(u8),
 }
 
 /// When a client that does not read its replies is cut off. 0 means never.
@@ -152,7 +170,10 @@ impl Default for Config {
                 OutputLimit { hard_bytes: 256 * MIB, soft_bytes: 64 * MIB, soft_seconds: 60 },
                 OutputLimit { hard_bytes: 32 * MIB, soft_bytes: 8 * MIB, soft_seconds: 60 },
             ],
-            maxmemory_clients: 0,
+            maxmemory_clients: ClientsMemory::Bytes(0),
+            save: String::new(),
+            dir: "./".to_owned(),
+            dbfilename: "dump.rdb".to_owned(),
             maxmemory: 0,
             maxmemory_policy: None,
             durability: Durability::EveryWrite,
@@ -193,6 +214,9 @@ impl Default for Config {
             sql_every: 10_000,
             sql_existing: "refuse".to_owned(),
             inert: BTreeMap::new(),
+            given: BTreeSet::new(),
+            is_memcached: false,
+            memcached_bind_is_option: false,
             file: None,
             notices: Vec::new(),
         }
@@ -200,6 +224,9 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The least `maxmemory`: a store takes so much from its first key on.
+    pub const MAXMEMORY_MIN: u64 = 16 << 20;
+
     /// Whether memcached's protocols are spoken anywhere.
     pub const fn speaks_memcached(&self) -> bool {
         self.memcached != 0 || !self.memcached_socket.is_empty()

@@ -4,7 +4,7 @@ use super::Failure;
 use crate::clients::unix_millis;
 use duramen::Store;
 use duramen_structures::dump::file::Writer;
-use duramen_structures::{DATABASES_MAX, Keyspace, Worker};
+use duramen_structures::{DATABASES_MAX, Keyspace, Txn};
 use std::io::Write;
 
 // Keys that are looked for at once.
@@ -19,43 +19,53 @@ pub fn store<W: Write>(store: Store, out: W, told: &mut dyn FnMut(u64)) -> Resul
     let keyspace = Keyspace::open(store, DATABASES_MAX).map_err(Failure::new)?;
     let mut worker = keyspace.worker().map_err(Failure::new)?;
     let now = unix_millis();
+    databases(&mut worker.begin(now), now, out, told)
+}
+
+/// Writes all databases as a transaction sees them, which locks all or is alone; otherwise as [`store`].
+///
+/// # Errors
+/// As [`store`].
+pub fn databases<W: Write>(
+    txn: &mut Txn<'_>,
+    now: u64,
+    out: W,
+    told: &mut dyn FnMut(u64),
+) -> Result<(W, u64), Failure> {
     let mut writer = Writer::new(out, now / 1000).map_err(Failure::new)?;
     let mut keys = 0;
-    for db in 0..keyspace.databases() {
-        let count = keyspace.count(db, now);
+    for db in 0..txn.databases() {
+        let count = txn.count(db).map_err(Failure::new)?;
         if count.keys > 0 {
             writer.database(db.into(), count.keys, count.expires).map_err(Failure::new)?;
-            keys += database(&mut worker, db, now, &mut writer, told)?;
+            keys += database(txn, db, &mut writer, told)?;
         }
     }
     Ok((writer.finish().map_err(Failure::new)?, keys))
 }
 
 fn database(
-    worker: &mut Worker,
+    txn: &mut Txn<'_>,
     db: u8,
-    now: u64,
     writer: &mut Writer<impl Write>,
     told: &mut dyn FnMut(u64),
 ) -> Result<u64, Failure> {
     let (mut cursor, mut all) = (0, 0);
     loop {
         let mut keys = Vec::with_capacity(SCAN_KEYS);
-        cursor = worker
-            .begin(now)
-            .scan(db, cursor, SCAN_KEYS, |key, _| keys.push(key.to_vec()))
-            .map_err(Failure::new)?;
+        cursor = txn.scan(db, cursor, SCAN_KEYS, |key, _| keys.push(key.to_vec())).map_err(Failure::new)?;
         let before = all;
         for key in &keys {
             let named = |why: &dyn std::fmt::Display| {
                 Failure(format!("cannot export key '{}' of database {db}: {why}", key.escape_ascii()))
             };
-            let dumped = worker.begin(now).dumped(db, key).map_err(|error| named(&error))?;
+            let dumped = txn.dumped(db, key).map_err(|error| named(&error))?;
             if let Some((value, expires_at)) = dumped {
                 writer.key(key, expires_at, &value).map_err(|error| named(&error))?;
                 all += 1;
             }
         }
+        txn.forget_reads();
         told(all - before);
         if cursor == 0 {
             return Ok(all);

@@ -415,7 +415,12 @@ fn stat(request: &mut Request<'_>, packet: &Packet<'_>) {
             packet.reply(request.out, OK, 0, &[], name.as_bytes(), value.as_bytes());
         }
     } else {
-        return packet.error(request.out, NOT_FOUND);
+        // Counts by prefix are not kept: see the text of `stats`.
+        match packet.key {
+            b"detail on" | b"detail off" => {}
+            b"detail dump" => packet.reply(request.out, OK, 0, &[], b"detailed", b"END\r\n"),
+            _ => return packet.error(request.out, NOT_FOUND),
+        }
     }
     packet.reply(request.out, OK, 0, &[], &[], &[]);
 }

@@ -21,6 +21,7 @@ pub mod clock;
 pub mod counters;
 mod items;
 mod line;
+mod listing;
 pub mod meta;
 pub mod number;
 pub mod numbering;

@@ -3,6 +3,7 @@
 use super::clock::Now;
 use super::counters::{Count, NAMES};
 use super::line::Words;
+use super::listing;
 use super::request::{Request, VERSION};
 use crate::clients::unix_seconds;
 use crate::process;
@@ -58,13 +59,13 @@ pub fn command(request: &mut Request<'_>, words: &Words<'_>) {
             request.items.shared.counters.reset();
             request.line(b"RESET");
         }
-        // Sizes are not kept by class, nor counts by prefix, and nobody is to go through all keys.
+        // Sizes are not kept by class, nor counts by prefix.
         b"sizes_enable" => request.line(b"STAT sizes_status error\r\nSTAT sizes_error not_supported"),
         b"sizes_disable" => request.line(b"STAT sizes_status disabled"),
         b"detail" if matches!(words.at(2), b"on" | b"off") => request.line(b"OK"),
         b"detail" if words.at(2) == b"dump" => request.line(b"END"),
         b"detail" => request.line(b"CLIENT_ERROR usage: stats detail on|off|dump"),
-        b"cachedump" => request.line(b"CLIENT_ERROR stats cachedump not allowed"),
+        b"cachedump" => listing::cachedump(request, words),
         _ => request.line(b"ERROR"),
     }
 }
@@ -179,7 +180,7 @@ fn settings(request: &Request<'_>, stats: &mut Stats) {
     stats.add("slab_automove", 0);
     stats.add("lru_crawler", "no");
     stats.add("flush_enabled", "yes");
-    stats.add("dump_enabled", "no");
+    stats.add("dump_enabled", "yes");
     stats.add("lru_maintainer_thread", "no");
     stats.add("lru_segmented", "no");
     stats.add("idle_timeout", config.timeout);

@@ -17,6 +17,8 @@ pub struct Talk {
     pub swallow: u64,
     /// Bytes of a line that has not ended, in which no end need be looked for again.
     pub scanned: usize,
+    /// Where its listing of items goes on, which is under way.
+    pub dumps_from: Option<u64>,
 }
 
 /// A protocol of memcached.
@@ -31,6 +33,6 @@ pub enum Tongue {
 impl Talk {
     /// A connection that has said nothing yet.
     pub const fn new(client: Arc<Client>, authenticated: bool) -> Self {
-        Self { client, closing: false, authenticated, tongue: None, swallow: 0, scanned: 0 }
+        Self { client, closing: false, authenticated, tongue: None, swallow: 0, scanned: 0, dumps_from: None }
     }
 }

@@ -5,6 +5,7 @@
 use super::counters::Count;
 use super::items::{Counted, Deleted, Delta, KEY_BYTES_MAX, Mode, Outcome, Put};
 use super::line::{Data, Words, data};
+use super::listing;
 use super::meta;
 use super::number;
 use super::request::{BAD_FORMAT, NOT_NUMERIC, Request, TOO_LARGE, VERSION};
@@ -40,7 +41,9 @@ pub fn next(request: &mut Request<'_>, talk: &mut Talk, input: &[u8]) -> Option<
     if !talk.authenticated {
         return authenticate(request, talk, line, rest).map(|more| end + 1 + more);
     }
-    command(request, talk, line, rest).map(|more| end + 1 + more)
+    let taken = command(request, talk, line, rest).map(|more| end + 1 + more);
+    // It is executed again while there is more to tell.
+    if talk.dumps_from.is_some() { Some(0) } else { taken }
 }
 
 /// Whether an endless line may be one of many keys.
@@ -120,6 +123,9 @@ fn command(request: &mut Request<'_>, talk: &mut Talk, line: &[u8], rest: &[u8])
         b"cache_memlimit" => memory_limit(request, &words),
         b"slabs" => slabs(request, &words),
         b"lru" => lru(request, &words),
+        b"lru_crawler" if words.at(1) == b"metadump" && words.len() == 3 => {
+            listing::metadump(request, talk, &words);
+        }
         b"lru_crawler" => crawler(request, &words),
         b"refresh_certs" => request.line_unless(words.is_quiet(), b"Error TLS not enabled"),
         b"watch" => request.line_unless(words.is_quiet(), b"CLIENT_ERROR watch commands not allowed"),
@@ -493,7 +499,7 @@ fn lru(request: &mut Request<'_>, words: &Words<'_>) {
 /// There is no crawler either.
 fn crawler(request: &mut Request<'_>, words: &Words<'_>) {
     let text: &[u8] = match (words.at(1), words.len()) {
-        (b"crawl" | b"metadump", 3) => b"CLIENT_ERROR lru crawler disabled",
+        (b"crawl", 3) => b"CLIENT_ERROR lru crawler disabled",
         (b"tocrawl", 3) if number::unsigned_32(words.at(2)).is_none() => BAD_FORMAT,
         (b"sleep", 3) => match number::unsigned_32(words.at(2)) {
             None => BAD_FORMAT,

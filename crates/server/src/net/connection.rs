@@ -357,6 +357,7 @@ impl<P: Protocol> Connection<P> {
         if self.conversation.is_closing() {
             // Before its last reply is sent: who has seen that finds it gone.
             self.conversation.client().leave();
+            turn.protocol.leave(&mut self.conversation);
             return input.len();
         }
         done

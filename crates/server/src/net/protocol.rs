@@ -65,7 +65,7 @@ pub trait Protocol {
     /// The time of [`Conversation::waits_until`] has come. It may be another one afterwards.
     fn expire(&mut self, conversation: &mut Self::Conversation, output: &mut Output);
 
-    /// A connection has ended.
+    /// A connection has ended, or is about to: nothing more of it is executed. May be called again.
     fn leave(&mut self, conversation: &mut Self::Conversation);
 
     /// Appends what a client is told in place of the replies of a turn that was not settled, and closes the conversation.

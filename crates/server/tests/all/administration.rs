@@ -150,3 +150,140 @@ fn times_of_commands_are_counted_until_they_are_reset() {
     client.says("get k", "$-1\r\n");
     client.says("latency histogram get", "*0\r\n");
 }
+
+#[test]
+fn a_shorter_pause_ends_no_longer_one() {
+    let server = Server::start();
+    let (mut admin, mut client) = (server.client(), server.client());
+    let begun = Instant::now();
+    admin.says("client pause 1500 write\r\nclient pause 10 write", "+OK\r\n+OK\r\n");
+    std::thread::sleep(Duration::from_millis(50));
+    client.send("set k v\r\n");
+    eventually("one that waits", || admin.text("info clients").contains("blocked_clients:1"));
+    // All is more than writes, until the end of both.
+    admin.says("client pause 100 all\r\nget k", "+OK\r\n");
+    assert!(admin.line().starts_with('$') && begun.elapsed() >= Duration::from_millis(1500));
+    client.expect("+OK\r\n");
+    // One that is over has no say.
+    let mut other = server.client();
+    other.says("client pause 20 all\r\nget absent", "+OK\r\n$-1\r\n");
+    other.says("client pause 60000 write\r\nget absent\r\nclient unpause", "+OK\r\n$-1\r\n+OK\r\n");
+}
+
+#[test]
+fn a_command_that_waits_is_in_the_slow_log_once_when_it_is_served() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    other.says("config set slowlog-log-slower-than 0\r\nslowlog reset", "+OK\r\n+OK\r\n");
+    client.send("blpop q 0\r\n");
+    eventually("one that waits", || other.text("info clients").contains("blocked_clients:1"));
+    let entries = |other: &mut Client| {
+        other.send("slowlog get -1\r\nping\r\n");
+        let lines: Vec<_> =
+            std::iter::from_fn(|| Some(other.line()).filter(|line| line != "+PONG")).collect();
+        lines.iter().filter(|line| *line == "blpop").count()
+    };
+    assert_eq!(entries(&mut other), 0);
+    other.says("rpush q x", ":1\r\n");
+    client.expect("*2\r\n$1\r\nq\r\n$1\r\nx\r\n");
+    assert_eq!(entries(&mut other), 1);
+    // One whose time runs out is in none.
+    other.says("slowlog reset", "+OK\r\n");
+    client.says("blpop q 0.01", "*-1\r\n");
+    assert_eq!(entries(&mut other), 0);
+}
+
+#[test]
+fn save_writes_a_file_that_another_server_imports_and_replaces_no_other() {
+    let place = tempfile::tempdir().unwrap();
+    let server = Server::with(|config| config.dir = place.path().display().to_string());
+    let mut client = server.client();
+    let changes = |client: &mut Client| {
+        let text = client.text("info persistence");
+        let line = text.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    client.says("set a 1\r\nrpush l x y\r\nincr n\r\nincr n", "+OK\r\n:2\r\n:1\r\n:2\r\n");
+    client.says("select 3\r\nset b 2 px 100000000\r\nselect 0", "+OK\r\n+OK\r\n+OK\r\n");
+    assert_eq!(changes(&mut client), 5);
+    client.send("bgsave\r\n");
+    assert!(client.line().starts_with("-ERR BGSAVE is not supported, no file was written: SAVE "));
+    assert!(!place.path().join("dump.rdb").exists());
+    let dir = place.path().display().to_string();
+    client.says("config get dir", &format!("*2\r\n$3\r\ndir\r\n${}\r\n{dir}\r\n", dir.len()));
+    for _ in 0..2 {
+        client.says("save", "+OK\r\n");
+        assert_eq!(changes(&mut client), 0);
+        client.says("set a 1", "+OK\r\n");
+        assert_eq!(changes(&mut client), 1);
+    }
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "the file alone");
+    let file = std::fs::File::open(place.path().join("dump.rdb")).unwrap();
+    let store = duramen::Options { medium: duramen::MediumKind::Volatile, ..Default::default() };
+    let store = store.open(place.path().join("store")).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut told = |_: &duramen_server::import::Done| ();
+    let mut import =
+        duramen_server::import::Import::new(store, Default::default(), &stop, &mut told).unwrap();
+    import.rdb(file).map(drop).unwrap();
+    assert_eq!(import.done().keys, 4);
+    // What another program wrote stays.
+    std::fs::write(
+        place.path().join("dump.rdb"),
+        b"REDIS0010\xfa\x09redis-ver\x057.0.1 and more than is looked at",
+    )
+    .unwrap();
+    client.send("save\r\n");
+    let refused = client.line();
+    assert!(refused.contains("another program wrote") && refused.contains("--dbfilename"), "{refused}");
+    assert!(std::fs::read(place.path().join("dump.rdb")).unwrap().starts_with(b"REDIS0010\xfa\x09redis-ver"));
+}
+
+#[test]
+fn numbers_of_the_server_are_true() {
+    let server = Server::start();
+    let mut client = server.client();
+    let field = |client: &mut Client, name: &str| {
+        let text = client.text("info everything");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+        line.trim().parse::<u64>().unwrap()
+    };
+    let before = field(&mut client, "used_memory");
+    let value = "v".repeat(100_000);
+    client.send(format!("set k {value}\r\n").repeat(100));
+    client.expect("+OK\r\n".repeat(100));
+    client.says("set gone v px 1", "+OK\r\n");
+    eventually("it has expired", || field(&mut client, "expired_keys") == 1);
+    let after = field(&mut client, "used_memory");
+    assert!(after >= before + 100_000 && field(&mut client, "used_memory_peak") >= after, "{before} {after}");
+    assert_eq!(after, field(&mut client, "duramen_used_bytes"));
+    client.says("config resetstat", "+OK\r\n");
+    assert_eq!((field(&mut client, "expired_keys"), field(&mut client, "evicted_keys")), (0, 0));
+    if duramen::tuning::HAS_CLOCK {
+        eventually("it is idle", || {
+            client.send("object idletime k\r\n");
+            client.line()[1..].parse::<u64>().unwrap() >= 2
+        });
+    }
+    for (name, value) in [
+        ("maxmemory-clients", "10%"),
+        ("maxmemory-clients", "1048576"),
+        ("save", "3600 1 300 100"),
+        ("save", ""),
+        ("bind-source-addr", "127.0.0.1"),
+    ] {
+        client.says(&format!("config set {name} '{value}'"), "+OK\r\n");
+        client.says(
+            &format!("config get {name}"),
+            &format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len()),
+        );
+    }
+    client.says(
+        "config set appendonly no\r\nconfig get appendonly",
+        "+OK\r\n*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n",
+    );
+    client.says(
+        "config set maxmemory-clients 101%",
+        "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-clients') - percentage argument must be less or equal to 100\r\n",
+    );
+}

@@ -385,3 +385,63 @@ fn what_a_client_waited_for_is_counted_and_noted_as_its_command() {
         eventually("the command that waited is noted", || writer.line() == "blpop");
     }
 }
+
+#[test]
+fn who_waits_for_a_group_is_told_that_its_stream_expired() {
+    const GONE: &str = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option\r\n";
+    for server in servers() {
+        let (mut writer, mut client, mut others) = (server.client(), server.client(), server.client());
+        for before in [true, false] {
+            writer.says("xgroup create s g $ mkstream", "+OK\r\n");
+            let begun = Instant::now();
+            if before {
+                writer.says("pexpire s 300", ":1\r\n");
+            }
+            block(&mut client, "xreadgroup group g c block 0 streams s >", &mut others);
+            if !before {
+                writer.says("pexpire s 300", ":1\r\n");
+            }
+            client.expect(GONE);
+            let waited = begun.elapsed();
+            assert!((290..800).contains(&(waited.as_millis() as u64)), "{waited:?}");
+            assert_eq!(waiting(&mut others), 0);
+        }
+        // A time that is moved is another time.
+        writer.says("xgroup create s g $ mkstream\r\npexpire s 200", "+OK\r\n:1\r\n");
+        block(&mut client, "xreadgroup group g c block 0 streams s >", &mut others);
+        writer.says("pexpire s 60000", ":1\r\n");
+        std::thread::sleep(Duration::from_millis(400));
+        assert_eq!(waiting(&mut others), 1);
+        writer.says("persist s\r\npexpire s 1", ":1\r\n:1\r\n");
+        client.expect(GONE);
+    }
+}
+
+#[test]
+fn who_waits_for_a_group_is_told_that_its_stream_was_evicted() {
+    let server = Server::with(|config| {
+        config.maxmemory = 16 << 20;
+        config.maxmemory_policy =
+            Some(duramen_server::config::policy::Policy::named("allkeys-random").unwrap());
+    });
+    let (mut writer, mut client) = (server.client(), server.client());
+    writer.says("xgroup create s g $ mkstream", "+OK\r\n");
+    client.0.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    client.send("xreadgroup group g c block 0 streams s >\r\n");
+    let value = "v".repeat(400);
+    const GONE: &str = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option\r\n";
+    let mut told = [0; 128];
+    for at in 0..400 {
+        let some = (0..250).map(|key| format!("set k:{at}:{key} {value}\r\n")).collect::<String>();
+        writer.send(&some);
+        writer.expect("+OK\r\n".repeat(250));
+        if let Ok(bytes) = std::io::Read::read(&mut client.0, &mut told) {
+            assert_eq!(String::from_utf8_lossy(&told[..bytes]), GONE);
+            writer.says("exists s", ":0\r\n");
+            return;
+        }
+    }
+    writer.says("exists s", ":0\r\n");
+    client.0.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    client.expect(GONE);
+}

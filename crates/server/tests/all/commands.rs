@@ -142,18 +142,6 @@ fn a_change_of_settings_that_fails_leaves_the_durability_as_it_was() {
 }
 
 #[test]
-fn what_other_servers_have_to_turn_off_is_off_already() {
-    let server = Server::start();
-    let mut client = server.client();
-    client.says("config set save '' appendonly yes", "+OK\r\n");
-    for (setting, directive) in [("appendonly no", "appendonly"), ("save '3600 1'", "save")] {
-        client.send(format!("config set {setting}\r\n"));
-        let refused = client.line();
-        assert!(refused.starts_with("-ERR CONFIG SET failed") && refused.contains(directive), "{refused}");
-    }
-}
-
-#[test]
 fn a_restored_key_whose_time_to_live_is_beyond_counting_has_expired() {
     let server = Server::start();
     let mut client = server.client();
@@ -168,4 +156,52 @@ fn a_restored_key_whose_time_to_live_is_beyond_counting_has_expired() {
     client.send(restore);
     client.expect("+OK\r\n");
     client.says("pexpiretime r", ":-2\r\n");
+}
+
+#[test]
+fn what_came_with_redis_7_2_answers_as_documented() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.says("zadd z 1 a 2.5 b 3 c", ":3\r\n");
+    client.says("zrank z b withscore", "*2\r\n:1\r\n$3\r\n2.5\r\n");
+    client.says("zrevrank z a WITHSCORE", "*2\r\n:2\r\n$1\r\n1\r\n");
+    client.says(
+        "zrank z absent withscore\r\nzrank none a withscore\r\nzrank z absent",
+        "*-1\r\n*-1\r\n$-1\r\n",
+    );
+    client.says("zrank z b other\r\nzrank z b withscore more", "-ERR syntax error\r\n-ERR syntax error\r\n");
+    client.says("zrank z a\r\nzrank z b\r\nzrank z c", ":0\r\n:1\r\n:2\r\n");
+    // A consumer that has got nothing yet is seen and was not active.
+    client.says("xgroup create s g 0 mkstream\r\nxgroup createconsumer s g idle", "+OK\r\n:1\r\n");
+    client.says("xadd s 1-1 f v", "$3\r\n1-1\r\n");
+    client.send("xreadgroup group g busy streams s >\r\nxinfo consumers s g\r\n");
+    let lines: Vec<String> = (0..13 + 1 + 2 * 14).map(|_| client.line()).collect();
+    let (read, told) = lines.split_at(13);
+    assert!(read[0] == "*1" && told[0] == "*2", "{lines:?}");
+    let inactive: Vec<&str> = told
+        .iter()
+        .zip(told.iter().skip(1))
+        .filter(|(name, _)| *name == "inactive")
+        .map(|(_, value)| value.as_str())
+        .collect();
+    assert!(inactive[1] == ":-1" && inactive[0].starts_with(":") && inactive[0] != ":-1", "{told:?}");
+    // The store is its own append-only file.
+    client.says("set k v\r\nwaitaof 1 0 0\r\nwaitaof 0 0 0", "+OK\r\n*2\r\n:1\r\n:0\r\n*2\r\n:1\r\n:0\r\n");
+    let begun = std::time::Instant::now();
+    client.says("waitaof 1 1 150", "*2\r\n:1\r\n:0\r\n");
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(150));
+    client.says("waitaof 2 0 0", "-ERR value is out of range, value must between 0 and 1\r\n");
+    client.says("waitaof 0 -1 0", "-ERR value is out of range, must be positive\r\n");
+    client.says("multi\r\nwaitaof 1 1 0\r\nexec", "+OK\r\n+QUEUED\r\n*1\r\n*2\r\n:1\r\n:0\r\n");
+    client.says("cluster myshardid", "-ERR This instance has cluster support disabled\r\n");
+    // And with 7.4.
+    client
+        .says("hset h a 1 b 2\r\nhscan h 0 novalues", ":2\r\n*2\r\n$1\r\n0\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+    client.says("hscan h 0 match b novalues count 5", "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nb\r\n");
+    client.says("zscan z 0 novalues", "-ERR syntax error\r\n");
+    client.says("xadd s 2-1 g w", "$3\r\n2-1\r\n");
+    let last = "*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n2-1\r\n*2\r\n$1\r\ng\r\n$1\r\nw\r\n";
+    client.says("xread streams s +", last);
+    client.says("xread count 10 streams s +", last);
+    client.says("xread streams absent +", "*-1\r\n");
 }

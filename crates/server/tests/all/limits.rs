@@ -2,7 +2,7 @@
 
 use crate::support::{Client, Server, eventually};
 use duramen::Durability;
-use duramen_server::config::OutputLimit;
+use duramen_server::config::{ClientsMemory, OutputLimit};
 use socket2::SockRef;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -192,7 +192,7 @@ fn a_client_that_is_always_behind_does_not_make_its_buffer_grow() {
     const BEHIND: usize = 16;
     let value = "v".repeat(1_000_000);
     // Replies that wait at a time are 16 MB, of which the kernel takes some; all together they are 160 MB.
-    let server = Server::with(|config| config.maxmemory_clients = 80 << 20);
+    let server = Server::with(|config| config.maxmemory_clients = ClientsMemory::Bytes(80 << 20));
     let mut client = server.client();
     client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n"));
     client.expect("+OK\r\n");
@@ -227,7 +227,7 @@ fn a_soft_limit_allows_for_a_while() {
 
 #[test]
 fn all_clients_together_have_a_limit() {
-    let server = Server::with(|config| config.maxmemory_clients = 20 << 20);
+    let server = Server::with(|config| config.maxmemory_clients = ClientsMemory::Bytes(20 << 20));
     let mut client = server.client();
     client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));
     client.expect("+OK\r\n");
@@ -244,7 +244,7 @@ fn all_clients_together_have_a_limit() {
 
 #[test]
 fn the_largest_client_of_all_workers_is_cut_off() {
-    let server = Server::with(|config| config.maxmemory_clients = 20 << 20);
+    let server = Server::with(|config| config.maxmemory_clients = ClientsMemory::Bytes(20 << 20));
     // Each sends a command in part, which is kept. The innocent ones belong to the worker that has not the hog.
     let part = |bytes: usize| format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n{}", "v".repeat(bytes - 1));
     let mut clients: Vec<Client> = (0..16).map(|_| server.client()).collect();
@@ -287,7 +287,7 @@ fn what_waits_for_exec_counts() {
     let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n");
     let server = Server::with(|config| {
         config.client_query_buffer_limit = 8 << 20;
-        config.maxmemory_clients = 24 << 20;
+        config.maxmemory_clients = ClientsMemory::Bytes(24 << 20);
     });
     // A single one is over the limit of requests.
     let mut one = server.client();

@@ -8,6 +8,7 @@ mod blocking;
 mod collections;
 mod commands;
 mod connections;
+mod cost;
 mod eviction;
 mod limits;
 mod lists;

@@ -388,3 +388,66 @@ fn too_many_connections_are_told_in_their_protocol() {
         client.0.read(&mut byte).is_ok() && byte == *b"M"
     });
 }
+
+#[test]
+fn items_are_listed_in_both_ways_and_a_long_list_holds_up_nobody() {
+    let server = alone();
+    let (mut client, mut other) = (server.client(), server.client());
+    client.send("set a:1 5 0 3\r\nabc\r\nset b% 0 1000 1\r\nx\r\nget a:1\r\n");
+    client.expect("STORED\r\nSTORED\r\nVALUE a:1 5 3\r\nabc\r\nEND\r\n");
+    client.send("stats cachedump 1 0\r\n");
+    let mut items: Vec<String> = (0..3).map(|_| client.line()).collect();
+    items.sort();
+    assert!(
+        items[0] == "END" && items[1] == "ITEM a:1 [3 b; 0 s]" && items[2].starts_with("ITEM b% [1 b; "),
+        "{items:?}"
+    );
+    client.send("stats cachedump 1 1\r\n");
+    assert!(client.line().starts_with("ITEM ") && client.line() == "END");
+    client.says("stats cachedump 2 0\r\nstats cachedump 64 0", "END\r\nCLIENT_ERROR Illegal slab id\r\n");
+    client.says(
+        "stats cachedump\r\nstats cachedump x 1",
+        "CLIENT_ERROR bad command line\r\nCLIENT_ERROR bad command line format\r\n",
+    );
+    client.says("lru_crawler metadump 2\r\nlru_crawler metadump x", "END\r\nBADCLASS invalid class id\r\n");
+    const ITEMS: usize = 30_000;
+    let all: String = (0..ITEMS).map(|at| format!("set k{at} 0 0 1 noreply\r\nx\r\n")).collect();
+    other.send(all);
+    other.says("version", "VERSION 1.6.18\r\n");
+    for which in ["all", "1,3"] {
+        client.send(format!("lru_crawler metadump {which}\r\nversion\r\n"));
+        let mut text = String::new();
+        let mut buffer = [0; 65536];
+        while !text.ends_with("END\r\nVERSION 1.6.18\r\n") {
+            let bytes = client.0.read(&mut buffer).unwrap();
+            text.push_str(std::str::from_utf8(&buffer[..bytes]).unwrap());
+            other.says("get none", "END\r\n");
+        }
+        let keys: std::collections::BTreeSet<&str> =
+            text.split('\n').filter_map(|line| line.strip_prefix("key=")?.split(' ').next()).collect();
+        assert!(keys.len() == ITEMS + 2 && keys.contains("a%3A1") && keys.contains("b%25"), "{}", keys.len());
+        let first = text.split('\n').find(|line| line.starts_with("key=a%3A1 ")).unwrap();
+        assert!(first.contains(" exp=-1 la=") && first.ends_with(" fetch=yes cls=1 size=69"), "{first}");
+    }
+    // The same in packets, of the other subject that has a name of two words.
+    let mut packets = server.client();
+    for (key, named) in [("detail on", ""), ("detail dump", "detailed"), ("detail off", "")] {
+        let mut packet = vec![0; 24];
+        (packet[0], packet[1], packet[3], packet[11]) = (0x80, 0x10, key.len() as u8, key.len() as u8);
+        packet.extend_from_slice(key.as_bytes());
+        packets.send(packet);
+        let mut names = Vec::new();
+        loop {
+            let mut head = [0; 24];
+            packets.0.read_exact(&mut head).unwrap();
+            assert_eq!(head[6..8], [0, 0], "{key}");
+            let mut body = vec![0; head[11] as usize];
+            packets.0.read_exact(&mut body).unwrap();
+            if head[3] == 0 {
+                break;
+            }
+            names.push(String::from_utf8(body[..head[3] as usize].to_vec()).unwrap());
+        }
+        assert_eq!(names.join(" "), named, "{key}");
+    }
+}

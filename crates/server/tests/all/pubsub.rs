@@ -227,3 +227,115 @@ fn who_gets_no_replies_is_told_of_subscriptions_and_messages() {
         client.expect(format!("{first}3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n"));
     }
 }
+
+fn event(listener: &mut Client) -> String {
+    (0..7).map(|_| listener.line()).last().unwrap()
+}
+
+#[test]
+fn the_last_event_of_a_key_is_of_the_write_that_won() {
+    let server = Server::with(|config| config.threads = 4);
+    let (mut admin, mut listener) = (server.client(), server.client());
+    admin.says("config set notify-keyspace-events K$gx", "+OK\r\n");
+    subscribed(&mut listener, "__keyspace@0__:k");
+    // On workers of their own.
+    let (mut one, mut two) = (server.client(), server.client());
+    for (write, name) in [("set k v", "set"), ("incr k", "incrby"), ("set k v px 100000", "expire")] {
+        let events = if name == "expire" { 2 } else { 1 };
+        for round in 0..1500 {
+            one.send(format!("{write}\r\n"));
+            two.send("del k\r\n");
+            one.line();
+            let deleted = two.line() == ":1";
+            let told: Vec<_> = (0..events + usize::from(deleted)).map(|_| event(&mut listener)).collect();
+            admin.send("exists k\r\n");
+            let is_there = admin.line() == ":1";
+            let last = told.last().unwrap();
+            assert_eq!(last == name, is_there, "round {round} of {write}: {told:?}");
+            if is_there {
+                admin.says("del k", ":1\r\n");
+                assert_eq!(event(&mut listener), "del");
+            }
+        }
+    }
+    // A key that is set again when its time has come has expired before that.
+    for round in 0..60 {
+        one.says("set k v px 5", "+OK\r\n");
+        std::thread::sleep(std::time::Duration::from_micros(4500 + 30 * round));
+        two.says("set k w px 60000", "+OK\r\n");
+        assert_eq!([(); 2].map(|()| event(&mut listener)), ["set", "expire"]);
+        let mut next = event(&mut listener);
+        if next == "expired" {
+            next = event(&mut listener);
+        }
+        assert_eq!((next.as_str(), event(&mut listener).as_str()), ("set", "expire"), "round {round}");
+    }
+}
+
+#[test]
+fn a_key_that_expires_is_told_of_in_its_time() {
+    let server = Server::start();
+    let (mut client, mut listener) = (server.client(), server.client());
+    client.says("config set notify-keyspace-events Ex", "+OK\r\n");
+    subscribed(&mut listener, "__keyevent@0__:expired");
+    let begun = std::time::Instant::now();
+    const WAYS: [&str; 4] = ["set K v px MS", "hset K f v\r\npexpire K MS", "set K v\r\ngetex K px MS", ""];
+    for at in 0..40 {
+        let way = match WAYS[at % 4] {
+            "" => format!("set from{at} v px MS\r\nrename from{at} K"),
+            way => way.to_owned(),
+        };
+        let ms = (200 + 20 * at).to_string();
+        client.send(format!("{}\r\n", way.replace('K', &format!("k{at}")).replace("MS", &ms)));
+        let replies = if at % 4 == 0 { 1 } else { 2 };
+        let lines = replies + usize::from(at % 4 == 2);
+        (0..lines).for_each(|_| drop(client.line()));
+    }
+    let late: Vec<i64> = (0..40)
+        .map(|_| {
+            let key: i64 = event(&mut listener)[1..].parse().unwrap();
+            begun.elapsed().as_millis() as i64 - (200 + 20 * key)
+        })
+        .collect();
+    // 100 ms: how often workers look.
+    assert!(late.iter().all(|late| (-20..400).contains(late)), "{late:?}");
+}
+
+#[test]
+fn no_key_expires_while_writes_are_paused() {
+    let server = Server::start();
+    let (mut client, mut listener) = (server.client(), server.client());
+    client.says("config set notify-keyspace-events Ex", "+OK\r\n");
+    subscribed(&mut listener, "__keyevent@0__:expired");
+    client.says("set k v px 100\r\nset l v px 100\r\nclient pause 1800 write", "+OK\r\n+OK\r\n+OK\r\n");
+    let begun = std::time::Instant::now();
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    client.says("get k", "$-1\r\n");
+    let told = [event(&mut listener), event(&mut listener)];
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(1700), "{told:?} in {:?}", begun.elapsed());
+    assert!(told.contains(&"k".to_owned()) && told.contains(&"l".to_owned()), "{told:?}");
+}
+
+#[test]
+fn who_has_quit_listens_no_more() {
+    let server = Server::start();
+    let (mut client, mut other) = (server.client(), server.client());
+    subscribed(&mut client, "c");
+    client.says("quit", "+OK\r\n");
+    // Its socket is still open.
+    eventually_at_once("it listens no more", || {
+        other.send("publish c x\r\n");
+        other.line() == ":0"
+    });
+    assert_eq!(other.text("client list").matches("id=").count(), 1);
+    client.expect_end();
+}
+
+/// Waits until `happened`, for less than the server waits for a client to close its connection.
+#[track_caller]
+fn eventually_at_once(what: &str, mut happened: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !happened() {
+        assert!(begun.elapsed() < std::time::Duration::from_millis(400), "not at once: {what}");
+    }
+}

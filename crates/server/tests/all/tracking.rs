@@ -100,7 +100,7 @@ fn another_client_is_told_in_resp2_and_its_end_is_told_too() {
     writer.says("set k v", "+OK\r\n");
     listener.expect("*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*1\r\n$1\r\nk\r\n");
     writer.says("flushall", "+OK\r\n");
-    listener.expect("*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n*-1\r\n");
+    listener.expect("*3\r\n$7\r\nmessage\r\n$20\r\n__redis__:invalidate\r\n$-1\r\n");
     let mut third = tracking(&server, "redirect 1");
     third.says("get k", "_\r\n");
     drop(listener);
@@ -178,4 +178,37 @@ fn who_redirects_to_a_client_that_quit_is_told_at_once() {
     assert!(!other.text("client list").contains(&format!("id={id} ")));
     other.says("set k 1", "+OK\r\n");
     client.expect(format!(">2\r\n$21\r\ntracking-redir-broken\r\n:{id}\r\n"));
+}
+
+#[test]
+fn a_flush_leaves_nothing_remembered_and_is_told_as_null() {
+    let server = Server::start();
+    let mut client = tracking(&server, "");
+    let mut other = server.client();
+    for flush in ["flushall", "flushdb", "multi\r\nflushdb\r\nexec"] {
+        other.says("set a 1", "+OK\r\n");
+        client.says("get a", "$1\r\n1\r\n");
+        let said = if flush.starts_with("multi") { "+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n" } else { "+OK\r\n" };
+        other.says(flush, said);
+        client.expect(">2\r\n$10\r\ninvalidate\r\n_\r\n");
+        assert!(other.text("info stats").contains("tracking_total_keys:0\r\n"), "{flush}");
+        // It keeps nothing of it any more.
+        other.says("set a 1", "+OK\r\n");
+        client.says("ping", "+PONG\r\n");
+    }
+}
+
+#[test]
+fn who_waited_is_told_of_what_its_own_command_wrote_behind_its_reply() {
+    let server = Server::start();
+    let (mut waits, mut writer) = (tracking(&server, ""), server.client());
+    waits.says("llen from\r\nllen to", ":0\r\n:0\r\n");
+    waits.send("blmove from to left left 0\r\n");
+    eventually("one that waits", || writer.text("info clients").contains("blocked_clients:1"));
+    writer.says("rpush from x", ":1\r\n");
+    waits.expect("$1\r\nx\r\n");
+    let told = [invalidation(&["from"]), invalidation(&["to"])];
+    let mut first = vec![0; told[0].len()];
+    std::io::Read::read_exact(&mut waits.0, &mut first).unwrap();
+    waits.expect(if first == told[0].as_bytes() { &told[1] } else { &told[0] });
 }

@@ -1,12 +1,14 @@
 //! Bitmaps: strings as arrays of bits, the highest bit of the first byte being bit 0.
 
+mod bitmap;
 mod field;
 mod operation;
 
+pub use bitmap::Bitmap;
 pub use field::{Field, Overflow, Width};
 pub use operation::Operation;
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 /// The bit at `offset`; 0 beyond the end.
 pub fn get(bytes: &[u8], offset: u64) -> bool {
@@ -31,6 +33,17 @@ pub fn range(len: usize, start: i64, end: i64, unit: u64) -> Option<RangeInclusi
     let from_end = |at: i64| if at < 0 { at.saturating_add(total).max(0) } else { at };
     let (start, end) = (from_end(start), from_end(end).min(total - 1));
     (start <= end).then(|| (start * unit) as u64..=(end * unit + unit - 1) as u64)
+}
+
+/// Those of these bits that lie in the `len` bytes from byte `at` on, as bits of those; some must.
+pub fn within(bits: &RangeInclusive<u64>, at: usize, len: usize) -> RangeInclusive<u64> {
+    let (first, end) = (at as u64 * 8, (at + len) as u64 * 8);
+    (*bits.start()).max(first) - first..=(*bits.end()).min(end - 1) - first
+}
+
+/// The bytes in which these bits lie.
+pub fn bytes_of(bits: &RangeInclusive<u64>) -> Range<usize> {
+    (*bits.start() >> 3) as usize..(*bits.end() >> 3) as usize + 1
 }
 
 /// How many of these bits are set. They must lie within `bytes`.

@@ -21,17 +21,9 @@ impl Operation {
             .find_map(|(known, operation)| name.eq_ignore_ascii_case(known).then_some(operation))
     }
 
-    /// The first source, from which the result is built.
-    pub fn first(self, source: &[u8]) -> Vec<u8> {
-        match self {
-            Self::Not => source.iter().map(|byte| !byte).collect(),
-            _ => source.to_vec(),
-        }
-    }
-
     /// Combines `result` with a further source. The result is as long as the longest source; a shorter
     /// one counts as filled with zeros.
-    pub fn combine(self, result: &mut Vec<u8>, source: &[u8]) {
+    pub(super) fn combine(self, result: &mut Vec<u8>, source: &[u8]) {
         if result.len() < source.len() {
             result.resize(source.len(), 0);
         }
@@ -57,7 +49,6 @@ mod tests {
     fn names_have_no_case() {
         assert_eq!(Operation::of_name(b"XoR"), Some(Operation::Xor));
         assert_eq!(Operation::of_name(b"nand"), None);
-        assert_eq!(Operation::Not.first(b"\x0f"), b"\xf0");
     }
 
     proptest! {
@@ -69,7 +60,7 @@ mod tests {
             let cases: [(Operation, Fold); 3] =
                 [(Operation::And, |a, b| a & b), (Operation::Or, |a, b| a | b), (Operation::Xor, |a, b| a ^ b)];
             for (operation, fold) in cases {
-                let mut result = operation.first(&sources[0]);
+                let mut result = sources[0].clone();
                 for source in &sources[1..] {
                     operation.combine(&mut result, source);
                 }

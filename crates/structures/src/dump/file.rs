@@ -438,6 +438,18 @@ pub struct Writer<W> {
     entry: Vec<u8>,
 }
 
+/// The name of the first note of each file that is written here.
+const WRITER_NOTE: &[u8] = b"duramen-ver";
+/// Bytes at the begin of a file by which [`is_ours`] tells who wrote it.
+pub const HEAD_BYTES: usize = 32;
+
+/// Whether a file that begins so was written here, and by no other server.
+pub fn is_ours(head: &[u8]) -> bool {
+    let note = [&[NOTE, WRITER_NOTE.len() as u8][..], WRITER_NOTE].concat();
+    let behind_version = head.strip_prefix(MAGIC).and_then(|rest| rest.get(4..));
+    behind_version.is_some_and(|rest| rest.starts_with(&note))
+}
+
 impl<W: Write> Writer<W> {
     /// Writes the head. `now` is in Unix seconds.
     ///
@@ -447,6 +459,9 @@ impl<W: Write> Writer<W> {
         let mut writer = Self { out, crc: 0, entry: Vec::new() };
         writer.entry.extend_from_slice(MAGIC);
         write!(writer.entry, "{VERSION_WRITTEN:04}")?;
+        writer.entry.push(NOTE);
+        encode(WRITER_NOTE, &mut writer.entry);
+        encode(env!("CARGO_PKG_VERSION").as_bytes(), &mut writer.entry);
         for (name, value) in [("redis-bits", 64), ("ctime", now), ("aof-base", 0)] {
             writer.entry.push(NOTE);
             encode(name.as_bytes(), &mut writer.entry);

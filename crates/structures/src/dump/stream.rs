@@ -15,6 +15,7 @@
 //! is that of Redis 7.2: a consumer has a second time behind the first. Lengths, counts and numbers of ids are RDB lengths, times
 //! little-endian.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 
 use super::input::Input;
@@ -61,14 +62,16 @@ pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Ma
             encode_len(pending.deliveries, &mut out);
         }
         encode_len(group.consumers_len() as u64, &mut out);
-        let counts = group.pending_counts();
-        for (index, consumer) in group.consumers() {
+        let mut ids: HashMap<u32, Vec<StreamId>> = HashMap::new();
+        for (id, pending) in pending {
+            ids.entry(pending.consumer).or_default().push(id);
+        }
+        for (number, consumer) in group.consumers() {
             encode(consumer.name(), &mut out);
-            out.extend_from_slice(&consumer.seen_at.to_le_bytes());
-            encode_len(counts.get(index).copied().unwrap_or_default() as u64, &mut out);
-            for (id, _) in pending.clone().filter(|(_, pending)| pending.consumer == index) {
-                out.extend_from_slice(&id.to_bytes());
-            }
+            out.extend_from_slice(&consumer.seen_at().to_le_bytes());
+            let ids = ids.remove(&number).unwrap_or_default();
+            encode_len(ids.len() as u64, &mut out);
+            ids.iter().for_each(|id| out.extend_from_slice(&id.to_bytes()));
         }
     }
     Ok(out)
@@ -129,10 +132,11 @@ fn groups(rdb_type: u8, rest: &mut Input<'_>, stream: &Stream<Vec<u8>>, bytes_ma
         for _ in 0..decode_len(rest)? {
             let name = decode(rest, bytes_max)?;
             let seen_at = i64::from_le_bytes(rest.take_array()?);
-            if rdb_type == TYPE_STREAM_7_2 {
-                rest.take_array::<8>()?;
-            }
+            // Before 7.2 one was not seen that got nothing. Of two times the later one is kept.
+            let active_at =
+                if rdb_type == TYPE_STREAM_7_2 { i64::from_le_bytes(rest.take_array()?) } else { seen_at };
             let consumer = group.create_consumer(&name, seen_at)?;
+            group.set_active(consumer, Some(seen_at).filter(|_| active_at >= 0));
             for _ in 0..decode_len(rest)? {
                 let id = StreamId::of_bytes(rest.take_array()?);
                 // What is pending is so for one consumer.

@@ -30,7 +30,7 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use crate::packed::Malformed;
 pub(crate) use named::Named;
-pub(crate) use noded::{HEAD_IN_NODE, Noded};
+pub(crate) use noded::{Noded, STREAM_FLAGS};
 pub(crate) use pieced::{PIECE, Pieced};
 pub(crate) use ranged::Ranged;
 

@@ -1,15 +1,24 @@
-//! Streams in their large form: an element for each node, one for the groups, and one for the head while there is no node.
+//! Streams in their large form: an element for each node, for each group, consumer and entry that is pending, and one for the head while
+//! there is no node.
 //!
 //! | key | value |
 //! |---|---|
 //! | 8 zero bytes | a [`stream`](crate::stream) without groups and nodes: its head, if it has no nodes |
-//! | 9 zero bytes | the groups, as a stream has them; nothing without any |
-//! | 16 zero bytes, the number of a group (4 bytes, big-endian), an id (16) | an entry that is pending, see `stream::groups` |
+//! | 16 zero bytes, 1, number of a group | the group, see `stream::groups` |
+//! | 16 zero bytes, 2, the first 512 bytes of a group's name | the numbers of all groups whose names begin so |
+//! | 16 zero bytes, 3, number of a group, number of a consumer | the consumer |
+//! | 16 zero bytes, 4, number of a group, the first 512 bytes of a consumer's name | the numbers of all consumers whose names begin so |
+//! | 16 zero bytes, 5, number of a group, an id (16) | how the entry is pending |
+//! | 16 zero bytes, 6, number of a group, number of a consumer, an id (16) | nothing: the entry is pending for this consumer |
 //! | id of a node (16 bytes, big-endian) | a stream of this node alone, without groups |
 //!
+//! Numbers have 4 bytes, big-endian in keys and little-endian in values.
+//!
 //! 1. The head that counts is that of the last node: so an entry that is added is one write, of a node no longer than Redis's limits say.
-//!    Other nodes have the head of when they were written. Groups that change write the groups.
-//! 2. The first two are always there. All others come before the nodes: no id is 0-0.
+//!    Other nodes have the head of when they were written.
+//! 2. The first is always there. All others come before the nodes: no id is 0-0.
+//! 3. What one consumer does to one entry reads and writes a fixed number of elements, however many groups, consumers and entries there are.
+//!    All that one command changes of them is one transaction of the engine.
 //!
 //! What is done to a stream is done to a *window* of it: a stream with its head and those nodes that it is about.
 
@@ -17,20 +26,43 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use super::{Pen, Result};
 use crate::packed::Malformed;
-use crate::stream::{Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim};
+use crate::stream::{Consumer, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim};
+use std::collections::BTreeMap;
 
 const HEAD_KEY: [u8; 8] = [0; 8];
-const GROUPS_KEY: [u8; 9] = [0; 9];
-/// Elements before the first that is pending.
-const FIRST_PENDING: u64 = 2;
-const PENDING_KEY_BYTES: usize = 36;
+/// Elements before the first of those that are no nodes.
+const FIRST: u64 = 1;
 
-/// Flags of the root: its last node has the head. Builds before it had that in an element of its own.
-pub(crate) const HEAD_IN_NODE: u8 = 1;
+// Kinds of elements that are no nodes.
+const GROUP: u8 = 1;
+const GROUP_NAME: u8 = 2;
+const CONSUMER: u8 = 3;
+const CONSUMER_NAME: u8 = 4;
+const PENDING: u8 = 5;
+const PENDING_FOR: u8 = 6;
 
+/// Bytes of a name that are in the key of an element. Longer ones that begin alike share one.
+const NAME_BYTES: usize = 512;
+/// Elements that are deleted at once.
+const TOGETHER: usize = 1000;
+
+// Flags of the root. Builds before them had the head, and all groups, in an element each.
+const HEAD_IN_NODE: u8 = 1;
+const GROUPS_APART: u8 = 2;
+/// Those of a stream.
+pub(crate) const STREAM_FLAGS: u8 = HEAD_IN_NODE | GROUPS_APART;
+
+const NO_GROUP: Malformed = Malformed { at: 0, why: "a group of the stream has a name and no element" };
+const NO_CONSUMER: Malformed =
+    Malformed { at: 0, why: "an entry is pending for a consumer that there is not, or a name has none" };
+const NO_PENDING: Malformed = Malformed { at: 0, why: "a consumer has an entry that is not pending" };
+const NO_NUMBER: Malformed = Malformed { at: 0, why: "an element of a group has no number in its key" };
 const NO_HEAD: Malformed = Malformed { at: 0, why: "the head of the stream is not among its elements" };
-const OLD_HEAD: Malformed =
-    Malformed { at: 0, why: "an earlier build wrote the stream, whose form this version does not know" };
+const OLD_FORM: Malformed = Malformed {
+    at: 0,
+    why: "an earlier build wrote the stream in a form that this one does not read: write it to a file with \"duramen export\" of \
+          that build, and read that with \"duramen import\" of this one",
+};
 const NO_ID: Malformed = Malformed { at: 0, why: "an element of the stream has no id for its key" };
 
 /// A stream with its head, and no nodes or some.
@@ -47,8 +79,8 @@ pub(crate) struct Noded {
 impl Noded {
     /// The stream in these elements; `root` is the value of its root.
     pub(crate) fn open(root: &[u8], elements: Collection, reads: CollectionReader<'_>) -> Result<Self> {
-        if super::flags(root, HEAD_IN_NODE)? != HEAD_IN_NODE {
-            return Err(OLD_HEAD.into());
+        if super::flags(root, STREAM_FLAGS)? != STREAM_FLAGS {
+            return Err(OLD_FORM.into());
         }
         let last = reads.nth(elements.len().saturating_sub(1))?.filter(is_node);
         let head = last.map_or_else(|| reads.get(&HEAD_KEY), |node| Ok(Some(node)))?;
@@ -61,7 +93,9 @@ impl Noded {
         let elements = pen.new_collection(ElementOrder::ByKey);
         let made = Self { elements, head: stream.without_nodes(), is_head_new: false };
         pen.put(&made.elements, &HEAD_KEY, &made.head.without_nodes().into_run())?;
-        made.set_groups(pen, &stream.groups()?.into_large())?;
+        for (number, group) in (0..).zip(stream.groups()?.into_list()) {
+            made.put_group(pen, &group.into_elements(number))?;
+        }
         made.put_nodes(pen, stream)?;
         Ok(made)
     }
@@ -77,9 +111,79 @@ impl Noded {
 
     // --- reads
 
+    /// All groups, with their consumers.
     pub(crate) fn groups(&self, reads: CollectionReader<'_>) -> Result<Groups> {
-        let groups = reads.get(&GROUPS_KEY)?.ok_or(NO_HEAD)?;
-        Ok(Groups::decode_large(&groups)?)
+        let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
+        self.visit(reads, &key(GROUP, &[]), &[], |rest, value| {
+            let number = number_in(rest)?;
+            groups.insert(number, Group::of_element(number, value)?);
+            Ok(true)
+        })?;
+        self.visit(reads, &key(CONSUMER, &[]), &[], |rest, value| {
+            let (group, rest) = rest.split_at_checked(4).ok_or(NO_NUMBER)?;
+            let group = groups.get_mut(&number_in(group)?).ok_or(NO_GROUP)?;
+            group.know_consumer(number_in(rest)?, Consumer::of_element(value)?);
+            Ok(true)
+        })?;
+        Ok(Groups::of(groups.into_values().collect()))
+    }
+
+    /// How many groups there are.
+    pub(crate) fn groups_len(&self, reads: CollectionReader<'_>) -> Result<u64> {
+        let prefix = key(GROUP, &[]);
+        Ok(self.seek(reads, &behind(&prefix))? - self.seek(reads, &prefix)?)
+    }
+
+    /// The group of this name. None of its consumers is known yet.
+    pub(crate) fn group(&self, reads: CollectionReader<'_>, name: &[u8]) -> Result<Option<Group>> {
+        for number in numbers_of(reads, &name_key(GROUP_NAME, &[], name))? {
+            let value = reads.get(&key(GROUP, &[&number.to_be_bytes()]))?.ok_or(NO_GROUP)?;
+            let group = Group::of_element(number, &value)?;
+            if group.name() == name {
+                return Ok(Some(group));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The consumer of this number becomes known.
+    pub(crate) fn know_consumer(
+        &self,
+        reads: CollectionReader<'_>,
+        group: &mut Group,
+        number: u32,
+    ) -> Result<()> {
+        let Some(its) = group.number().filter(|_| group.consumer(number).is_none()) else { return Ok(()) };
+        group.know_consumer(number, consumer(reads, its, number)?);
+        Ok(())
+    }
+
+    /// The consumer of this name becomes known, if there is one, and else what number a new one has.
+    pub(crate) fn know_name(
+        &self,
+        reads: CollectionReader<'_>,
+        group: &mut Group,
+        name: &[u8],
+    ) -> Result<()> {
+        let Some(its) = group.number().filter(|_| group.find_consumer(name).is_none()) else { return Ok(()) };
+        for number in numbers_of(reads, &name_key(CONSUMER_NAME, &its.to_be_bytes(), name))? {
+            let consumer = consumer(reads, its, number)?;
+            if consumer.name() == name {
+                group.know_consumer(number, consumer);
+                return Ok(());
+            }
+        }
+        group.know_next(self.next_number(reads, &key(CONSUMER, &[&its.to_be_bytes()]))?);
+        Ok(())
+    }
+
+    /// All consumers of a group become known.
+    pub(crate) fn know_consumers(&self, reads: CollectionReader<'_>, group: &mut Group) -> Result<()> {
+        let Some(its) = group.number() else { return Ok(()) };
+        self.visit(reads, &key(CONSUMER, &[&its.to_be_bytes()]), &[], |rest, value| {
+            group.know_consumer(number_in(rest)?, Consumer::of_element(value)?);
+            Ok(true)
+        })
     }
 
     /// How an entry is pending, by the elements of the group.
@@ -90,29 +194,34 @@ impl Noded {
         id: StreamId,
     ) -> Result<Option<Pending>> {
         let Some(number) = group.number() else { return Ok(None) };
-        let Some(found) = reads.get(&pending_key(number, id))? else { return Ok(None) };
-        Ok(Some(group.pending_of_element(&found)?))
+        let found = reads.get(&key(PENDING, &[&number.to_be_bytes(), &id.to_bytes()]))?;
+        Ok(found.map(|found| Pending::of_element(&found)).transpose()?)
     }
 
-    /// Calls `visit` for the elements of the group from an id on, with their values, until it says false.
+    /// Calls `visit` for what is pending from an id on, for a consumer or for all, by the elements of the group, until it says false.
     pub(crate) fn pending_from(
         &self,
         reads: CollectionReader<'_>,
         group: &Group,
         from: StreamId,
-        mut visit: impl FnMut(StreamId, &[u8]) -> std::result::Result<bool, Malformed>,
+        consumer: Option<u32>,
+        mut visit: impl FnMut(StreamId, Pending) -> bool,
     ) -> Result<()> {
-        let Some(number) = group.number() else { return Ok(()) };
-        let begin = self.seek(reads, &pending_key(number, from))?;
-        let mut bad = None;
-        reads.ranked(begin, false, &mut |element| {
-            let Some(id) = pending_id(element, number) else { return false };
-            visit(id, element).unwrap_or_else(|malformed| {
-                bad = Some(malformed);
-                false
-            })
-        })?;
-        bad.map_or(Ok(()), |malformed| Err(malformed.into()))
+        let Some(number) = group.number().map(u32::to_be_bytes) else { return Ok(()) };
+        let Some(consumer) = consumer else {
+            return self.visit(reads, &key(PENDING, &[&number]), &from.to_bytes(), |rest, value| {
+                Ok(visit(id_in(rest)?, Pending::of_element(value)?))
+            });
+        };
+        self.visit(
+            reads,
+            &key(PENDING_FOR, &[&number, &consumer.to_be_bytes()]),
+            &from.to_bytes(),
+            |rest, _| {
+                let id = id_in(rest)?;
+                Ok(visit(id, self.pending(reads, group, id)?.ok_or(NO_PENDING)?))
+            },
+        )
     }
 
     /// The last entry that is pending, by the elements of the group.
@@ -122,15 +231,45 @@ impl Noded {
         group: &Group,
     ) -> Result<Option<StreamId>> {
         let Some(number) = group.number() else { return Ok(None) };
-        let behind = [&pending_key(number, StreamId::MAX)[..], &[0]].concat();
-        let end = self.seek(reads, &behind)?;
+        let prefix = key(PENDING, &[&number.to_be_bytes()]);
+        let last = self.last(reads, &prefix)?;
+        Ok(last.map(|last| id_in(&last)).transpose()?)
+    }
+
+    /// The number behind that of the last element whose key is this and a number.
+    fn next_number(&self, reads: CollectionReader<'_>, prefix: &[u8]) -> Result<u32> {
+        let last = self.last(reads, prefix)?;
+        Ok(last.map(|last| number_in(&last)).transpose()?.map_or(0, |last| last.saturating_add(1)))
+    }
+
+    /// What comes behind this in the key of the last element whose key begins with it.
+    fn last(&self, reads: CollectionReader<'_>, prefix: &[u8]) -> Result<Option<Vec<u8>>> {
+        let end = self.seek(reads, &behind(prefix))?;
         let last = reads.nth(end.saturating_sub(1))?;
-        Ok(last.and_then(|element| pending_id(&element, number)))
+        Ok(last.and_then(|element| Some(element.key().strip_prefix(prefix)?.to_vec())))
+    }
+
+    /// Calls `visit` for the elements whose keys begin with `prefix`, from that with `from` behind it on, with what comes behind it and the
+    /// value, until it says false.
+    fn visit(
+        &self,
+        reads: CollectionReader<'_>,
+        prefix: &[u8],
+        from: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let mut visited = Ok(true);
+        reads.ranked(self.seek(reads, &[prefix, from].concat())?, false, &mut |element| {
+            let Some(rest) = element.key().strip_prefix(prefix) else { return false };
+            visited = visit(rest, element);
+            matches!(visited, Ok(true))
+        })?;
+        visited.map(|_| ())
     }
 
     /// The rank of the first element from this key on, among those that begin with 8 zero bytes.
     fn seek(&self, reads: CollectionReader<'_>, key: &[u8]) -> Result<u64> {
-        let (mut low, mut high) = (FIRST_PENDING, self.elements.rank_of_order([0; 8], true)?);
+        let (mut low, mut high) = (FIRST, self.elements.rank_of_order([0; 8], true)?);
         while low < high {
             let middle = low.midpoint(high);
             let Some(element) = reads.nth(middle)? else { break };
@@ -203,14 +342,16 @@ impl Noded {
     /// All of it.
     pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<Window> {
         let mut whole = self.window(reads, (StreamId::MIN, StreamId::MAX), false, usize::MAX)?;
-        let groups = self.groups(reads)?.into_whole(|group| {
+        let mut groups = Vec::new();
+        for group in self.groups(reads)?.into_list() {
             let mut all = Vec::with_capacity(group.pending_len());
-            self.pending_from(reads, group, StreamId::MIN, |id, value| {
-                all.push((id, group.pending_of_element(value)?));
-                Ok(true)
+            self.pending_from(reads, &group, StreamId::MIN, None, |id, pending| {
+                all.push((id, pending));
+                true
             })?;
-            Ok(all)
-        })?;
+            groups.push(group.into_whole(all));
+        }
+        let groups = Groups::of(groups);
         whole.set_groups(&groups);
         Ok(whole)
     }
@@ -339,23 +480,117 @@ impl Noded {
         self.is_head_new = true;
     }
 
-    /// As [`Stream::set_groups`], with what is pending otherwise than before.
-    pub(crate) fn set_groups(&self, pen: &mut impl Pen, groups: &Groups) -> Result<()> {
-        for &number in groups.removed() {
-            self.delete_pending(pen, number)?;
+    /// Makes a group; false if there is one of that name.
+    pub(crate) fn create_group(
+        &self,
+        pen: &mut impl Pen,
+        name: &[u8],
+        last_id: StreamId,
+        entries_read: Option<i64>,
+    ) -> Result<bool> {
+        let reads = pen.reads(&self.elements);
+        if self.group(reads, name)?.is_some() {
+            return Ok(false);
         }
-        for group in groups.iter() {
-            let Some(number) = group.number() else { continue };
-            for (id, pending) in group.known_from(StreamId::MIN) {
-                let key = pending_key(number, id);
-                match pending {
-                    Some(pending) => pen.put(&self.elements, &key, &group.element_of_pending(pending))?,
-                    None => pen.delete(&self.elements, &key)?,
-                };
+        let number = self.next_number(reads, &key(GROUP, &[]))?;
+        self.put_group(pen, &Group::new(name, last_id, entries_read).into_elements(number))?;
+        Ok(true)
+    }
+
+    /// Writes what was changed of a group.
+    pub(crate) fn put_group(&self, pen: &mut impl Pen, group: &Group) -> Result<()> {
+        let Some(number) = group.number() else { return Ok(()) };
+        let its = number.to_be_bytes();
+        if group.is_new() {
+            self.add_number(pen, &name_key(GROUP_NAME, &[], group.name()), number)?;
+        }
+        if group.is_changed() {
+            pen.put(&self.elements, &key(GROUP, &[&its]), &group.element())?;
+        }
+        for (number, consumer) in group.removed_consumers() {
+            self.drop_number(pen, &name_key(CONSUMER_NAME, &its, consumer.name()), number)?;
+            pen.delete(&self.elements, &key(CONSUMER, &[&its, &number.to_be_bytes()]))?;
+        }
+        for (number, consumer) in group.changed_consumers() {
+            if consumer.is_new() {
+                self.add_number(pen, &name_key(CONSUMER_NAME, &its, consumer.name()), number)?;
+            }
+            pen.put(&self.elements, &key(CONSUMER, &[&its, &number.to_be_bytes()]), &consumer.element())?;
+        }
+        for (id, change) in group.changes() {
+            let id = id.to_bytes();
+            let (pending, now) = (key(PENDING, &[&its, &id]), change.now.map(|now| now.consumer));
+            let of = |consumer: u32| key(PENDING_FOR, &[&its, &consumer.to_be_bytes(), &id]);
+            match change.now {
+                Some(now) => pen.put(&self.elements, &pending, &now.element())?,
+                None if change.was.is_some() => pen.delete(&self.elements, &pending)?,
+                None => false,
+            };
+            if let Some(was) = change.was.filter(|was| Some(*was) != now) {
+                pen.delete(&self.elements, &of(was))?;
+            }
+            if let Some(now) = now.filter(|now| Some(*now) != change.was) {
+                pen.put(&self.elements, &of(now), &[])?;
             }
         }
-        pen.put(&self.elements, &GROUPS_KEY, &groups.encoded())?;
         Ok(())
+    }
+
+    /// Removes the group of this name with all that belongs to it; whether it was there.
+    pub(crate) fn remove_group(&self, pen: &mut impl Pen, name: &[u8]) -> Result<bool> {
+        let group = self.group(pen.reads(&self.elements), name)?;
+        let Some(number) = group.and_then(|group| group.number()) else { return Ok(false) };
+        let its = number.to_be_bytes();
+        for kind in [CONSUMER, CONSUMER_NAME, PENDING, PENDING_FOR] {
+            self.delete_all(pen, &key(kind, &[&its]))?;
+        }
+        self.drop_number(pen, &name_key(GROUP_NAME, &[], name), number)?;
+        pen.delete(&self.elements, &key(GROUP, &[&its]))?;
+        Ok(true)
+    }
+
+    /// Adds a number to those of a name, unless it is among them.
+    fn add_number(&self, pen: &mut impl Pen, key: &[u8], number: u32) -> Result<()> {
+        let mut numbers = numbers_of(pen.reads(&self.elements), key)?;
+        if !numbers.contains(&number) {
+            numbers.push(number);
+            self.put_numbers(pen, key, &numbers)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a number away from those of a name.
+    fn drop_number(&self, pen: &mut impl Pen, key: &[u8], number: u32) -> Result<()> {
+        let mut numbers = numbers_of(pen.reads(&self.elements), key)?;
+        numbers.retain(|other| *other != number);
+        self.put_numbers(pen, key, &numbers)
+    }
+
+    fn put_numbers(&self, pen: &mut impl Pen, key: &[u8], numbers: &[u32]) -> Result<()> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        if bytes.is_empty() {
+            pen.delete(&self.elements, key)?;
+        } else {
+            pen.put(&self.elements, key, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the elements whose keys begin so.
+    fn delete_all(&self, pen: &mut impl Pen, prefix: &[u8]) -> Result<()> {
+        loop {
+            let mut keys = Vec::new();
+            self.visit(pen.reads(&self.elements), prefix, &[], |rest, _| {
+                keys.push([prefix, rest].concat());
+                Ok(keys.len() < TOGETHER)
+            })?;
+            for key in &keys {
+                pen.delete(&self.elements, key)?;
+            }
+            if keys.len() < TOGETHER {
+                return Ok(());
+            }
+        }
     }
 
     /// Writes the head, if it changed since it was written.
@@ -370,21 +605,6 @@ impl Noded {
             return Ok(());
         }
         self.put_last_node(pen, window)
-    }
-
-    /// Deletes what is pending in the group of this number.
-    fn delete_pending(&self, pen: &mut impl Pen, group: u32) -> Result<()> {
-        let reads = pen.reads(&self.elements);
-        let mut ids = Vec::new();
-        reads.ranked(self.seek(reads, &pending_key(group, StreamId::MIN))?, false, &mut |element| {
-            let id = pending_id(element, group);
-            ids.extend(id);
-            id.is_some()
-        })?;
-        for id in ids {
-            pen.delete(&self.elements, &pending_key(group, id))?;
-        }
-        Ok(())
     }
 
     /// A window of the node of this rank has changed: writes the node, or removes it, and takes over the head.
@@ -442,18 +662,49 @@ fn is_node(element: &Value<'_>) -> bool {
     element.key().len() == StreamId::BYTES
 }
 
-fn pending_key(group: u32, id: StreamId) -> [u8; PENDING_KEY_BYTES] {
-    let mut key = [0; PENDING_KEY_BYTES];
-    key[16..20].copy_from_slice(&group.to_be_bytes());
-    key[20..].copy_from_slice(&id.to_bytes());
+/// The key of an element that is no node.
+fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    // 64: but for names, of which there are few, all have room.
+    let mut key = Vec::with_capacity(64);
+    key.extend_from_slice(&[0; StreamId::BYTES]);
+    key.push(kind);
+    parts.iter().for_each(|part| key.extend_from_slice(part));
     key
 }
 
-/// The id of an element for what is pending in this group; `None` for others.
-fn pending_id(element: &Value<'_>, group: u32) -> Option<StreamId> {
-    let key: [u8; PENDING_KEY_BYTES] = element.key().try_into().ok()?;
-    let (begin, id) = key.split_last_chunk()?;
-    begin.ends_with(&group.to_be_bytes()).then(|| StreamId::of_bytes(*id))
+/// The key of what has the numbers of this name.
+fn name_key(kind: u8, group: &[u8], name: &[u8]) -> Vec<u8> {
+    key(kind, &[group, &name[..name.len().min(NAME_BYTES)]])
+}
+
+/// The first key behind all that begin so, of an element that is no node: one of its bytes is a kind, which is no 255.
+fn behind(prefix: &[u8]) -> Vec<u8> {
+    let mut key = prefix.to_vec();
+    while key.pop_if(|last| *last == u8::MAX).is_some() {}
+    if let Some(last) = key.last_mut() {
+        *last += 1;
+    }
+    key
+}
+
+/// The numbers that an element of a name has.
+fn numbers_of(reads: CollectionReader<'_>, key: &[u8]) -> Result<Vec<u32>> {
+    let found = reads.get(key)?;
+    let (numbers, _) = found.as_deref().unwrap_or_default().as_chunks::<4>();
+    Ok(numbers.iter().map(|number| u32::from_le_bytes(*number)).collect())
+}
+
+fn consumer(reads: CollectionReader<'_>, group: u32, number: u32) -> Result<Consumer> {
+    let value = reads.get(&key(CONSUMER, &[&group.to_be_bytes(), &number.to_be_bytes()]))?;
+    Ok(Consumer::of_element(&value.ok_or(NO_CONSUMER)?)?)
+}
+
+fn number_in(rest: &[u8]) -> std::result::Result<u32, Malformed> {
+    rest.try_into().map(u32::from_be_bytes).map_err(|_| NO_NUMBER)
+}
+
+fn id_in(rest: &[u8]) -> std::result::Result<StreamId, Malformed> {
+    rest.try_into().map(StreamId::of_bytes).map_err(|_| NO_ID)
 }
 
 fn node_id(node: &Value<'_>) -> std::result::Result<StreamId, Malformed> {

@@ -8,7 +8,7 @@
 //! zeros. So to write some bytes writes the pieces in which they lie, and nothing else, also where the string becomes longer.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
@@ -17,6 +17,8 @@ use crate::packed::Malformed;
 
 /// Bytes of a piece.
 pub(crate) const PIECE: usize = 1024;
+/// Pieces that are copied at once.
+const TOGETHER: usize = 64;
 /// Pieces that the longest value may have.
 const PIECES_MAX: u64 = duramen::VALUE_BYTES_MAX.div_ceil(PIECE) as u64;
 
@@ -58,15 +60,72 @@ impl Pieced {
         Self { elements }
     }
 
-    /// Makes the form of a string that is not empty. Nothing names it yet.
+    /// Makes the form of a string. Nothing names it yet, and nothing may while it is empty.
     pub(crate) fn make(pen: &mut impl Pen, string: &[u8]) -> Result<Self> {
-        let mut made = Self::of(pen.new_collection(ElementOrder::ByKey));
+        let made = Self::of(pen.new_collection(ElementOrder::ByKey));
         made.write(pen, 0, string)?;
+        Ok(made)
+    }
+
+    /// Makes a copy, which nothing names yet: of the pieces that are there, and no others.
+    pub(crate) fn copy(&self, pen: &mut impl Pen) -> Result<Self> {
+        let made = Self::of(pen.new_collection(ElementOrder::ByKey));
+        let mut copied = 0;
+        while copied < self.elements.len() {
+            let mut some: Vec<(usize, Vec<u8>)> = Vec::with_capacity(TOGETHER);
+            self.ranked(pen.reads(&self.elements), copied, |begin, bytes| {
+                some.push((begin / PIECE, bytes.to_vec()));
+                if some.len() < TOGETHER { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            for (number, bytes) in &some {
+                pen.put(&made.elements, &key_of(*number), bytes)?;
+            }
+            copied += some.len().max(1) as u64;
+        }
         Ok(made)
     }
 
     pub(crate) fn elements(&self) -> &Collection {
         &self.elements
+    }
+
+    /// Calls `visit` for the pieces that have some of these bytes, ascending, with the place of the first and those that are among them, until
+    /// it breaks. What it is not called for is zeros.
+    pub(crate) fn visit(
+        &self,
+        reads: CollectionReader<'_>,
+        bytes: Range<usize>,
+        mut visit: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let first = self.elements.rank_of_order(key_of(bytes.start / PIECE), false)?;
+        self.ranked(reads, first, |begin, piece| {
+            if begin >= bytes.end {
+                return ControlFlow::Break(());
+            }
+            let part = bytes.start.max(begin)..bytes.end.min(begin + piece.len());
+            match piece.get(part.start - begin..part.end.saturating_sub(begin)) {
+                Some(there) if !there.is_empty() => visit(part.start, there),
+                _ => ControlFlow::Continue(()),
+            }
+        })
+    }
+
+    /// Calls `visit` for the pieces from the one of this rank on, with the place of its first byte, until it breaks.
+    fn ranked(
+        &self,
+        reads: CollectionReader<'_>,
+        first: u64,
+        mut visit: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut malformed = None;
+        reads.ranked(first, false, &mut |piece| match begin_of(piece) {
+            Ok(begin) => visit(begin, piece).is_continue(),
+            Err(found) => {
+                malformed = Some(found);
+                false
+            }
+        })?;
+        malformed.map_or(Ok(()), |malformed| Err(malformed.into()))
     }
 
     /// Bytes of the string. O(log n).
@@ -106,10 +165,7 @@ impl Pieced {
     }
 
     /// Writes bytes from `at` on. Where the string is shorter it becomes longer, with zeros up to `at`.
-    pub(crate) fn write(&mut self, pen: &mut impl Pen, at: usize, bytes: &[u8]) -> Result<()> {
-        if pieces_of(at..at + bytes.len()).count() == 1 {
-            pen.ends_with_next();
-        }
+    pub(crate) fn write(&self, pen: &mut impl Pen, at: usize, bytes: &[u8]) -> Result<()> {
         for (number, part) in pieces_of(at..at + bytes.len()) {
             let from = number * PIECE + part.start - at;
             let new = &bytes[from..from + part.len()];
@@ -128,13 +184,9 @@ impl Pieced {
     }
 
     /// Writes single bytes, each where its key says; each piece once.
-    pub(crate) fn write_bytes(&mut self, pen: &mut impl Pen, bytes: &BTreeMap<usize, u8>) -> Result<()> {
-        let numbers = |place: Option<(&usize, &u8)>| place.map(|(at, _)| at / PIECE);
-        if numbers(bytes.first_key_value()) == numbers(bytes.last_key_value()) {
-            pen.ends_with_next();
-        }
+    pub(crate) fn write_bytes(&self, pen: &mut impl Pen, bytes: &BTreeMap<usize, u8>) -> Result<()> {
         let mut left = bytes.iter().peekable();
-        while let Some(number) = numbers(left.peek().copied()) {
+        while let Some(number) = left.peek().map(|(at, _)| **at / PIECE) {
             self.change(pen, number, |piece| {
                 let mut end = 0;
                 while let Some((at, byte)) = left.next_if(|(at, _)| *at / PIECE == number) {

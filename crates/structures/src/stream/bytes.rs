@@ -38,6 +38,11 @@ impl<'a> Bytes<'a> {
         self.take(length)
     }
 
+    /// All that is left.
+    pub(super) fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
     /// Nothing is to be left.
     pub(super) fn end(self) -> Result<(), Malformed> {
         let whole = self.rest.is_empty();

@@ -1,6 +1,6 @@
 //! The consumer groups of a stream: who reads it, and what was delivered and is not acknowledged yet.
 //!
-//! In the record of the stream they are
+//! In the record of a stream in one value they are
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -14,35 +14,40 @@
 //! | 16 | the id of the last entry that was delivered |
 //! | 8 | how many entries were read, -1 if nobody knows |
 //! | 4 | how many consumers |
-//! | … | of each the length of its name (4), its name, and when it was seen last (8) |
+//! | … | of each the length of its name (4), its name, and when it was seen last (8), negated bit by bit if it has got nothing yet |
 //! | 4 | how many entries are pending |
 //! | … | of each its id (16), which of the consumers has it (4), when it was delivered last (8) and how often (8) |
 //!
-//! A large stream has an element for each entry that is pending (see `large::noded`), so that who deals with one writes no others. Then
-//! a group has in place of the last two rows its number (4), which is a part of these elements' keys; and a consumer has behind the
-//! others its number (4), by which they name it, and how many entries are pending for it (8). The value of such an element is
-//! the number of the consumer (4), when the entry was delivered last (8) and how often (8).
+//! A large stream has elements of their own for each group, each consumer and each entry that is pending (see `large::noded`), so that a
+//! client that deals with one reads and writes no others. Their values are
+//!
+//! | of | bytes |
+//! |---|---|
+//! | a group | the id of the last entry that was delivered (16), how many were read (8), its name |
+//! | a consumer | when it was seen last (8), as above, how many entries are pending for it (8), its name |
+//! | an entry that is pending | the number of the consumer (4), when it was delivered last (8) and how often (8) |
 //!
 //! Numbers are little-endian, times in Unix milliseconds, and ids as [`StreamId::to_bytes`] has them, ascending.
+//!
+//! A consumer has a *number* within its group, by which pending entries name it. In one value the consumers are numbered anew whenever they
+//! are written; in elements a consumer keeps its number.
 
 use std::collections::BTreeMap;
 
 use super::StreamId;
 use super::bytes::Bytes;
-use crate::large;
 use crate::packed::Malformed;
 
 /// All groups of a stream, ascending by name.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
     list: Vec<Group>,
-    /// They are those of a large stream.
-    is_large: bool,
-    /// Numbers of groups that were removed since they were read.
-    removed: Vec<u32>,
 }
 
 /// One group.
+///
+/// Of a stream in one value all its consumers are known, and all that is pending. Of a large one those consumers are that were asked for,
+/// and what was changed since the group was read; the rest is in the elements of its number.
 #[derive(Clone, Debug)]
 pub struct Group {
     name: Vec<u8>,
@@ -50,38 +55,66 @@ pub struct Group {
     pub last_id: StreamId,
     /// How many entries of all that there ever were come up to that one, if it is known.
     pub entries_read: Option<i64>,
-    consumers: Vec<Consumer>,
-    /// Of a stream in one value all that is pending. Of a large one what was changed since the groups were read, `None` for what is not
-    /// pending any more; the rest is in the elements of this number.
-    known: BTreeMap<StreamId, Option<Pending>>,
-    number: Option<u32>,
+    consumers: BTreeMap<u32, Consumer>,
+    /// Consumers that are in elements and were removed.
+    removed: BTreeMap<u32, Consumer>,
+    known: BTreeMap<StreamId, Change>,
+    elements: Option<InElements>,
+}
+
+/// Where the group of a large stream is.
+#[derive(Clone, Copy, Debug)]
+struct InElements {
+    number: u32,
+    /// What its element says; `None`: there is none yet.
+    saved: Option<(StreamId, Option<i64>)>,
+    /// No consumer has this number, nor a greater one.
+    next: u32,
 }
 
 /// One consumer of a group.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     name: Vec<u8>,
-    /// When it asked for something last, in Unix milliseconds.
-    pub seen_at: i64,
-    /// In a large stream; it stays when others go.
-    number: u32,
+    /// See [`Consumer::seen_at`]; one that has never got anything has the complement, which is negative.
+    seen: i64,
     pending: u64,
+    /// What its element says of the last two; `None`: there is none yet.
+    saved: Option<(i64, u64)>,
 }
 
 /// An entry that was delivered and is not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// Who has it: an index that [`Group::find_consumer`] told, good until a consumer goes.
-    pub consumer: usize,
+    /// The number of the consumer that has it.
+    pub consumer: u32,
     /// When it was delivered last, in Unix milliseconds.
     pub delivered_at: i64,
     /// How often it was delivered.
     pub deliveries: u64,
 }
 
+/// How an entry is pending now, and for which consumer it is by the elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) was: Option<u32>,
+    pub(crate) now: Option<Pending>,
+}
+
 const READ_NOT_KNOWN: i64 = -1;
 
 impl Groups {
+    /// These groups, in any order.
+    pub(crate) fn of(mut list: Vec<Group>) -> Self {
+        list.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Self { list }
+    }
+
+    /// The groups themselves.
+    pub(crate) fn into_list(self) -> Vec<Group> {
+        self.list
+    }
+
     /// The groups.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Group> {
         self.list.iter()
@@ -105,59 +138,28 @@ impl Groups {
         entries_read: Option<i64>,
     ) -> Option<&mut Group> {
         let at = self.find(name).err()?;
-        let (consumers, known) = Default::default();
-        let number = self.is_large.then(|| self.next_number());
-        self.list.insert(at, Group { name: name.to_vec(), last_id, entries_read, consumers, known, number });
+        self.list.insert(at, Group::new(name, last_id, entries_read));
         self.list.get_mut(at)
     }
 
-    fn next_number(&self) -> u32 {
-        let used = self.list.iter().filter_map(|group| group.number).chain(self.removed.iter().copied());
-        used.max().map_or(0, |last| last.wrapping_add(1))
+    /// Takes a group out, if it is there.
+    pub fn remove(&mut self, name: &[u8]) -> Option<Group> {
+        self.find(name).ok().map(|at| self.list.remove(at))
     }
 
-    /// Removes a group; whether it was there.
-    pub fn remove(&mut self, name: &[u8]) -> bool {
-        let Ok(at) = self.find(name) else { return false };
-        self.removed.extend(self.list.remove(at).number);
-        true
-    }
-
-    /// Numbers of groups of a large stream that were removed.
-    pub(crate) fn removed(&self) -> &[u32] {
-        &self.removed
-    }
-
-    /// All of them, read from one value, as those of a large stream that is made of it.
-    pub(crate) fn into_large(mut self) -> Self {
-        self.is_large = true;
-        for (number, group) in (0..).zip(&mut self.list) {
-            group.number = Some(number);
-            for (number, consumer) in (0..).zip(&mut group.consumers) {
-                consumer.number = number;
-            }
+    /// Puts a group in the place of the one with its name, or beside the others.
+    pub(crate) fn put(&mut self, group: Group) {
+        match self.find(&group.name) {
+            Ok(at) => self.list[at] = group,
+            Err(at) => self.list.insert(at, group),
         }
-        self
-    }
-
-    /// Those of a large stream, with all that is pending, as those of a stream in one value.
-    pub(crate) fn into_whole(
-        mut self,
-        mut all: impl FnMut(&Group) -> large::Result<Vec<(StreamId, Pending)>>,
-    ) -> large::Result<Self> {
-        for group in &mut self.list {
-            group.known = all(group)?.into_iter().map(|(id, pending)| (id, Some(pending))).collect();
-            group.number = None;
-        }
-        self.is_large = false;
-        Ok(self)
     }
 
     fn find(&self, name: &[u8]) -> Result<usize, usize> {
         self.list.binary_search_by(|group| group.name.as_slice().cmp(name))
     }
 
-    /// The bytes of the table above. Nothing without any.
+    /// The bytes of the first table above. Nothing without any.
     pub(crate) fn encoded(&self) -> Vec<u8> {
         if self.iter().len() == 0 {
             return Vec::new();
@@ -174,23 +176,17 @@ impl Groups {
             out.extend_from_slice(&group.last_id.to_bytes());
             out.extend_from_slice(&group.entries_read.unwrap_or(READ_NOT_KNOWN).to_le_bytes());
             number(group.consumers.len(), &mut out);
-            for consumer in &group.consumers {
+            for consumer in group.consumers.values() {
                 name(&consumer.name, &mut out);
-                out.extend_from_slice(&consumer.seen_at.to_le_bytes());
-                if self.is_large {
-                    number(consumer.number as usize, &mut out);
-                    out.extend_from_slice(&consumer.pending.to_le_bytes());
-                }
+                out.extend_from_slice(&consumer.seen.to_le_bytes());
             }
-            if self.is_large {
-                number(group.number.unwrap_or_default() as usize, &mut out);
-                continue;
-            }
+            let numbers: Vec<u32> = group.consumers.keys().copied().collect();
             number(group.pending_len(), &mut out);
             for (id, pending) in group.known_from(StreamId::MIN) {
                 let Some(pending) = pending else { continue };
                 out.extend_from_slice(&id.to_bytes());
-                number(pending.consumer, &mut out);
+                let at = numbers.binary_search(&pending.consumer);
+                number(at.unwrap_or(usize::MAX), &mut out);
                 out.extend_from_slice(&pending.delivered_at.to_le_bytes());
                 out.extend_from_slice(&pending.deliveries.to_le_bytes());
             }
@@ -200,41 +196,25 @@ impl Groups {
 
     /// The groups in these bytes, which stand at `at` of the record.
     pub(crate) fn decode(bytes: &[u8], at: usize) -> Result<Self, Malformed> {
-        Self::decode_as(Self::default(), bytes, at)
-    }
-
-    /// The groups of a large stream in these bytes.
-    pub(crate) fn decode_large(bytes: &[u8]) -> Result<Self, Malformed> {
-        let groups = Self { is_large: true, ..Self::default() };
-        if bytes.is_empty() { Ok(groups) } else { Self::decode_as(groups, bytes, 0) }
-    }
-
-    fn decode_as(mut groups: Self, bytes: &[u8], at: usize) -> Result<Self, Malformed> {
-        let (mut bytes, is_large) = (Bytes::new(bytes, at), groups.is_large);
+        let (mut groups, mut bytes) = (Self::default(), Bytes::new(bytes, at));
         for _ in 0..bytes.u32()? {
             let begin = bytes.at();
             let name = bytes.string()?;
-            let (last_id, entries_read) = (bytes.id()?, Some(bytes.u64()? as i64));
-            let entries_read = entries_read.filter(|&read| read != READ_NOT_KNOWN);
+            let (last_id, entries_read) = (bytes.id()?, read_of(bytes.u64()?));
             // They come in order.
             let is_last = groups.list.last().is_none_or(|last| *last.name < *name);
             let group = groups.create(name, last_id, entries_read).filter(|_| is_last);
             let group = group.ok_or(Malformed { at: begin, why: "its groups are not in order" })?;
-            for _ in 0..bytes.u32()? {
-                let (name, seen_at) = (bytes.string()?.to_vec(), bytes.u64()? as i64);
-                let (number, pending) = if is_large { (bytes.u32()?, bytes.u64()?) } else { (0, 0) };
-                group.consumers.push(Consumer { name, seen_at, number, pending });
-            }
-            if is_large {
-                group.number = Some(bytes.u32()?);
-                continue;
+            for number in 0..bytes.u32()? {
+                let (name, seen) = (bytes.string()?.to_vec(), bytes.u64()? as i64);
+                group.consumers.insert(number, Consumer { name, seen, pending: 0, saved: None });
             }
             for _ in 0..bytes.u32()? {
                 let begin = bytes.at();
-                let (id, consumer) = (bytes.id()?, bytes.u32()? as usize);
+                let (id, consumer) = (bytes.id()?, bytes.u32()?);
                 let (delivered_at, deliveries) = (bytes.u64()? as i64, bytes.u64()?);
                 let pending = Pending { consumer, delivered_at, deliveries };
-                if consumer >= group.consumers.len() || !group.add_pending(id, pending) {
+                if !group.consumers.contains_key(&consumer) || !group.add_pending(id, pending) {
                     let why = "an entry is pending twice, or for a consumer that there is not";
                     return Err(Malformed { at: begin, why });
                 }
@@ -245,15 +225,71 @@ impl Groups {
     }
 }
 
+/// How many entries were read, as it is written.
+fn read_of(number: u64) -> Option<i64> {
+    Some(number as i64).filter(|&read| read != READ_NOT_KNOWN)
+}
+
 impl Group {
+    pub(crate) fn new(name: &[u8], last_id: StreamId, entries_read: Option<i64>) -> Self {
+        let (consumers, removed, known) = Default::default();
+        Self { name: name.to_vec(), last_id, entries_read, consumers, removed, known, elements: None }
+    }
+
+    /// The group of this number that its element has; no consumer is known yet.
+    pub(crate) fn of_element(number: u32, value: &[u8]) -> Result<Self, Malformed> {
+        let mut bytes = Bytes::new(value, 0);
+        let (last_id, entries_read) = (bytes.id()?, read_of(bytes.u64()?));
+        let mut group = Self::new(bytes.rest(), last_id, entries_read);
+        group.elements = Some(InElements { number, saved: Some((last_id, entries_read)), next: 0 });
+        Ok(group)
+    }
+
+    /// The value of its element.
+    pub(crate) fn element(&self) -> Vec<u8> {
+        let read = self.entries_read.unwrap_or(READ_NOT_KNOWN);
+        [&self.last_id.to_bytes()[..], &read.to_le_bytes(), &self.name].concat()
+    }
+
+    /// Makes a group of a stream in one value, of which all is known, one of a large stream, of which nothing is written yet.
+    pub(crate) fn into_elements(mut self, number: u32) -> Self {
+        self.elements = Some(InElements { number, saved: None, next: 0 });
+        self
+    }
+
+    /// Makes a group of a large stream, whose consumers are all known, one of a stream in one value; `all` is pending.
+    pub(crate) fn into_whole(mut self, all: impl IntoIterator<Item = (StreamId, Pending)>) -> Self {
+        let change = |(id, pending)| (id, Change { was: None, now: Some(pending) });
+        self.known = all.into_iter().map(change).collect();
+        self.elements = None;
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// The consumers with their indexes, ascending by name.
-    pub fn consumers(&self) -> Vec<(usize, &Consumer)> {
-        let mut consumers: Vec<_> = self.consumers.iter().enumerate().collect();
+    /// Its number in a large stream; `None` where all is known.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.elements.map(|it| it.number)
+    }
+
+    /// Whether its element says something else, or is not there.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.elements.is_some_and(|it| it.saved != Some((self.last_id, self.entries_read)))
+    }
+
+    /// Whether there is no element of it yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.elements.is_some_and(|it| it.saved.is_none())
+    }
+
+    // --- consumers: those that are known
+
+    /// The consumers with their numbers, ascending by name.
+    pub fn consumers(&self) -> Vec<(u32, &Consumer)> {
+        let mut consumers: Vec<_> = self.consumers.iter().map(|(number, it)| (*number, it)).collect();
         consumers.sort_unstable_by(|(_, a), (_, b)| a.name.cmp(&b.name));
         consumers
     }
@@ -263,104 +299,126 @@ impl Group {
         self.consumers.len()
     }
 
-    /// The index of the consumer with this name.
-    pub fn find_consumer(&self, name: &[u8]) -> Option<usize> {
-        self.consumers.iter().position(|consumer| consumer.name == name)
+    /// The number of the consumer with this name.
+    pub fn find_consumer(&self, name: &[u8]) -> Option<u32> {
+        self.consumers.iter().find(|(_, consumer)| consumer.name == name).map(|(number, _)| *number)
     }
 
-    /// A new consumer; `None` if there is one of that name.
-    pub fn create_consumer(&mut self, name: &[u8], seen_at: i64) -> Option<usize> {
+    /// A new consumer, which has got nothing yet; `None` if there is one of that name.
+    pub fn create_consumer(&mut self, name: &[u8], seen_at: i64) -> Option<u32> {
         let is_new = self.find_consumer(name).is_none();
-        is_new.then(|| self.see_consumer(name, seen_at).0)
+        is_new.then(|| {
+            let number = self.see_consumer(name, seen_at).0;
+            self.set_active(number, None);
+            number
+        })
     }
 
-    /// The index of the consumer with this name, which was seen now, and whether it was made for that.
-    pub fn see_consumer(&mut self, name: &[u8], now: i64) -> (usize, bool) {
-        if let Some(at) = self.find_consumer(name) {
-            self.consumers[at].seen_at = now;
-            return (at, false);
-        }
-        let last = self.consumers.iter().map(|consumer| consumer.number).max();
-        let number = last.map_or(0, |last| last.wrapping_add(1));
-        self.consumers.push(Consumer { name: name.to_vec(), seen_at: now, number, pending: 0 });
-        (self.consumers.len() - 1, true)
-    }
-
-    /// Removes the consumer of this index, which has nothing pending.
-    pub(crate) fn remove_consumer(&mut self, at: usize) {
-        debug_assert_eq!(self.consumers[at].pending, 0);
-        self.consumers.remove(at);
-        for pending in self.known.values_mut().flatten() {
-            pending.consumer -= usize::from(pending.consumer > at);
+    /// When a consumer got something last; `None`: never.
+    pub fn set_active(&mut self, number: u32, at: Option<i64>) {
+        if let Some(consumer) = self.consumers.get_mut(&number) {
+            consumer.seen = at.unwrap_or(!consumer.seen_at());
         }
     }
 
-    /// The name of the consumer with this index.
-    pub fn consumer_name(&self, index: usize) -> &[u8] {
-        self.consumers.get(index).map_or(&[], |consumer| &consumer.name)
+    /// The number of the consumer with this name, which was seen now, and whether it was made for that.
+    pub fn see_consumer(&mut self, name: &[u8], now: i64) -> (u32, bool) {
+        if let Some(number) = self.find_consumer(name) {
+            if let Some(consumer) = self.consumers.get_mut(&number) {
+                consumer.seen = now;
+            }
+            return (number, false);
+        }
+        let behind = |consumers: &BTreeMap<u32, Consumer>| {
+            consumers.last_key_value().map_or(0, |(last, _)| last.saturating_add(1))
+        };
+        let number = behind(&self.consumers).max(behind(&self.removed));
+        let number = number.max(self.elements.map_or(0, |it| it.next));
+        self.consumers.insert(number, Consumer { name: name.to_vec(), seen: now, pending: 0, saved: None });
+        (number, true)
     }
 
-    /// How many entries are pending.
+    /// Removes a consumer, which has nothing pending.
+    pub(crate) fn remove_consumer(&mut self, number: u32) {
+        let Some(consumer) = self.consumers.remove(&number) else { return };
+        debug_assert_eq!(consumer.pending, 0);
+        if consumer.saved.is_some() {
+            self.removed.insert(number, consumer);
+        }
+    }
+
+    /// A consumer that is known.
+    pub fn consumer(&self, number: u32) -> Option<&Consumer> {
+        self.consumers.get(&number)
+    }
+
+    /// A consumer that its element has becomes known, if it was not, and was not removed.
+    pub(crate) fn know_consumer(&mut self, number: u32, consumer: Consumer) {
+        if !self.removed.contains_key(&number) {
+            self.consumers.entry(number).or_insert(consumer);
+        }
+    }
+
+    /// No element has a consumer of this number or a greater one.
+    pub(crate) fn know_next(&mut self, next: u32) {
+        if let Some(elements) = &mut self.elements {
+            elements.next = next;
+        }
+    }
+
+    /// Consumers whose elements say something else, or are not there.
+    pub(crate) fn changed_consumers(&self) -> impl Iterator<Item = (u32, &Consumer)> {
+        let consumers = self.consumers.iter().map(|(number, consumer)| (*number, consumer));
+        consumers.filter(|(_, consumer)| consumer.saved != Some((consumer.seen, consumer.pending)))
+    }
+
+    /// Consumers that were removed and have elements.
+    pub(crate) fn removed_consumers(&self) -> impl Iterator<Item = (u32, &Consumer)> {
+        self.removed.iter().map(|(number, consumer)| (*number, consumer))
+    }
+
+    // --- what is pending
+
+    /// How many entries are pending for the consumers that are known.
     pub fn pending_len(&self) -> usize {
-        self.pending_counts().iter().sum()
-    }
-
-    /// How many of them each consumer has, by index.
-    pub fn pending_counts(&self) -> Vec<usize> {
-        self.consumers.iter().map(|consumer| consumer.pending as usize).collect()
-    }
-
-    /// What its elements have for their group; `None` where there are none, so that all is known that is pending.
-    pub(crate) fn number(&self) -> Option<u32> {
-        self.number
-    }
-
-    /// The value of the element for an entry that is pending so.
-    pub(crate) fn element_of_pending(&self, pending: Pending) -> Vec<u8> {
-        let consumer = self.consumers.get(pending.consumer).map_or(u32::MAX, |consumer| consumer.number);
-        let Pending { delivered_at, deliveries, .. } = pending;
-        [&consumer.to_le_bytes()[..], &delivered_at.to_le_bytes(), &deliveries.to_le_bytes()].concat()
-    }
-
-    /// How an entry is pending by the value of its element.
-    pub(crate) fn pending_of_element(&self, value: &[u8]) -> Result<Pending, Malformed> {
-        let mut bytes = Bytes::new(value, 0);
-        let (number, delivered_at, deliveries) = (bytes.u32()?, bytes.u64()? as i64, bytes.u64()?);
-        bytes.end()?;
-        let consumer = self.consumers.iter().position(|consumer| consumer.number == number);
-        let consumer = consumer
-            .ok_or(Malformed { at: 0, why: "an entry is pending for a consumer that there is not" })?;
-        Ok(Pending { consumer, delivered_at, deliveries })
+        self.consumers.values().map(Consumer::pending_len).sum()
     }
 
     /// What is pending, from an id on, as far as it is known without elements: all, if the stream is one value. `None` for what was
     /// acknowledged.
     pub fn known_from(&self, from: StreamId) -> impl Iterator<Item = (StreamId, Option<Pending>)> + Clone {
-        self.known.range(from..).map(|(id, pending)| (*id, *pending))
+        self.known.range(from..).map(|(id, change)| (*id, change.now))
+    }
+
+    /// What was changed, of a group of a large stream.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (StreamId, Change)> {
+        self.known.iter().map(|(id, change)| (*id, *change))
     }
 
     /// What is known of an entry without elements: whether it is pending, and how; `None` if that is for the elements to say.
     pub(crate) fn known(&self, id: StreamId) -> Option<Option<Pending>> {
-        match (self.known.get(&id), self.number) {
-            (Some(known), _) => Some(*known),
+        match (self.known.get(&id), self.elements) {
+            (Some(known), _) => Some(known.now),
             (None, None) => Some(None),
             (None, Some(_)) => None,
         }
     }
 
-    /// An entry that was pending as `old` says is now as `new` says.
+    /// An entry that was pending as `old` says is now as `new` says. The consumers of both are known.
     pub(crate) fn change_pending(&mut self, id: StreamId, old: Option<Pending>, new: Option<Pending>) {
         let mut count = |pending: Option<Pending>, add: i64| {
-            if let Some(consumer) = pending.and_then(|pending| self.consumers.get_mut(pending.consumer)) {
+            if let Some(consumer) = pending.and_then(|pending| self.consumers.get_mut(&pending.consumer)) {
                 consumer.pending = consumer.pending.saturating_add_signed(add);
             }
         };
         count(old, -1);
         count(new, 1);
-        match (new, self.number) {
-            (None, None) => drop(self.known.remove(&id)),
-            (new, _) => drop(self.known.insert(id, new)),
+        if new.is_none() && self.elements.is_none() {
+            self.known.remove(&id);
+            return;
         }
+        let was = old.filter(|_| self.elements.is_some()).map(|old| old.consumer);
+        self.known.entry(id).or_insert(Change { was, now: None }).now = new;
     }
 
     /// An entry of a stream in one value is pending; false if it was already.
@@ -377,5 +435,53 @@ impl Consumer {
     /// Its name.
     pub fn name(&self) -> &[u8] {
         &self.name
+    }
+
+    /// When it asked for something last, in Unix milliseconds.
+    pub fn seen_at(&self) -> i64 {
+        if self.seen < 0 { !self.seen } else { self.seen }
+    }
+
+    /// When it got something last; `None`: never.
+    pub fn active_at(&self) -> Option<i64> {
+        Some(self.seen).filter(|seen| *seen >= 0)
+    }
+
+    /// How many entries are pending for it.
+    pub fn pending_len(&self) -> usize {
+        self.pending as usize
+    }
+
+    /// Whether there is no element of it yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.saved.is_none()
+    }
+
+    /// The consumer that its element has.
+    pub(crate) fn of_element(value: &[u8]) -> Result<Self, Malformed> {
+        let mut bytes = Bytes::new(value, 0);
+        let (seen, pending) = (bytes.u64()? as i64, bytes.u64()?);
+        Ok(Self { name: bytes.rest().to_vec(), seen, pending, saved: Some((seen, pending)) })
+    }
+
+    /// The value of its element.
+    pub(crate) fn element(&self) -> Vec<u8> {
+        [&self.seen.to_le_bytes()[..], &self.pending.to_le_bytes(), &self.name].concat()
+    }
+}
+
+impl Pending {
+    /// How an entry is pending by the value of its element.
+    pub(crate) fn of_element(value: &[u8]) -> Result<Self, Malformed> {
+        let mut bytes = Bytes::new(value, 0);
+        let (consumer, delivered_at, deliveries) = (bytes.u32()?, bytes.u64()? as i64, bytes.u64()?);
+        bytes.end()?;
+        Ok(Self { consumer, delivered_at, deliveries })
+    }
+
+    /// The value of its element.
+    pub(crate) fn element(self) -> Vec<u8> {
+        let Self { consumer, delivered_at, deliveries } = self;
+        [&consumer.to_le_bytes()[..], &delivered_at.to_le_bytes(), &deliveries.to_le_bytes()].concat()
     }
 }

@@ -8,9 +8,9 @@ use super::collection::{error, meta};
 use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::error::Result;
-use crate::large::{Fault, HEAD_IN_NODE, Noded};
+use crate::large::{Fault, Noded, STREAM_FLAGS};
 use crate::stream::{
-    Entry, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes,
+    Consumer, Entry, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes,
 };
 use crate::{Type, dump};
 
@@ -91,7 +91,7 @@ impl<'w> Txn<'w> {
         expires_at: Option<u64>,
     ) -> Result<()> {
         let made = Noded::make(self, stream).map_err(|it| error(Type::Stream, key, it))?;
-        self.put_root(Type::Stream, db, key, made.elements(), HEAD_IN_NODE, expires_at)
+        self.put_root(Type::Stream, db, key, made.elements(), STREAM_FLAGS, expires_at)
     }
 
     /// Copies the nodes of a large stream to one that nothing names yet.
@@ -101,7 +101,7 @@ impl<'w> Txn<'w> {
         let Form::Large(noded) = &stream.form else { return Ok(None) };
         let whole = stream.told(noded.whole(stream.reads(noded)))?;
         let made = Noded::make(self, &whole).map_err(|it| error(Type::Stream, key, it))?;
-        Ok(Some((made.elements().clone(), HEAD_IN_NODE)))
+        Ok(Some((made.elements().clone(), STREAM_FLAGS)))
     }
 }
 
@@ -177,11 +177,57 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok(last.entries()?.first().map(|entry| entry.id))
     }
 
-    /// The groups.
+    /// The groups, with all their consumers.
     pub fn groups(&self) -> Result<Groups> {
         match &self.form {
             Form::Packed(stream) => self.told(stream.groups()),
             Form::Large(noded) => self.told(noded.groups(self.reads(noded))),
+        }
+    }
+
+    /// How many groups there are.
+    pub fn groups_len(&self) -> Result<u64> {
+        match &self.form {
+            Form::Packed(stream) => self.told(stream.groups()).map(|groups| groups.iter().len() as u64),
+            Form::Large(noded) => self.told(noded.groups_len(self.reads(noded))),
+        }
+    }
+
+    /// The group of this name. Its consumers are known once they are asked for here.
+    pub fn group(&self, name: &[u8]) -> Result<Option<Group>> {
+        match &self.form {
+            Form::Packed(stream) => self.told(stream.groups()).map(|mut groups| groups.remove(name)),
+            Form::Large(noded) => self.told(noded.group(self.reads(noded), name)),
+        }
+    }
+
+    /// The number of a group's consumer with this name.
+    pub fn find_consumer(&self, group: &mut Group, name: &[u8]) -> Result<Option<u32>> {
+        if let Form::Large(noded) = &self.form {
+            self.told(noded.know_name(self.reads(noded), group, name))?;
+        }
+        Ok(group.find_consumer(name))
+    }
+
+    /// The number of a group's consumer with this name, which was seen now, and whether it was made for that.
+    pub fn see_consumer(&self, group: &mut Group, name: &[u8], now: i64) -> Result<(u32, bool)> {
+        self.find_consumer(group, name)?;
+        Ok(group.see_consumer(name, now))
+    }
+
+    /// The consumer of this number.
+    pub fn consumer<'g>(&self, group: &'g mut Group, number: u32) -> Result<Option<&'g Consumer>> {
+        if let Form::Large(noded) = &self.form {
+            self.told(noded.know_consumer(self.reads(noded), group, number))?;
+        }
+        Ok(group.consumer(number))
+    }
+
+    /// All consumers of a group become known.
+    pub fn know_consumers(&self, group: &mut Group) -> Result<()> {
+        match &self.form {
+            Form::Packed(_) => Ok(()),
+            Form::Large(noded) => self.told(noded.know_consumers(self.reads(noded), group)),
         }
     }
 
@@ -193,33 +239,36 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         }
     }
 
-    /// Calls `visit` for what is pending in a group from an id on, until it says false.
+    /// Calls `visit` for what is pending in a group from an id on, for one consumer or for all, until it says false.
     pub fn visit_pending(
         &self,
         group: &Group,
         from: StreamId,
+        consumer: Option<u32>,
         mut visit: impl FnMut(StreamId, Pending) -> bool,
     ) -> Result<()> {
         // What was changed counts in place of what the elements say.
         let (mut known, mut goes_on) = (group.known_from(from).peekable(), true);
+        let mut visit = |id, pending: Option<Pending>| {
+            let wanted =
+                pending.filter(|pending| consumer.is_none_or(|consumer| pending.consumer == consumer));
+            wanted.is_none_or(|pending| visit(id, pending))
+        };
         if let Form::Large(noded) = &self.form {
-            let visited = noded.pending_from(self.reads(noded), group, from, |id, value| {
+            let visited = noded.pending_from(self.reads(noded), group, from, consumer, |id, pending| {
                 while goes_on && let Some((before, changed)) = known.next_if(|(before, _)| *before < id) {
-                    goes_on = changed.is_none_or(|changed| visit(before, changed));
+                    goes_on = visit(before, changed);
                 }
                 if goes_on {
-                    let now = match known.next_if(|(same, _)| *same == id) {
-                        Some((_, changed)) => changed,
-                        None => Some(group.pending_of_element(value)?),
-                    };
-                    goes_on = now.is_none_or(|pending| visit(id, pending));
+                    let changed = known.next_if(|(same, _)| *same == id);
+                    goes_on = visit(id, changed.map_or(Some(pending), |(_, changed)| changed));
                 }
-                Ok(goes_on)
+                goes_on
             });
             self.told(visited)?;
         }
         while goes_on && let Some((id, changed)) = known.next() {
-            goes_on = changed.is_none_or(|changed| visit(id, changed));
+            goes_on = visit(id, changed);
         }
         Ok(())
     }
@@ -229,15 +278,13 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         &self,
         group: &Group,
         from: StreamId,
-        consumer: Option<usize>,
+        consumer: Option<u32>,
         most: usize,
     ) -> Result<Vec<(StreamId, Pending)>> {
         let mut found = Vec::new();
         if most > 0 {
-            self.visit_pending(group, from, |id, pending| {
-                if consumer.is_none_or(|consumer| pending.consumer == consumer) {
-                    found.push((id, pending));
-                }
+            self.visit_pending(group, from, consumer, |id, pending| {
+                found.push((id, pending));
                 found.len() < most
             })?;
         }
@@ -256,28 +303,34 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok(last.map(|last| (first, last)))
     }
 
-    /// An entry is pending so from now on, once the group is saved with the others.
+    /// An entry is pending so from now on, once the group is saved. Its consumer is known.
     pub fn set_pending(&self, group: &mut Group, id: StreamId, pending: Pending) -> Result<()> {
-        let old = self.pending(group, id)?;
-        group.change_pending(id, old, Some(pending));
-        Ok(())
+        self.change_pending(group, id, Some(pending)).map(|_| ())
     }
 
     /// An entry is not pending any more; whether it was.
     pub fn acknowledge(&self, group: &mut Group, id: StreamId) -> Result<bool> {
+        self.change_pending(group, id, None)
+    }
+
+    /// How an entry is pending changes, if it was pending or will be; whether it was.
+    fn change_pending(&self, group: &mut Group, id: StreamId, new: Option<Pending>) -> Result<bool> {
         let old = self.pending(group, id)?;
-        if old.is_some() {
-            group.change_pending(id, old, None);
+        if let Some(old) = old {
+            self.consumer(group, old.consumer)?;
+        }
+        if old.is_some() || new.is_some() {
+            group.change_pending(id, old, new);
         }
         Ok(old.is_some())
     }
 
     /// Removes a consumer with what it has pending; how much that was.
     pub fn remove_consumer(&self, group: &mut Group, name: &[u8]) -> Result<usize> {
-        let Some(at) = group.find_consumer(name) else { return Ok(0) };
-        let pending = self.pending_from(group, StreamId::MIN, Some(at), usize::MAX)?;
+        let Some(number) = self.find_consumer(group, name)? else { return Ok(0) };
+        let pending = self.pending_from(group, StreamId::MIN, Some(number), usize::MAX)?;
         pending.iter().for_each(|&(id, old)| group.change_pending(id, Some(old), None));
-        group.remove_consumer(at);
+        group.remove_consumer(number);
         Ok(pending.len())
     }
 
@@ -363,6 +416,16 @@ impl<B: Deref<Target = [u8]>> Part<'_, B> {
     }
 }
 
+fn change_groups<T>(
+    stream: &mut Stream<Vec<u8>>,
+    change: impl FnOnce(&mut Groups) -> T,
+) -> std::result::Result<T, Fault> {
+    let mut groups = stream.groups()?;
+    let changed = change(&mut groups);
+    stream.set_groups(&groups);
+    Ok(changed)
+}
+
 impl EditStream<'_, '_> {
     /// Whether the key was not there.
     pub fn is_new(&self) -> bool {
@@ -416,17 +479,41 @@ impl EditStream<'_, '_> {
         }
     }
 
-    /// Gives it other groups.
-    pub fn set_groups(&mut self, groups: &Groups) -> Result<()> {
+    /// Makes a group; false if there is one of that name.
+    pub fn create_group(
+        &mut self,
+        name: &[u8],
+        last_id: StreamId,
+        entries_read: Option<i64>,
+    ) -> Result<bool> {
+        let StreamAt { source, form, .. } = &mut self.stream;
+        let created = match form {
+            Form::Packed(stream) => {
+                change_groups(stream, |groups| groups.create(name, last_id, entries_read).is_some())
+            }
+            Form::Large(noded) => noded.create_group(&mut **source, name, last_id, entries_read),
+        };
+        self.told(created)
+    }
+
+    /// Writes what was changed of a group that was read here.
+    pub fn set_group(&mut self, group: &Group) -> Result<()> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let set = match form {
-            Form::Packed(stream) => {
-                stream.set_groups(groups);
-                Ok(())
-            }
-            Form::Large(noded) => noded.set_groups(&mut **source, groups),
+            Form::Packed(stream) => change_groups(stream, |groups| groups.put(group.clone())),
+            Form::Large(noded) => noded.put_group(&mut **source, group),
         };
         self.told(set)
+    }
+
+    /// Removes a group; whether it was there.
+    pub fn remove_group(&mut self, name: &[u8]) -> Result<bool> {
+        let StreamAt { source, form, .. } = &mut self.stream;
+        let removed = match form {
+            Form::Packed(stream) => change_groups(stream, |groups| groups.remove(name).is_some()),
+            Form::Large(noded) => noded.remove_group(&mut **source, name),
+        };
+        self.told(removed)
     }
 
     /// Makes it the value of its key, once the transaction commits.

@@ -5,13 +5,14 @@
 //! to read it as well; who wants all of it has it put together.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
-use duramen::{Meta, Store, Value};
+use duramen::{ElementOrder, Meta, Store, Value};
 
 use super::source::{Copied, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
+use crate::bits::Bitmap;
 use crate::error::{Error, Result};
 use crate::large::{self, Pen, Pieced};
 use crate::string_until;
@@ -111,6 +112,61 @@ impl Txn<'_> {
         Ok(Some(take(len, &bytes)))
     }
 
+    /// Calls `visit` for those bytes of the string at `key` that `part` names, in runs, ascending, each with the place of its first byte, until
+    /// it breaks. Bytes that it is not called for are zeros: of a string with a long hole only what was written is looked at. How long the
+    /// string is; an error when the key holds another type.
+    pub fn visit_string(
+        &mut self,
+        db: u8,
+        key: &[u8],
+        part: Range<usize>,
+        mut visit: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
+    ) -> Result<Option<usize>> {
+        let Some((found, reads)) = self.root_to_read(db, key)? else { return Ok(None) };
+        if found.tag() != Type::String.tag() {
+            return Err(Error::WrongType);
+        }
+        let Some(pieced) = pieces(key, &found, reads)? else {
+            let part = part.start.min(found.len())..part.end.min(found.len());
+            if !part.is_empty() {
+                let _ = visit(part.start, &found[part]);
+            }
+            return Ok(Some(found.len()));
+        };
+        let elements = Source::reads(&reads, pieced.elements());
+        let len = pieced.len(elements).map_err(|fault| error(key, fault))?;
+        pieced.visit(elements, part, visit).map_err(|fault| error(key, fault))?;
+        Ok(Some(len))
+    }
+
+    /// The string at `key` as a bitmap; an error when it holds another type.
+    pub fn bitmap(&mut self, db: u8, key: &[u8]) -> Result<Option<Bitmap>> {
+        let mut bitmap = Bitmap::default();
+        let len = self.visit_string(db, key, 0..usize::MAX, |at, bytes| {
+            bitmap.set(at, bytes);
+            ControlFlow::Continue(())
+        })?;
+        Ok(len.map(|len| bitmap.with_len(len)))
+    }
+
+    /// Makes a bitmap, which is not empty, the value of `key`, over what is there.
+    pub fn put_bitmap(&mut self, db: u8, key: &[u8], bitmap: &Bitmap) -> Result<()> {
+        if bitmap.is_dense() || !self.lies_in_pieces(bitmap.len()) {
+            return self.put_vec(db, key, bitmap.to_vec(), string_until(None));
+        }
+        self.begin_edit();
+        let made = Pieced::of(self.new_collection(ElementOrder::ByKey));
+        for (at, bytes) in bitmap.parts() {
+            made.write(self, at, bytes).map_err(|fault| error(key, fault))?;
+        }
+        self.put_root(Type::String, db, key, made.elements(), 0, None)
+    }
+
+    /// Whether a string of this length is to lie in pieces once it is written in part.
+    fn lies_in_pieces(&self, len: usize) -> bool {
+        len > large::PIECE && self.is_large(len / PACKED_MAXES)
+    }
+
     /// Reads single bytes of the string at `key`, each where its key says; behind its end they are zeros. How long it is; an error when
     /// the key holds another type.
     pub fn read_bytes(
@@ -136,30 +192,28 @@ impl Txn<'_> {
     /// Writes `bytes` into the string at `key` from `at` on, which becomes longer for it where need be, with zeros up to `at`; without one
     /// a string comes to be. No bytes make it no longer. The expiry time stays. An error when the key holds another type.
     pub fn write_string(&mut self, db: u8, key: &[u8], at: usize, bytes: &[u8]) -> Result<()> {
-        let end = if bytes.is_empty() { 0 } else { at + bytes.len() };
-        let write = |whole: &mut [u8]| {
-            if !bytes.is_empty() {
-                whole[at..end].copy_from_slice(bytes);
-            }
-        };
-        self.write_in_string(db, key, end, write, |pieced, txn| pieced.write(txn, at, bytes))
+        let part = if bytes.is_empty() { 0..0 } else { at..at + bytes.len() };
+        let (within, whole_part) = (part.clone(), part);
+        let write = |whole: &mut [u8]| whole[within].copy_from_slice(bytes);
+        self.write_in_string(db, key, whole_part, write, |pieced, txn| pieced.write(txn, at, bytes))
     }
 
     /// The same with single bytes, each where its key says.
     pub fn write_bytes(&mut self, db: u8, key: &[u8], bytes: &BTreeMap<usize, u8>) -> Result<()> {
         let end = bytes.last_key_value().map_or(0, |(at, _)| at + 1);
+        let start = bytes.first_key_value().map_or(0, |(at, _)| *at);
         let write = |whole: &mut [u8]| bytes.iter().for_each(|(&at, &byte)| whole[at] = byte);
-        self.write_in_string(db, key, end, write, |pieced, txn| pieced.write_bytes(txn, bytes))
+        self.write_in_string(db, key, start..end, write, |pieced, txn| pieced.write_bytes(txn, bytes))
     }
 
-    /// Writes into the string at `key`, up to `end`: by `write` where it lies in one record, else by `write_pieces`.
+    /// Writes into this part of the string at `key`: by `write` where it lies in one record, else by `write_pieces`.
     fn write_in_string(
         &mut self,
         db: u8,
         key: &[u8],
-        end: usize,
+        part: Range<usize>,
         write: impl FnOnce(&mut [u8]),
-        write_pieces: impl FnOnce(&mut Pieced, &mut Self) -> large::Result<()>,
+        write_pieces: impl FnOnce(&Pieced, &mut Self) -> large::Result<()>,
     ) -> Result<()> {
         self.begin_edit();
         let mut expires_at = None;
@@ -168,23 +222,28 @@ impl Txn<'_> {
             if found.tag() != Type::String.tag() {
                 return Err(Error::WrongType);
             }
-            if let Some(mut pieced) = pieces(key, &found, reads)? {
+            if let Some(pieced) = pieces(key, &found, reads)? {
                 drop(found);
-                write_pieces(&mut pieced, self).map_err(|fault| error(key, fault))?;
+                if !part.is_empty() && part.start / large::PIECE == (part.end - 1) / large::PIECE {
+                    Pen::ends_with_next(self);
+                }
+                write_pieces(&pieced, self).map_err(|fault| error(key, fault))?;
                 self.end_edit();
                 self.element_changed(db, key);
                 return Ok(());
             }
             expires_at = found.expires_at();
-            whole.reserve_exact(found.len().max(end));
             whole.extend_from_slice(&found);
         }
-        whole.resize(whole.len().max(end), 0);
-        write(&mut whole);
-        if whole.len() <= large::PIECE || !self.is_large(whole.len() / PACKED_MAXES) {
+        let len = whole.len().max(part.end);
+        if !self.lies_in_pieces(len) {
+            whole.resize(len, 0);
+            write(&mut whole);
             return self.put_vec(db, key, whole, string_until(expires_at));
         }
+        // Only what there was, and what is written: between them may be a hole.
         let made = Pieced::make(self, &whole).map_err(|fault| error(key, fault))?;
+        write_pieces(&made, self).map_err(|fault| error(key, fault))?;
         self.put_root(Type::String, db, key, made.elements(), 0, expires_at)
     }
 
@@ -194,9 +253,7 @@ impl Txn<'_> {
         let Some((found, reads)) = self.root_to_read(db, key)? else { return Ok(None) };
         let Some(pieced) = pieces(key, &found, reads)? else { return Ok(None) };
         drop(found);
-        let (whole, _) =
-            pieced.whole(Pen::reads(self, pieced.elements())).map_err(|fault| error(key, fault))?;
-        let made = Pieced::make(self, &whole).map_err(|fault| error(key, fault))?;
+        let made = pieced.copy(self).map_err(|fault| error(key, fault))?;
         Ok(Some((made.elements().clone(), 0)))
     }
 }

@@ -169,13 +169,14 @@ fn streams_are_read_in_all_three_forms() {
             .known_from(StreamId::MIN)
             .filter_map(|(id, pending)| Some((id, pending?)))
             .map(|(id, it)| {
-                (id.ms, group.consumer_name(it.consumer).to_vec(), it.delivered_at, it.deliveries)
+                let name = group.consumer(it.consumer).unwrap().name().to_vec();
+                (id.ms, name, it.delivered_at, it.deliveries)
             })
             .collect();
         let (one, two) = (b"one".to_vec(), b"two".to_vec());
         assert_eq!(pending, [(1, one.clone(), 1000, 5), (2, one, 2000, 1), (3, two, 3000, 2)]);
         if let Some(seen_at) = seen_at {
-            let seen: Vec<_> = group.consumers().iter().map(|(_, consumer)| consumer.seen_at).collect();
+            let seen: Vec<_> = group.consumers().iter().map(|(_, consumer)| consumer.seen_at()).collect();
             assert_eq!(seen, [seen_at, seen_at + 1]);
         }
         assert_eq!(groups.get(b"unread").unwrap().entries_read, Some(3));

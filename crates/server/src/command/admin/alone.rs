@@ -1,7 +1,7 @@
 //! What a server says of replicas, a cluster and modules that has none of them: ROLE, WAIT, REPLICAOF, CLUSTER, MODULE and their like.
 
 use crate::command::timeout::after_millis;
-use crate::command::{Args, Call, Command, CommandError, errors, integer};
+use crate::command::{After, Args, Call, Command, CommandError, errors, integer};
 
 const NO_CLUSTER: CommandError = CommandError::new("ERR This instance has cluster support disabled");
 const NO_MODULES: CommandError = CommandError::new(
@@ -29,6 +29,7 @@ pub const CLUSTER: &[Command] = &[
     Command::new("cluster|links", no_cluster),
     Command::new("cluster|meet", no_cluster),
     Command::new("cluster|myid", no_cluster),
+    Command::new("cluster|myshardid", no_cluster),
     Command::new("cluster|nodes", no_cluster),
     Command::new("cluster|replicas", no_cluster),
     Command::new("cluster|replicate", no_cluster),
@@ -93,6 +94,31 @@ pub fn wait(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let until = after_millis(millis)?;
     if wanted <= 0 || !call.waits(until, Vec::new()) {
         call.reply.integer(0);
+    }
+    Ok(())
+}
+
+/// WAITAOF numlocal numreplicas timeout: what was written so far is made durable, as an append-only file would be; no replica will
+/// ever have it, so where one is asked for this answers when the time is up.
+pub fn waitaof(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    let local = call.args.integer(1)?;
+    if !(0..=1).contains(&local) {
+        return Err(CommandError::new("ERR value is out of range, value must between 0 and 1"));
+    }
+    let replicas = call.args.integer(2)?;
+    if replicas < 0 {
+        return Err(CommandError::new("ERR value is out of range, must be positive"));
+    }
+    let millis = integer(call.args.at(3)).ok_or(TIMEOUT_NOT_INTEGER)?;
+    let until = after_millis(millis)?;
+    // Inside EXEC too: that is committed before its reply leaves.
+    *call.after = After::Commit;
+    if replicas == 0 || !call.waits(until, Vec::new()) {
+        call.reply.array(2);
+        call.reply.integer(1);
+        call.reply.integer(0);
+    } else if let Some(wait) = &mut call.local.wait {
+        wait.is_for_file = true;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::config::{Config, rewrite};
 use crate::log;
 use crate::net::open_files;
 use duramen_structures::glob;
+use std::collections::HashMap;
 
 /// The subcommands.
 pub const SUBCOMMANDS: &[Command] = &[
@@ -38,16 +39,11 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let config = call.server.config();
-    let found: Vec<_> = DIRECTIVES
-        .iter()
-        .filter_map(|directive| {
-            Some((call.args.from(2).find_map(|asked| shown(asked, directive.name))?, directive))
-        })
-        .collect();
+    let asked = Asked::of(call.args);
+    let found: Vec<_> =
+        DIRECTIVES.iter().filter_map(|directive| Some((asked.shown(directive.name)?, directive))).collect();
     let inert = || INERT.iter().enumerate();
-    let inert: Vec<_> = inert()
-        .filter_map(|(at, (name, ..))| Some((call.args.from(2).find_map(|asked| shown(asked, name))?, at)))
-        .collect();
+    let inert: Vec<_> = inert().filter_map(|(at, (name, ..))| Some((asked.shown(name)?, at))).collect();
     call.reply.map(found.len() + inert.len());
     for (name, at) in inert {
         call.reply.bulk(name);
@@ -60,12 +56,46 @@ fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// What is asked for: many plain names take no longer than one each.
+struct Asked<'a> {
+    /// By the name in lower case, with its place among all.
+    plain: HashMap<Vec<u8>, (usize, &'a [u8])>,
+    patterns: Vec<(usize, &'a [u8])>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(args: Args<'a>) -> Self {
+        let (mut plain, mut patterns) = (HashMap::new(), Vec::new());
+        for (at, asked) in args.from(2).enumerate() {
+            match is_pattern(asked) {
+                true => patterns.push((at, asked)),
+                false => drop(plain.entry(asked.to_ascii_lowercase()).or_insert((at, asked))),
+            }
+        }
+        Self { plain, patterns }
+    }
+
+    /// The name to show for a directive, as the first that asks for it has it; `None`: none does.
+    fn shown(&self, name: &'static str) -> Option<&'a [u8]> {
+        let plain = self.plain.get(name.as_bytes()).copied();
+        let before = |at: &usize| plain.is_none_or(|(plain, _)| *at < plain);
+        let mut patterns = self.patterns.iter().take_while(|(at, _)| before(at));
+        let pattern = patterns.find_map(|(_, asked)| shown(asked, name));
+        pattern.or(plain.map(|(_, asked)| asked))
+    }
+}
+
+/// Whether it has a special character before its first zero byte.
+fn is_pattern(asked: &[u8]) -> bool {
+    asked.iter().take_while(|byte| **byte != 0).any(|byte| b"[*?".contains(byte))
+}
+
 /// The name to show for a directive that was asked for so; `None` for another one. As in Redis a plain name is shown as
 /// it came, and a pattern ends at a zero byte.
 fn shown<'a>(asked: &'a [u8], name: &'static str) -> Option<&'a [u8]> {
     let name = name.as_bytes();
     let pattern = asked.split(|byte| *byte == 0).next().unwrap_or_default();
-    if pattern.iter().any(|byte| b"[*?".contains(byte)) {
+    if is_pattern(asked) {
         return glob::matches_ignore_case(pattern, name).then_some(name);
     }
     name.eq_ignore_ascii_case(asked).then_some(asked)
@@ -86,10 +116,10 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
                 Change::Inert(at) => inert::set(config, *at, value),
             }
             .map_err(|why| failed(name, &why))?;
-            // At a start it is told and goes on; who sets it now would be misled.
-            if let Some(notice) = config.notices.get(before.notices.len()) {
-                return Err(failed(name, notice));
-            }
+        }
+        // As at a start.
+        for notice in config.notices.drain(before.notices.len()..) {
+            log::warning(format_args!("CONFIG SET by {}: {notice}", call.session.client.address));
         }
         effect(call, &changes, &before, config)
     })?;

@@ -14,7 +14,7 @@ use crate::messages::Kind;
 use crate::process;
 use crate::server::Server;
 use crate::stats::Totals;
-use duramen::{Durability, Stats};
+use duramen::Stats;
 use duramen_structures::KeyCount;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
@@ -159,14 +159,19 @@ fn clients(text: &mut Text, facts: &Facts<'_>) {
     text.field("blocked_clients", paused);
     text.field("tracking_clients", facts.server.tracking.clients_count());
     text.field("clients_in_timeout_table", 0);
+    let (keys, may_go) = facts.server.waiting.keys_count();
+    text.field("total_blocking_keys", keys);
+    text.field("total_blocking_keys_on_nokey", may_go);
 }
 
 fn memory(text: &mut Text, facts: &Facts<'_>) {
     let process = &facts.process;
-    text.bytes("used_memory", process.anonymous_bytes);
+    // What `maxmemory` limits: so alerts on their ratio are right.
+    let (stored, most) = (facts.store.used_bytes, facts.server.used_bytes_max(facts.store.used_bytes));
+    text.bytes("used_memory", stored);
     text.bytes("used_memory_rss", process.resident_bytes);
-    text.bytes("used_memory_peak", process.resident_bytes_max);
-    text.field("used_memory_peak_perc", percent(process.anonymous_bytes, process.resident_bytes_max));
+    text.bytes("used_memory_peak", most);
+    text.field("used_memory_peak_perc", percent(stored, most));
     text.field("used_memory_overhead", facts.store.index_bytes);
     text.field("used_memory_startup", 0);
     text.field("used_memory_dataset", facts.store.live_bytes);
@@ -212,10 +217,8 @@ fn persistence(text: &mut Text, facts: &Facts<'_>) {
     zeros(text, &["current_cow_peak", "current_cow_size", "current_cow_size_age"]);
     text.field("current_fork_perc", "0.00");
     zeros(text, &["current_save_keys_processed", "current_save_keys_total"]);
-    // What is not yet safe from a power failure: nothing, or at most what the interval allows.
-    let behind = facts.store.epoch.saturating_sub(facts.store.epoch_committed);
-    let unsaved = if facts.config.durability == Durability::EveryWrite { 0 } else { behind };
-    text.field("rdb_changes_since_last_save", unsaved);
+    // Of the file that SAVE writes; what is not yet safe from a power failure the epochs tell.
+    text.field("rdb_changes_since_last_save", facts.server.changes_since_save());
     text.field("rdb_bgsave_in_progress", 0);
     text.field("rdb_last_save_time", facts.server.saved_at.load(Ordering::Relaxed));
     text.field("rdb_last_bgsave_status", "ok");
@@ -253,8 +256,9 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("instantaneous_output_repl_kbps", "0.00");
     text.field("rejected_connections", rejected);
     zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);
-    text.field("expired_keys", facts.store.expired_keys);
-    text.field("evicted_keys", facts.store.evicted_keys);
+    let (expired, evicted) = facts.server.removed(&facts.store);
+    text.field("expired_keys", expired);
+    text.field("evicted_keys", evicted);
     text.field("expired_stale_perc", "0.00");
     zeros(text, &["expired_time_cap_reached_count", "expire_cycle_cpu_milliseconds"]);
     text.field("evicted_clients", totals.evicted_clients);
@@ -278,6 +282,8 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
     text.field("tracking_total_keys", keys);
     text.field("tracking_total_items", items);
     text.field("tracking_total_prefixes", prefixes);
+    text.field("acl_access_denied_auth", totals.errors.get("WRONGPASS").copied().unwrap_or(0));
+    zeros(text, &["acl_access_denied_cmd", "acl_access_denied_key", "acl_access_denied_channel"]);
     text.field("total_error_replies", totals.error_replies);
     text.field("total_reads_processed", totals.reads);
     text.field("total_writes_processed", totals.writes);
@@ -354,6 +360,7 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
         text.field(&format!("duramen_job_{name}"), told);
     }
     for (name, value) in [
+        ("memory_bytes", facts.process.anonymous_bytes),
         ("store_deleted", u64::from(facts.server.is_store_deleted())),
         ("keys", store.keys),
         ("medium_bytes", store.medium_bytes),

@@ -12,6 +12,7 @@ mod latency;
 mod memory;
 mod monitor;
 mod object;
+mod save;
 mod scripts;
 mod server;
 mod shutdown;
@@ -49,12 +50,13 @@ pub const COMMANDS: &[Command] = &[
     Command::new("replicaof", alone::replicaof),
     Command::new("role", alone::role),
     Command::container("script", scripts::SCRIPT),
-    Command::new("save", server::save),
-    Command::new("bgsave", server::bgsave),
-    Command::new("lastsave", server::lastsave),
+    Command::new("save", save::save),
+    Command::new("bgsave", save::bgsave),
+    Command::new("lastsave", save::lastsave),
     Command::new("shutdown", shutdown::shutdown),
     Command::new("slaveof", alone::replicaof),
     Command::container("slowlog", slowlog::SUBCOMMANDS),
     Command::new("wait", alone::wait),
+    Command::new("waitaof", alone::waitaof),
     Command::new("time", server::time),
 ];

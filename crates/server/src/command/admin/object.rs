@@ -76,22 +76,18 @@ fn refcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     })
 }
 
-/// For how long the key was idle, as far as that is known, where it is counted; without its being read by that. Else 0. `None`: there is
-/// none, and the reply is null.
+/// For how long the key was idle, as far as that is known; without its being read by that. `None`: there is none, and the reply is null.
 fn peek(call: &mut Call<'_, '_>) -> Result<Option<u64>, CommandError> {
-    let (db, key, policy) = (call.db(), call.args.at(2), call.server.config().policy());
-    let idle = match call.server.keyspace.table(db) {
-        Some(table) if policy.is_lru() || policy.is_lfu() => table.idle_seconds(key).ok().flatten(),
-        _ => call.txn.exists(db, key)?.then_some(0),
-    };
+    let (db, key) = (call.db(), call.args.at(2));
+    let idle = call.server.keyspace.table(db).and_then(|table| table.idle_seconds(key).ok().flatten());
     if !call.stats.read_key(idle.is_some()) {
         call.reply.null();
     }
     Ok(idle)
 }
 
-/// Seconds since the key was written or read, with a policy that goes by that. Else 0: reading a key leaves no trace then, so
-/// that readers never meet.
+/// Seconds since the key was written, or read, with a policy that goes by that: otherwise reading a key leaves no trace, so that
+/// readers never meet.
 fn idletime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let Some(idle) = peek(call)? else { return Ok(()) };
     if call.server.config().policy().is_lfu() {

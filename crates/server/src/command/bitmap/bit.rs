@@ -3,9 +3,9 @@
 use super::bit_offset;
 use crate::command::{Args, Call, CommandError, errors, integer};
 use crate::notifications::{GENERIC, STRING};
-use duramen_structures::bits::{self, Operation};
-use duramen_structures::string_until;
+use duramen_structures::bits::{self, Bitmap, Operation};
 use std::collections::BTreeMap;
+use std::ops::{ControlFlow, RangeInclusive};
 
 /// SETBIT key offset value: sets or clears one bit; what it was.
 pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -56,23 +56,31 @@ pub fn getbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// BITCOUNT key [start end [BYTE | BIT]]: how many bits are set.
 pub fn bitcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
-    let Some(value) = call.stats.read(call.txn.get_string(call.session.db, args.at(1))?) else {
+    let (db, key) = (call.session.db, args.at(1));
+    let Some(len) = call.stats.read(call.txn.string_len(db, key)?) else {
         call.reply.integer(0);
         return Ok(());
     };
     let range = match args.len() {
-        2 => bits::range(value.len(), 0, -1, 8),
+        2 => bits::range(len, 0, -1, 8),
         4 | 5 => {
             let (start, end) = (args.integer(2)?, args.integer(3)?);
             if start < 0 && end < 0 && start > end {
                 None
             } else {
-                bits::range(value.len(), start, end, unit(args, 4)?)
+                bits::range(len, start, end, unit(args, 4)?)
             }
         }
         _ => return Err(errors::SYNTAX),
     };
-    call.reply.integer(range.map_or(0, |range| bits::count(&value, &range) as i64));
+    let mut count = 0;
+    if let Some(range) = range {
+        call.txn.visit_string(db, key, bits::bytes_of(&range), |at, bytes| {
+            count += bits::count(bytes, &bits::within(&range, at, bytes.len()));
+            ControlFlow::Continue(())
+        })?;
+    }
+    call.reply.integer(count as i64);
     Ok(())
 }
 
@@ -84,7 +92,8 @@ pub fn bitpos(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         1 => true,
         _ => return Err(CommandError::new("ERR The bit argument must be 1 or 0.")),
     };
-    let Some(value) = call.stats.read(call.txn.get_string(call.session.db, args.at(1))?) else {
+    let (db, key) = (call.session.db, args.at(1));
+    let Some(len) = call.stats.read(call.txn.string_len(db, key)?) else {
         call.reply.integer(if on { -1 } else { 0 });
         return Ok(());
     };
@@ -99,14 +108,38 @@ pub fn bitpos(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if args.len() > 4 {
         end = args.integer(4)?;
     }
-    let position = match bits::range(value.len(), start, end, counted_in) {
+    let position = match bits::range(len, start, end, counted_in) {
         None => None,
         // Without an end the string counts as followed by zeros.
-        Some(range) => bits::position(&value, &range, on)
-            .or_else(|| (!on && args.len() < 5).then_some(value.len() as u64 * 8)),
+        Some(range) => {
+            first_bit(call, &range, on)?.or_else(|| (!on && args.len() < 5).then_some(len as u64 * 8))
+        }
     };
     call.reply.integer(position.map_or(-1, |position| position as i64));
     Ok(())
+}
+
+/// The first of these bits of the string at the first argument that is `on`.
+fn first_bit(
+    call: &mut Call<'_, '_>,
+    range: &RangeInclusive<u64>,
+    on: bool,
+) -> Result<Option<u64>, CommandError> {
+    // Up to `next` none is.
+    let (mut found, mut next) = (None, *range.start());
+    call.txn.visit_string(call.session.db, call.args.at(1), bits::bytes_of(range), |at, bytes| {
+        let first = at as u64 * 8;
+        let within = bits::within(range, at, bytes.len());
+        // Before them may be a hole, which is zeros.
+        found = if !on && first > next {
+            Some(next)
+        } else {
+            bits::position(bytes, &within, on).map(|position| first + position)
+        };
+        next = first + within.end() + 1;
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(found.or((!on && next <= *range.end()).then_some(next)))
 }
 
 /// BITOP AND | OR | XOR | NOT destination key [key …]: combines bitmaps; the length of the result.
@@ -117,19 +150,18 @@ pub fn bitop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if operation == Operation::Not && args.len() != 4 {
         return Err(CommandError::new("ERR BITOP NOT must be called with a single source key."));
     }
-    let mut result: Option<Vec<u8>> = None;
+    let mut result: Option<Bitmap> = None;
     for key in args.from(3) {
-        let source = call.stats.read(call.txn.get_string(db, key)?);
-        let source = source.as_deref().unwrap_or_default();
+        let source = call.stats.read(call.txn.bitmap(db, key)?).unwrap_or_default();
         match &mut result {
-            None => result = Some(operation.first(source)),
-            Some(result) => operation.combine(result, source),
+            None => result = Some(source.first(operation)),
+            Some(result) => result.combine(operation, source),
         }
     }
     let result = result.unwrap_or_default();
     call.reply.count(result.len());
     if !result.is_empty() {
-        call.txn.put_vec(db, destination, result, string_until(None))?;
+        call.txn.put_bitmap(db, destination, &result)?;
         call.notify(STRING, "set", destination);
     } else if call.txn.delete(db, destination)? {
         call.notify(GENERIC, "del", destination);

@@ -5,6 +5,8 @@ use crate::command::{Args, Call, CommandError, KeyFlags, errors};
 use crate::notifications::STRING;
 use duramen_structures::Error;
 use duramen_structures::bits::{Field, Overflow, Width};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// BITFIELD key [GET type offset] [SET type offset value] [INCRBY type offset increment]
 /// [OVERFLOW WRAP | SAT | FAIL] …: integers of any width within a string.
@@ -91,30 +93,40 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<Step>, CommandError> {
     Ok(steps)
 }
 
-/// Only GETs: the key is not touched.
-fn read(call: &mut Call<'_, '_>, steps: &[Step]) -> Result<(), CommandError> {
-    let (key, reply) = (call.args.at(1), &mut call.reply);
-    reply.array(steps.len());
-    let (from, end) = bytes_of(steps);
-    let told = call.txn.read_string(
-        call.session.db,
-        key,
-        |_| from..end,
-        |_, bytes| {
-            steps.iter().for_each(|step| reply.integer(step.field.behind(from).get(bytes)));
-        },
-    )?;
-    if call.stats.read(told).is_none() {
-        steps.iter().for_each(|step| call.reply.integer(step.field.get(&[])));
-    }
-    Ok(())
+/// Bytes that steps are about, each where its key says: fields may lie far from each other, and what is between them is not looked at.
+type Places = BTreeMap<usize, u8>;
+
+/// The bytes in which a field lies.
+fn bytes_of(field: Field) -> Range<usize> {
+    (field.offset >> 3) as usize..field.bytes_end() as usize
 }
 
-/// The bytes from the first to the last that some step is about.
-fn bytes_of(steps: &[Step]) -> (usize, usize) {
-    let from = steps.iter().map(|step| step.field.offset >> 3).min();
-    let end = steps.iter().map(|step| step.field.bytes_end()).max();
-    (from.unwrap_or(0) as usize, end.unwrap_or(0) as usize)
+/// The bytes of all steps, not read yet.
+fn places_of(steps: &[Step]) -> Places {
+    steps.iter().flat_map(|step| bytes_of(step.field)).map(|at| (at, 0)).collect()
+}
+
+/// Calls `work` with a field as it lies in its own bytes, and those; the places have what it leaves there.
+fn in_own_bytes<T>(field: Field, places: &mut Places, work: impl FnOnce(Field, &mut [u8]) -> T) -> T {
+    let (bytes, mut own) = (bytes_of(field), [0; 9]);
+    let own = &mut own[..bytes.len()];
+    own.iter_mut().zip(places.range(bytes.clone())).for_each(|(own, (_, byte))| *own = *byte);
+    let done = work(field.behind(bytes.start), own);
+    places.range_mut(bytes).zip(own).for_each(|((_, byte), own)| *byte = *own);
+    done
+}
+
+/// Only GETs: the key is not touched.
+fn read(call: &mut Call<'_, '_>, steps: &[Step]) -> Result<(), CommandError> {
+    let mut places = places_of(steps);
+    let found = call.txn.read_bytes(call.session.db, call.args.at(1), &mut places)?;
+    call.stats.read(found);
+    call.reply.array(steps.len());
+    for step in steps {
+        let value = in_own_bytes(step.field, &mut places, |field, bytes| field.get(bytes));
+        call.reply.integer(value);
+    }
+    Ok(())
 }
 
 fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), CommandError> {
@@ -123,34 +135,37 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
     if bytes_end > duramen::VALUE_BYTES_MAX as u64 {
         return Err(Error::TooLong.into());
     }
-    let (from, end) = bytes_of(steps);
-    let found = call.txn.read_string(db, key, |_| from..end, |len, bytes| (len, bytes.to_vec()))?;
-    let (len, mut bytes) = found.unwrap_or_default();
+    let mut places = places_of(steps);
+    let len = call.txn.read_bytes(db, key, &mut places)?.unwrap_or(0);
     // As in Redis, the string grows even if an overflow then fails, but not by what is only read.
     let mut changed = (len as u64) < bytes_end;
-    let written_bytes = (bytes_end as usize).saturating_sub(from).max(bytes.len());
-    bytes.resize(end - from, 0);
     // What only grows is told to nobody, as in the reference.
     let mut written = false;
     call.reply.array(steps.len());
     for Step { field, action } in steps {
-        let field = field.behind(from);
-        let before = field.get(&bytes);
-        let result = match *action {
-            Action::Get => Some(field.get(&bytes)),
-            Action::Set(value, overflow) => field.set(&mut bytes, value, overflow),
-            Action::IncrBy(increment, overflow) => field.increment(&mut bytes, increment, overflow),
-        };
+        let (result, has_changed) = in_own_bytes(*field, &mut places, |field, bytes| {
+            let before = field.get(bytes);
+            let result = match *action {
+                Action::Get => Some(before),
+                Action::Set(value, overflow) => field.set(bytes, value, overflow),
+                Action::IncrBy(increment, overflow) => field.increment(bytes, increment, overflow),
+            };
+            (result, field.get(bytes) != before)
+        });
         match result {
             Some(value) => call.reply.integer(value),
             None => call.reply.null(),
         }
-        changed |= field.get(&bytes) != before;
+        changed |= has_changed;
         written |= result.is_some() && !matches!(action, Action::Get);
     }
     // Whoever watches the key is not told of what changes nothing.
     if changed {
-        call.txn.write_string(db, key, from, &bytes[..written_bytes])?;
+        let writing = steps.iter().filter(|step| !matches!(step.action, Action::Get));
+        let written_bytes: Places = writing
+            .flat_map(|step| places.range(bytes_of(step.field)).map(|(at, byte)| (*at, *byte)))
+            .collect();
+        call.txn.write_bytes(db, key, &written_bytes)?;
         if written {
             call.notify(STRING, "setbit", key);
         }

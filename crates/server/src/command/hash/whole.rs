@@ -35,11 +35,13 @@ pub fn hscan(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         // Without a key nobody looks at the options, as in the reference.
         None => cursor = 0,
         Some(hash) => {
-            let options = Options::parse(call.args, 3, false)?;
+            let options = Options::parse_of_hash(call.args, 3)?;
             cursor = hash.scan(cursor, options.count, |field, value| {
                 if options.wants(field) {
                     pairs.push(field);
-                    pairs.push(value);
+                    if !options.no_values {
+                        pairs.push(value);
+                    }
                 }
             })?;
         }

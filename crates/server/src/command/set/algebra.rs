@@ -7,7 +7,10 @@ use crate::command::{Call, CommandError, errors};
 use crate::notifications::SET;
 use duramen_structures::{Collection, order};
 use std::collections::HashSet;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
+
+// 32: a read of so many takes little longer than the look for their key.
+const COUNTED_AT_FIRST: usize = 32;
 
 type Set<'t> = Collection<'t, Vec<u8>>;
 
@@ -64,10 +67,52 @@ pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         limit = args.count(at + 1).ok_or(CommandError::new("ERR LIMIT can't be negative"))?;
     }
     let count_max = if limit == 0 { usize::MAX } else { limit };
-    combine(call, Operation::Intersection, 2..2 + keys, |call, members| {
-        call.reply.count(members.len().min(count_max));
-        Ok(())
-    })
+    let mut sets = Vec::with_capacity(keys);
+    for key in args.from(2).take(keys) {
+        let set = call.stats.read(call.txn.set(call.session.db, key)?);
+        sets.push((key, set.map(|set| set.len())));
+    }
+    let count = count_common(call, sets, count_max)?;
+    call.reply.count(count);
+    Ok(())
+}
+
+/// How many members all of these sets or sorted sets have, each given with its length or `None` where its key is missing; no more than
+/// `count_max`. Of the smallest no more is read than it takes to find so many.
+pub fn count_common(
+    call: &mut Call<'_, '_>,
+    mut sets: Vec<(&[u8], Option<usize>)>,
+    count_max: usize,
+) -> Result<usize, CommandError> {
+    if sets.iter().any(|(_, len)| len.is_none()) {
+        return Ok(0);
+    }
+    sets.sort_by_key(|(_, len)| *len);
+    let Some(((smallest, len), others)) = sets.split_first() else { return Ok(0) };
+    let (db, len) = (call.session.db, len.unwrap_or_default());
+    // If too few of those are in the others, it begins again with four times as many: so at most a third more than all is read.
+    let mut most = count_max.max(COUNTED_AT_FIRST).saturating_mul(2);
+    loop {
+        let mut members = Vec::with_capacity(most.min(len));
+        if let Some(set) = call.txn.set_or_sorted_set(db, smallest)? {
+            set.visit(|member, _| {
+                members.push(member.to_vec());
+                if members.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        let is_all = members.len() < most;
+        for (key, _) in others {
+            let Some(set) = call.txn.set_or_sorted_set(db, key)? else { return Ok(0) };
+            let mut is_there = Vec::with_capacity(members.len());
+            set.get_each(members.iter().map(Vec::as_slice), |found| is_there.push(found.is_some()))?;
+            let mut is_there = is_there.into_iter();
+            members.retain(|_| is_there.next().unwrap_or(false));
+        }
+        if is_all || members.len() >= count_max {
+            return Ok(members.len().min(count_max));
+        }
+        most = most.saturating_mul(4);
+    }
 }
 
 fn reply(call: &mut Call<'_, '_>, operation: Operation) -> Result<(), CommandError> {

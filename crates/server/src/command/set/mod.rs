@@ -5,6 +5,8 @@ mod change;
 mod get;
 mod random;
 
+pub use algebra::count_common;
+
 use super::{Command, Step, step};
 
 /// The commands of this group.

@@ -4,6 +4,7 @@
 //! result is known without it. A set is a sorted set whose members have the score 1.
 
 use super::reply_members;
+use crate::command::set::count_common;
 use crate::command::{Args, Call, CommandError, errors, integer};
 use crate::notifications::SORTED_SET;
 use duramen_structures::strings::double;
@@ -192,6 +193,12 @@ fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Res
         inputs.sort_by_key(|input| input.len.unwrap_or(0));
     }
     match operation {
+        Operation::Intersection if answer == Answer::Count => {
+            let sets = inputs.iter().map(|input| (input.key, input.len)).collect();
+            let count = count_common(call, sets, options.count_max)?;
+            call.reply.count(count);
+            Ok(())
+        }
         Operation::Union => {
             let mut copies = Vec::with_capacity(inputs.len());
             for input in &inputs {
@@ -209,7 +216,6 @@ fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Res
             for other in &inputs[1..] {
                 members = intersect(call, other, members, options.aggregate)?;
             }
-            members.truncate(options.count_max);
             finish(call, answer, &options, members)
         }
         Operation::Difference => {

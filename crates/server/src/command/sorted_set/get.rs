@@ -3,7 +3,7 @@
 use super::parse::{Bounds, By};
 use super::reply_score;
 use crate::command::scan::{self, Gathered, Options};
-use crate::command::{Args, Call, CommandError, Done};
+use crate::command::{Args, Call, CommandError, Done, errors};
 use crate::resp::Reply;
 use duramen_structures::strings::double;
 use duramen_structures::{Edit, Encoding, score_of};
@@ -64,23 +64,38 @@ fn count(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// ZRANK key member: how many members are before one.
+/// ZRANK key member [WITHSCORE]: how many members are before one.
 pub fn zrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     rank(call, false)
 }
 
-/// ZREVRANK key member: how many members are behind one.
+/// ZREVRANK key member [WITHSCORE]: how many members are behind one.
 pub fn zrevrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     rank(call, true)
 }
 
 fn rank(call: &mut Call<'_, '_>, from_end: bool) -> Result<(), CommandError> {
+    // Merged they are of a key and members alone.
+    let with_score = call.merged == 1 && call.args.len() > 3;
+    if with_score && (call.args.len() > 4 || !call.args.is(3, "withscore")) {
+        return Err(errors::SYNTAX);
+    }
     let set = call.txn.sorted_set(call.session.db, call.args.at(1))?;
-    for member in call.args.from(2) {
+    let members = if with_score { 1 } else { call.args.len() };
+    for member in call.args.from(2).take(members) {
         call.stats.read_key(set.is_some());
         let place = set.as_ref().map(|set| set.place(member)).transpose()?.flatten();
         match (place, &set) {
-            (Some(at), Some(set)) => call.reply.count(if from_end { set.len() - 1 - at } else { at }),
+            (Some(at), Some(set)) => {
+                if with_score {
+                    call.reply.array(2);
+                }
+                call.reply.count(if from_end { set.len() - 1 - at } else { at });
+                if with_score && let Some(score) = set.score(member)? {
+                    reply_score(&mut call.reply, score);
+                }
+            }
+            _ if with_score => call.reply.null_array(),
             _ => call.reply.null(),
         }
     }

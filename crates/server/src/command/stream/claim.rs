@@ -18,8 +18,8 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let now = i64::try_from(call.now).unwrap_or(i64::MAX);
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
     call.stats.read_key(!stream.is_new());
-    let mut groups = stream.groups()?;
-    let group = groups.get_mut(args.at(2)).ok_or_else(|| no_key_or_group(args.at(1), args.at(2)))?;
+    let group = stream.group(args.at(2))?;
+    let mut group = group.ok_or_else(|| no_key_or_group(args.at(1), args.at(2)))?;
     let options = Options::parse(args, now)?;
     let mut is_changed = group.last_id < options.last_id;
     group.last_id = group.last_id.max(options.last_id);
@@ -28,10 +28,10 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         let part = stream.at(id)?;
         let Some(entry) = part.first()? else {
             // It was deleted: nobody can deal with it.
-            is_changed |= stream.acknowledge(group, id)?;
+            is_changed |= stream.acknowledge(&mut group, id)?;
             continue;
         };
-        let old = stream.pending(group, id)?;
+        let old = stream.pending(&group, id)?;
         if old.is_none() && !options.force {
             continue;
         }
@@ -40,7 +40,10 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         {
             continue;
         }
-        let (consumer, _) = *consumer.get_or_insert_with(|| group.see_consumer(args.at(3), now));
+        if consumer.is_none() {
+            consumer = Some(stream.see_consumer(&mut group, args.at(3), now)?);
+        }
+        let Some((consumer, _)) = consumer else { continue };
         // What is made here was delivered once.
         let deliveries = old.map_or(1, |old| old.deliveries);
         let deliveries = match options.retries {
@@ -49,7 +52,7 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             None => deliveries.wrapping_add(1),
         };
         let pending = Pending { consumer, delivered_at: options.delivered_at, deliveries };
-        stream.set_pending(group, id, pending)?;
+        stream.set_pending(&mut group, id, pending)?;
         if options.just_id {
             reply_id(&mut call.reply, id);
         } else {
@@ -58,7 +61,7 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         count += 1;
     }
     if is_changed || consumer.is_some() {
-        stream.set_groups(&groups)?;
+        stream.set_group(&group)?;
         stream.save()?;
     }
     call.reply.array_since(begin, count);
@@ -163,10 +166,9 @@ impl AutoClaim<'_> {
         let mut stream = call.txn.edit_stream(db, key)?;
         call.stats.read_key(!stream.is_new());
         let reply = &mut call.reply;
-        let mut groups = stream.groups()?;
-        let group = groups.get_mut(self.group).ok_or_else(|| no_key_or_group(key, self.group))?;
+        let mut group = stream.group(self.group)?.ok_or_else(|| no_key_or_group(key, self.group))?;
         let looks = self.most.saturating_mul(LOOKS_PER_CLAIM);
-        let candidates = stream.pending_from(group, self.from, None, looks.saturating_add(1))?;
+        let candidates = stream.pending_from(&group, self.from, None, looks.saturating_add(1))?;
         let (mut left, mut consumer, mut looked) = (self.most, None, 0);
         let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
         for &(id, pending) in candidates.iter().take(looks) {
@@ -176,7 +178,7 @@ impl AutoClaim<'_> {
             looked += 1;
             let part = stream.at(id)?;
             if part.first()?.is_none() {
-                stream.acknowledge(group, id)?;
+                stream.acknowledge(&mut group, id)?;
                 deleted.push(id);
                 left -= 1;
                 continue;
@@ -184,9 +186,12 @@ impl AutoClaim<'_> {
             if self.min_idle > 0 && self.now.wrapping_sub(pending.delivered_at) < self.min_idle {
                 continue;
             }
-            let (consumer, _) = *consumer.get_or_insert_with(|| group.see_consumer(self.consumer, self.now));
+            if consumer.is_none() {
+                consumer = Some(stream.see_consumer(&mut group, self.consumer, self.now)?);
+            }
+            let Some((consumer, _)) = consumer else { continue };
             let deliveries = pending.deliveries.wrapping_add(u64::from(!self.just_id));
-            stream.set_pending(group, id, Pending { consumer, delivered_at: self.now, deliveries })?;
+            stream.set_pending(&mut group, id, Pending { consumer, delivered_at: self.now, deliveries })?;
             claimed.push((id, part));
             left -= 1;
         }
@@ -202,7 +207,7 @@ impl AutoClaim<'_> {
         reply.array(deleted.len());
         deleted.iter().for_each(|id| reply_id(reply, *id));
         if consumer.is_some() || !deleted.is_empty() {
-            stream.set_groups(&groups)?;
+            stream.set_group(&group)?;
             stream.save()?;
         }
         if let Some((_, true)) = consumer {

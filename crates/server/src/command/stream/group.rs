@@ -107,11 +107,9 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         b"$" => stream.last_id(),
         id => parse::id(id)?,
     };
-    let mut groups = stream.groups()?;
-    if groups.create(args.at(3), id, options.entries_read).is_none() {
+    if !stream.create_group(args.at(3), id, options.entries_read)? {
         return Err(CommandError::new("BUSYGROUP Consumer Group name already exists"));
     }
-    stream.set_groups(&groups)?;
     stream.save()?;
     call.notify(STREAM, "xgroup-create", args.at(2));
     call.reply.ok();
@@ -123,8 +121,7 @@ fn setid(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let options = Options::parse(call, false)?;
     let entry = call.entry;
     let mut stream = stream(call)?;
-    let mut groups = stream.groups()?;
-    let group = groups.get_mut(args.at(3)).ok_or_else(|| no_group(args.at(3), args.at(2)))?;
+    let mut group = stream.group(args.at(3))?.ok_or_else(|| no_group(args.at(3), args.at(2)))?;
     if !matches!(options.count, 5 | 7) {
         return Err(subcommand_arguments_error(entry, args));
     }
@@ -133,7 +130,7 @@ fn setid(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         id => parse::id_or_end(id, 0)?,
     };
     group.entries_read = options.entries_read;
-    stream.set_groups(&groups)?;
+    stream.set_group(&group)?;
     stream.save()?;
     call.notify(STREAM, "xgroup-setid", args.at(2));
     call.reply.ok();
@@ -143,10 +140,8 @@ fn setid(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 fn destroy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let mut stream = stream(call)?;
-    let mut groups = stream.groups()?;
-    let is_gone = groups.remove(args.at(3));
+    let is_gone = stream.remove_group(args.at(3))?;
     if is_gone {
-        stream.set_groups(&groups)?;
         stream.save()?;
         call.notify(STREAM, "xgroup-destroy", args.at(2));
     }
@@ -162,11 +157,10 @@ fn with_group(
 ) -> Result<(), CommandError> {
     let (args, now) = (call.args, i64::try_from(call.now).unwrap_or(i64::MAX));
     let mut stream = stream(call)?;
-    let mut groups = stream.groups()?;
-    let group = groups.get_mut(args.at(3)).ok_or_else(|| no_group(args.at(3), args.at(2)))?;
-    let (told, is_changed) = change(&stream, group, now)?;
+    let mut group = stream.group(args.at(3))?.ok_or_else(|| no_group(args.at(3), args.at(2)))?;
+    let (told, is_changed) = change(&stream, &mut group, now)?;
     if is_changed {
-        stream.set_groups(&groups)?;
+        stream.set_group(&group)?;
         stream.save()?;
         call.notify(STREAM, event, args.at(2));
     }
@@ -176,16 +170,20 @@ fn with_group(
 
 fn createconsumer(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let consumer = call.args.at(4);
-    with_group(call, "xgroup-createconsumer", |_, group, now| {
-        let created = group.create_consumer(consumer, now).is_some();
-        Ok((i64::from(created), created))
+    with_group(call, "xgroup-createconsumer", |stream, group, now| {
+        let is_new = stream.find_consumer(group, consumer)?.is_none();
+        if is_new {
+            let (number, _) = stream.see_consumer(group, consumer, now)?;
+            group.set_active(number, None);
+        }
+        Ok((i64::from(is_new), is_new))
     })
 }
 
 fn delconsumer(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let consumer = call.args.at(4);
     with_group(call, "xgroup-delconsumer", |stream, group, _| {
-        let is_there = group.find_consumer(consumer).is_some();
+        let is_there = stream.find_consumer(group, consumer)?.is_some();
         Ok((stream.remove_consumer(group, consumer)? as i64, is_there))
     })
 }

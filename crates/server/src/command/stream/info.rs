@@ -6,7 +6,7 @@ use crate::command::call::subcommand_arguments_error;
 use crate::command::{Call, Command, CommandError, errors};
 use crate::resp::Reply;
 use duramen_structures::StoredStream;
-use duramen_structures::stream::{Entry, Group, StreamId};
+use duramen_structures::stream::{Consumer, Entry, Group, StreamId};
 
 /// The subcommands.
 pub const SUBCOMMANDS: &[Command] = &[
@@ -76,7 +76,7 @@ fn stream(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     integer(reply, "entries-added", stream.added() as i64);
     id(reply, "recorded-first-entry-id", stream.first_id());
     let Some(most) = full else {
-        integer(reply, "groups", stream.groups()?.iter().len() as i64);
+        integer(reply, "groups", stream.groups_len()? as i64);
         for (name, is_last) in [("first-entry", false), ("last-entry", true)] {
             let part = stream.part(StreamId::MIN, StreamId::MAX, is_last, 1)?;
             entry(reply, name, part.first()?.as_ref());
@@ -140,21 +140,21 @@ fn group_in_full(
     for (id, pending) in pending {
         reply.array(4);
         reply_id(reply, id);
-        reply.bulk(group.consumer_name(pending.consumer));
+        reply.bulk(group.consumer(pending.consumer).map_or(&[], Consumer::name));
         reply.integer(pending.delivered_at);
         reply.integer(pending.deliveries as i64);
     }
     reply.bulk(b"consumers");
-    let counts = group.pending_counts();
     reply.array(group.consumers_len());
-    for (index, consumer) in group.consumers() {
-        reply.map(4);
+    for (number, consumer) in group.consumers() {
+        reply.map(5);
         reply.bulk(b"name");
         reply.bulk(consumer.name());
-        integer(reply, "seen-time", consumer.seen_at);
-        integer(reply, "pel-count", counts[index] as i64);
+        integer(reply, "seen-time", consumer.seen_at());
+        integer(reply, "active-time", consumer.active_at().unwrap_or(-1));
+        integer(reply, "pel-count", consumer.pending_len() as i64);
         reply.bulk(b"pending");
-        let pending = stream.pending_from(group, StreamId::MIN, Some(index), most)?;
+        let pending = stream.pending_from(group, StreamId::MIN, Some(number), most)?;
         reply.array(pending.len());
         for (id, pending) in pending {
             reply.array(3);
@@ -188,16 +188,19 @@ fn groups(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 fn consumers(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (args, now) = (call.args, i64::try_from(call.now).unwrap_or(i64::MAX));
     let stream = call.stats.read(call.txn.stream(call.session.db, args.at(2))?);
-    let groups = stream.ok_or(errors::NO_SUCH_KEY)?.groups()?;
-    let group = groups.get(args.at(3)).ok_or_else(|| no_group(args.at(3), args.at(2)))?;
-    let (reply, counts) = (&mut call.reply, group.pending_counts());
+    let stream = stream.ok_or(errors::NO_SUCH_KEY)?;
+    let mut group = stream.group(args.at(3))?.ok_or_else(|| no_group(args.at(3), args.at(2)))?;
+    stream.know_consumers(&mut group)?;
+    let reply = &mut call.reply;
     reply.array(group.consumers_len());
-    for (index, consumer) in group.consumers() {
-        reply.map(3);
+    for (_, consumer) in group.consumers() {
+        reply.map(4);
         reply.bulk(b"name");
         reply.bulk(consumer.name());
-        integer(reply, "pending", counts[index] as i64);
-        integer(reply, "idle", now.wrapping_sub(consumer.seen_at).max(0));
+        integer(reply, "pending", consumer.pending_len() as i64);
+        let since = |time: i64| now.wrapping_sub(time).max(0);
+        integer(reply, "idle", since(consumer.seen_at()));
+        integer(reply, "inactive", consumer.active_at().map_or(-1, since));
     }
     Ok(())
 }

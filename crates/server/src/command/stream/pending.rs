@@ -4,25 +4,24 @@ use super::{parse, reply_id};
 use crate::command::{Args, Call, CommandError, errors};
 use crate::resp::Reply;
 use duramen_structures::StoredStream;
-use duramen_structures::stream::{Group, Pending, StreamId};
+use duramen_structures::stream::{Consumer, Group, Pending, StreamId};
 
 /// XACK key group id [id …]: these entries were dealt with; how many were pending.
 pub fn xack(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let mut stream = call.txn.edit_stream(db, args.at(1))?;
     call.stats.read_key(!stream.is_new());
-    let mut groups = stream.groups()?;
     // Without a group nobody looks at the ids, as in the reference.
-    let Some(group) = groups.get_mut(args.at(2)) else {
+    let Some(mut group) = stream.group(args.at(2))? else {
         call.reply.integer(0);
         return Ok(());
     };
     let mut acknowledged = 0;
     for id in parse::ids(args, 3)? {
-        acknowledged += usize::from(stream.acknowledge(group, id)?);
+        acknowledged += usize::from(stream.acknowledge(&mut group, id)?);
     }
     if acknowledged > 0 {
-        stream.set_groups(&groups)?;
+        stream.set_group(&group)?;
         stream.save()?;
     }
     call.reply.count(acknowledged);
@@ -45,13 +44,19 @@ pub fn xpending(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let stream = call.stats.read(call.txn.stream(call.session.db, args.at(1))?);
     let no_group = || no_key_or_group(args.at(1), args.at(2));
     let stream = stream.ok_or_else(no_group)?;
-    let groups = stream.groups()?;
-    let group = groups.get(args.at(2)).ok_or_else(no_group)?;
+    let mut group = stream.group(args.at(2))?.ok_or_else(no_group)?;
     match range {
-        None => summary(&mut call.reply, group, stream.pending_ends(group)?),
+        None => {
+            stream.know_consumers(&mut group)?;
+            summary(&mut call.reply, &group, stream.pending_ends(&group)?);
+        }
         Some(range) => {
             let now = i64::try_from(call.now).unwrap_or(i64::MAX);
-            tell(&mut call.reply, now, group, &range.find(&stream, group, now)?);
+            let found = range.find(&stream, &mut group, now)?;
+            for (_, pending) in &found {
+                stream.consumer(&mut group, pending.consumer)?;
+            }
+            tell(&mut call.reply, now, &group, &found);
         }
     }
     Ok(())
@@ -68,14 +73,13 @@ fn summary(reply: &mut Reply<'_>, group: &Group, ends: Option<(StreamId, StreamI
     };
     reply_id(reply, first);
     reply_id(reply, last);
-    let counts = group.pending_counts();
     let mut consumers = group.consumers();
-    consumers.retain(|(index, _)| counts[*index] > 0);
+    consumers.retain(|(_, consumer)| consumer.pending_len() > 0);
     reply.array(consumers.len());
-    for (index, consumer) in consumers {
+    for (_, consumer) in consumers {
         reply.array(2);
         reply.bulk(consumer.name());
-        reply.bulk_integer(counts[index] as i64);
+        reply.bulk_integer(consumer.pending_len() as i64);
     }
 }
 
@@ -106,18 +110,17 @@ impl<'a> Range<'a> {
     fn find(
         &self,
         stream: &StoredStream<'_, '_>,
-        group: &Group,
+        group: &mut Group,
         now: i64,
     ) -> Result<Vec<(StreamId, Pending)>, CommandError> {
         let mut found = Vec::new();
-        let consumer = self.consumer.map(|name| group.find_consumer(name));
+        let consumer = self.consumer.map(|name| stream.find_consumer(group, name)).transpose()?;
         if consumer == Some(None) || self.most == 0 {
             return Ok(found);
         }
-        stream.visit_pending(group, self.from, |id, pending| {
-            let is_of_consumer = consumer.is_none_or(|consumer| consumer == Some(pending.consumer));
+        stream.visit_pending(group, self.from, consumer.flatten(), |id, pending| {
             let is_idle = self.idle == 0 || now.wrapping_sub(pending.delivered_at) >= self.idle;
-            if id <= self.to && is_of_consumer && is_idle {
+            if id <= self.to && is_idle {
                 found.push((id, pending));
             }
             id <= self.to && found.len() < self.most
@@ -131,7 +134,7 @@ fn tell(reply: &mut Reply<'_>, now: i64, group: &Group, found: &[(StreamId, Pend
     for &(id, pending) in found {
         reply.array(4);
         reply_id(reply, id);
-        reply.bulk(group.consumer_name(pending.consumer));
+        reply.bulk(group.consumer(pending.consumer).map_or(&[], Consumer::name));
         reply.integer(now.wrapping_sub(pending.delivered_at).max(0));
         reply.integer(pending.deliveries as i64);
     }

@@ -10,7 +10,7 @@ use crate::notifications::STREAM;
 use crate::resp::{Protocol, Reply};
 use crate::waiting::{Awaited, What};
 use duramen_structures::EditStream;
-use duramen_structures::stream::{Group, Groups, Pending, StreamId};
+use duramen_structures::stream::{Group, Pending, StreamId};
 
 const GROUP_IN_XREAD: CommandError =
     CommandError::new("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.");
@@ -19,6 +19,10 @@ const NOACK_IN_XREAD: CommandError =
 const LAST_IN_XREADGROUP: CommandError = CommandError::new(
     "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
      specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+);
+const GREATEST_IN_XREADGROUP: CommandError = CommandError::new(
+    "ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by \
+     specifying a proper ID, or use the > ID to get new messages. The + ID would just return an empty result set.",
 );
 const NEW_IN_XREAD: CommandError = CommandError::new(
     "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
@@ -161,15 +165,23 @@ fn origins(call: &mut Call<'_, '_>, options: &Options<'_>) -> Result<Vec<StreamI
     for (key, id) in options.keys(args).zip(ids) {
         let stream = call.stats.read(call.txn.stream(db, key)?);
         if let Some((group, _)) = options.group {
-            let groups = stream.as_ref().map(|stream| stream.groups()).transpose()?;
-            if groups.is_none_or(|groups| groups.get(group).is_none()) {
-                return Err(CommandError::showing("NOGROUP No such key '", key, "' or consumer group '")
-                    .and_showing("", group, "' in XREADGROUP with GROUP option"));
+            let found = stream.as_ref().map(|stream| stream.group(group)).transpose()?;
+            if found.flatten().is_none() {
+                return Err(errors::no_group_to_read(key, group));
             }
         }
         from.push(match (id, options.group) {
             (b"$", Some(_)) => return Err(LAST_IN_XREADGROUP),
             (b"$", None) => stream.map_or(StreamId::MIN, |stream| stream.last_id()),
+            (b"+", Some(_)) => return Err(GREATEST_IN_XREADGROUP),
+            // From the last entry on, which it is then told, or what comes first.
+            (b"+", None) => match stream {
+                None => StreamId::MIN,
+                Some(stream) => match stream.last_entry_id()? {
+                    Some(last) => last.previous().unwrap_or(StreamId::MIN),
+                    None => stream.last_id(),
+                },
+            },
             (b">", Some(_)) => StreamId::MAX,
             (b">", None) => return Err(NEW_IN_XREAD),
             (id, _) => parse::id(id)?,
@@ -198,11 +210,10 @@ fn serve(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> R
                     now: i64::try_from(call.now).unwrap_or(i64::MAX),
                     is_created: false,
                 };
-                let mut groups = reader.stream.groups()?;
-                let is_served = reader.serve(&mut groups, *from)?;
-                let is_created = reader.is_created;
-                if is_served {
-                    reader.stream.set_groups(&groups)?;
+                let group = reader.serve(*from)?;
+                let (is_served, is_created) = (group.is_some(), reader.is_created);
+                if let Some(group) = group {
+                    reader.stream.set_group(&group)?;
                     reader.stream.save()?;
                 }
                 if is_created {
@@ -258,27 +269,28 @@ struct Reader<'c, 't, 'w> {
 }
 
 impl Reader<'_, '_, '_> {
-    fn serve(&mut self, groups: &mut Groups, from: StreamId) -> Result<bool, CommandError> {
-        let Some(group) = groups.get_mut(self.group) else { return Ok(false) };
+    /// The group as it is then, if there was something for the consumer.
+    fn serve(&mut self, from: StreamId) -> Result<Option<Group>, CommandError> {
+        let Some(mut group) = self.stream.group(self.group)? else { return Ok(None) };
         let is_new = from == StreamId::MAX;
         let has_new = self.stream.last_entry_id()?.is_some_and(|id| id > group.last_id);
         // Who gets nothing was not here, as in the reference.
         if is_new && !has_new {
-            return Ok(false);
+            return Ok(None);
         }
-        let (consumer, is_created) = group.see_consumer(self.consumer, self.now);
+        let (consumer, is_created) = self.stream.see_consumer(&mut group, self.consumer, self.now)?;
         self.is_created = is_created;
         reply_key(&mut self.reply, self.key);
         if is_new {
-            self.serve_new(group, consumer)?;
+            self.serve_new(&mut group, consumer)?;
         } else {
-            self.serve_pending(group, consumer, from)?;
+            self.serve_pending(&mut group, consumer, from)?;
         }
-        Ok(true)
+        Ok(Some(group))
     }
 
     /// What the group has not read.
-    fn serve_new(&mut self, group: &mut Group, consumer: usize) -> Result<(), CommandError> {
+    fn serve_new(&mut self, group: &mut Group, consumer: u32) -> Result<(), CommandError> {
         let from = group.last_id.next().unwrap_or(StreamId::MAX);
         let part = self.stream.part(from, StreamId::MAX, false, self.options.most)?;
         let entries = part.entries()?;
@@ -298,7 +310,7 @@ impl Reader<'_, '_, '_> {
     fn serve_pending(
         &mut self,
         group: &mut Group,
-        consumer: usize,
+        consumer: u32,
         from: StreamId,
     ) -> Result<(), CommandError> {
         // Behind the greatest id the reference begins anew.

@@ -48,10 +48,14 @@ fn sum(value: &[u8], increment: &[u8]) -> Result<String, CommandError> {
 /// INCR and its like: adds to the integer at the first argument and replies with the sum.
 fn add(call: &mut Call<'_, '_>, increment: i64) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
-    let looks = call.in_transaction || call.server.tracking.is_any();
+    // Of events, by the key's lock.
+    let looks = call.in_transaction || call.server.tracking.is_any() || call.server.notifications() != 0;
     let at_once = if looks { None } else { call.txn.add_at_once(db, key, increment)? };
     let sum = match at_once {
-        Some(sum) => sum,
+        Some(sum) => {
+            call.stats.changes.add(1);
+            sum
+        }
         None => call.txn.add(db, key, increment)?,
     };
     call.notify(STRING, "incrby", key);

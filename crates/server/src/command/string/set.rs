@@ -35,8 +35,10 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let meta = string_until(expires_at);
     // Whoever looked at the key before has the transaction compare it.
-    // So has whoever may wait for an entry of a stream there, or be told of the write.
-    if is_looked_at(call) || !call.txn.put_at_once(db, key, value, meta)? {
+    // So has whoever may wait for an entry of a stream there, or be told of the write: the event has its place by the key's lock.
+    if !is_looked_at(call) && call.txn.put_at_once(db, key, value, meta)? {
+        call.stats.changes.add(1);
+    } else {
         call.txn.put_with(db, key, value, meta)?;
     }
     if !options.get {
@@ -58,6 +60,7 @@ fn set_each(call: &mut Call<'_, '_>) {
             break;
         }
         call.reply.ok();
+        call.stats.changes.add(1);
         call.notify(STRING, "set", key);
         done += 1;
     }
@@ -66,7 +69,12 @@ fn set_each(call: &mut Call<'_, '_>) {
 
 /// Whether somebody needs to know of a write what a transaction does.
 fn is_looked_at(call: &Call<'_, '_>) -> bool {
-    call.in_transaction || call.server.waiting.count() > 0 || call.server.tracking.is_any()
+    let server = call.server;
+    call.in_transaction
+        || server.waiting.count() > 0
+        || server.tracking.is_any()
+        || server.notifications() != 0
+        || server.expiries.is_any()
 }
 
 /// What SET does with its key: with GET it reads it too.

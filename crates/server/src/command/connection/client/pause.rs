@@ -17,7 +17,8 @@ pub fn pause(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let millis =
         integer(args.at(2)).ok_or(CommandError::new("ERR timeout is not an integer or out of range"))?;
     let millis = u64::try_from(millis).map_err(|_| CommandError::new("ERR timeout is negative"))?;
-    call.server.pause.begin(unix_millis().saturating_add(millis), all);
+    let now = unix_millis();
+    call.server.pause.begin(now, now.saturating_add(millis), all);
     call.reply.ok();
     Ok(())
 }

@@ -21,7 +21,7 @@ pub fn unblock(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.integer(i64::from(claimed.is_some()));
     call.local.claims.extend(claimed.map(|waiter| {
         let reply = if is_error { UNBLOCKED.into() } else { null_reply(&waiter) };
-        Claim { waiter, reply, put_back: None }
+        Claim::told(waiter, reply)
     }));
     Ok(())
 }
