@@ -222,6 +222,8 @@ fn what_was_written_is_there_after_a_restart() {
         Server::with(move |config| {
             config.medium = duramen::MediumKind::File;
             config.path = path.clone();
+            // Where SAVE writes.
+            config.dir = path.parent().unwrap().display().to_string();
         })
     };
     let server = start();
