@@ -527,6 +527,25 @@ mod tests {
         assert_eq!(options.persist_step, None);
     }
 
+    /// On `shm` nothing must be flushed; a step that was measured to pay is taken all the same.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_store_takes_the_persist_step_of_its_profile() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        for (step, wanted) in [("auto", PersistStep::OrderOnly), ("nt-sse2", PersistStep::NonTemporalSse2)] {
+            let profile = format!("[medium]\nkind = \"shm\"\npersist-step = \"{step}\"\n");
+            let options = Options { background: false, ..Options::from_profile(&profile).unwrap() };
+            let path = directory.path().join(step);
+            let store = options.open(&path).unwrap();
+            assert_eq!(store.log().medium.persist_step(), wanted);
+            // The stores of the step are those of the records: they are whole, also after the next open.
+            (0..100u8).for_each(|key| store.put(&[key], &[key; 300]).unwrap());
+            store.close().unwrap();
+            let store = options.open(&path).unwrap();
+            assert!((0..100u8).all(|key| store.get(&[key]).unwrap().as_deref() == Some(&[key; 300][..])));
+        }
+    }
+
     #[test]
     fn a_wrong_profile_names_line_found_and_wanted() {
         for (text, wanted) in [
