@@ -1,6 +1,7 @@
 //! Plans as text: one line for each node, its inputs indented below it. A node that several others read is written
 //! where it is met first, and named where it is met again.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{JoinKind, Node, NodeOp, RankKind, Scan, Sink, SortKey, Window, WindowSource, changelog};
@@ -29,22 +30,20 @@ pub fn job(sinks: &[Sink]) -> String {
 }
 
 struct Printer {
-    /// Nodes with several readers, and whether each was written already.
-    shared: Vec<(Arc<Node>, bool)>,
+    /// Nodes with several readers, by their addresses: the number of each, and whether it was written already.
+    shared: HashMap<usize, (usize, bool)>,
 }
 
 impl Printer {
     fn new(roots: &[Arc<Node>]) -> Self {
-        let mut seen: Vec<Arc<Node>> = Vec::new();
-        let mut shared: Vec<(Arc<Node>, bool)> = Vec::new();
-        fn walk(node: &Arc<Node>, seen: &mut Vec<Arc<Node>>, shared: &mut Vec<(Arc<Node>, bool)>) {
-            if seen.iter().any(|other| Arc::ptr_eq(other, node)) {
-                if !shared.iter().any(|(other, _)| Arc::ptr_eq(other, node)) {
-                    shared.push((node.clone(), false));
-                }
+        let (mut seen, mut shared) = (HashSet::new(), HashMap::new());
+        fn walk(node: &Arc<Node>, seen: &mut HashSet<usize>, shared: &mut HashMap<usize, (usize, bool)>) {
+            let address = Arc::as_ptr(node).addr();
+            if !seen.insert(address) {
+                let number = shared.len() + 1;
+                shared.entry(address).or_insert((number, false));
                 return;
             }
-            seen.push(node.clone());
             for input in node.inputs() {
                 walk(input, seen, shared);
             }
@@ -58,12 +57,12 @@ impl Printer {
     fn tree(&mut self, node: &Arc<Node>, depth: usize, before: bool) -> String {
         let indent = "  ".repeat(depth);
         let mut name = String::new();
-        if let Some(index) = self.shared.iter().position(|(other, _)| Arc::ptr_eq(other, node)) {
-            if self.shared[index].1 {
-                return format!("{indent}Reused(id=[{}])\n", index + 1);
+        if let Some((number, is_written)) = self.shared.get_mut(&Arc::as_ptr(node).addr()) {
+            if *is_written {
+                return format!("{indent}Reused(id=[{number}])\n");
             }
-            self.shared[index].1 = true;
-            name = format!(" id=[{}]", index + 1);
+            *is_written = true;
+            name = format!(" id=[{number}]");
         }
         let changes = match changelog::derive(node) {
             Ok(changes) if !changes.is_append() => format!(" changelog=[{}]", changes.text(before)),

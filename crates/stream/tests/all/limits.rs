@@ -61,6 +61,17 @@ fn long_chains_give_what_nested_pairs_give() {
             chain(2000, " OR ", |i| format!("s = 'a{}'", if i == 1999 { "b" } else { "" })),
             ["TRUE", "FALSE", "FALSE"],
         ),
+        // More than the better of the two allocators of registers is given.
+        (
+            chain(4000, " OR ", |i| {
+                format!("s = 'a{}'", if i == 3999 { "b".to_owned() } else { i.to_string() })
+            }),
+            ["TRUE", "FALSE", "FALSE"],
+        ),
+        (
+            format!("CASE {} ELSE 0 END", chain(4000, " ", |i| format!("WHEN v = {i} THEN b + {i}"))),
+            ["14", "0", "0"],
+        ),
         (chain(2000, " AND ", |i| format!("v <> {}", i + 8)), ["TRUE", "TRUE", "NULL"]),
         (chain(2000, " + ", |_| "v".to_owned()), ["14000", "-2000", "NULL"]),
         (chain(2000, " + ", |_| "b".to_owned()), ["14000", "4294967294000", "NULL"]),

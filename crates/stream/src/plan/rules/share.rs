@@ -1,73 +1,85 @@
 //! What several places of a job compute alike is computed once: tables are read once, and equal parts of plans become
 //! one node with several readers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::expr::Expr;
-use crate::plan::{Node, NodeOp, Scan};
+use crate::plan::{Node, NodeOp, Scan, explain};
+
+/// Nodes that were made before, by what a line of EXPLAIN says of them and by their inputs, which are among them:
+/// equal ones have both alike.
+type Known = HashMap<(String, Vec<usize>), Vec<Arc<Node>>>;
 
 /// The plans with shared scans and shared parts.
 pub(super) fn apply(plans: &[Arc<Node>]) -> Vec<Arc<Node>> {
     let plans = share_scans(plans);
-    let mut known: Vec<Arc<Node>> = Vec::new();
+    let mut known = Known::new();
     plans.iter().map(|plan| intern(plan, &mut known)).collect()
 }
 
 /// The one node that is equal to this one.
-fn intern(node: &Arc<Node>, known: &mut Vec<Arc<Node>>) -> Arc<Node> {
+fn intern(node: &Arc<Node>, known: &mut Known) -> Arc<Node> {
     let node = node.map_inputs(&mut |input| intern(input, known));
+    let inputs = node.inputs().into_iter().map(|input| Arc::as_ptr(input).addr()).collect();
+    let alike = known.entry((explain::line(&node), inputs)).or_default();
     // Processing time is read once for a row, so that equal scans may share it.
-    match known.iter().find(|other| **other == node) {
+    match alike.iter().find(|other| **other == node) {
         Some(other) => other.clone(),
         None => {
-            known.push(node.clone());
+            alike.push(node.clone());
             node
         }
     }
 }
 
-/// Scans of one table that differ become one scan of all that they read; what they differ in stays above it.
-fn share_scans(plans: &[Arc<Node>]) -> Vec<Arc<Node>> {
-    let mut scans: Vec<Scan> = Vec::new();
-    for plan in plans {
-        collect(plan, &mut scans);
-    }
-    let plans: Vec<Arc<Node>> = plans.to_vec();
-    let tables: Vec<_> = scans.iter().map(|scan| scan.table.clone()).collect();
-    let shared = |scan: &Scan| tables.iter().filter(|table| Arc::ptr_eq(table, &scan.table)).count() > 1;
-    plans
-        .iter()
-        .map(|plan| {
-            plan.rewrite(&|node| match &node.op {
-                NodeOp::Scan(scan) if shared(scan) => widen(scan, &scans),
-                _ => node,
-            })
-        })
-        .collect()
+/// All scans of one table.
+struct Scans {
+    first: Scan,
+    /// Whether one differs from the first.
+    differ: bool,
+    /// What they read.
+    reads: BTreeSet<usize>,
 }
 
-fn collect(node: &Arc<Node>, scans: &mut Vec<Scan>) {
-    if let NodeOp::Scan(scan) = &node.op
-        && !scans.contains(scan)
-    {
-        scans.push(scan.clone());
+/// Scans of one table that differ become one scan of all that they read; what they differ in stays above it.
+fn share_scans(plans: &[Arc<Node>]) -> Vec<Arc<Node>> {
+    let mut tables: HashMap<usize, Scans> = HashMap::new();
+    for plan in plans {
+        collect(plan, &mut tables);
+    }
+    let widened = |node: Arc<Node>| match &node.op {
+        NodeOp::Scan(scan) => match tables.get(&Arc::as_ptr(&scan.table).addr()) {
+            Some(scans) if scans.differ => widen(scan, &scans.reads),
+            _ => node,
+        },
+        _ => node,
+    };
+    plans.iter().map(|plan| plan.rewrite(&widened)).collect()
+}
+
+fn collect(node: &Arc<Node>, tables: &mut HashMap<usize, Scans>) {
+    if let NodeOp::Scan(scan) = &node.op {
+        let scans = tables.entry(Arc::as_ptr(&scan.table).addr()).or_insert_with(|| Scans {
+            first: scan.clone(),
+            differ: false,
+            reads: BTreeSet::new(),
+        });
+        scans.differ |= scans.first != *scan;
+        scans.reads.extend(&scan.reads);
     }
     for input in node.inputs() {
-        collect(input, scans);
+        collect(input, tables);
     }
 }
 
 /// A scan of what all scans of the table read, with the filter and the columns of this one above it.
-fn widen(scan: &Scan, scans: &[Scan]) -> Arc<Node> {
+fn widen(scan: &Scan, reads: &BTreeSet<usize>) -> Arc<Node> {
     let table = &scan.table;
-    let alike = || scans.iter().filter(|other| Arc::ptr_eq(&other.table, table));
-    let reads: Vec<usize> =
-        alike().flat_map(|scan| scan.reads.iter().copied()).collect::<BTreeSet<_>>().into_iter().collect();
-    let over_all = |expr: &Expr| {
-        expr.clone()
-            .renumber(&|column| reads.iter().position(|read| *read == scan.reads[column]).unwrap_or(0))
-    };
+    let reads: Vec<usize> = reads.iter().copied().collect();
+    // In order of their numbers.
+    let place = |read: usize| reads.binary_search(&read).unwrap_or(0);
+    let over_all = |expr: &Expr| expr.clone().renumber(&|column| place(scan.reads[column]));
     let physical = |read: usize| &table.columns[table.physical[read]];
     let mut columns: Vec<_> = reads
         .iter()
@@ -84,9 +96,7 @@ fn widen(scan: &Scan, scans: &[Scan]) -> Arc<Node> {
         if let Some(expr) = &column.computed {
             let needed = expr.columns();
             if needed.iter().all(|column| reads.contains(column)) {
-                let expr = expr
-                    .clone()
-                    .renumber(&|column| reads.iter().position(|read| *read == column).unwrap_or(0));
+                let expr = expr.clone().renumber(&place);
                 let field = crate::plan::Field {
                     name: column.name.clone(),
                     ty: column.ty.clone(),
