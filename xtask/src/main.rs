@@ -18,6 +18,8 @@
 //! | `bench-peers` | nothing: it measures Duramen beside other engines |
 //! | `restart` | what was acknowledged is there after each start, and it says how soon |
 //! | `datafusion` | random SQL over random streams gives what DataFusion gives |
+//! | `flink` | expressions give what Flink gives, whose answers the tests of SQL have |
+//! | `linear` | scripts of SQL with ten thousand of anything take time in proportion |
 //! | `kafka` | jobs over a real broker lose and repeat nothing when they or it are killed |
 //! | `nexmark` | with `--compare`: Nexmark's queries give what DataFusion gives; without, it measures both |
 //! | `hit-ratio` | nothing: it measures what caches below a limit find |
@@ -38,8 +40,10 @@ mod coverage;
 mod datafusion;
 mod digest;
 mod failure;
+mod flink;
 mod hit_ratio;
 mod kafka;
+mod linear;
 mod millions;
 mod nexmark;
 mod power_cut;
@@ -165,7 +169,32 @@ enum Check {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Measures Nexmark's queries, beside loops written by hand and DataFusion, which is installed for it, and prints a table
+    /// Compares expressions of SQL with Apache Flink, which is fetched for it
+    Flink {
+        /// Where it is fetched to [default: target/flink]
+        #[arg(long, value_name = "PATH")]
+        cache: Option<PathBuf>,
+        /// Writes Flink's answers to testdata/stream/flink
+        #[arg(long)]
+        record: bool,
+        /// Only the files whose names contain one of these
+        #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
+    /// Measures scripts of SQL with many of one thing, and with four times as many
+    Linear {
+        /// The duramen program, built with the feature sql [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+        /// How many of each thing at most
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// Only the cases whose names contain one of these
+        #[arg(value_name = "NAME")]
+        only: Vec<String>,
+    },
+    /// Measures Nexmark's queries, beside loops written by hand and DataFusion, which is installed for it, and prints
+    /// a table
     Nexmark {
         /// The duramen program, built with the feature sql [default: built now]
         #[arg(long, value_name = "PATH")]
@@ -500,6 +529,13 @@ fn run(check: Check) -> Result<bool> {
         Check::Nexmark { duramen, cache, events, rounds, compare } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/datafusion"));
             nexmark::run(&repository(), &nexmark::Settings { duramen, cache, events, rounds, compare })
+        }
+        Check::Flink { cache, record, only } => {
+            let cache = cache.unwrap_or_else(|| repository().join("target/flink"));
+            flink::run(&repository(), &flink::Settings { cache, record, only })
+        }
+        Check::Linear { duramen, count, only } => {
+            linear::run(&repository(), &linear::Settings { duramen, count, only })
         }
         Check::Kafka { cache, kills, release, only } => {
             let cache = cache.unwrap_or_else(|| repository().join("target/kafka"));

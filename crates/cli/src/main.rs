@@ -45,6 +45,12 @@ enum Command {
     Sql(command::sql::Args),
     #[cfg(feature = "sql")]
     Jobs(command::jobs::Args),
+    #[cfg(not(feature = "sql"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Sql(command::without_sql::Args),
+    #[cfg(not(feature = "sql"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Jobs(command::without_sql::Args),
     Version(command::version::Args),
 }
 
@@ -79,6 +85,10 @@ fn main() -> ExitCode {
         Command::Sql(args) => command::sql::run(&args),
         #[cfg(feature = "sql")]
         Command::Jobs(args) => command::jobs::run(&args),
+        #[cfg(not(feature = "sql"))]
+        Command::Sql(_) => command::without_sql::run("sql"),
+        #[cfg(not(feature = "sql"))]
+        Command::Jobs(_) => command::without_sql::run("jobs"),
         Command::Version(args) => command::version::run(&args),
     };
     match answer {
@@ -100,6 +110,10 @@ fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
     }
     #[cfg(feature = "sql")]
     if error.is::<command::sql::Refused>() {
+        return 2;
+    }
+    #[cfg(not(feature = "sql"))]
+    if error.is::<command::without_sql::Missing>() {
         return 2;
     }
     let usage = error.downcast_ref().is_some_and(duramen_bench_kv::Failure::is_usage)

@@ -5,7 +5,7 @@ use crate::collections::{ELEMENTS, delete_places, element_key, make_again, read_
 use crate::entry::Entry;
 use crate::oracle::{Allowed, State};
 use crate::setup::{Promise, Setup, table_name, value};
-use duramen::{Batch, IndexKind, Meta, Range, StoreOn, TableOn};
+use duramen::{Batch, ErrorKind, IndexKind, Meta, Options, Range, StoreOn, TableOn};
 use duramen_media::sim::{Memory, Rng, SimMedium};
 use std::sync::Arc;
 
@@ -178,7 +178,24 @@ fn check_order(setup: &Setup, place: &Place<'_>, state: &[Option<Arc<Entry>>]) -
     Ok(())
 }
 
-/// Opens an image and compares what it holds.
+/// Whether a check finds that a store is in order that nobody has open, or that there is none.
+///
+/// # Errors
+/// What it finds.
+pub fn sound(medium: &SimMedium, options: &Options) -> Result<(), String> {
+    let report = match duramen::check_on(medium, options) {
+        Ok(report) => report,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("a check fails: {error}")),
+    };
+    let records = report.damaged_records.iter().map(|record| format!("{record:?}"));
+    // A crash may come while one of the two copies of the superblock is written; the other one is whole then.
+    let damage = report.damage.into_iter().filter(|damage| !damage.starts_with("superblock copy"));
+    let found: Vec<String> = damage.chain(records).chain(report.differences).collect();
+    if found.is_empty() { Ok(()) } else { Err(format!("a check finds {}", found.join("; "))) }
+}
+
+/// Checks an image, opens it and compares what it holds.
 ///
 /// # Errors
 /// What is wrong.
@@ -188,6 +205,7 @@ pub fn open_and_look(
     boot: u64,
     allowed: &Allowed,
 ) -> Result<(Sim, State), String> {
+    sound(medium, &setup.options(boot))?;
     let store = StoreOn::open_on(medium.clone(), &setup.options(boot))
         .map_err(|error| format!("the store does not open: {error}"))?;
     let state = read_all(setup, &store, true, Some(allowed))?;

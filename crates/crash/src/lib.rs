@@ -25,6 +25,7 @@ pub mod directed;
 pub mod entry;
 pub mod evicting;
 pub mod explore;
+pub mod hostile;
 pub mod measure;
 #[cfg(feature = "mutants")]
 pub mod mutants;

@@ -1,6 +1,7 @@
 //! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
 
 use crate::entry::Entry;
+use crate::hostile;
 use crate::phases::Trace;
 use duramen::tuning::Tuning;
 use duramen::{Durability, IndexKind, Options, Residence};
@@ -535,25 +536,25 @@ pub fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// The value of this number, of which two in three hold what lies on the medium: records, headers, marks and pages of their own store, at
-/// any place and alignment, as bytes that a user chose. No such byte may ever be read as format.
+/// The value of this number, with what lies on the medium in it ([`crate::hostile`]).
 #[must_use]
 pub fn hostile(medium: &SimMedium, number: u64, bytes: usize) -> Vec<u8> {
-    /// So many bytes of a value tell it from others.
-    const OWN_BYTES: usize = 8;
     let mut value = value(number, bytes);
     let mut rng = Rng::new(!number);
-    let len = medium.len();
-    if value.len() <= OWN_BYTES || len < LINE_BYTES || rng.one_in(3) {
-        return value;
-    }
-    let memory = medium.memory();
-    let from = OWN_BYTES + rng.below(8) as usize;
-    // What lies in the head or at the beginning of a block as often as anything else.
-    let at = if rng.one_in(3) { rng.below(len.min(32 << 10) / 64) * 64 } else { rng.below(len / 8) * 8 };
-    for (byte, at) in value.iter_mut().skip(from).zip(at..len) {
-        let word = memory.line((at / LINE_BYTES) as u32)[(at % LINE_BYTES / 8) as usize];
-        *byte = word.to_le_bytes()[(at % 8) as usize];
-    }
+    hostile::copy(&mut value, medium.len(), |bound| rng.below(bound), |at, to| read(medium, at, to));
     value
+}
+
+/// Reads what lies on the medium from `at` on.
+pub fn read(medium: &SimMedium, at: u64, to: &mut [u8]) {
+    let memory = medium.memory();
+    let mut line_at = None;
+    let mut line = [0; LINE_BYTES as usize / 8];
+    for (byte, at) in to.iter_mut().zip(at..) {
+        if line_at != Some(at / LINE_BYTES) {
+            line_at = Some(at / LINE_BYTES);
+            line = memory.line((at / LINE_BYTES) as u32);
+        }
+        *byte = line[(at % LINE_BYTES / 8) as usize].to_le_bytes()[(at % 8) as usize];
+    }
 }

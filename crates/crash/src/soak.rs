@@ -2,7 +2,8 @@
 //!
 //! The crash driver ([`crate::explore`]) cuts the power at every point of short runs. This one makes long runs of
 //! what wears a store out: it fills one until it is refused space, overwrites, deletes, refills, and closes and opens it
-//! between, with values kept by readers meanwhile. Some stores are damaged between a close and the next open.
+//! between, with values kept by readers meanwhile. Some stores are damaged between a close and the next open. Values hold bytes of their
+//! own store ([`hostile`]).
 //!
 //! Demanded, whatever the mix of sizes, granules, fill, medium, index, residence and durability:
 //!
@@ -18,6 +19,7 @@
 //! 7. Between its phases, what a store counts is what its blocks hold ([`StoreOn::audit`]).
 
 use crate::explore::caught;
+use crate::{hostile, setup};
 use duramen::tuning::Tuning;
 use duramen::{
     Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, OnDamage, Options, Residence, StoreOn,
@@ -25,7 +27,9 @@ use duramen::{
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
 use duramen_media::{Bytes, Mapped, Medium};
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -115,6 +119,8 @@ impl std::fmt::Display for Counts {
 trait Ground {
     type Medium: Medium;
     fn open(&mut self, options: &Options) -> duramen::Result<StoreOn<Self::Medium>>;
+    /// Overwrites some of a value with bytes of the store, which may be open ([`hostile`]).
+    fn copy(&self, value: &mut [u8], rng: &mut Rng);
     /// The bytes of the closed store.
     fn bytes(&self) -> Result<Vec<u8>, String>;
     fn set_bytes(&mut self, bytes: &[u8]) -> Result<(), String>;
@@ -128,6 +134,21 @@ impl Ground for File {
 
     fn open(&mut self, options: &Options) -> duramen::Result<StoreOn<Mapped>> {
         options.open(&self.0)
+    }
+
+    fn copy(&self, value: &mut [u8], rng: &mut Rng) {
+        // There is none of a volatile one.
+        let Ok(file) = std::fs::File::open(&self.0) else { return };
+        let len = file.metadata().map_or(0, |metadata| metadata.len());
+        hostile::copy(
+            value,
+            len,
+            |bound| rng.below(bound),
+            |at, to| {
+                // What is not read stays as it is.
+                let _ = file.read_at(to, at);
+            },
+        );
     }
 
     fn bytes(&self) -> Result<Vec<u8>, String> {
@@ -176,6 +197,11 @@ impl Ground for Simulated {
         let (lines, len) = (self.lines(), self.medium.len());
         self.set_lines(&lines, len);
         StoreOn::open_on(self.medium.clone(), options)
+    }
+
+    fn copy(&self, value: &mut [u8], rng: &mut Rng) {
+        let read = |at, to: &mut [u8]| setup::read(&self.medium, at, to);
+        hostile::copy(value, self.medium.len(), |bound| rng.below(bound), read);
     }
 
     fn bytes(&self) -> Result<Vec<u8>, String> {
@@ -329,22 +355,11 @@ impl Plan {
     }
 }
 
-/// Keys, and of each the number that its value follows from, and the value's length.
-type Content = BTreeMap<u64, (u64, usize)>;
+/// Keys, and the value of each.
+type Content = BTreeMap<u64, Rc<[u8]>>;
 
 fn key(number: u64) -> Vec<u8> {
     format!("key:{number:08}").into_bytes()
-}
-
-/// A value that nothing else has a part of.
-fn value(number: u64, bytes: usize) -> Vec<u8> {
-    let mut rng = Rng::new(number);
-    let mut value = Vec::with_capacity(bytes + 8);
-    while value.len() < bytes {
-        value.extend_from_slice(&rng.bits().to_le_bytes());
-    }
-    value.truncate(bytes);
-    value
 }
 
 struct Run<'p, G: Ground> {
@@ -372,6 +387,14 @@ impl<G: Ground> Run<'_, G> {
         around.next().map(|(&key, _)| key)
     }
 
+    /// A value that no other is equal to, with bytes of the store in it.
+    fn value(&mut self, bytes: usize) -> Rc<[u8]> {
+        self.next += 1;
+        let mut value = setup::value(self.next, bytes);
+        self.ground.copy(&mut value, &mut Rng::new(!self.next));
+        value.into()
+    }
+
     /// Whether an error may be an answer here.
     fn is_told(&mut self, error: &duramen::Error) -> bool {
         let told = self.damaged && error.kind() == ErrorKind::Corrupt;
@@ -381,12 +404,12 @@ impl<G: Ground> Run<'_, G> {
 
     /// Puts a new value under `number`; whether there was space.
     fn put(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<bool, String> {
-        self.next += 1;
         let bytes = self.size();
-        match store.put(&key(number), &value(self.next, bytes)) {
+        let value = self.value(bytes);
+        match store.put(&key(number), &value) {
             Ok(()) => {
                 self.counts.writes += 1;
-                self.content.insert(number, (self.next, bytes));
+                self.content.insert(number, value);
                 Ok(true)
             }
             Err(error) if error.kind() == ErrorKind::OutOfSpace => {
@@ -443,7 +466,7 @@ impl<G: Ground> Run<'_, G> {
                 }
             }
         }
-        Ok(self.content.values().map(|&(_, bytes)| bytes + 64).sum())
+        Ok(self.content.values().map(|value| value.len() + 64).sum())
     }
 
     /// What the store counts is what its blocks hold.
@@ -508,10 +531,10 @@ impl<G: Ground> Run<'_, G> {
         let mut batch = Batch::new();
         let mut puts = Vec::new();
         for number in [a, b] {
-            self.next += 1;
             let bytes = self.size() / 2;
-            batch.put(&key(number), &value(self.next, bytes));
-            puts.push((number, (self.next, bytes)));
+            let value = self.value(bytes);
+            batch.put(&key(number), &value);
+            puts.push((number, value));
         }
         batch.delete(&key(gone));
         match store.apply(&batch) {
@@ -540,14 +563,13 @@ impl<G: Ground> Run<'_, G> {
 
     fn check(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
         self.counts.reads += 1;
-        let wanted = self.content.get(&number).copied();
+        let wanted = self.content.get(&number).map(|value| &value[..]);
         match store.get(&key(number)) {
             Ok(found) => {
-                let wanted = wanted.map(|(seed, bytes)| value(seed, bytes));
-                if found.as_deref() == wanted.as_deref() {
+                if found.as_deref() == wanted {
                     return Ok(());
                 }
-                let lengths = (found.as_ref().map(|f| f.len()), wanted.map(|w| w.len()));
+                let lengths = (found.as_ref().map(|f| f.len()), wanted.map(<[u8]>::len));
                 Err(format!("key {number} is wrong: found and wanted have {lengths:?} bytes"))
             }
             Err(error) if self.is_told(&error) => Ok(()),
@@ -576,7 +598,7 @@ impl<G: Ground> Run<'_, G> {
                 std::str::from_utf8(found.key()).ok().and_then(|key| key.strip_prefix("key:")?.parse().ok());
             let wanted = number.and_then(|number: u64| self.content.get(&number));
             seen.extend(number);
-            if wanted.map(|&(seed, bytes)| value(seed, bytes)).as_deref() != Some(found.bytes()) {
+            if wanted.map(|value| &value[..]) != Some(found.bytes()) {
                 wrong = Some(format!("a scan showed a wrong value of {:?}", found.key()));
             }
         });

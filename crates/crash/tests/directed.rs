@@ -92,6 +92,12 @@ fn a_unit_that_recovery_confirms_outlives_a_power_failure() {
 }
 
 #[test]
+fn a_check_finds_nothing_wrong_where_a_process_died_within_a_unit() {
+    let _alone = alone();
+    directed::checked_before_recovery().unwrap();
+}
+
+#[test]
 fn keys_written_around_damaged_ones_are_found_and_in_order() {
     let _alone = alone();
     directed::written_around_damage().unwrap();

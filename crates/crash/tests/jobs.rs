@@ -36,7 +36,7 @@ use duramen_stream::batch::Batch;
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Fill, Keep, Room, Running, Start, jobs};
+use duramen_stream::run::{Existing, Fill, Keep, Room, Running, Start, jobs};
 use duramen_stream::types::{Row, Value};
 use duramen_stream::{Outcome, Session};
 use serde_json::json;
@@ -315,6 +315,8 @@ struct History {
     /// From here on the store was open, and had checkpoint `base`.
     opened: usize,
     base: u64,
+    /// Here the job had claimed what it will write: before, it has written nothing.
+    claimed: usize,
     /// Where each checkpoint began, and where the job had ended: there all are whole.
     begun: Vec<usize>,
     ended: usize,
@@ -356,7 +358,7 @@ impl History {
                 std::fs::write(out.join(&part.name), &part.bytes).unwrap();
             } else if part.epoch == epoch {
                 std::fs::write(out.join(hidden), &part.bytes).unwrap();
-            } else if part.epoch == epoch + 1 && !rng.one_in(4) {
+            } else if part.epoch == epoch + 1 && (epoch > 0 || at >= self.claimed) && !rng.one_in(4) {
                 let bytes = rng.below(part.bytes.len() as u64 + 1) as usize;
                 std::fs::write(out.join(hidden), &part.bytes[..bytes]).unwrap();
             }
@@ -425,6 +427,7 @@ impl Run {
             name: NAME.to_owned(),
             every,
             from_start: false,
+            existing: Existing::Refuse,
             note: String::new(),
             room: Room::default(),
         };
@@ -454,19 +457,21 @@ impl Run {
         given(store, directory, self.rhythm)
     }
 
-    /// The same with many checkpoints, on a medium that records.
-    fn record(&self, store: &Store, directory: &Path, watch: &Arc<Watch>) -> Result<(), String> {
+    /// The same with many checkpoints, on a medium that records. Returns where the job had claimed what it will write.
+    fn record(&self, store: &Store, directory: &Path, watch: &Arc<Watch>) -> Result<usize, String> {
         let failed = |error| format!("the job fails: {error}");
         if self.rhythm == Rhythm::Apart {
             let mut running = self.start(store, directory, Duration::from_secs(3600), Some(watch))?;
+            let claimed = watch.medium.position();
             while !running.is_finished() {
                 // One that is stopped at once reads a batch of each source and makes a checkpoint.
                 running.run(&AtomicBool::new(true), |_| ()).map_err(failed)?;
                 store.maintain().map_err(told("maintain"))?;
             }
-            return Ok(());
+            return Ok(claimed);
         }
         let mut running = self.start(store, directory, Duration::ZERO, Some(watch))?;
+        let claimed = watch.medium.position();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             if self.bug == Bug::SomebodyCommits {
@@ -479,7 +484,7 @@ impl Run {
             }
             let ran = running.run(&AtomicBool::new(false), |_| ()).map_err(failed);
             over.store(true, Relaxed);
-            ran.map(|_| ())
+            ran.map(|_| claimed)
         })
     }
 
@@ -533,7 +538,7 @@ impl Explorer<'_> {
             lay_out(directory.path(), base);
             let watch =
                 Arc::new(Watch { medium: medium.clone(), store: store.clone(), begun: Mutex::default() });
-            run.record(&store, directory.path(), &watch)?;
+            let claimed = run.record(&store, directory.path(), &watch)?;
             let ended = medium.position();
             let found = given(&store, directory.path(), run.rhythm)?;
             if run.bug == Bug::None {
@@ -547,11 +552,15 @@ impl Explorer<'_> {
             let begun: Vec<usize> = begun.iter().map(|begun| begun.at).collect();
             if run.bug == Bug::None && base == 0 {
                 assert!(begun.len() >= 8, "{} checkpoints", begun.len());
-                let own = store.tables().iter().filter(|table| table.name.starts_with(b"sql.job.")).count();
+                let is_vector = |name: &[u8]| {
+                    let number = name.strip_prefix(b"sql.job.");
+                    number.is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+                };
+                let own = store.tables().iter().filter(|table| is_vector(&table.name)).count();
                 assert_eq!(own > 0, run.size.rows > SMALL.rows, "{own} vectors with tables of their own");
             }
             // The store is closed, and that is crashed too.
-            Ok(History { before, opened, base, begun, ended, keys, parts: parts(directory.path()) })
+            Ok(History { before, opened, base, claimed, begun, ended, keys, parts: parts(directory.path()) })
         });
         medium.power_off();
         let log = medium.take_log();

@@ -449,9 +449,7 @@ impl Mapped {
     fn word(&self, at: Offset) -> &AtomicU64 {
         let pointer = self.place_aligned(at, 8);
         // SAFETY: inside the mapping and aligned (`place_aligned`); bytes that are accessed atomically
-        // are only accessed so while others may write them (invariant 4), but for one case: the engine's sweep and its
-        // count of stale records load an open block also behind its end, where an appender may be storing by plain stores. Such
-        // a word may be torn, and is used only once a record's checksum has shown that it is not.
+        // are only accessed so while others may write them (invariant 4).
         unsafe { AtomicU64::from_ptr(pointer.cast()) }
     }
 }

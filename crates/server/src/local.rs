@@ -1,7 +1,7 @@
 //! What commands have of the worker that runs them, besides its keys.
 
 use crate::clients::Client;
-use crate::command::{Args, CommandError, Flags, OwnedArgs, Spec, shown};
+use crate::command::{Args, CommandError, Flags, OwnedArgs, Share, Spec, shown};
 use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS, Truth};
 use crate::server::Server;
@@ -42,6 +42,8 @@ pub struct Local {
     pub undone: usize,
     /// How many commands of the run that runs read the key and found it, and how many did not.
     pub reads: (u64, u64),
+    /// Which part of what it removes the command that runs removes, where it is done in parts; nothing: all.
+    pub share: Option<Share>,
     /// What the command that runs tells a client of its subscriptions that gets no replies (CLIENT REPLY): it gets that.
     pub pushed: Vec<u8>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -10,7 +11,7 @@ use sqlparser::ast::Query;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 use crate::options;
-use crate::sql::Name;
+use crate::sql::{Deep, Name};
 use crate::types::{TimeAttribute, Type};
 
 /// What a connector can be.
@@ -141,6 +142,34 @@ impl Table {
         }
     }
 
+    /// Whether a job has one writer for it, whatever INSERTs there are: it writes files or keys that stay.
+    pub fn is_written_once(&self) -> bool {
+        matches!(self.connector.name, "filesystem" | "duramen" | "redis")
+    }
+
+    /// What its writer writes to, if it has one alone: another table that says the same stands for the same.
+    pub fn written(&self) -> Option<String> {
+        let option =
+            |name: &str, default: &str| self.options.get(name).map_or(default, String::as_str).to_owned();
+        let keys =
+            || format!("the keys {}:* of database {}", option("key", &self.name), option("database", "0"));
+        match self.connector.name {
+            "filesystem" => {
+                let path = option("path", "");
+                let path = path.strip_prefix("file://").unwrap_or(&path);
+                // Without `.`, and without a `/` at the end.
+                let path: PathBuf =
+                    Path::new(path).components().filter(|part| *part != Component::CurDir).collect();
+                Some(format!("the path {}", path.display()))
+            }
+            "duramen" => Some(keys()),
+            "redis" => {
+                Some(format!("{} of {}:{}", keys(), option("hostname", "127.0.0.1"), option("port", "6379")))
+            }
+            _ => None,
+        }
+    }
+
     /// The expression of a column over the physical columns.
     pub fn column_expr(&self, index: usize) -> Expr {
         match &self.columns[index].computed {
@@ -159,7 +188,7 @@ pub struct View {
     /// Names of its columns; those of the query if empty.
     pub columns: Vec<Name>,
     /// The query.
-    pub query: Box<Query>,
+    pub(crate) query: Deep<Query>,
 }
 
 /// What a name stands for.

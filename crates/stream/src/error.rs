@@ -80,6 +80,15 @@ impl Error {
         self
     }
 
+    /// The same; the place is looked for only if it is needed.
+    #[must_use]
+    pub fn at_with(mut self, position: impl FnOnce() -> Option<Position>) -> Self {
+        if self.position.is_none() {
+            self.position = position();
+        }
+        self
+    }
+
     /// The same with advice.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {

@@ -13,6 +13,9 @@ use crate::function::aggregate::Aggregate;
 use crate::plan::{JoinKind, Node, NodeOp, RankKind, Sink, Window, WindowSource, explain, retention};
 use crate::types::DataType;
 
+/// How long state is kept that nothing drops: there is no time to live.
+const FOR_EVER: &str = "kept for ever";
+
 /// A record: fields of fixed size first, by falling alignment, a bit for each that may be NULL, then what varies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
@@ -86,8 +89,8 @@ pub struct State {
     pub value: Layout,
     /// Whether a key has a list of values.
     pub list: bool,
-    /// When it goes.
-    pub drop: &'static str,
+    /// For how long it is kept.
+    pub kept: &'static str,
 }
 
 /// Where pipelines end and begin.
@@ -217,30 +220,28 @@ fn breaker(node: &Arc<Node>) -> Breaker {
                 input,
                 &keyed(input, keys, more),
                 aggregates,
-                "whole, when its last window closes",
+                "dropped whole, when its last window closes",
             );
             (vec![name(input, keys)], states, "when a window closes")
         }
         NodeOp::Aggregate { input, keys, aggregates } => {
-            let states = aggregate_states(
-                "groups",
-                input,
-                &keyed(input, keys, Vec::new()),
-                aggregates,
-                "by time to live",
-            );
+            let states =
+                aggregate_states("groups", input, &keyed(input, keys, Vec::new()), aggregates, FOR_EVER);
             (vec![name(input, keys)], states, "with each row")
         }
         NodeOp::Join { left, right, kind, keys, residual } => {
-            const PAST: &str = "when the other side's time is past its bound";
-            let (drops, emits) = match kind {
+            const PAST: &str = "dropped when the other side's time is past its bound";
+            let (kept, emits) = match kind {
                 JoinKind::Regular => {
                     let needed = retention::of_join(left, right, residual.as_ref());
-                    let drop = |needed: Option<_>| if needed.is_some() { PAST } else { "by time to live" };
-                    (needed.map(drop), "with each row")
+                    let kept = |needed: Option<_>| if needed.is_some() { PAST } else { FOR_EVER };
+                    (needed.map(kept), "with each row")
                 }
+                JoinKind::Interval { proctime: true, .. } => ([FOR_EVER; 2], "with each row"),
                 JoinKind::Interval { .. } => ([PAST; 2], "with each row"),
-                JoinKind::Window { .. } => (["whole, when its window closes"; 2], "when a window closes"),
+                JoinKind::Window { .. } => {
+                    (["dropped whole, when its window closes"; 2], "when a window closes")
+                }
             };
             let side = |input: &Arc<Node>, exprs: Vec<&crate::expr::Expr>| {
                 let fields = exprs.iter().enumerate().map(|(index, expr)| {
@@ -255,22 +256,22 @@ fn breaker(node: &Arc<Node>) -> Breaker {
             let (left_names, left_key) = side(left, keys.iter().map(|(a, _)| a).collect());
             let (right_names, right_key) = side(right, keys.iter().map(|(_, b)| b).collect());
             let states = vec![
-                State { name: "left", key: left_key, value: all(left), list: true, drop: drops[0] },
-                State { name: "right", key: right_key, value: all(right), list: true, drop: drops[1] },
+                State { name: "left", key: left_key, value: all(left), list: true, kept: kept[0] },
+                State { name: "right", key: right_key, value: all(right), list: true, kept: kept[1] },
             ];
             (vec![left_names, right_names], states, emits)
         }
         NodeOp::Rank { input, kind, partition, limit, .. } => {
-            let (drop, emits) = match kind {
-                RankKind::Window { .. } => ("whole, when its window closes", "when a window closes"),
-                _ => ("by time to live", "with each row"),
+            let (kept, emits) = match kind {
+                RankKind::Window { .. } => ("dropped whole, when its window closes", "when a window closes"),
+                _ => (FOR_EVER, "with each row"),
             };
             let state = State {
                 name: "first rows",
                 key: keyed(input, partition, Vec::new()),
                 value: all(input),
                 list: *limit != Some(1),
-                drop,
+                kept,
             };
             (vec![name(input, partition)], vec![state], emits)
         }
@@ -280,7 +281,7 @@ fn breaker(node: &Arc<Node>) -> Breaker {
                 key: keyed(input, partition, vec![bound("start"), bound("end")]),
                 value: all(input),
                 list: true,
-                drop: "whole, when its session closes",
+                kept: "dropped whole, when its session closes",
             };
             (vec![name(input, partition)], vec![state], "when a window closes")
         }
@@ -294,7 +295,7 @@ fn aggregate_states(
     input: &Node,
     key: &Layout,
     aggregates: &[Aggregate],
-    drop: &'static str,
+    kept: &'static str,
 ) -> Vec<State> {
     let mut value = Vec::new();
     let mut states = Vec::new();
@@ -320,12 +321,12 @@ fn aggregate_states(
                 key: key.clone(),
                 value: Layout::new(vec![("value".to_owned(), argument.data.clone(), argument.nullable)]),
                 list: true,
-                drop,
+                kept,
             }),
             (None, None) => {}
         }
     }
-    states.insert(0, State { name, key: key.clone(), value: Layout::new(value), list: false, drop });
+    states.insert(0, State { name, key: key.clone(), value: Layout::new(value), list: false, kept });
     states
 }
 
@@ -360,8 +361,8 @@ impl fmt::Display for Graph {
                 let list = if state.list { "list of " } else { "" };
                 writeln!(
                     f,
-                    "  state {}: {} -> {list}{}; dropped {}",
-                    state.name, state.key, state.value, state.drop
+                    "  state {}: {} -> {list}{}; {}",
+                    state.name, state.key, state.value, state.kept
                 )?;
             }
         }

@@ -421,7 +421,7 @@ impl Operator {
                 let before = first(rows, *limit, *number);
                 let place = match kind {
                     // Of two rows of one moment the later one is the last.
-                    RankKind::Deduplicate { last: true, .. } => {
+                    RankKind::Deduplicate { last: true, .. } | RankKind::Window { last: true, .. } => {
                         rows.iter().position(|other| SortKey::order(order, row, other).is_le())
                     }
                     _ => rows.iter().position(|other| SortKey::order(order, row, other).is_lt()),

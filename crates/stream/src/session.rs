@@ -12,6 +12,7 @@ use crate::physical::Graph;
 use crate::plan::bind::{self, Binder};
 use crate::plan::partition::Partition;
 use crate::plan::{Node, Sink, changelog, explain, rules};
+use crate::run;
 use crate::sql::{self, Insert, Statement, position_of};
 
 /// Tables, views and options, from statement to statement.
@@ -68,22 +69,40 @@ impl Session {
         self.attached = Some(Attached { host, port: 0, exactly_once: true, door: Some(door) });
     }
 
-    /// Runs every statement of a script; nothing of it counts if one is refused.
+    /// Runs every statement of a script; nothing of it counts if one is refused. INSERTs of the script into one table
+    /// of files or keys are one job, where the first of them stands: each of two jobs would replace what the other has
+    /// written.
     pub fn run(&mut self, script: &str) -> Result<Vec<Outcome>> {
         let mut after = self.clone();
-        let outcomes: Result<Vec<Outcome>> =
-            sql::parse(script)?.into_iter().map(|statement| after.statement(statement)).collect();
-        let outcomes = outcomes?;
+        let outcomes = sql::on_deep_stack(|| -> Result<Vec<Outcome>> {
+            let mut outcomes = Vec::new();
+            for statement in sql::parse(script)? {
+                let place = match &statement {
+                    Statement::Job(inserts) => inserts.first().and_then(|insert| insert.table.position),
+                    _ => None,
+                };
+                match after.statement(statement)? {
+                    Outcome::Job(job) => {
+                        let merged = merge(&mut outcomes, job).map_err(|error| error.at(place))?;
+                        outcomes.push(merged.map_or(Outcome::Done, Outcome::Job));
+                    }
+                    outcome => outcomes.push(outcome),
+                }
+            }
+            Ok(outcomes)
+        })??;
         *self = after;
         Ok(outcomes)
     }
 
     /// The plan of one query, as it is bound.
     pub fn plan(&self, query: &str) -> Result<Arc<Node>> {
-        match sql::parse(query)?.as_slice() {
-            [Statement::Query(query)] => Binder::new(&self.catalog).query(query),
-            _ => Err(Error::syntax("a script", "one query")),
-        }
+        sql::on_deep_stack(|| -> Result<Arc<Node>> {
+            match sql::parse(query)?.as_slice() {
+                [Statement::Query(query)] => Binder::new(&self.catalog).query(query),
+                _ => Err(Error::syntax("a script", "one query")),
+            }
+        })?
     }
 
     /// The table of this name.
@@ -195,6 +214,75 @@ impl Session {
         refuse_unbounded(&node).map_err(|error| error.at(place))?;
         Ok(format!("== Plan ==\n{}", explain::plan(&node)))
     }
+}
+
+/// Puts a job into those before it in its script that write to its tables; gives it back if there are none.
+fn merge(outcomes: &mut [Outcome], job: Job) -> Result<Option<Job>> {
+    let shares = |other: &Job| {
+        let same =
+            |sink: &Sink, one: &Sink| one.table.is_written_once() && Arc::ptr_eq(&sink.table, &one.table);
+        other.bound.iter().any(|sink| job.bound.iter().any(|one| same(sink, one)))
+    };
+    let mut first = None;
+    let mut bound: Vec<Sink> = Vec::new();
+    for (number, outcome) in outcomes.iter_mut().enumerate() {
+        let Outcome::Job(before) = outcome else { continue };
+        if !shares(before) {
+            refuse_two_tables(before, &job)?;
+            continue;
+        }
+        bound.append(&mut before.bound);
+        match first {
+            None => first = Some(number),
+            Some(_) => *outcome = Outcome::Done,
+        }
+    }
+    let Some(first) = first else { return Ok(Some(job)) };
+    bound.extend(job.bound);
+    let merged = Job { optimised: rules::optimise_job(&bound), bound };
+    // They run when the first of them would: what they read must not be what others write, nor the other way round.
+    let others = outcomes[first..].iter().filter_map(|outcome| match outcome {
+        Outcome::Job(job) if !job.bound.is_empty() => Some(job),
+        _ => None,
+    });
+    for other in others.chain([&merged]) {
+        for (writer, reader) in [(other, &merged), (&merged, other)] {
+            if let Some(table) = reads_from(reader, writer) {
+                return Err(Error::invalid(
+                    format!(
+                        "a second INSERT into one table, with `{table}` written and read in the same script"
+                    ),
+                    "the order of both to be seen: INSERTs into one table are one job",
+                )
+                .hint("write both as one INSERT with UNION ALL, or run them as two scripts"));
+            }
+        }
+    }
+    outcomes[first] = Outcome::Job(merged);
+    Ok(None)
+}
+
+/// A table that one job reads and another writes.
+fn reads_from(reader: &Job, writer: &Job) -> Option<String> {
+    let written: Vec<String> = writer.bound.iter().filter_map(|sink| sink.table.written()).collect();
+    let read = reader.bound.iter().flat_map(Sink::tables);
+    let mut both = read.filter(|table| table.written().is_some_and(|what| written.contains(&what)));
+    both.next().map(|table| table.name.clone())
+}
+
+/// Two tables that write to one place, in two jobs of one script: the second would replace what the first has written.
+fn refuse_two_tables(before: &Job, job: &Job) -> Result<()> {
+    for sink in &before.bound {
+        for other in &job.bound {
+            match (sink.table.written(), other.table.written()) {
+                (Some(one), Some(two)) if one == two => {
+                    return Err(run::two_tables(&sink.table.name, &other.table.name, &one));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 fn explain_job(job: &Job) -> Result<String> {

@@ -9,7 +9,7 @@ use duramen::{Create, Durability, Options};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Fill, Keep, Room, Running, Start, open_store};
+use duramen_stream::run::{Existing, Fill, Keep, Room, Running, Start, open_store};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -79,6 +79,7 @@ pub fn keep_in(path: &Path, home: &Home, every: Duration, room: Room) -> Result<
         name: "headline".to_owned(),
         every,
         from_start: false,
+        existing: Existing::Refuse,
         note: String::new(),
         room,
     })

@@ -16,7 +16,7 @@ use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::nexmark::{Generator, TABLES};
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{BATCH_ROWS, Fill, Keep, Room, Running, Start};
+use duramen_stream::run::{BATCH_ROWS, Existing, Fill, Keep, Room, Running, Start};
 use duramen_stream::types::Type;
 use duramen_stream::{Error, Outcome, Session};
 use serde_json::{Value, json};
@@ -178,6 +178,7 @@ fn side_input(directory: &Path) -> Result<Keep, Failure> {
         // Never but at the end.
         every: Duration::from_secs(3600),
         from_start: false,
+        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     };

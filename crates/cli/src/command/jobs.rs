@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use duramen::{ErrorKind, MediumKind};
-use duramen_stream::run::{Kept, forget, jobs};
+use duramen_stream::run::{Existing, Kept, forget, jobs};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::sql::{Note, Open, Script, open, runs};
@@ -37,7 +37,19 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     if args.stop {
         stop(args)?;
     }
-    let store = match open(&args.store, args.medium) {
+    let mut opened = open(&args.store, args.medium);
+    // The kernel may still be closing what the process had open.
+    let is_closing = |opened: &duramen::Result<_>| {
+        args.stop && opened.as_ref().is_err_and(|error: &duramen::Error| error.kind() == ErrorKind::InUse)
+    };
+    for _ in 0..200 {
+        if !is_closing(&opened) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        opened = open(&args.store, args.medium);
+    }
+    let store = match opened {
         Err(error) if error.kind() == ErrorKind::InUse => {
             if args.resume.is_some() || args.forget.is_some() {
                 return Err(error.into());
@@ -78,6 +90,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             only: Some(note.number),
             every: Duration::from_millis(note.every),
             from_start: false,
+            existing: Existing::Refuse,
             threads: None,
             attach: note.attach,
             memory: note.memory,
@@ -107,6 +120,20 @@ fn running(args: &Args) -> Option<Pid> {
     words.any(|word| matches!(word, b"sql" | b"jobs")).then(|| Pid::from_raw(pid)).flatten()
 }
 
+/// How long a last checkpoint may take.
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether a process has ended, and so let go of its store, which is later than when it takes away the file that
+/// names it.
+fn has_ended(pid: Pid) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
+        return true;
+    };
+    // The name before it, in parentheses, may have any characters. A zombie waits for its parent, and has nothing open.
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
 fn stop(args: &Args) -> Result<(), Failure> {
     let Some(pid) = running(args) else {
         return Err(format!("no process of `duramen sql` has {}", args.store.display()).into());
@@ -114,11 +141,12 @@ fn stop(args: &Args) -> Result<(), Failure> {
     kill_process(pid, Signal::TERM)
         .map_err(|error| format!("cannot stop process {}: {error}", pid.as_raw_nonzero()))?;
     let began = Instant::now();
-    while running(args) == Some(pid) {
-        if began.elapsed() > Duration::from_secs(60) {
-            return Err(format!("process {} still runs after 60 seconds", pid.as_raw_nonzero()).into());
+    while !has_ended(pid) {
+        if began.elapsed() > STOP_PATIENCE {
+            let seconds = STOP_PATIENCE.as_secs();
+            return Err(format!("process {} still runs after {seconds} seconds", pid.as_raw_nonzero()).into());
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }

@@ -20,6 +20,8 @@ pub mod served;
 pub mod sql;
 pub mod stats;
 pub mod version;
+#[cfg(not(feature = "sql"))]
+pub mod without_sql;
 
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -1,6 +1,7 @@
 //! Jobs of continuous SQL that run in the served process: directive `duramen-sql`. Why their own state is not in the
 //! served store is told in `docs/decisions/031-jobs-in-the-server.md`.
 
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use duramen::{Durability, MediumKind};
 use duramen_server::{Config, Door, Error, ErrorKind, log};
 use duramen_stream::catalog::Door as Way;
-use duramen_stream::run::{Keep, Room, Running, Start};
+use duramen_stream::run::{Existing, Keep, Room, Running, Start, show_notices};
 use duramen_stream::{Job, Outcome, Session};
 
 use super::sql::{line, name_of, open};
@@ -21,6 +22,7 @@ pub struct Settings {
     scripts: Vec<PathBuf>,
     directory: PathBuf,
     every: Duration,
+    existing: Existing,
 }
 
 impl Settings {
@@ -64,16 +66,24 @@ impl Settings {
             "" => PathBuf::from(beside),
             directory => PathBuf::from(directory),
         };
-        Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every) })
+        let existing = match config.sql_existing.as_str() {
+            "overwrite" => Existing::Overwrite,
+            "adopt" => Existing::Adopt,
+            _ => Existing::Refuse,
+        };
+        Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every), existing })
     }
 
     /// Starts all jobs. What is wrong with one is told, and the server and the others go on.
     pub fn start(self, door: Door) -> Jobs {
+        show_notices(|text| log::notice(format_args!("{text}")));
         let mut jobs = Jobs { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
         let mut all = Vec::new();
         for script in &self.scripts {
             let name = name_of(script);
-            match parse(script, &door) {
+            // A script must not end the server, whatever is in it.
+            let parsed = std::panic::catch_unwind(AssertUnwindSafe(|| parse(script, &door)));
+            match parsed.unwrap_or_else(|_| Err("it made the planner panic; please report this".to_owned())) {
                 Err(why) => tell_failed(&door, &name, &why),
                 Ok(parsed) => all.extend((1..).zip(parsed).map(|(number, job)| {
                     let name = if number > 1 { format!("{name}-{number}") } else { name.clone() };
@@ -89,6 +99,7 @@ impl Settings {
                 store: self.directory.join(format!("{name}.store")),
                 jobs: count,
                 every: self.every,
+                existing: self.existing,
                 note: script.display().to_string(),
                 door: door.clone(),
                 stop: Arc::clone(&jobs.stop),
@@ -147,6 +158,7 @@ struct Run {
     /// How many jobs there are.
     jobs: usize,
     every: Duration,
+    existing: Existing,
     note: String,
     door: Door,
     stop: Arc<AtomicBool>,
@@ -182,8 +194,9 @@ impl Run {
             name: self.name.clone(),
             every: self.every,
             from_start: false,
+            existing: self.existing,
             note: self.note.clone(),
-            room: Room::beside(&self.store, None, self.jobs),
+            room: Room::beside(&self.store, None, self.jobs)?,
         };
         let own = &mut |_: &_, _: &_| Ok(None);
         let start = Start { directory: Path::new("."), keep: Some(&keep), threads: None, own };

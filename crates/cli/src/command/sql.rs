@@ -1,12 +1,13 @@
 //! `duramen sql`: runs a script of continuous SQL.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
-use duramen_stream::run::{Keep, Progress, Room, Running, Start, open_store};
+use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start, open_store, show_notices};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -41,9 +42,16 @@ pub struct Args {
     /// the kernel pages [default: half of the memory that the process may have]
     #[arg(long, value_name = "BYTES", requires = "store")]
     memory: Option<usize>,
-    /// Forget what the store has of the job, and begin again
+    /// Forget what the store has of the job, delete what it has written, and begin again
     #[arg(long, requires = "store")]
     from_start: bool,
+    /// Delete keys and files of others that stand where the job will write, which it refuses otherwise
+    #[arg(long, requires = "store", conflicts_with = "adopt")]
+    overwrite: bool,
+    /// Keep keys and files of others that stand where the job will write, as its own: it replaces keys that it writes
+    /// itself
+    #[arg(long, requires = "store")]
+    adopt: bool,
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
@@ -61,6 +69,11 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         only: None,
         every: Duration::from_millis(args.every),
         from_start: args.from_start,
+        existing: match (args.overwrite, args.adopt) {
+            (true, _) => Existing::Overwrite,
+            (_, true) => Existing::Adopt,
+            _ => Existing::Refuse,
+        },
         threads: args.threads.map(usize::from),
         attach: args.attach.clone(),
         memory: args.memory,
@@ -79,6 +92,8 @@ pub struct Script {
     pub only: Option<usize>,
     pub every: Duration,
     pub from_start: bool,
+    /// What becomes of what others have written where it writes.
+    pub existing: Existing,
     /// On which each job runs; none for the default.
     pub threads: Option<usize>,
     /// The server that tables of connector 'duramen' are in.
@@ -90,6 +105,7 @@ pub struct Script {
 impl Script {
     pub fn run(&self, store: Option<&Open>) -> Result<Answer, Failure> {
         let refused = |error| told(&self.title, error);
+        show_notices(|text| eprintln!("duramen: {text}"));
         let mut session = Session::default();
         if let Some(address) = &self.attach {
             let (host, port) = address.rsplit_once(':').ok_or("--attach wants HOST:PORT")?;
@@ -141,8 +157,9 @@ impl Script {
             name,
             every: self.every,
             from_start: self.from_start,
+            existing: self.existing,
             note: serde_json::to_string(&note)?,
-            room: Room::beside(&open.path, self.memory, 1),
+            room: Room::beside(&open.path, self.memory, 1).map_err(|error| told("--memory", error))?,
         })
     }
 }
@@ -242,8 +259,13 @@ fn run_job(job: &Job, keep: Option<&Keep>, threads: Option<usize>, stop: &Atomic
     if before > 0 {
         eprintln!("goes on behind {before} records");
     }
-    // Drawn on standard error, when that is a terminal.
-    let bar = ProgressBar::new_spinner();
+    // Drawn on standard error, when that is a terminal, unless rows are printed there too: each would be between two
+    // of its lines.
+    let prints = job.optimised.iter().any(|sink| sink.table.connector.name == "print");
+    let bar = match prints && std::io::stdout().is_terminal() {
+        true => ProgressBar::hidden(),
+        false => ProgressBar::new_spinner(),
+    };
     let progress = running.run(stop, |progress| bar.set_message(line(progress, before)))?;
     bar.finish_and_clear();
     let compiled = running.program().compiled_in().as_secs_f64() * 1e3;
@@ -264,7 +286,9 @@ pub fn line(progress: &Progress, before: u64) -> String {
     let late: u64 = progress.held.iter().map(|held| held.late).sum();
     let mut line =
         format!("{records} records in {seconds:.1} s, {rate:.0}/s, {:.1} MB of state", bytes as f64 / 1e6);
-    for (count, what) in [(late, "late"), (progress.skipped, "left out")] {
+    let timeless: u64 = progress.held.iter().map(|held| held.timeless).sum();
+    let counts = [(late, "late"), (timeless, "without an event time"), (progress.skipped, "left out")];
+    for (count, what) in counts {
         if count > 0 {
             line.push_str(&format!(", {count} {what}"));
         }

@@ -446,6 +446,19 @@ fn wrong_usage_has_its_own_exit_code() {
     assert!(said.contains("no/such/directory"), "{said}");
 }
 
+#[cfg(not(feature = "sql"))]
+#[test]
+fn a_build_without_sql_says_which_build_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in ["sql", "jobs"] {
+        for arguments in [&["job.sql", "--store", "x"][..], &["--help"], &[]] {
+            let said = ends(dir.path(), 2, &[&[command], arguments].concat());
+            assert!(said.contains("--features sql"), "{said}");
+        }
+        assert!(!ends(dir.path(), 0, &["--help"]).contains(&format!("  {command} ")));
+    }
+}
+
 #[test]
 fn serve_tells_whose_matter_it_is_by_its_exit_code() {
     let dir = tempfile::tempdir().unwrap();

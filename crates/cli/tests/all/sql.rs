@@ -85,6 +85,92 @@ fn parts(directory: &Path) -> String {
 }
 
 #[test]
+fn stopping_a_job_says_that_it_worked() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    std::fs::write(
+        dir.join("job.sql"),
+        "CREATE TABLE i (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv',
+           'source.monitor-interval' = '5 ms');
+         CREATE TABLE o (k BIGINT) WITH ('connector' = 'blackhole');
+         INSERT INTO o SELECT k FROM i;",
+    )
+    .unwrap();
+    std::fs::write(dir.join("in.csv"), "1\n").unwrap();
+    // The store was let go of a moment after its file: six of thirteen tries met that.
+    for attempt in 0..8 {
+        let mut running = start(dir, &["sql", "job.sql", "--store", "jobs", "--every", "20"]);
+        until("the store is in use", || dir.join("jobs.runs").exists());
+        let (code, text) = said(dir, &["jobs", "--store", "jobs", "--stop"]);
+        assert_eq!(code, Some(0), "attempt {attempt}: {text}");
+        assert!(running.0.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_server_that_is_waited_for_is_named_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    // Nobody listens there any more.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    std::fs::write(
+        directory.path().join("job.sql"),
+        format!(
+            "CREATE TABLE i (k BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+             CREATE TABLE o (k BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+               WITH ('connector' = 'redis', 'hostname' = '127.0.0.1', 'port' = '{port}');
+             INSERT INTO o SELECT k FROM i;"
+        ),
+    )
+    .unwrap();
+    let mut command = duramen(directory.path(), &["sql", "job.sql"]);
+    let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut told = String::new();
+    let began = Instant::now();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(running.0.stderr.take().unwrap()), &mut told)
+        .unwrap();
+    assert!(told.contains(&format!("for the server at 127.0.0.1:{port}")), "{told}");
+    assert!(began.elapsed() < Duration::from_secs(20), "only after {:?}", began.elapsed());
+}
+
+#[test]
+fn a_long_script_of_a_job_in_the_server_does_not_end_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let terms = |count: usize| (0..count).map(|v| format!("v = {v}")).collect::<Vec<_>>().join(" OR ");
+    let tables = "CREATE TABLE i (v BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '1');
+                  CREATE TABLE o (v BIGINT) WITH ('connector' = 'blackhole');";
+    let minus = vec!["v"; 150_000].join(" - ");
+    for (name, query) in [
+        ("long", format!("SELECT v FROM i WHERE {}", terms(2000))),
+        ("deep", format!("SELECT {minus} FROM i")),
+        ("longest", format!("SELECT v FROM i WHERE {}", terms(200_000))),
+    ] {
+        let script = format!("{tables} INSERT INTO o {query}");
+        std::fs::write(directory.path().join(format!("{name}.sql")), script).unwrap();
+    }
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = port.to_string();
+    let jobs = ["--duramen-sql", "long.sql", "deep.sql", "longest.sql"];
+    let arguments = [&["serve", "--port", &port, "--duramen-path", "served"][..], &jobs].concat();
+    let mut server = start(directory.path(), &arguments);
+    let info = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port.parse::<u16>().unwrap())).ok()?;
+        stream.write_all(b"INFO duramen\r\nQUIT\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let holds = |words: &[&str]| info().is_some_and(|text| words.iter().all(|word| text.contains(word)));
+    until("all jobs have ended", || {
+        holds(&[
+            "duramen_job_long:state=finished",
+            "duramen_job_deep:state=failed",
+            "duramen_job_longest:state=failed",
+        ])
+    });
+    assert!(server.0.try_wait().unwrap().is_none(), "the server has ended");
+}
+
+#[test]
 fn jobs_are_listed_stopped_resumed_killed_and_forgotten() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
@@ -125,6 +211,59 @@ fn jobs_are_listed_stopped_resumed_killed_and_forgotten() {
     assert!(code == Some(3) && text.contains("it keeps: job"), "{text}");
     assert_eq!(said(dir, &["jobs", "--store", "jobs", "--forget", "job"]).0, Some(0));
     assert_eq!(said(dir, &["jobs", "--store", "jobs"]), (Some(1), String::new()));
+}
+
+#[test]
+fn a_first_run_over_what_others_have_written_takes_an_option() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    std::fs::write(dir.join("in.csv"), "a,1\n").unwrap();
+    std::fs::write(
+        dir.join("job.sql"),
+        "CREATE TABLE i (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = 'in.csv', 'format' = 'csv');
+         CREATE TABLE total (k STRING, v INT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'duramen');
+         CREATE TABLE o (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'csv');
+         EXECUTE STATEMENT SET BEGIN INSERT INTO total SELECT * FROM i; INSERT INTO o SELECT * FROM i; END;",
+    )
+    .unwrap();
+    let run = |store: &str, more: &[&str]| {
+        let args = [&["sql", "job.sql", "--store", store, "--medium", "file"], more].concat();
+        said(dir, &args)
+    };
+    let keys = |store: &str| said(dir, &["scan", "--path", store, "--db", "0"]).1;
+    assert_eq!(said(dir, &["put", "--path", "one", "--db", "0", "total:alice", "precious"]).0, Some(0));
+    let (code, text) = run("one", &[]);
+    assert!(
+        code == Some(3) && text.contains("total:alice") && text.contains("--overwrite"),
+        "{code:?} {text}"
+    );
+    assert!(keys("one").contains("total:alice"));
+    let (code, text) = run("one", &["--adopt", "--overwrite"]);
+    assert!(code == Some(2), "{code:?} {text}");
+    assert_eq!(run("one", &["--adopt"]).0, Some(0));
+    assert!(keys("one").contains("total:alice") && keys("one").contains("total:a"));
+    // The same script with a second store: finished parts stay, unless it is told to delete them.
+    let (code, text) = run("two", &[]);
+    assert!(
+        code == Some(3) && text.contains("out/part-job-1-") && text.contains("--adopt"),
+        "{code:?} {text}"
+    );
+    assert_eq!(parts(&dir.join("out")), "a,1\n");
+    assert_eq!(run("two", &["--adopt"]).0, Some(0));
+    assert_eq!(parts(&dir.join("out")), "a,1\na,1\n");
+    assert_eq!(run("two", &["--from-start"]).0, Some(0));
+    assert_eq!(parts(&dir.join("out")), "a,1\n");
+    assert_eq!(run("one", &["--from-start", "--overwrite"]).0, Some(0));
+    assert_eq!(parts(&dir.join("out")), "a,1\n");
+    assert!(!keys("one").contains("total:alice") && keys("one").contains("total:a"));
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = shm.path().join("store");
+    let memory = ["sql", "job.sql", "--memory", "1000000", "--store", store.to_str().unwrap()];
+    let (code, text) = said(dir, &memory);
+    assert!(
+        code == Some(2) && text.contains("1000000 bytes") && text.contains("on a disk"),
+        "{code:?} {text}"
+    );
 }
 
 /// What the server says until it is silent for a moment.

@@ -2,6 +2,7 @@
 
 use super::{LEN_MAX, options, told};
 use crate::audit::{Secret, u64_at};
+use crate::check::sound;
 use crc32c::crc32c_append;
 use duramen::{Durability, OnDamage, Options, StoreOn};
 use duramen_media::Offset;
@@ -100,8 +101,35 @@ impl Target {
     }
 }
 
+/// Salvage saves the keys that were written, and nothing that a value holds; without damage a check finds none.
+fn salvaged(medium: &SimMedium, is_damaged: bool) -> Result<(), String> {
+    if !is_damaged {
+        sound(medium, &options_at(1))?;
+    }
+    let target = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let target = StoreOn::open_on(target, &options_at(1)).map_err(told)?;
+    duramen::salvage_on(medium, &target, &options_at(1)).map_err(told)?;
+    let mut strange = None;
+    let visit = |found: &duramen::Value<'_>| {
+        let is_known = match found.key() {
+            KEY => found.bytes() == REAL,
+            key => key == LARGE,
+        };
+        if !is_known {
+            strange = Some(format!("salvage saves {} as {found:?}", found.key().escape_ascii()));
+        }
+    };
+    target.for_each(visit).map_err(told)?;
+    match (strange, target.get(KEY).map_err(told)?) {
+        (Some(strange), _) => Err(strange),
+        (None, None) => Err("salvage does not save admin".into()),
+        (None, Some(_)) => Ok(()),
+    }
+}
+
 /// What an open shows of `admin`, in a machine that is not rebooted; what the store was told of by whom is killed counts.
 fn shown(medium: SimMedium, serve: bool) -> Result<Option<Vec<u8>>, String> {
+    salvaged(&medium, serve)?;
     let on_damage = if serve { OnDamage::Serve } else { OnDamage::Refuse };
     let again = StoreOn::open_on(medium, &Options { on_damage, ..options_at(1) }).map_err(told)?;
     Ok(again.get(KEY).map_err(told)?.map(|value| value.to_vec()))

@@ -26,7 +26,7 @@ pub use images::{
     image_beside_group, image_beside_unit, image_beside_unit_of_elements, root_deleted_before_image,
     root_deleted_beside_image, root_moved_before_image,
 };
-pub use units::{confirmed_by_recovery, two_units_in_one_block};
+pub use units::{checked_before_recovery, confirmed_by_recovery, two_units_in_one_block};
 pub use writers::{committed_beside_locks, locked_in_any_order, settled};
 
 use duramen::tuning::Tuning;

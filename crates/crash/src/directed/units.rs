@@ -1,6 +1,7 @@
 //! Units of several blocks.
 
 use super::{LEN_MAX, after_power_failure, audited, options, told};
+use crate::check::sound;
 use duramen::{Durability, Error, Options, StoreOn};
 use duramen_media::sim::{Log, Model, SimMedium, Walker};
 use std::time::Duration;
@@ -53,6 +54,28 @@ pub fn confirmed_by_recovery() -> Result<(), String> {
         }
         medium.power_off();
         drop(again);
+    }
+    Ok(())
+}
+
+/// A unit of two blocks has its end, and the process dies: a check of what it leaves finds that all is in order, as recovery does.
+///
+/// # Errors
+/// What is wrong.
+pub fn checked_before_recovery() -> Result<(), String> {
+    let options = options(1, Durability::EveryWrite);
+    let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
+    let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
+    let begun = medium.position();
+    let written = store.writer().map_err(told)?.unit(|unit| {
+        unit.put(b"a", &[1; 300])?;
+        unit.put(b"b", &[2; 300])
+    });
+    written.map_err(told)?;
+    let log = medium.log();
+    for position in begun..=medium.position() {
+        sound(&SimMedium::resume(log.up_to(position)), &options)
+            .map_err(|wrong| format!("at event {position}: {wrong}"))?;
     }
     Ok(())
 }

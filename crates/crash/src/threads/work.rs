@@ -5,7 +5,7 @@ use super::plan::{Kind, Op, Plan};
 use super::section::Places;
 use super::touch::Touch;
 use super::values::{ABSENT, Id, Values};
-use crate::setup::{Setup, table_name, value};
+use crate::setup::{Setup, hostile, table_name};
 use duramen::{
     Batch, Error, ErrorKind, IndexKind, Meta, Modified, Range, Stamp, StoreOn, Swap, TableOn, Update, Value,
     WriterOn,
@@ -256,7 +256,7 @@ impl<'p> Hand<'p> {
         if bytes < 8 {
             return number.to_le_bytes()[..bytes].to_vec();
         }
-        let mut content = value(number | 1 << 40, bytes);
+        let mut content = hostile(&self.recorder.medium, number | 1 << 40, bytes);
         content[..8].copy_from_slice(&number.to_le_bytes());
         content
     }

@@ -75,9 +75,13 @@ impl<M: Medium> Keeper<M> {
         keep_what_counts(bytes, self.log().blocks.offset(granule), fates, is_pinned, found);
     }
 
-    /// Copies a block, each aligned 8 bytes as one piece: cells in it may change meanwhile, and so may
-    /// the end of an open block.
+    /// Copies a block up to its tail, each aligned 8 bytes as one piece: cells in it may change meanwhile. Behind the tail its
+    /// appender may be writing.
     pub(super) fn copy_block(&self, granule: Granule, bytes: u64, scratch: &mut Vec<u8>) {
+        debug_assert!(
+            bytes <= self.log().blocks.at(granule).tail() || planted(Mutant::CountedBehindTail),
+            "a block is read behind the end of its records"
+        );
         let from = self.log().blocks.offset(granule);
         scratch.resize(bytes as usize, 0);
         for (at, word) in (from..).step_by(8).zip(scratch.chunks_exact_mut(8)) {

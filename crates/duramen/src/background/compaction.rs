@@ -7,7 +7,7 @@ use crate::durability::{Activity, Epochs};
 use crate::format::{Granule, Owner};
 use crate::log::appender::Appender;
 use crate::options::Options;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -40,6 +40,8 @@ pub(super) struct Mover {
     pub(super) dying: Vec<Dying>,
     /// Bytes of tombstones that were moved because their count is not known: see [`super::recount`].
     pub(super) unknown_bytes: u64,
+    /// How often such a count was given up for a writer, since one was done.
+    pub(super) recounts_put_off: u32,
     /// Packing gained nothing since something was last freed.
     pub(super) packed_in_vain: bool,
     pub(super) leaving: Leaving,
@@ -51,6 +53,8 @@ pub(super) struct Mover {
 /// The state of compaction that threads share.
 pub(crate) struct Compaction {
     pub(super) mover: Mutex<Mover, { rank::MOVER }>,
+    /// Threads that wait for the mover.
+    pub(super) waiting: AtomicU32,
     /// Blocks retired and not freed yet ...
     pub(super) retired: AtomicU64,
     /// ... their granules, and what of them was counted as dead: what is to come back by itself.
@@ -84,11 +88,13 @@ impl Compaction {
                 shrink_at: HashMap::new(),
                 dying: Vec::new(),
                 unknown_bytes: 0,
+                recounts_put_off: 0,
                 packed_in_vain: false,
                 leaving: Leaving::default(),
                 queues: Queues::default(),
                 scratch: Vec::new(),
             }),
+            waiting: AtomicU32::new(0),
             retired: AtomicU64::new(0),
             retired_granules: AtomicU64::new(0),
             retired_bytes: AtomicU64::new(0),

@@ -30,6 +30,7 @@ mod wake;
 
 use crate::log::Log;
 use crate::read::Records;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::holding::What;
 use crate::sync::lock;
 use checkpoint::Images;
@@ -68,7 +69,10 @@ impl<M: Medium> Keeper<M> {
             self.records.gate.held_here(What::has_stripes).is_none(),
             "the mover may wait for a stripe that this thread holds"
         );
-        Moving::new(lock(&self.compaction.mover), self.log().epochs())
+        self.compaction.waiting.fetch_add(1, Relaxed);
+        let mover = lock(&self.compaction.mover);
+        self.compaction.waiting.fetch_sub(1, Relaxed);
+        Moving::new(mover, self.log().epochs())
     }
 
     /// The mover, if nobody has it.

@@ -8,7 +8,7 @@
 //! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
 //! copied. And whoever writes such a key makes its slot lead elsewhere, under its lock: a slot that still
 //! leads to the tombstone at the end stood for the same stale records all the time. All of them were appended before the
-//! tombstone, so a block that is being written to is read at least up to them. Records of retired blocks count for nobody, but
+//! tombstone, and its block's tail was published then: all of them lie before it. Records of retired blocks count for nobody, but
 //! those that were counted again ([`super::leaving`]).
 
 use super::Keeper;
@@ -29,6 +29,10 @@ const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
 /// counts take, which is below 1 in 64 of it, or is counted in the background.
 const WAITED_BYTES_MAX: u64 = 64 << 20;
 
+/// The background thread gives a count up for a writer that waits for the mover, so often. Then a writer counts, if that is all that
+/// may find space.
+const PUT_OFF_MAX: u32 = 4;
+
 /// A tombstone whose count is not known.
 struct Unknown {
     hash: u64,
@@ -44,21 +48,29 @@ impl<M: Medium> Keeper<M> {
         // Reading everything must be paid by what it may free.
         let least = self.log().tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
         if mover.unknown_bytes >= least {
-            self.recount_at_once(mover);
+            self.recount_unless(mover, || self.compaction.waiting.load(Relaxed) > 0);
         }
     }
 
-    /// Counts for a writer that found no space, where that reads little; as [`Keeper::recount_at_once`].
+    /// Counts for a writer that found no space, where that reads little; as [`Keeper::recount_unless`].
     pub(super) fn recount_for_writer(&self, mover: &mut Mover) -> bool {
-        self.log().used_bytes() <= WAITED_BYTES_MAX && self.recount_at_once(mover)
+        let reads_little = self.log().used_bytes() <= WAITED_BYTES_MAX;
+        (reads_little || mover.recounts_put_off >= PUT_OFF_MAX) && self.recount_unless(mover, || false)
     }
 
-    /// Counts if there is anything to count; whether any tombstone turned out to hide nothing, or less than was known.
-    fn recount_at_once(&self, mover: &mut Mover) -> bool {
-        if std::mem::take(&mut mover.unknown_bytes) == 0 {
+    /// Counts if there is anything to count, unless it `is_in_the_way` before a block is read; whether any tombstone turned out to hide
+    /// nothing, or less than was known. What was counted until then is no use later: others may move records meanwhile.
+    fn recount_unless(&self, mover: &mut Mover, is_in_the_way: impl Fn() -> bool) -> bool {
+        let unknown_bytes = std::mem::take(&mut mover.unknown_bytes);
+        if unknown_bytes == 0 {
             return false;
         }
-        let mut unknown = self.unknown();
+        let put_off = |mover: &mut Mover| {
+            mover.unknown_bytes = unknown_bytes;
+            mover.recounts_put_off += 1;
+            false
+        };
+        let Some(mut unknown) = self.unknown(&is_in_the_way) else { return put_off(mover) };
         let mut scratch = std::mem::take(&mut mover.scratch);
         let granules = self.log().space().granules();
         for (at, block, state) in self.log().blocks.walk(0..granules) {
@@ -68,9 +80,16 @@ impl<M: Medium> Keeper<M> {
             if matches!(state, Use::Free | Use::Image | Use::Retired) {
                 continue;
             }
-            // Behind the end of a sealed block may lie what does not count: of epochs that were not committed.
-            let is_sealed = state == Use::Sealed && !planted(Mutant::CountedBehindTail);
-            let bytes = if is_sealed { block.tail() } else { self.log().blocks.bytes(block) };
+            if is_in_the_way() {
+                mover.scratch = scratch;
+                return put_off(mover);
+            }
+            // Behind the end of a block may lie what does not count, of epochs that were not committed, and what is being written.
+            let bytes = if planted(Mutant::CountedBehindTail) {
+                self.log().blocks.bytes(block)
+            } else {
+                block.tail()
+            };
             if state == Use::Damaged
                 || !self.log().medium.unreadable(self.log().offset_of(at), bytes).is_empty()
             {
@@ -98,7 +117,7 @@ impl<M: Medium> Keeper<M> {
                 }
             }
         }
-        mover.scratch = scratch;
+        (mover.scratch, mover.recounts_put_off) = (scratch, 0);
         for stale in mover.leaving.kept() {
             let key = self.records.record(stale.at).key();
             if let Some(found) = unknown.get_mut(&stale.owner).and_then(|of| of.get_mut(key)) {
@@ -116,18 +135,34 @@ impl<M: Medium> Keeper<M> {
         fewer
     }
 
-    /// All tombstones whose count is not known, by table and key.
-    fn unknown(&self) -> HashMap<Owner, HashMap<Vec<u8>, Unknown>> {
+    /// All tombstones whose count is not known, by table and key; nothing if that `is_in_the_way`.
+    fn unknown(
+        &self,
+        is_in_the_way: &impl Fn() -> bool,
+    ) -> Option<HashMap<Owner, HashMap<Vec<u8>, Unknown>>> {
         let mut living = self.records.tables.all_owners();
         living.retain(|table| !table.is_dead());
-        let unknown = living.iter().map(|table| (table.owner, self.unknown_of(table)));
-        unknown.filter(|(_, unknown)| !unknown.is_empty()).collect()
+        let mut all = HashMap::new();
+        for table in &living {
+            let unknown = self.unknown_of(table, is_in_the_way)?;
+            if !unknown.is_empty() {
+                all.insert(table.owner, unknown);
+            }
+        }
+        Some(all)
     }
 
-    fn unknown_of(&self, table: &Table) -> HashMap<Vec<u8>, Unknown> {
+    fn unknown_of(
+        &self,
+        table: &Table,
+        is_in_the_way: &impl Fn() -> bool,
+    ) -> Option<HashMap<Vec<u8>, Unknown>> {
         let mut unknown = HashMap::new();
         let mut cursor = 0;
         loop {
+            if is_in_the_way() {
+                return None;
+            }
             let guard = crate::sync::reclaim::pin();
             cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 if slot.is_tombstone()
@@ -141,7 +176,7 @@ impl<M: Medium> Keeper<M> {
                 }
             });
             if cursor == 0 {
-                return unknown;
+                return Some(unknown);
             }
         }
     }

@@ -35,9 +35,9 @@ impl<M: Medium> Keeper<M> {
             mover.sweep_at += if state == Use::Free { 1 } else { block.granules().max(1) };
             let due = block.expiry().is_some_and(|seconds| seconds * 1000 <= now);
             if due && matches!(state, Use::Open | Use::Sealed) {
-                let bytes = u64::from(block.granules()) * self.log().granule_bytes;
                 // Before the copy: what is appended later is noted later.
                 block.expiry_reset();
+                let bytes = block.tail();
                 if !self.log().medium.unreadable(self.log().offset_of(granule), bytes).is_empty() {
                     continue;
                 }

@@ -118,3 +118,41 @@ fn a_store_dropped_by_a_panic_of_its_user_is_closed() {
     drop(store);
     std::fs::remove_file(path).unwrap();
 }
+
+/// To count anew reads the whole store under the mover, which a writer without space waits for.
+#[test]
+fn a_count_is_put_off_for_a_writer_that_waits_for_the_mover() {
+    use crate::sync::atomic::Ordering::Relaxed;
+    let mut options = Options {
+        medium: MediumKind::Volatile,
+        granule_bytes: Some(4096),
+        len_max: 4 << 20,
+        background: false,
+        compaction_dead_percent: 5,
+        ..Options::default()
+    };
+    options.tuning.compaction_bytes_min = Some(4096);
+    let store = options.open("none").unwrap();
+    let mut writer = store.writer().unwrap();
+    for key in 0..400u32 {
+        for round in 0..60u32 {
+            writer.put(&key.to_le_bytes(), &round.to_le_bytes()).unwrap();
+        }
+        assert!(writer.delete(&key.to_le_bytes()).unwrap());
+    }
+    drop(writer);
+    let keeper = store.keeper();
+    let unknown_bytes = || keeper.mover().unknown_bytes;
+    // As a thread does that waits.
+    keeper.compaction.waiting.fetch_add(1, Relaxed);
+    for _ in 0..200 {
+        keeper.maintain().unwrap();
+    }
+    assert_eq!(store.stats().recounts, 0);
+    assert!(unknown_bytes() >= 4096, "what is to be counted is forgotten");
+    assert!(keeper.mover().recounts_put_off > 0);
+    keeper.compaction.waiting.fetch_sub(1, Relaxed);
+    keeper.maintain().unwrap();
+    assert!(store.stats().recounts > 0);
+    assert_eq!(keeper.mover().recounts_put_off, 0);
+}

@@ -431,13 +431,16 @@ impl Appender {
         if let Some(block) = &mut self.block {
             block.tail += bytes;
             block.records += 1;
+            let entry = log.blocks.at(block.granule);
+            // Others that read the block end here: what lies behind may be written meanwhile.
+            entry.set_tail(block.tail);
             if let Some(at) = fields.expires_at {
-                log.blocks.at(block.granule).expiry_add(at);
+                entry.expiry_add(at);
             }
             if fields.kind.is_updatable() {
-                log.blocks.at(block.granule).set_cells(true);
+                entry.set_cells(true);
             }
-            log.told.tell(&log.blocks, block, fields.epoch);
+            log.told.tell(block, fields.epoch);
         }
         Appended { at, bytes, crc: head.crc }
     }

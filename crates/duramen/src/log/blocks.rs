@@ -21,7 +21,7 @@
 //! | `head`, `granules`, `generation` | whoever opens the block | everybody |
 //! | `state` | opener, sealer, compactor | compactor |
 //! | `live` | everybody who appends, supersedes or moves a record | compactor |
-//! | `tail`, `settled` | the block's appender | a reader that helps, the committer, the compactor |
+//! | `tail`, `settled` | the block's appender, `tail` with each record | a reader that helps, the committer, the compactor, the sweeper |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
 //! | `fresh` | whoever opens the block | the compactor |
@@ -293,14 +293,15 @@ impl Block {
     }
 
     pub(crate) fn expiry_reset(&self) {
-        self.expiry.store(EXPIRES_NEVER, Relaxed);
+        // Acquire: pairs with the Release in `expiry_add`. Of what was noted before, the tail is seen.
+        self.expiry.swap(EXPIRES_NEVER, AcqRel);
     }
 
-    /// A record of this block expires at `millis`.
+    /// A record of this block, which lies before its tail, expires at `millis`.
     pub(crate) fn expiry_add(&self, millis: u64) {
         let seconds =
             u32::try_from(millis.div_ceil(1000)).unwrap_or(EXPIRES_NEVER - 1).min(EXPIRES_NEVER - 1);
-        self.expiry.fetch_min(seconds, Relaxed);
+        self.expiry.fetch_min(seconds, Release);
     }
 }
 
@@ -406,7 +407,6 @@ impl Blocks {
     /// An appender opens a block of free granules. It holds no cell yet.
     pub(crate) fn open(&self, granule: Granule, granules: u32, generation: Generation) -> &Block {
         let block = self.enter(granule, granules, generation, Use::Open);
-        block.set_tail(HEADER_BYTES);
         block.set_settled(HEADER_BYTES);
         block.set_cells(false);
         block
@@ -436,7 +436,7 @@ impl Blocks {
         block.granules.store(granules, Release);
         block.generation.store(generation.0, Release);
         block.live.store(0, Relaxed);
-        block.set_tail(0);
+        block.set_tail(if state == Use::Open { HEADER_BYTES } else { 0 });
         block.set_settled(0);
         block.expiry_reset();
         block.set_cells(true);

@@ -17,13 +17,13 @@
 //!    granules, and what changes take half of `D` besides. Neither leaves the longest run shorter than it was and than the spare,
 //!    however many granules are free elsewhere. Only the compactor takes all.
 //! 3. An open block knows for whom its granules were taken ([`OpenBlock::purpose`]). Puts get no room in a granule that
-//!    was taken below their mark, but when the reserve is whole again without it. At most `D` granules are kept open
-//!    for deletes.
+//!    was taken below their mark, but when the reserve is whole again without it: an open block does not count for what would
+//!    use it up. At most `D` granules are kept open for deletes.
 //!
 //! # Why a delete always finds room
 //!
 //! `A` is [`Space::ample_granules_max`], the most granules of a block that is longer than its first record needs; `C`
-//! is at least 1, `D` at least 2; `A + C + D` is [`Space::reserve`].
+//! is at least 1, `D` at least 2, and a thirty-second of the store up to 64 MiB; `A + C + D` is [`Space::reserve`].
 //!
 //! * *Any block of several records can be rewritten without its dead.* It has `m` granules, at most `A`, and the spare
 //!   takes what lives in it in one piece. The block is then free: the spare is whole, or lacks what was moved, for which the `m`
@@ -86,8 +86,11 @@ pub(crate) const RESERVE_GRANULES: u32 = 4;
 const RESERVE_DELETES: u32 = 2;
 /// Granules that the compactor may take besides the spare, at most.
 const RESERVE_COMPACTION: u32 = 2;
-/// This part of the store is kept back, up to twice the largest ordinary block.
+/// This part of the store is kept back for the compactor and for short deletes, up to twice the largest ordinary block.
 const RESERVE_SHARE: u32 = 32;
+/// This part is kept back for deletes, up to so many bytes: one command may delete very many elements at once.
+const DELETES_SHARE: u32 = 32;
+const DELETES_BYTES_MAX: u64 = 64 << 20;
 /// The largest block that is made longer than its first record needs.
 pub(crate) const AMPLE_BYTES_MAX: u64 = 1 << 20;
 /// Open blocks without a writer that are kept for the next one.
@@ -122,31 +125,52 @@ impl Space {
         self.granule_bytes
     }
 
-    /// Granules that are kept back now from puts (invariant 2).
+    /// Granules that are kept back now from puts (invariant 2): `A + C + D`.
     pub(crate) fn reserve(&self) -> u32 {
+        self.for_compaction() + self.for_deletes()
+    }
+
+    /// What is kept back at least: `A`, and as much for all else.
+    fn reserve_least(&self) -> u32 {
         let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.granule_bytes) as u32;
         (self.granules / RESERVE_SHARE).min(most).max(RESERVE_GRANULES)
     }
 
     /// A block that is longer than its first record needs has no more granules than this, so that compaction always has
-    /// room to move out of it.
+    /// room to move out of it: `A`.
     pub(crate) fn ample_granules_max(&self) -> u32 {
-        (self.reserve() - RESERVE_DELETES) / 2
+        (self.reserve_least() - RESERVE_DELETES) / 2
+    }
+
+    /// The spare, and what the compactor has besides: `A + C`.
+    fn for_compaction(&self) -> u32 {
+        let spare = self.ample_granules_max();
+        spare + spare.min(RESERVE_COMPACTION)
+    }
+
+    /// `D`: it grows with the store, as does what one command can delete.
+    fn for_deletes(&self) -> u32 {
+        let most = u32::try_from(DELETES_BYTES_MAX / self.granule_bytes).unwrap_or(u32::MAX);
+        (self.granules / DELETES_SHARE).min(most).max(self.reserve_least() - self.for_compaction())
     }
 
     /// Granules that must be left by what is taken for this.
     fn left_by(&self, purpose: Purpose) -> u32 {
-        let spare = self.ample_granules_max();
-        let compaction = spare + spare.min(RESERVE_COMPACTION);
+        self.left_without(None, purpose)
+    }
+
+    /// The same where the open block at this granule is no room for deletes any more.
+    fn left_without(&self, used: Option<Granule>, purpose: Purpose) -> u32 {
+        let compaction = self.for_compaction();
         match purpose {
             // Room for deletes that is open already need not be free as well.
             Purpose::Write => {
-                let open = self.open_for_deletes(Purpose::Change);
-                self.beyond() + self.reserve() - open.min(self.reserve() - compaction)
+                let open = self.open_for_deletes(Purpose::Change, used);
+                self.beyond() + self.reserve() - open.min(self.for_deletes())
             }
             Purpose::Change => {
-                let deletes = (self.reserve() - compaction).div_ceil(2);
-                compaction + deletes - self.open_for_deletes(Purpose::Delete).min(deletes)
+                let deletes = self.for_deletes().div_ceil(2);
+                compaction + deletes - self.open_for_deletes(Purpose::Delete, used).min(deletes)
             }
             Purpose::Delete => compaction,
             Purpose::Compaction => 0,
@@ -154,9 +178,11 @@ impl Space {
     }
 
     /// Granules of blocks for deletes that nobody has in hand, that are at most half full, and that were taken for nothing less
-    /// urgent than `least`.
-    fn open_for_deletes(&self, least: Purpose) -> u32 {
-        let is_roomy = |block: &&OpenBlock| block.is_roomy_for_deletes() && block.purpose >= least;
+    /// urgent than `least`; all but the one that is `used` otherwise.
+    fn open_for_deletes(&self, least: Purpose, used: Option<Granule>) -> u32 {
+        let is_roomy = |block: &&OpenBlock| {
+            block.is_roomy_for_deletes() && block.purpose >= least && Some(block.granule) != used
+        };
         let roomy = self.partial.iter().filter(is_roomy);
         roomy.map(|block| (block.bytes / self.granule_bytes) as u32).sum()
     }
@@ -173,6 +199,10 @@ impl Space {
 
     /// Whether all is left free that must be left by what is taken for this, with so many granules free, and a longest run of `run_max`.
     fn leaves(&self, free: u32, run_max: u32, purpose: Purpose) -> bool {
+        free >= self.left_by(purpose) && self.leaves_run(run_max, purpose)
+    }
+
+    fn leaves_run(&self, run_max: u32, purpose: Purpose) -> bool {
         let spare = self.ample_granules_max();
         let run_least = match purpose {
             Purpose::Write => spare,
@@ -180,13 +210,19 @@ impl Space {
             Purpose::Change | Purpose::Delete => spare.min(self.run_max()),
             Purpose::Compaction => 0,
         };
-        free >= self.left_by(purpose) && run_max >= run_least
+        run_max >= run_least
     }
 
     /// Whether granules that were taken for something else may be used for this now, as if they were taken now
     /// (invariant 3).
     pub(crate) fn allows(&self, purpose: Purpose) -> bool {
         self.leaves(self.free, self.run_max(), purpose)
+    }
+
+    /// The same for what is left of an open block, which is no room for deletes then (invariant 3).
+    fn allows_without(&self, block: &OpenBlock, purpose: Purpose) -> bool {
+        let left = self.left_without(Some(block.granule), purpose);
+        self.free >= left && self.leaves_run(self.run_max(), purpose)
     }
 
     /// Whether `granules` are free for this, but do not adjoin, or only in the spare.
@@ -327,17 +363,17 @@ impl Space {
     /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A unit that `comes`
     /// from another block takes none that one came to already.
     pub(crate) fn take_partial(&mut self, bytes: u64, purpose: Purpose, comes: bool) -> Option<OpenBlock> {
-        let purposes = [Purpose::Write, Purpose::Change, Purpose::Delete, Purpose::Compaction];
-        let allowed = purposes.map(|as_for| {
-            match purpose {
-                // The compactor has room of its own: it leaves deletes theirs.
-                Purpose::Compaction => !as_for.is_kept_for(),
-                _ => as_for <= purpose || self.allows(purpose) || planted(Mutant::ReserveTakenByPuts),
+        let is_allowed = |block: &OpenBlock| match purpose {
+            // The compactor has room of its own: it leaves deletes theirs.
+            Purpose::Compaction => !block.purpose.is_kept_for(),
+            _ => {
+                block.purpose <= purpose
+                    || self.allows_without(block, purpose)
+                    || planted(Mutant::ReserveTakenByPuts)
             }
-        });
-        let fits = |block: &OpenBlock| {
-            block.room() >= bytes && allowed[block.purpose as usize] && !(comes && block.entered)
         };
+        let fits =
+            |block: &OpenBlock| block.room() >= bytes && !(comes && block.entered) && is_allowed(block);
         let at = self.partial.iter().rposition(fits)?;
         let mut block = self.partial.swap_remove(at);
         #[cfg(feature = "mutants")]
@@ -381,7 +417,7 @@ impl Space {
         wanted: impl Fn(&OpenBlock) -> bool,
     ) -> Vec<OpenBlock> {
         let granule_bytes = self.granule_bytes;
-        let mut left = self.reserve() - self.left_by(Purpose::Delete);
+        let mut left = self.for_deletes();
         let goes = |block: &mut OpenBlock| {
             let granules = (block.bytes / granule_bytes) as u32;
             let stays = block.purpose > purpose && block.is_roomy_for_deletes() && granules <= left;
@@ -484,6 +520,49 @@ mod tests {
             assert!(space.take(2, purpose).is_none(), "{purpose:?}");
             assert!(space.take(1, purpose).is_some(), "{purpose:?}");
         }
+    }
+
+    fn open_block(granule: Granule, bytes: u64, purpose: Purpose) -> OpenBlock {
+        let secret = Secret::new(7);
+        OpenBlock {
+            granule,
+            offset: u64::from(granule.0) * bytes,
+            bytes,
+            tail: block::HEADER_BYTES,
+            header: block::Header::fresh(secret, 1),
+            seeds: secret.seeds(Generation(1)),
+            settled: 0,
+            live: 0,
+            records: 0,
+            told_epoch: 0,
+            purpose,
+            entered: false,
+        }
+    }
+
+    #[test]
+    fn what_counts_as_room_for_deletes_is_no_room_for_puts() {
+        let mut space = Space::new(10, 4096, 1);
+        space.give(Granule(1), RESERVE_GRANULES);
+        let (granule, purpose) = space.take(1, Purpose::Delete).unwrap();
+        assert_eq!(purpose, Purpose::Change);
+        assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
+        // The reserve is whole by the open block alone.
+        assert!(space.allows(Purpose::Write));
+        assert!(space.take_partial(64, Purpose::Write, false).is_none());
+        assert!(space.take_partial(64, Purpose::Change, false).is_some());
+        // And without it.
+        assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
+        space.give(Granule(6), 1);
+        assert!(space.take_partial(64, Purpose::Write, false).is_some());
+    }
+
+    #[test]
+    fn room_for_deletes_grows_with_the_store() {
+        let room = |granules: u32, granule_bytes: u64| Space::new(granules, granule_bytes, 1).for_deletes();
+        assert_eq!(room(64, 192 << 10), 2);
+        assert_eq!(room(3072, 4096), 96);
+        assert_eq!(room(1 << 20, 4096), 16384, "64 MiB at most");
     }
 
     proptest! {

@@ -29,19 +29,16 @@ impl Told {
 
     /// Notes that `block` was appended to in `epoch`, for the committer to flush.
     #[inline]
-    pub(crate) fn tell(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
-        if self.tells {
-            self.tell_always(blocks, block, epoch);
+    pub(crate) fn tell(&self, block: &mut OpenBlock, epoch: Epoch) {
+        if self.tells && block.told_epoch != epoch.0 {
+            block.told_epoch = epoch.0;
+            self.note(block.granule, epoch);
         }
     }
 
     #[inline(never)]
-    fn tell_always(&self, blocks: &Blocks, block: &mut OpenBlock, epoch: Epoch) {
-        blocks.at(block.granule).set_tail(block.tail);
-        if block.told_epoch != epoch.0 {
-            block.told_epoch = epoch.0;
-            lock(self.at(epoch)).push(block.granule);
-        }
+    fn note(&self, granule: Granule, epoch: Epoch) {
+        lock(self.at(epoch)).push(granule);
     }
 
     /// Flushes what was written in `epoch`, which all of its writers have left.

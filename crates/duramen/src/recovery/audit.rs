@@ -9,6 +9,7 @@
 //! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
 //! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
 
+use crate::format::block::Fates;
 use crate::format::record::{Step, Walk};
 use crate::format::unit::keep_what_counts;
 use crate::format::{Granule, HEAD_BYTES, Owner, Seeds, block};
@@ -36,6 +37,8 @@ pub(crate) struct Accounts<'a, M: Medium> {
     pub free: Vec<(u32, u32)>,
     /// Owner and hash of the key of each record in a retired block that counts again.
     pub kept: Vec<(Owner, u64)>,
+    /// What recovery found out about units of several blocks, which their headers do not say yet.
+    pub fates: HashMap<Granule, Fates>,
     /// Live bytes are not exact: an image told of part of the records only.
     pub estimated: bool,
 }
@@ -129,8 +132,10 @@ impl<M: Medium> Accounts<'_, M> {
         while let Step::Record { at: from, header } = walk.step() {
             records.push((from, header));
         }
-        let header = block::Header::decode(self.blocks.secret(), self.blocks.granule_of(at.0), &block);
-        let fates = header.map(|header| header.fates).unwrap_or_default();
+        let granule = self.blocks.granule_of(at.0);
+        let header = block::Header::decode(self.blocks.secret(), granule, &block);
+        let known = self.fates.get(&granule).copied().unwrap_or_default();
+        let fates = header.map(|header| header.fates).unwrap_or_default().with(known);
         // A unit that has committed and is not settled yet has its blocks pinned.
         let open_counts = self.blocks.of(at.0).is_pinned();
         keep_what_counts(&block, at.0, fates, open_counts, &mut records);

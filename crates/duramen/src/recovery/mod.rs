@@ -467,6 +467,7 @@ impl Recovered {
             granules: self.superblock.granules,
             free: self.space.runs(),
             kept: Vec::new(),
+            fates: self.outcomes.iter().map(|(data, outcome)| (data.granule, outcome.fates)).collect(),
             estimated: self.summary.estimated,
         }
     }

@@ -521,6 +521,7 @@ impl<M: Medium> StoreOn<M> {
             granules,
             free,
             kept,
+            fates: HashMap::new(),
             estimated: core.recovered.estimated,
         };
         accounts.differences()

@@ -531,6 +531,11 @@ impl Dispatcher {
             out.truncate(start);
             return self.run_each(session, args, 0..merged, out);
         }
+        if matches!(&committed, Err(error) if error.code() == "OOM") && self.has_parts(entry, args) {
+            self.local.take_back(&self.server, before, false);
+            out.truncate(start);
+            return self.run_in_parts(entry, session, args, out);
+        }
         self.merged -= self.local.undone;
         if let Some(waiter) = waiter {
             session.waits_until = waiter.until;

@@ -52,6 +52,9 @@ const MIB: u64 = 1 << 20;
 // What the engine keeps in one value.
 const VALUE_BYTES_MAX: u64 = duramen::VALUE_BYTES_MAX as u64;
 
+/// Words of `duramen-sql-existing`.
+const EXISTING: [&str; 3] = ["refuse", "overwrite", "adopt"];
+
 /// All directives, by subject.
 pub const DIRECTIVES: &[Directive] = &[
     // --- network
@@ -563,6 +566,17 @@ pub const DIRECTIVES: &[Directive] = &[
         |c| c.sql_every.to_string(),
         |c, v| {
             c.sql_every = value::integer(v[0], 1, 86_400_000)?;
+            Ok(())
+        }
+    ),
+    directive!(
+        "duramen-sql-existing",
+        false,
+        "What one of these jobs does when it begins and keys or files of others stand where it will write: refuse (it fails, \
+         and names them), overwrite (they go), adopt (they stay, and it replaces them).",
+        |c| c.sql_existing.clone(),
+        |c, v| {
+            c.sql_existing = EXISTING[value::one_of(v[0], &EXISTING)?].to_owned();
             Ok(())
         }
     ),

@@ -84,6 +84,8 @@ pub struct Config {
     pub sql: Vec<String>,
     pub sql_directory: String,
     pub sql_every: u64,
+    /// One of the words of `duramen-sql-existing`.
+    pub sql_existing: String,
     /// What was set of [`inert`] ones.
     pub inert: BTreeMap<&'static str, String>,
     /// Directives that were set, by whom and however.
@@ -210,6 +212,7 @@ impl Default for Config {
             sql: Vec::new(),
             sql_directory: String::new(),
             sql_every: 10_000,
+            sql_existing: "refuse".to_owned(),
             inert: BTreeMap::new(),
             given: BTreeSet::new(),
             is_memcached: false,

@@ -1,6 +1,7 @@
 //! Limits: a client that asks for too much is cut off, and the others notice nothing.
 
 use crate::support::{Client, Server, eventually};
+use duramen::Durability;
 use duramen_server::config::{ClientsMemory, OutputLimit};
 use socket2::SockRef;
 use std::io::{Read, Write};
@@ -404,4 +405,94 @@ fn protected_mode_lets_only_this_machine_in() {
     // not have. What can be seen here: with protected mode on, local clients are served.
     let server = Server::with(|config| config.protected_mode = true);
     server.client().says("ping", "+PONG\r\n");
+}
+
+/// Sends a command of these words; the first line of its reply.
+fn send_words<'a>(client: &mut Client, words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<&str> = words.into_iter().collect();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    words.iter().for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes()));
+    client.send(bytes);
+    client.line()
+}
+
+fn member(n: usize) -> String {
+    format!("a-member-whose-tombstone-takes-some-room-{n:06}")
+}
+
+/// Adds some members from this one on, or removes them.
+fn change(client: &mut Client, command: &str, key: &str, members: std::ops::Range<usize>) -> String {
+    let words = members.flat_map(|n| match command {
+        "ZADD" => vec![n.to_string(), member(n)],
+        "HSET" => vec![member(n), String::new()],
+        _ => vec![member(n)],
+    });
+    let words: Vec<String> = [command.to_owned(), key.to_owned()].into_iter().chain(words).collect();
+    send_words(client, words.iter().map(String::as_str))
+}
+
+/// Adds members to `zset`, from this one on, until there is no room for more; the one behind the last.
+fn fill(client: &mut Client, mut from: usize) -> usize {
+    let mut refused = 0;
+    while refused < 3 {
+        let reply = change(client, "ZADD", "zset", from..from + 10);
+        if reply.starts_with(':') {
+            from += 10;
+        } else {
+            assert!(reply.starts_with("-OOM"), "{reply}");
+            refused += 1;
+        }
+    }
+    from
+}
+
+#[test]
+fn a_full_store_does_a_removal_of_many_elements_in_parts() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let server = Server::with(|config| {
+        (config.maxmemory, config.durability) = (4 << 20, Durability::EveryWrite);
+        config.path = directory.path().join("full.store");
+    });
+    let client = &mut server.client();
+    for from in (0..3000).step_by(100) {
+        assert_eq!(change(client, "HSET", "hash", from..from + 100), ":100");
+        assert_eq!(change(client, "SADD", "set", from..from + 100), ":100");
+    }
+    for _ in 0..200 {
+        send_words(client, ["RPUSH", "list"].into_iter().chain(["same"; 50]));
+    }
+    let members = fill(client, 0);
+    assert!(members > 5000, "{members}");
+    // The tombstones of all these are longer than what is kept for deletes.
+    let half = members / 2;
+    client.says(&format!("ZREMRANGEBYSCORE zset 100 {}", 100 + half - 1), &format!(":{half}\r\n"));
+    client.says("ZCARD zset", &format!(":{}\r\n", members - half));
+    let mut left = members - half + fill(client, members) - members;
+    client.says("ZREMRANGEBYRANK zset -2000 -11", ":1990\r\n");
+    left = left - 1990 + fill(client, 2 * members) - 2 * members;
+    client.says("ZREMRANGEBYRANK zset 50 2049", ":2000\r\n");
+    client.says("ZCARD zset", &format!(":{}\r\n", left - 2000));
+    left = left - 2000 + fill(client, 3 * members) - 3 * members;
+    assert_eq!(change(client, "HDEL", "hash", 0..2995), ":2995");
+    client.says("HLEN hash", ":5\r\n");
+    left = left + fill(client, 4 * members) - 4 * members;
+    assert_eq!(change(client, "SREM", "set", 0..2995), ":2995");
+    client.says("SCARD set", ":5\r\n");
+    left = left + fill(client, 5 * members) - 5 * members;
+    client.says("LREM list -9990 same", ":9990\r\n");
+    client.says("LLEN list", ":10\r\n");
+    // In a transaction it is all or nothing.
+    left = left + fill(client, 6 * members) - 6 * members;
+    let first = format!("ZREMRANGEBYRANK zset 10 {}", left - 100);
+    client.says("MULTI", "+OK\r\n");
+    assert!(send_words(client, first.split(' ')).starts_with("-OOM"));
+    client.says("DISCARD", "+OK\r\n");
+    client.says("ZCARD zset", &format!(":{left}\r\n"));
+    // A pop takes fewer.
+    client.send(format!("ZPOPMIN zset {}\r\n", left - 100));
+    let popped: usize = client.line()[1..].parse::<usize>().unwrap() / 2;
+    (0..4 * popped).for_each(|_| drop(client.line()));
+    assert!(popped > 0 && popped < left - 100, "{popped} of {left}");
+    client.says("ZCARD zset", &format!(":{}\r\n", left - popped));
+    server.stop().unwrap();
 }

@@ -1,7 +1,10 @@
 //! The functions that compiled code calls by address. Each takes and returns words; a text is an address and a length.
 
+use std::panic::AssertUnwindSafe;
+
 use super::machine::{Machine, advance, session, with};
 use crate::error::Error;
+use crate::function::bounded;
 use crate::state::{Table, hash_bytes};
 use crate::types::time::Unit;
 use crate::types::{PRECISION_MAX, decimal};
@@ -30,6 +33,7 @@ pub fn all() -> Vec<Callee> {
         callee("window", window as *const u8, 5, true),
         callee("session", session_ as *const u8, 4, true),
         callee("advance", advance_ as *const u8, 1, true),
+        callee("timeless", timeless as *const u8, 1, false),
         callee("grow", grow as *const u8, 1, false),
         callee("spare", spare as *const u8, 1, true),
         callee("spare_filled", spare_filled as *const u8, 1, true),
@@ -55,6 +59,21 @@ pub fn all() -> Vec<Callee> {
     ]
 }
 
+/// Runs with the machine. A panic is an error of the job, as code has no frames to unwind through: `failed` is what
+/// tells code so, or what it can go on with until the batch ends.
+fn guarded<R>(machine: *mut Machine, failed: R, run: impl FnOnce(&mut Machine) -> R) -> R {
+    with(machine, |machine| match std::panic::catch_unwind(AssertUnwindSafe(|| run(machine))) {
+        Ok(value) => value,
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            machine.error =
+                Some(Error::evaluation(format!("a panic, which is a fault of the engine: {text}")));
+            failed
+        }
+    })
+}
+
 fn table<'t>(address: usize) -> &'t mut Table {
     // SAFETY: compiled code passes addresses of tables that it was given and whose windows are open (machine's
     // invariant 1); no other reference to the table is held while compiled code runs (invariant 2).
@@ -75,11 +94,11 @@ fn words<'t>(address: usize, count: usize) -> &'t mut [u64] {
 }
 
 extern "C" fn slice(machine: *mut Machine, breaker: usize, moment: i64) -> usize {
-    with(machine, |machine| machine.breakers[breaker].slice(moment))
+    guarded(machine, 0, |machine| machine.breakers[breaker].slice(moment))
 }
 
 extern "C" fn window(machine: *mut Machine, breaker: usize, side: usize, start: i64, end: i64) -> usize {
-    with(machine, |machine| machine.breakers[breaker].whole(side, start, end))
+    guarded(machine, 0, |machine| machine.breakers[breaker].whole(side, start, end))
 }
 
 extern "C" fn session_(machine: *mut Machine, breaker: usize, entry: usize, moment: i64) -> usize {
@@ -88,6 +107,10 @@ extern "C" fn session_(machine: *mut Machine, breaker: usize, entry: usize, mome
 
 extern "C" fn advance_(machine: *mut Machine) -> i64 {
     advance(machine)
+}
+
+extern "C" fn timeless(machine: *mut Machine) {
+    with(machine, |machine| machine.timeless += 1);
 }
 
 extern "C" fn grow(address: usize) {
@@ -146,7 +169,7 @@ extern "C" fn compare_text(a: usize, a_bytes: usize, b: usize, b_bytes: usize) -
     text(a, a_bytes).cmp(text(b, b_bytes)) as i64
 }
 
-/// Two texts as one; its address.
+/// Two texts as one; its address, or zero if it is too long.
 extern "C" fn concat(
     machine: *mut Machine,
     a: usize,
@@ -155,14 +178,20 @@ extern "C" fn concat(
     b_bytes: usize,
     out: usize,
 ) -> u64 {
-    let both = [text(a, a_bytes), text(b, b_bytes)].concat();
-    words(out, 1)[0] = both.len() as u64;
-    with(machine, |machine| machine.keep(&both))
+    guarded(machine, 0, |machine| {
+        if let Err(error) = bounded(a_bytes + b_bytes, "||") {
+            machine.error = Some(error);
+            return 0;
+        }
+        let both = [text(a, a_bytes), text(b, b_bytes)].concat();
+        words(out, 1)[0] = both.len() as u64;
+        machine.keep(&both)
+    })
 }
 
 /// Computes what is not generated. 0: a value, 1: NULL, 2: failed.
 extern "C" fn generic(machine: *mut Machine, number: usize, args: usize, out: usize) -> i64 {
-    with(machine, |machine| {
+    guarded(machine, 2, |machine| {
         let args = words(args, machine.generic_words(number));
         let mut value = [0; 2];
         match machine.call(number, args, &mut value) {
@@ -180,10 +209,10 @@ extern "C" fn generic(machine: *mut Machine, number: usize, args: usize, out: us
 
 /// What a prepared function of a text gives that is a word and never NULL.
 extern "C" fn prepared_word(machine: *mut Machine, number: usize, at: usize, bytes: usize) -> u64 {
-    with(machine, |machine| machine.texts.ask(number, [at, bytes]).words[0])
+    guarded(machine, 0, |machine| machine.texts.ask(number, [at, bytes], &mut machine.error).words[0])
 }
 
-/// What a prepared function of a text gives that is a text. 1: NULL.
+/// What a prepared function of a text gives that is a text. 1: NULL, 2: failed.
 extern "C" fn prepared_text(
     machine: *mut Machine,
     number: usize,
@@ -191,16 +220,16 @@ extern "C" fn prepared_text(
     bytes: usize,
     out: usize,
 ) -> i64 {
-    with(machine, |machine| {
-        let answer = machine.texts.ask(number, [at, bytes]);
+    guarded(machine, 2, |machine| {
+        let answer = machine.texts.ask(number, [at, bytes], &mut machine.error);
         words(out, 2).copy_from_slice(&answer.words);
-        i64::from(answer.null)
+        if answer.failed { 2 } else { i64::from(answer.null) }
     })
 }
 
 /// Makes the text of a moment.
 extern "C" fn format_(machine: *mut Machine, number: usize, moment: i64) {
-    with(machine, |machine| machine.texts.format(number, moment));
+    guarded(machine, (), |machine| machine.texts.format(number, moment));
 }
 
 /// Units of `extract` by their number.
@@ -252,7 +281,7 @@ extern "C" fn decimal_mean(low: u64, high: u64, count: u64, scales: u64, out: us
 }
 
 extern "C" fn deliver(machine: *mut Machine, sink: usize) -> i64 {
-    with(machine, |machine| match machine.deliver(sink) {
+    guarded(machine, 1, |machine| match machine.deliver(sink) {
         Ok(()) => 0,
         Err(error) => {
             machine.error = Some(error);

@@ -262,7 +262,10 @@ impl Gen<'_, '_> {
                 let a = self.compare(code, *x, *y);
                 Ok(self.boolean(a, null))
             }
-            (Op::Concat, vals) if vals.iter().all(|val| val.shape == Shape::Text) => self.concat(vals),
+            // A longer chain would copy what it has with each operand.
+            (Op::Concat, vals) if vals.len() <= 4 && vals.iter().all(|val| val.shape == Shape::Text) => {
+                self.concat(vals)
+            }
             (Op::Greatest | Op::Least, [first, rest @ ..])
                 if vals.iter().all(|val| val.shape == first.shape) =>
             {
@@ -289,12 +292,17 @@ impl Gen<'_, '_> {
                 }
                 _ => self.generic(expr, &vals),
             },
-            (Op::Add | Op::Subtract | Op::Multiply | Op::Divide | Op::Remainder, [x, y]) => {
-                let types = [&args[0].ty().data, &args[1].ty().data];
-                match self.arithmetic(op, *x, *y, types, &ty.data)? {
-                    Some(val) => Ok(val),
-                    None => self.generic(expr, &vals),
+            // Each operand of a longer sum is added to what those before it give, which is of the result's type.
+            (Op::Add | Op::Subtract | Op::Multiply | Op::Divide | Op::Remainder, [first, rest @ ..]) => {
+                let mut value = *first;
+                let mut left = &args[0].ty().data;
+                for (val, arg) in rest.iter().zip(&args[1..]) {
+                    match self.arithmetic(op, value, *val, [left, &arg.ty().data], &ty.data)? {
+                        Some(next) => (value, left) = (next, &ty.data),
+                        None => return self.generic(expr, &vals),
+                    }
                 }
+                Ok(value)
             }
             _ => self.generic(expr, &vals),
         }
@@ -305,6 +313,8 @@ impl Gen<'_, '_> {
         let (done, result) = self.join_block(Shape::Boolean, true);
         let mut known = self.truth(!decides);
         let mut unknown = self.truth(false);
+        // From here on all are plain.
+        let plain = args.iter().rposition(|arg| !is_plain(arg)).map_or(0, |last| last + 1);
         for (index, arg) in args.iter().enumerate() {
             let val = self.expr(arg, row)?;
             // Whether this one decides: FALSE for AND, TRUE for OR, and not NULL.
@@ -313,7 +323,7 @@ impl Gen<'_, '_> {
                 decided = self.b.ins().band_not(decided, null);
                 unknown = self.b.ins().bor(unknown, null);
             }
-            if index + 1 < args.len() && !args[index + 1..].iter().all(is_plain) {
+            if index + 1 < plain {
                 let next = self.b.create_block();
                 let (value, null) = (self.truth(decides), self.truth(false));
                 self.b.ins().brif(decided, done, &[value.into(), null.into()], next, &[]);
@@ -342,6 +352,8 @@ impl Gen<'_, '_> {
             let machine = self.machine;
             let (x, y) = (whole.b.unwrap_or(whole.a), val.b.unwrap_or(val.a));
             let a = self.ask("concat", &[machine, whole.a, x, val.a, y, out]);
+            let failed = self.b.ins().icmp_imm_s(IntCC::Equal, a, 0);
+            self.fail_if(failed, 0);
             let b = self.load(out, 0);
             let null = self.either(whole.null, val.null);
             whole = Val { shape: Shape::Text, a, b: Some(b), null };
@@ -655,6 +667,7 @@ impl Gen<'_, '_> {
             _ => return None,
         };
         let function = Prepared::of(expr)?;
+        let makes = function.makes();
         // The same call of the same argument shares what it gave last.
         let mut slots = self.unit.machine.texts.prepared.iter();
         let number = match slots.position(|slot| slot.expr == *expr) {
@@ -678,6 +691,10 @@ impl Gen<'_, '_> {
         let out = self.stack(2);
         let told = self.ask("prepared_text", &[machine, number, text.a, length, out]);
         self.name(told, name);
+        if makes {
+            let failed = self.b.ins().icmp_imm_s(IntCC::Equal, told, 2);
+            self.fail_if(failed, 0);
+        }
         let told = self.b.ins().ireduce(types::I8, told);
         let val = self.get(shape, out, 0);
         Some(Val { null: self.either(Some(told), text.null), ..val })

@@ -127,6 +127,20 @@ impl<'r> Rows<'r> {
         }
     }
 
+    /// The first row that has NULL in one of these columns, and that column.
+    pub fn find_null(&self, columns: &[usize]) -> Option<(Vec<Value>, usize)> {
+        // Most types have no NULL: then no row is looked at.
+        let columns: Vec<usize> =
+            columns.iter().copied().filter(|column| self.layout.fields[*column].1).collect();
+        if columns.is_empty() {
+            return None;
+        }
+        self.words.chunks_exact(self.layout.words).enumerate().find_map(|(number, row)| {
+            let column = columns.iter().find(|column| self.layout.is_null(row, **column))?;
+            Some((self.iter().nth(number)?.1, *column))
+        })
+    }
+
     /// Each row with its kind.
     pub fn iter(&self) -> impl Iterator<Item = (RowKind, Vec<Value>)> + '_ {
         self.words.chunks_exact(self.layout.words).map(|row| {
@@ -494,6 +508,8 @@ pub struct Machine {
     pub clock: Box<i64>,
     /// What failed.
     pub error: Option<Error>,
+    /// Rows whose time is NULL, so that they are in no window, since the process began.
+    pub timeless: u64,
     /// Whether it takes a part of each batch.
     pub routed: bool,
     /// Whether there are checkpoints.
@@ -523,6 +539,7 @@ impl Machine {
             constants: Vec::new(),
             clock: Box::new(0),
             error: None,
+            timeless: 0,
             routed: false,
             tracked: false,
             room: Room::default(),

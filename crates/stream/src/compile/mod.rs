@@ -72,6 +72,8 @@ pub struct Held {
     pub bytes: usize,
     /// Rows that came too late.
     pub late: u64,
+    /// Rows without a time, which are in no window.
+    pub timeless: u64,
 }
 
 /// Where the rows of one batch go.
@@ -374,8 +376,11 @@ impl Program {
             name: breaker.name.clone(),
             bytes: breaker.states.iter().map(|state| state.bytes()).sum(),
             late: breaker.late,
+            timeless: 0,
         };
-        self.machine.breakers.iter().map(|breaker| held(breaker)).collect()
+        let windows = Held { name: "windows".to_owned(), bytes: 0, late: 0, timeless: self.machine.timeless };
+        let timeless = (windows.timeless > 0).then_some(windows);
+        self.machine.breakers.iter().map(|breaker| held(breaker)).chain(timeless).collect()
     }
 
     /// Bytes of pages that were copied for a checkpoint and wait to be written out.

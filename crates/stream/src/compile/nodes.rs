@@ -89,7 +89,7 @@ impl Gen<'_, '_> {
                 let passes = self.is_true(val);
                 self.when(passes, |g| g.push(graph, node, row, kind))
             }
-            NodeOp::Window { window, time, .. } => self.unless_null(row[*time], |g| {
+            NodeOp::Window { window, time, .. } => self.unless_timeless(row[*time], |g| {
                 let moment = g.moment_of(row[*time]);
                 g.each_window(*window, moment, |g, start, end| {
                     let mut row = row.to_vec();
@@ -103,6 +103,18 @@ impl Gen<'_, '_> {
             NodeOp::Lookup { .. } => self.look_up(graph, node, row, kind),
             NodeOp::Rank { .. } => self.rank(graph, node, row),
         }
+    }
+
+    /// Runs `then` unless a row has no time: then it is in no window, and is counted.
+    fn unless_timeless(&mut self, time: Val, then: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        if let Some(null) = time.null {
+            self.when(null, |g| {
+                let machine = g.machine;
+                g.call("timeless", &[machine]);
+                Ok(())
+            })?;
+        }
+        self.unless_null(time, then)
     }
 
     /// A time as windows take it: within 2^60 microseconds, as [`plan::Window::assign`] does.
@@ -271,7 +283,7 @@ impl Gen<'_, '_> {
                 let kind = &self.unit.machine.breakers[breaker].kind;
                 let slices = matches!(kind, Kind::Slices { .. });
                 let sessions = matches!(kind, Kind::Sessions { .. });
-                self.unless_null(row[*time], |g| {
+                self.unless_timeless(row[*time], |g| {
                     if sessions {
                         let table = g.always(breaker, 0);
                         let (entry, _) = g.group(table, group, row);

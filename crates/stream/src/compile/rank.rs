@@ -113,7 +113,8 @@ impl Gen<'_, '_> {
         let (at, _) = self.probe(table, &lists.entries, &key, true);
         let value = lists.entries.value;
         // Of two rows of one moment the later one is the last.
-        let ties = matches!(kind, RankKind::Deduplicate { last: true, .. });
+        let ties =
+            matches!(kind, RankKind::Deduplicate { last: true, .. } | RankKind::Window { last: true, .. });
 
         // Where it belongs: behind `before`, as number `place`.
         let (walk, look, found) = (self.b.create_block(), self.b.create_block(), self.b.create_block());

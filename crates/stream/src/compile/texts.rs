@@ -3,6 +3,7 @@
 //!
 //! "Invariant 3" is that of [`super::machine`].
 
+use crate::error::Error;
 use crate::expr::Expr;
 use crate::function::{Answer, Prepared};
 use crate::types::time::Pattern;
@@ -23,6 +24,8 @@ pub struct PreparedSlot {
 pub struct Answered {
     /// Whether it is NULL.
     pub null: bool,
+    /// Whether it failed: then the machine has the error.
+    pub failed: bool,
     /// The value, or address and length of a text.
     pub words: [u64; 2],
 }
@@ -128,7 +131,7 @@ impl Texts {
     }
 
     /// What a prepared function gives for a text. What is not UTF-8 it is given as the interpreter sees it.
-    pub(super) fn ask(&mut self, number: usize, text: [usize; 2]) -> Answered {
+    pub(super) fn ask(&mut self, number: usize, text: [usize; 2], error: &mut Option<Error>) -> Answered {
         let Texts { prepared, arena, made, valid, .. } = self;
         let slot = &mut prepared[number];
         // Nothing overwrites a text within a batch (invariant 3): at the same place is the same one.
@@ -158,10 +161,16 @@ impl Texts {
                     Answer::Int(value) => Answer::Int(value),
                     Answer::Boolean(value) => Answer::Boolean(value),
                     Answer::Made => Answer::Made,
+                    Answer::Failed(error) => Answer::Failed(error),
                 }
             }
         };
+        let null = answer == Answer::Null;
         let words = match answer {
+            Answer::Failed(why) => {
+                *error = Some(why);
+                return Answered { failed: true, ..Answered::default() };
+            }
             Answer::Null => [0; 2],
             Answer::Int(value) => [value as u64, 0],
             Answer::Boolean(value) => [u64::from(value), 0],
@@ -169,7 +178,7 @@ impl Texts {
             Answer::Made => [arena.keep(made.as_bytes()), made.len() as u64],
         };
         *valid = if whole.is_ok() { text } else { UNASKED };
-        slot.answer = Answered { null: answer == Answer::Null, words };
+        slot.answer = Answered { null, failed: false, words };
         slot.last = text;
         slot.answer
     }

@@ -3,7 +3,7 @@
 
 use super::{Expr, Op};
 use crate::error::{Error, Result};
-use crate::function::{Call, Clock, is_json, like, similar};
+use crate::function::{Call, Clock, bounded, is_json, like, similar};
 use crate::types::time::{DAY_MICROS, MILLI_MICROS, Unit};
 use crate::types::{DataType, Type, Value, cast, decimal};
 
@@ -71,6 +71,8 @@ fn operator(op: Op, args: &[Expr], ty: &Type, row: &[Value], clock: Clock) -> Re
         (Op::IsTrue, [value]) => return Ok(Value::Boolean(value.as_truth() == Some(true))),
         (Op::IsFalse, [value]) => return Ok(Value::Boolean(value.as_truth() == Some(false))),
         (Op::Same, [a, b]) => return Ok(Value::Boolean(a == b)),
+        // NULL is no JSON, as in Flink.
+        (Op::IsJson, [Value::Null, _]) => return Ok(Value::Boolean(false)),
         (Op::Array, values) => return Ok(Value::Array(values.into())),
         (Op::Row, values) => return Ok(Value::Row(values.into())),
         (Op::In, [value, list @ ..]) => {
@@ -102,7 +104,11 @@ fn operator(op: Op, args: &[Expr], ty: &Type, row: &[Value], clock: Clock) -> Re
             Value::Decimal(value) => Value::Decimal(-value),
             other => other.clone(),
         },
-        (Op::Concat, values) => Value::string(values.iter().filter_map(Value::as_str).collect::<String>()),
+        (Op::Concat, values) => {
+            let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+            bounded(texts.iter().map(|text| text.len()).sum(), "||")?;
+            Value::string(texts.concat())
+        }
         (Op::Greatest | Op::Least, [first, rest @ ..]) => {
             let wanted = |a: &Value, b: &Value| {
                 if op == Op::Greatest { a.order(b).is_gt() } else { a.order(b).is_lt() }
@@ -130,6 +136,17 @@ fn operator(op: Op, args: &[Expr], ty: &Type, row: &[Value], clock: Clock) -> Re
         }
         (Op::Add | Op::Subtract | Op::Multiply | Op::Divide | Op::Remainder, [a, b]) => {
             arithmetic(op, a, b, &args[0].ty().data, &args[1].ty().data, &ty.data)?
+        }
+        // A longer sum: each is added to what those before it give, which is of the result's type.
+        (Op::Add, [first, second, rest @ ..]) => {
+            let mut sum = arithmetic(op, first, second, &args[0].ty().data, &args[1].ty().data, &ty.data)?;
+            for (value, arg) in rest.iter().zip(&args[2..]) {
+                if sum.is_null() {
+                    return Ok(Value::Null);
+                }
+                sum = arithmetic(op, &sum, value, &ty.data, &arg.ty().data, &ty.data)?;
+            }
+            sum
         }
         _ => return Err(Error::evaluation(format!("{op:?} is not defined for {values:?}"))),
     })

@@ -34,6 +34,26 @@ pub enum Expr {
     },
 }
 
+/// How large expressions are that others may take in, in place of columns.
+pub struct Extents(Vec<(usize, usize)>);
+
+impl Extents {
+    /// Of these.
+    pub fn of<'e>(inner: impl Iterator<Item = &'e Expr>) -> Extents {
+        Extents(inner.map(|expr| expr.extent(&|_| (1, 1))).collect())
+    }
+
+    /// Whether an expression with them in place of its columns is neither so large nor so deep that walking it takes
+    /// long, or a stack. Views over views, each of which uses a column twice, double with each.
+    pub fn allow(&self, expr: &Expr) -> bool {
+        // As many parts as a statement has words, and some times the depth that the binder allows.
+        const PARTS_MAX: usize = 200_000;
+        const DEPTH_MAX: usize = 1000;
+        let (parts, depth) = expr.extent(&|index| self.0.get(index).copied().unwrap_or((1, 1)));
+        parts <= PARTS_MAX && depth <= DEPTH_MAX
+    }
+}
+
 /// Operators. Arithmetic of two numbers is in the type of the result, but for DECIMAL, where each argument has its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -246,6 +266,20 @@ impl Expr {
         }
     }
 
+    /// How many parts it has, itself among them, and how deep they are within each other, where columns stand for
+    /// expressions of which `of` says the same.
+    fn extent(&self, of: &dyn Fn(usize) -> (usize, usize)) -> (usize, usize) {
+        if let Expr::Column(index, _) = self {
+            return of(*index);
+        }
+        let (mut parts, mut depth) = (1usize, 0);
+        for child in self.children() {
+            let (more, deep) = child.extent(of);
+            (parts, depth) = (parts.saturating_add(more), depth.max(deep));
+        }
+        (parts, depth + 1)
+    }
+
     /// Whether equal rows always give equal values.
     pub fn is_deterministic(&self) -> bool {
         let mut deterministic = true;
@@ -306,7 +340,8 @@ impl Expr {
 
     /// What AND joins, as one; none of none.
     pub fn conjunction(conjuncts: impl IntoIterator<Item = Expr>) -> Option<Expr> {
-        conjuncts.into_iter().reduce(|a, b| Expr::truth(Op::And, vec![a, b]))
+        let mut conjuncts: Vec<Expr> = conjuncts.into_iter().collect();
+        if conjuncts.len() > 1 { Some(Expr::truth(Op::And, conjuncts)) } else { conjuncts.pop() }
     }
 
     /// As SQL writes it, with names for columns.
@@ -353,6 +388,14 @@ impl Expr {
                     format!("{}({})", op.symbol(), list(args))
                 }
                 (_, [a, b]) => format!("({} {} {})", a.sql(name), op.symbol(), b.sql(name)),
+                // As pairs within each other, from left to right, which it stands for.
+                (Op::And | Op::Or | Op::Add | Op::Concat, [first, rest @ ..]) if !rest.is_empty() => {
+                    let mut text = "(".repeat(rest.len()) + &first.sql(name);
+                    for arg in rest {
+                        text.push_str(&format!(" {} {})", op.symbol(), arg.sql(name)));
+                    }
+                    text
+                }
                 (_, args) => format!("{}({})", op.symbol(), list(args)),
             },
             Expr::Call(function, args, _) => format!("{}({})", function.name, list(args)),

@@ -34,7 +34,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     })
     .fails(),
     function("JSON_EXISTS", &[Text, Text], Returns::Type(&DataType::Boolean), Strict, |c| {
-        Ok(Value::Boolean(find(c.text(0), c.text(1))?.is_some()))
+        Ok(Value::Boolean(find(c.text(0), c.text(1))?.is_some_and(|json| json != "null")))
     })
     .fails(),
     function("JSON_QUOTE", &[Text], STRING, Strict, |c| {

@@ -3,7 +3,7 @@
 use super::Nulls::{Strict, StrictAndMore};
 use super::Param::{Double, Integer, Number};
 use super::{Call, Function, Returns, function};
-use crate::types::{DataType, Type, Value, cast, decimal};
+use crate::types::{DataType, PRECISION_MAX, Type, Value, cast, decimal};
 
 const DOUBLE: Returns = Returns::Type(&DataType::Double);
 const STRING: Returns = Returns::Type(&DataType::STRING);
@@ -21,8 +21,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("SIGN", &[Number], Returns::Argument(0), StrictAndMore, |c| {
         Ok(match &c.args[0] {
             Value::Int(value) => Value::Int(value.signum()),
-            Value::Float(value) => Value::Float(if *value == 0.0 { 0.0 } else { value.signum() }),
-            Value::Double(value) => Value::Double(if *value == 0.0 { 0.0 } else { value.signum() }),
+            // Zero keeps its sign.
+            Value::Float(value) => Value::Float(if *value == 0.0 { *value } else { value.signum() }),
+            Value::Double(value) => Value::Double(if *value == 0.0 { *value } else { value.signum() }),
             Value::Decimal(value) => {
                 let scale = c.types[0].data.as_decimal().map_or(0, |(_, scale)| scale);
                 let one = decimal::power_of_ten(scale.into()).unwrap_or(0);
@@ -72,14 +73,25 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("HEX", &[Integer], STRING, Strict, |c| Ok(Value::string(format!("{:X}", c.int(0))))),
 ];
 
-/// The type of a number without digits after the point.
+/// The type of a number without digits after the point. The next integer may have one digit more than those before
+/// the point.
 fn whole(types: &[Type]) -> DataType {
     match types.first().map(|ty| &ty.data) {
-        Some(DataType::Decimal { precision, scale }) => {
-            DataType::Decimal { precision: (precision - scale).max(1), scale: 0 }
-        }
+        Some(DataType::Decimal { precision, .. }) => DataType::Decimal { precision: *precision, scale: 0 },
         Some(other) => other.clone(),
         None => DataType::Null,
+    }
+}
+
+/// The type of ROUND and TRUNCATE of a DECIMAL: `count` digits stay after the point, if that is a constant.
+pub(crate) fn rounded(precision: u8, scale: u8, count: i64) -> DataType {
+    let whole = precision - scale + 1;
+    match u8::try_from(count) {
+        Ok(count) if count >= scale => DataType::Decimal { precision, scale },
+        // One digit more before the point, to which 9.99 is rounded.
+        Ok(count) => DataType::Decimal { precision: whole + count, scale: count },
+        Err(_) if count > 0 => DataType::Decimal { precision, scale },
+        Err(_) => DataType::Decimal { precision: whole.min(PRECISION_MAX), scale: 0 },
     }
 }
 
@@ -101,12 +113,7 @@ fn round_to(c: &Call<'_>, float: fn(f64) -> f64, away: i128) -> Value {
 /// A number with so many digits after the point; before it, if the count is negative.
 fn digits(c: &Call<'_>, nearest: bool) -> Value {
     let count = c.int_or(1, 0).clamp(-40, 400) as i32;
-    let float = |value: f64| {
-        let unit = 10f64.powi(count);
-        let scaled = value * unit;
-        let cut = if nearest { scaled.round() } else { scaled.trunc() };
-        if scaled.is_finite() && unit != 0.0 { cut / unit } else { value }
-    };
+    let float = |value: f64| round_digits(value, count, nearest);
     let exact = |value: i128, scale: i32| {
         if count >= scale {
             return Some(value);
@@ -124,12 +131,74 @@ fn digits(c: &Call<'_>, nearest: bool) -> Value {
             Value::Int(cast::wrap(rounded as i64, &c.ty.data))
         }
         Value::Decimal(value) => {
-            let (precision, scale) = c.types[0].data.as_decimal().unwrap_or((38, 0));
-            match exact(*value, scale.into()) {
+            let from = c.types[0].data.as_decimal().map_or(0, |(_, scale)| scale);
+            let (precision, scale) = c.ty.data.as_decimal().unwrap_or((38, 0));
+            // What is cut off is zero by now.
+            match exact(*value, from.into()).and_then(|value| decimal::rescale(value, from, scale)) {
                 Some(value) if decimal::fits(value, precision) => Value::Decimal(value),
                 _ => Value::Null,
             }
         }
         other => other.clone(),
+    }
+}
+
+/// A double with so many digits after the point, as its shortest text has them: 2.675 is 2.68 with two, though the
+/// double is less. Zero has no sign. What is no number stays as it is.
+fn round_digits(value: f64, count: i32, nearest: bool) -> f64 {
+    if !value.is_finite() {
+        return value;
+    }
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
+    // So many of them stay; the first one stands before the point, `exponent` places up.
+    let kept = exponent.saturating_add(1).saturating_add(count);
+    if kept >= digits.len() as i32 {
+        return value + 0.0;
+    }
+    let Ok(kept) = usize::try_from(kept) else { return 0.0 };
+    let mut whole: u128 = digits[..kept].iter().fold(0, |whole, digit| whole * 10 + u128::from(digit - b'0'));
+    if nearest && digits[kept] >= b'5' {
+        whole += 1;
+    }
+    let rounded = format!("{whole}e{}", -count).parse().unwrap_or(value);
+    if whole == 0 { 0.0 } else { f64::copysign(rounded, value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_are_rounded_by_their_shortest_text() {
+        for (value, count, nearest, wanted) in [
+            (2.675, 2, true, 2.68),
+            (2.675, 2, false, 2.67),
+            (-2.5, 0, true, -3.0),
+            (-0.0, 3, true, 0.0),
+            (0.05, 0, true, 0.0),
+            (0.95, 0, true, 1.0),
+            (950.0, -2, true, 1000.0),
+            (49.0, -2, true, 0.0),
+            (4.9e-324, 1, true, 0.0),
+            (f64::MAX, 1, true, f64::MAX),
+            (1.5, 400, true, 1.5),
+        ] {
+            let found = round_digits(value, count, nearest);
+            assert_eq!(found.to_bits(), f64::to_bits(wanted), "{value} with {count} digits: {found}");
+        }
+        assert!(round_digits(f64::NAN, 1, true).is_nan());
+    }
+
+    #[test]
+    fn a_rounded_decimal_has_room_for_one_digit_more() {
+        let decimal = |precision, scale| DataType::Decimal { precision, scale };
+        assert_eq!(rounded(3, 2, 1), decimal(3, 1));
+        assert_eq!(rounded(10, 3, -2), decimal(8, 0));
+        assert_eq!(rounded(38, 0, -1), decimal(38, 0));
+        assert_eq!(rounded(10, 3, 5), decimal(10, 3));
+        assert_eq!(rounded(10, 3, 1000), decimal(10, 3));
     }
 }

@@ -12,8 +12,10 @@ mod string;
 mod time;
 
 pub(crate) use json::is_json;
+pub(crate) use math::rounded;
 pub(crate) use prepared::{Answer, Prepared};
 pub(crate) use regex::{like, similar};
+pub(crate) use string::bounded;
 
 use crate::error::{Error, Result};
 use crate::types::{DataType, Type, Value};

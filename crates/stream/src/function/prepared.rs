@@ -4,6 +4,7 @@
 use ::regex::{CaptureLocations, Regex};
 
 use super::{regex, string};
+use crate::error::Error;
 use crate::expr::{Expr, Op};
 use crate::types::Value;
 
@@ -56,6 +57,8 @@ pub(crate) enum Answer<'t> {
     Part(&'t str),
     /// What it wrote.
     Made,
+    /// What it would make is too long.
+    Failed(Error),
 }
 
 impl Prepared {
@@ -100,6 +103,8 @@ impl Prepared {
             "SIMILAR" => {
                 Prepared::Matches(regex::compile(&regex::similar_pattern(text(1)?, escape()?)).ok()?)
             }
+            // One that is empty matches nothing.
+            "REGEXP" if text(1)?.is_empty() => return None,
             "REGEXP" => Prepared::Matches(regex::compile(text(1)?).ok()?),
             "REGEXP_EXTRACT" => {
                 let regex = regex::compile(text(1)?).ok()?;
@@ -110,10 +115,15 @@ impl Prepared {
                 Prepared::Extract { regex, group, places }
             }
             "REGEXP_REPLACE" => {
-                Prepared::RegexReplace { regex: regex::compile(text(1)?).ok()?, to: regex::braced(text(2)?) }
+                Prepared::RegexReplace { regex: regex::compile(text(1)?).ok()?, to: text(2)?.to_owned() }
             }
             _ => return None,
         })
+    }
+
+    /// Whether it may make a text that is too long.
+    pub(crate) fn makes(&self) -> bool {
+        matches!(self, Prepared::Replace { .. } | Prepared::RegexReplace { .. })
     }
 
     /// What it gives for a text; what it writes is appended to `made`.
@@ -130,12 +140,16 @@ impl Prepared {
             }
             Prepared::Upper => made.extend(text.chars().map(|char| char.to_ascii_uppercase())),
             Prepared::CharLength => return Answer::Int(string::characters(text) as i64),
-            Prepared::Replace { from, to } => return replace(text, from, to, made),
+            Prepared::Replace { from, to } => match string::replace(text, from, to, made) {
+                Ok(true) => {}
+                Ok(false) => return Answer::Part(text),
+                Err(error) => return Answer::Failed(error),
+            },
             Prepared::SplitIndex { by, index } => {
                 return string::split_index(text, by, *index).map_or(Answer::Null, Answer::Part);
             }
             Prepared::Substring { start, size } => {
-                return Answer::Part(string::substring(text, *start, *size));
+                return string::substring(text, *start, *size).map_or(Answer::Null, Answer::Part);
             }
             Prepared::Left(length) => return Answer::Part(string::left(text, *length)),
             Prepared::Right(length) => return Answer::Part(string::right(text, *length)),
@@ -146,31 +160,14 @@ impl Prepared {
                 let place = regex.captures_read(places, text).and_then(|_| places.get(*group));
                 return place.map_or(Answer::Null, |(from, to)| Answer::Part(&text[from..to]));
             }
-            Prepared::RegexReplace { regex, to } => made.push_str(&regex.replace_all(text, to.as_str())),
+            Prepared::RegexReplace { regex, to } => {
+                if let Err(error) = regex::replace(regex, text, to, made) {
+                    return Answer::Failed(error);
+                }
+            }
         }
         Answer::Made
     }
-}
-
-fn replace<'t>(text: &'t str, from: &str, to: &str, made: &mut String) -> Answer<'t> {
-    if from.is_empty() {
-        return Answer::Part(text);
-    }
-    let place = |text: &str| match from.as_bytes() {
-        [byte] => string::place_of(text.as_bytes(), *byte, 0),
-        _ => text.find(from),
-    };
-    let mut rest = text;
-    while let Some(at) = place(rest) {
-        made.push_str(&rest[..at]);
-        made.push_str(to);
-        rest = &rest[at + from.len()..];
-    }
-    if rest.len() == text.len() {
-        return Answer::Part(text);
-    }
-    made.push_str(rest);
-    Answer::Made
 }
 
 #[cfg(test)]
@@ -235,8 +232,10 @@ mod tests {
                 call("SUBSTRING", vec![int(start), int(size)]);
             }
         }
-        for pattern in ["(&|^)channel_id=([^&]*)", "a", "", r"\w+$", "(x)|(a)"] {
-            call("REGEXP", vec![text(pattern)]);
+        for pattern in ["(&|^)channel_id=([^&]*)", "a", "a*", "", r"\w+$", "(x)|(a)"] {
+            if !pattern.is_empty() {
+                call("REGEXP", vec![text(pattern)]);
+            }
             call("REGEXP_EXTRACT", vec![text(pattern)]);
             for group in [-1, 0, 1, 2, 3] {
                 call("REGEXP_EXTRACT", vec![text(pattern), int(group)]);
@@ -264,6 +263,7 @@ mod tests {
                     Answer::Boolean(value) => Value::Boolean(value),
                     Answer::Part(part) => Value::string(part),
                     Answer::Made => Value::string(&made),
+                    Answer::Failed(error) => panic!("{error}"),
                 };
                 assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{expr:?} of {text:?}");
             }

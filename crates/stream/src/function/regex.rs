@@ -4,10 +4,11 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use regex::Regex;
+use regex::{Match, Regex};
 
 use super::Nulls::{Strict, StrictAndMore};
 use super::Param::{Integer, Text};
+use super::string::bounded;
 use super::{Function, Returns, function};
 use crate::error::{Error, Result};
 use crate::types::{DataType, Value};
@@ -17,66 +18,76 @@ const INT: Returns = Returns::Type(&DataType::Int);
 
 pub(super) const FUNCTIONS: &[Function] = &[
     function("REGEXP", &[Text, Text], Returns::Type(&DataType::Boolean), Strict, |c| {
-        with(c.text(1), |regex| Value::Boolean(regex.is_match(c.text(0))))
+        if c.text(1).is_empty() {
+            return Ok(Value::Boolean(false));
+        }
+        with(c.text(1), Value::Boolean(false), |regex| Ok(Value::Boolean(regex.is_match(c.text(0)))))
     })
     .fails(),
     function("REGEXP_EXTRACT", &[Text, Text, Integer], STRING, StrictAndMore, |c| {
         let group = c.int_or(2, 0);
-        with(c.text(1), |regex| {
+        with(c.text(1), Value::Null, |regex| {
             let captures =
                 usize::try_from(group).ok().and_then(|group| regex.captures(c.text(0))?.get(group));
-            captures.map_or(Value::Null, |found| Value::string(found.as_str()))
+            Ok(captures.map_or(Value::Null, |found| Value::string(found.as_str())))
         })
     })
     .optional(1)
     .fails(),
-    function("REGEXP_REPLACE", &[Text, Text, Text], STRING, Strict, |c| {
-        with(c.text(1), |regex| Value::string(regex.replace_all(c.text(0), braced(c.text(2)).as_str())))
-    })
-    .fails(),
-    function("REGEXP_COUNT", &[Text, Text], INT, Strict, |c| {
-        with(c.text(1), |regex| Value::Int(regex.find_iter(c.text(0)).count() as i64))
-    })
-    .fails(),
-    function("REGEXP_SUBSTR", &[Text, Text], STRING, StrictAndMore, |c| {
-        with(c.text(1), |regex| {
-            regex.find(c.text(0)).map_or(Value::Null, |found| Value::string(found.as_str()))
+    function("REGEXP_REPLACE", &[Text, Text, Text], STRING, StrictAndMore, |c| {
+        with(c.text(1), Value::Null, |regex| {
+            let mut out = String::new();
+            replace(regex, c.text(0), c.text(2), &mut out)?;
+            Ok(Value::string(out))
         })
     })
     .fails(),
-    function("REGEXP_INSTR", &[Text, Text], INT, Strict, |c| {
-        with(c.text(1), |regex| {
+    function("REGEXP_COUNT", &[Text, Text], INT, StrictAndMore, |c| {
+        with(c.text(1), Value::Null, |regex| Ok(Value::Int(matches(regex, c.text(0)).count() as i64)))
+    })
+    .fails(),
+    function("REGEXP_SUBSTR", &[Text, Text], STRING, StrictAndMore, |c| {
+        with(c.text(1), Value::Null, |regex| {
+            Ok(regex.find(c.text(0)).map_or(Value::Null, |found| Value::string(found.as_str())))
+        })
+    })
+    .fails(),
+    function("REGEXP_INSTR", &[Text, Text], INT, StrictAndMore, |c| {
+        with(c.text(1), Value::Null, |regex| {
             let begin =
                 regex.find(c.text(0)).map(|found| c.text(0)[..found.start()].chars().count() as i64 + 1);
-            Value::Int(begin.unwrap_or(0))
+            Ok(Value::Int(begin.unwrap_or(0)))
         })
     })
     .fails(),
 ];
 
-/// Java's `$1` ends after the digits; the library's takes letters that follow as well.
-pub(super) fn braced(replacement: &str) -> String {
-    let mut out = String::new();
-    let mut chars = replacement.chars().peekable();
-    while let Some(char) = chars.next() {
-        match char {
-            '$' if chars.peek().is_some_and(char::is_ascii_digit) => {
-                out.push_str("${");
-                while let Some(digit) = chars.next_if(char::is_ascii_digit) {
-                    out.push(digit);
-                }
-                out.push('}');
-            }
-            '$' => out.push_str("$$"),
-            '\\' => match chars.next() {
-                Some('$') => out.push_str("$$"),
-                Some(other) => out.push(other),
-                None => out.push('\\'),
-            },
-            other => out.push(other),
-        }
+/// The matches of a pattern, as Java finds them: an empty one may stand right behind another.
+fn matches<'t>(regex: &Regex, text: &'t str) -> impl Iterator<Item = Match<'t>> {
+    let mut from = Some(0);
+    std::iter::from_fn(move || {
+        let found = regex.find_at(text, from?)?;
+        from = match found.is_empty() {
+            false => Some(found.end()),
+            // One character on; behind the last one is nothing.
+            true => text[found.end()..].chars().next().map(|char| found.end() + char.len_utf8()),
+        };
+        Some(found)
+    })
+}
+
+/// Appends a text with every match replaced. What stands there instead means itself: Flink knows no `$1` in it.
+pub(super) fn replace(regex: &Regex, text: &str, to: &str, out: &mut String) -> Result<()> {
+    let (begin, mut from) = (out.len(), 0);
+    for found in matches(regex, text) {
+        bounded(out.len() - begin + found.start() - from + to.len(), "REGEXP_REPLACE")?;
+        out.push_str(&text[from..found.start()]);
+        out.push_str(to);
+        from = found.end();
     }
-    out
+    bounded(out.len() - begin + text.len() - from, "REGEXP_REPLACE")?;
+    out.push_str(&text[from..]);
+    Ok(())
 }
 
 /// A pattern whose classes of letters are Java's, in the library's syntax.
@@ -106,28 +117,64 @@ fn ascii(pattern: &str) -> String {
     out
 }
 
-/// The compiled pattern.
-pub(super) fn compile(pattern: &str) -> Result<Regex> {
-    Regex::new(&ascii(pattern))
-        .map_err(|error| Error::evaluation(format!("`{pattern}` is no regular expression: {error}")))
+/// What the library says of patterns that Java refuses too. Others it does not know though Java does, such as
+/// look-around.
+const WRONG: [&str; 9] = [
+    "unclosed group",
+    "unopened group",
+    "unclosed character class",
+    "repetition operator missing expression",
+    "incomplete escape sequence",
+    "unclosed counted repetition",
+    "invalid repetition count range",
+    "repetition quantifier expects a valid decimal",
+    "invalid character class range",
+];
+
+/// Why a pattern is not compiled.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// It is no regular expression.
+    Wrong,
+    /// It may be one of Java's: what the library says of it.
+    Unknown(String),
 }
 
-/// Runs with the compiled pattern; patterns are kept, since most are literals.
-fn with(pattern: &str, run: impl FnOnce(&Regex) -> Value) -> Result<Value> {
+/// The compiled pattern.
+pub(super) fn compile(pattern: &str) -> Result<Regex, Refused> {
+    Regex::new(&ascii(pattern)).map_err(|error| {
+        let text = error.to_string();
+        if WRONG.iter().any(|wrong| text.contains(wrong)) {
+            Refused::Wrong
+        } else {
+            Refused::Unknown(format!("`{pattern}` is no regular expression that is known here: {text}"))
+        }
+    })
+}
+
+/// Runs with the compiled pattern, or gives `wrong` if it is none; patterns are kept, since most are literals.
+fn with(pattern: &str, wrong: Value, run: impl FnOnce(&Regex) -> Result<Value>) -> Result<Value> {
     // 64: more patterns than queries have; one that takes patterns from data starts anew.
     const KEPT_MAX: usize = 64;
     thread_local! {
-        static KEPT: RefCell<HashMap<String, Regex>> = RefCell::new(HashMap::new());
+        static KEPT: RefCell<HashMap<String, Option<Regex>>> = RefCell::new(HashMap::new());
     }
     KEPT.with_borrow_mut(|kept| {
         if !kept.contains_key(pattern) {
-            let regex = compile(pattern)?;
+            let regex = match compile(pattern) {
+                Ok(regex) => Some(regex),
+                Err(Refused::Wrong) => None,
+                Err(Refused::Unknown(message)) => return Err(Error::evaluation(message)),
+            };
             if kept.len() >= KEPT_MAX {
                 kept.clear();
             }
             kept.insert(pattern.to_owned(), regex);
         }
-        Ok(kept.get(pattern).map_or(Value::Null, run))
+        match kept.get(pattern) {
+            Some(Some(regex)) => run(regex),
+            _ => Ok(wrong),
+        }
     })
 }
 
@@ -234,7 +281,10 @@ pub(super) fn similar_pattern(pattern: &str, escape: Option<char>) -> String {
 /// Whether the whole text matches a pattern of SIMILAR TO.
 pub(crate) fn similar(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
     let regex = similar_pattern(pattern, escape);
-    Ok(with(&regex, |regex| Value::Boolean(regex.is_match(text)))?.as_truth() == Some(true))
+    match with(&regex, Value::Null, |regex| Ok(Value::Boolean(regex.is_match(text))))?.as_truth() {
+        Some(matches) => Ok(matches),
+        None => Err(Error::evaluation(format!("`{pattern}` is no pattern of SIMILAR TO"))),
+    }
 }
 
 #[cfg(test)]
@@ -287,17 +337,31 @@ mod tests {
             (r"^\\d$", r"\d", true),
             (r"^(?i)AB.$", "abö", true),
         ] {
-            let found = with(pattern, |regex| Value::Boolean(regex.is_match(text))).unwrap();
+            let found = with(pattern, Value::Null, |regex| Ok(Value::Boolean(regex.is_match(text)))).unwrap();
             assert_eq!(found, Value::Boolean(wanted), "{pattern} in {text}");
         }
-        assert!(with(r"(a)\1", |_| Value::Null).is_err());
-        assert!(with(r"a\", |_| Value::Null).is_err());
+        // Java has back references and look-around: they are refused, and not taken for patterns that are wrong.
+        for pattern in [r"(a)\1", "(?=a)b", "(?<!a)b"] {
+            assert!(with(pattern, Value::Null, |_| Ok(Value::Null)).is_err(), "{pattern}");
+        }
+        for pattern in [r"a\", "(", ")", "[a", "*", "a{2", "a{3,2}", "[b-a]", "a{x}"] {
+            let found = with(pattern, Value::Int(7), |_| Ok(Value::Null)).unwrap();
+            assert_eq!(found, Value::Int(7), "{pattern}");
+        }
     }
 
     #[test]
-    fn groups_are_replaced_as_java_writes_them() {
-        assert_eq!(braced("$1x"), "${1}x");
-        assert_eq!(braced("a\\$1"), "a$$1");
-        assert_eq!(braced("5$"), "5$$");
+    fn matches_are_found_and_replaced_as_java_does() {
+        for (pattern, text, to, wanted) in [
+            ("a*", "aaa", "X", "XX"),
+            ("a*", "baab", "X", "XbXXbX"),
+            ("", "äb", "-", "-ä-b-"),
+            ("(o)(b)", "foob", "$2$1", "fo$2$1"),
+            ("b", "abc", "\\", "a\\c"),
+        ] {
+            let mut out = String::new();
+            replace(&compile(pattern).unwrap(), text, to, &mut out).unwrap();
+            assert_eq!(out, wanted, "{pattern} in {text}");
+        }
     }
 }

@@ -4,34 +4,35 @@ use super::Nulls::{Called, Strict, StrictAndMore};
 use super::Param::{Any, Integer, Text};
 use super::{Call, Function, Returns, function};
 use crate::error::{Error, Result};
-use crate::types::{DataType, Value};
+use crate::types::{DataType, Type, Value};
 
 const STRING: Returns = Returns::Type(&DataType::STRING);
 const INT: Returns = Returns::Type(&DataType::Int);
 
-/// Characters that one call may make: a repeat count from data must not fill the memory.
-const MADE_MAX: usize = 1 << 26;
+/// Bytes of the longest text that one call may make, as of the longest record: what data says must not fill the
+/// memory. Plans do not count a text that is too long among what may fail, as they do not count memory that is used up.
+pub(crate) const MADE_BYTES_MAX: usize = 1 << 26;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    function("UPPER", &[Text], STRING, Strict, |c| Ok(Value::string(c.text(0).to_uppercase()))),
-    function("LOWER", &[Text], STRING, Strict, |c| Ok(Value::string(c.text(0).to_lowercase()))),
+    function("UPPER", &[Text], Returns::Argument(0), Strict, |c| Ok(Value::string(c.text(0).to_uppercase()))),
+    function("LOWER", &[Text], Returns::Argument(0), Strict, |c| Ok(Value::string(c.text(0).to_lowercase()))),
     function("CHAR_LENGTH", &[Text], INT, Strict, |c| Ok(Value::Int(characters(c.text(0)) as i64))),
     function("OCTET_LENGTH", &[Text], INT, Strict, |c| Ok(Value::Int(c.text(0).len() as i64))),
-    function("BTRIM", &[Text, Text], STRING, Strict, |c| {
+    function("BTRIM", &[Text, Text], Returns::Rule(varying), Strict, |c| {
         Ok(Value::string(trim(c.text(0), trim_set(c), true, true)))
     })
     .optional(1),
-    function("LTRIM", &[Text, Text], STRING, Strict, |c| {
+    function("LTRIM", &[Text, Text], Returns::Rule(varying), Strict, |c| {
         Ok(Value::string(trim(c.text(0), trim_set(c), true, false)))
     })
     .optional(1),
-    function("RTRIM", &[Text, Text], STRING, Strict, |c| {
+    function("RTRIM", &[Text, Text], Returns::Rule(varying), Strict, |c| {
         Ok(Value::string(trim(c.text(0), trim_set(c), false, true)))
     })
     .optional(1),
-    function("SUBSTRING", &[Text, Integer, Integer], STRING, Strict, |c| {
+    function("SUBSTRING", &[Text, Integer, Integer], Returns::Rule(varying), StrictAndMore, |c| {
         let length = (c.args.len() > 2).then(|| c.int(2));
-        Ok(Value::string(substring(c.text(0), c.int(1), length)))
+        Ok(substring(c.text(0), c.int(1), length).map_or(Value::Null, Value::string))
     })
     .optional(1),
     function("LEFT", &[Text, Integer], STRING, Strict, |c| Ok(Value::string(left(c.text(0), c.int(1))))),
@@ -43,10 +44,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     })
     .optional(1),
     function("REPLACE", &[Text, Text, Text], STRING, Strict, |c| {
-        if c.text(1).is_empty() {
-            return Ok(c.args[0].clone());
-        }
-        Ok(Value::string(c.text(0).replace(c.text(1), c.text(2))))
+        let mut out = String::new();
+        Ok(match replace(c.text(0), c.text(1), c.text(2), &mut out)? {
+            true => Value::string(out),
+            false => c.args[0].clone(),
+        })
     }),
     function("REPEAT", &[Text, Integer], STRING, Strict, |c| {
         let times = count(c.int(1));
@@ -59,23 +61,22 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     function("LPAD", &[Text, Integer, Text], STRING, StrictAndMore, |c| pad(c, true)).fails(),
     function("RPAD", &[Text, Integer, Text], STRING, StrictAndMore, |c| pad(c, false)).fails(),
-    function("INITCAP", &[Text], STRING, Strict, |c| {
+    function("INITCAP", &[Text], Returns::Argument(0), Strict, |c| {
+        // Letters and digits are those of ASCII.
         let mut begin = true;
-        let mut out = String::new();
-        for char in c.text(0).chars() {
-            if begin {
-                out.extend(char.to_uppercase());
-            } else {
-                out.extend(char.to_lowercase());
-            }
-            begin = !char.is_alphanumeric();
+        let mut out = c.text(0).to_owned();
+        out.make_ascii_lowercase();
+        let mut cased = String::with_capacity(out.len());
+        for char in out.chars() {
+            cased.push(if begin { char.to_ascii_uppercase() } else { char });
+            begin = !char.is_ascii_alphanumeric();
         }
-        Ok(Value::string(out))
+        Ok(Value::string(cased))
     }),
     function("CONCAT", &[Any], STRING, Strict, |c| {
-        Ok(Value::string(
-            c.args.iter().zip(c.types).map(|(value, ty)| value.text(&ty.data)).collect::<String>(),
-        ))
+        let texts: Vec<String> = c.args.iter().zip(c.types).map(|(value, ty)| value.text(&ty.data)).collect();
+        bounded(texts.iter().map(String::len).sum(), "CONCAT")?;
+        Ok(Value::string(texts.concat()))
     })
     .variadic(),
     function("CONCAT_WS", &[Text, Any], STRING, Called, |c| {
@@ -84,6 +85,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
         }
         let there = c.args.iter().zip(c.types).skip(1).filter(|(value, _)| !value.is_null());
         let texts: Vec<String> = there.map(|(value, ty)| value.text(&ty.data)).collect();
+        let between = c.text(0).len().saturating_mul(texts.len());
+        bounded(texts.iter().map(String::len).fold(between, usize::saturating_add), "CONCAT_WS")?;
         Ok(Value::string(texts.join(c.text(0))))
     })
     .variadic(),
@@ -91,7 +94,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Ok(split_index(c.text(0), c.text(1), c.int(2)).map_or(Value::Null, Value::string))
     }),
     function("ASCII", &[Text], INT, Strict, |c| {
-        Ok(Value::Int(c.text(0).bytes().next().map_or(0, i64::from)))
+        // A byte has a sign, as Java's.
+        Ok(Value::Int(c.text(0).bytes().next().map_or(0, |byte| i64::from(byte as i8))))
     }),
     function("CHR", &[Integer], STRING, Strict, |c| {
         // Codes above 255 are taken by their last byte.
@@ -108,7 +112,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let length = count(c.int_or(3, c.text(1).chars().count() as i64));
         let mut out: String = text[..begin].iter().collect();
         out.push_str(c.text(1));
-        out.extend(text.iter().skip(begin.saturating_add(length)));
+        // Nothing that is replaced: then nothing comes after it, as in Flink.
+        if length > 0 {
+            out.extend(text.iter().skip(begin.saturating_add(length)));
+        }
+        bounded(out.len(), "OVERLAY")?;
         Ok(Value::string(out))
     })
     .optional(1),
@@ -134,6 +142,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
 ];
 
+/// The type of a part of the first argument.
+fn varying(types: &[Type]) -> DataType {
+    match types.first().map(|ty| &ty.data) {
+        Some(DataType::Char(length) | DataType::Varchar(length)) => DataType::Varchar(*length),
+        _ => DataType::STRING,
+    }
+}
+
 fn count(value: i64) -> usize {
     usize::try_from(value).unwrap_or(0)
 }
@@ -142,13 +158,47 @@ fn trim_set<'a>(c: &'a Call<'_>) -> &'a str {
     if c.args.len() > 1 { c.text(1) } else { " " }
 }
 
-fn bounded(length: usize, name: &str) -> Result<()> {
-    if length > MADE_MAX {
+/// Refuses to make a text of more than [`MADE_BYTES_MAX`].
+pub(crate) fn bounded(length: usize, name: &str) -> Result<()> {
+    if length > MADE_BYTES_MAX {
         return Err(Error::evaluation(format!(
-            "{name} would make {length} bytes, at most {MADE_MAX} are allowed"
+            "{name} would make a text of {length} bytes; at most {MADE_BYTES_MAX} are allowed"
         )));
     }
     Ok(())
+}
+
+/// Appends a text with every `from` replaced; whether there is one. An empty `from` stands before, between and behind
+/// all characters.
+pub(super) fn replace(text: &str, from: &str, to: &str, out: &mut String) -> Result<bool> {
+    let begin = out.len();
+    let mut push = |parts: [&str; 2]| {
+        bounded(out.len() - begin + parts[0].len() + parts[1].len(), "REPLACE")?;
+        parts.into_iter().for_each(|part| out.push_str(part));
+        Ok::<(), Error>(())
+    };
+    if from.is_empty() {
+        push([to, ""])?;
+        let mut buffer = [0; 4];
+        for char in text.chars() {
+            push([char.encode_utf8(&mut buffer), to])?;
+        }
+        return Ok(true);
+    }
+    let place = |text: &str| match from.as_bytes() {
+        [byte] => place_of(text.as_bytes(), *byte, 0),
+        _ => text.find(from),
+    };
+    let mut rest = text;
+    while let Some(at) = place(rest) {
+        push([&rest[..at], to])?;
+        rest = &rest[at + from.len()..];
+    }
+    if rest.len() == text.len() {
+        return Ok(false);
+    }
+    push([rest, ""])?;
+    Ok(true)
 }
 
 pub(super) fn trim<'t>(text: &'t str, set: &str, start: bool, end: bool) -> &'t str {
@@ -204,8 +254,12 @@ pub(super) fn place_of(bytes: &[u8], byte: u8, number: usize) -> Option<usize> {
 
 pub(super) fn split_index<'t>(text: &'t str, by: &str, index: i64) -> Option<&'t str> {
     let index = usize::try_from(index).ok()?;
+    if text.is_empty() {
+        return None;
+    }
     match by.as_bytes() {
-        [] => None,
+        // An empty separator is any blank, as in Flink.
+        [] => text.split(is_blank).nth(index),
         [byte] if byte.is_ascii() => {
             let from = if index == 0 { 0 } else { place_of(text.as_bytes(), *byte, index - 1)? + 1 };
             let rest = text.get(from..)?;
@@ -215,27 +269,39 @@ pub(super) fn split_index<'t>(text: &'t str, by: &str, index: i64) -> Option<&'t
     }
 }
 
-pub(super) fn substring(text: &str, start: i64, size: Option<i64>) -> &str {
+/// Java's white space.
+fn is_blank(char: char) -> bool {
+    char.is_whitespace() && !matches!(char, '\u{85}' | '\u{a0}' | '\u{2007}' | '\u{202f}')
+        || matches!(char, '\u{1c}'..='\u{1f}')
+}
+
+/// A part of a text: none if it is to have less than no characters.
+pub(super) fn substring(text: &str, start: i64, size: Option<i64>) -> Option<&str> {
+    if size.is_some_and(|size| size < 0) {
+        return None;
+    }
     let length = characters(text) as i64;
     let start = match start {
-        0 => 1,
-        // From the end; before the beginning it is the beginning's window that is cut.
-        start if start < 0 => length.saturating_add(start).saturating_add(1),
-        start => start,
+        0 => 0,
+        start if start > 0 => start - 1,
+        // From the end; nothing is before the beginning.
+        start => match length.saturating_add(start) {
+            before if before < 0 => return Some(""),
+            start => start,
+        },
     };
-    let end = match size {
-        Some(size) => start.saturating_add(size.max(0)),
-        None => length + 1,
-    };
-    let (start, end) = (start.clamp(1, length + 1), end.clamp(1, length + 1));
-    if start >= end {
-        return "";
+    if start >= length {
+        return Some("");
     }
-    &text[byte_of(text, (start - 1) as usize)..byte_of(text, (end - 1) as usize)]
+    let end = size.map_or(length, |size| start.saturating_add(size).min(length));
+    Some(&text[byte_of(text, start as usize)..byte_of(text, end as usize)])
 }
 
 /// Where `part` stands in `text`, in characters from 1, not before `from`; 0 if nowhere.
 fn position(part: &str, text: &str, from: i64) -> i64 {
+    if part.is_empty() {
+        return 1;
+    }
     if from < 1 {
         return 0;
     }
@@ -249,7 +315,7 @@ fn position(part: &str, text: &str, from: i64) -> i64 {
 
 fn pad(c: &Call<'_>, left: bool) -> Result<Value> {
     let (length, fill) = (c.int(1), c.text(2));
-    if length < 0 || (fill.is_empty() && length as usize > c.text(0).chars().count()) {
+    if length < 0 || fill.is_empty() {
         return Ok(Value::Null);
     }
     bounded(count(length).saturating_mul(4), "padding")?;

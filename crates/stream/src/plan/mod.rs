@@ -12,6 +12,7 @@ pub mod partition;
 pub mod retention;
 pub mod rules;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::catalog::Table;
@@ -229,6 +230,8 @@ pub enum RankKind {
     },
     /// The first N rows of each window, emitted once, when it closes.
     Window {
+        /// The last one by time: of two rows of one moment the later one.
+        last: bool,
         /// Columns of start and end.
         start: usize,
         /// As above.
@@ -365,6 +368,26 @@ impl Field {
     /// The field without being a time attribute.
     fn plain(&self) -> Field {
         Field { time: None, ..self.clone() }
+    }
+}
+
+impl Sink {
+    /// The tables that it reads or looks up.
+    pub fn tables(&self) -> Vec<Arc<Table>> {
+        fn walk(node: &Arc<Node>, seen: &mut HashSet<usize>, found: &mut Vec<Arc<Table>>) {
+            if !seen.insert(Arc::as_ptr(node) as usize) {
+                return;
+            }
+            match &node.op {
+                NodeOp::Scan(scan) => found.push(scan.table.clone()),
+                NodeOp::Lookup { table, .. } => found.push(table.clone()),
+                _ => {}
+            }
+            node.inputs().into_iter().for_each(|input| walk(input, seen, found));
+        }
+        let mut found = Vec::new();
+        walk(&self.input, &mut HashSet::new(), &mut found);
+        found
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::error::{Error, Result};
 use crate::state::Room;
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
@@ -11,18 +12,28 @@ impl Room {
     /// State of one of `jobs` jobs of this process, whose store is at this path: so many bytes in memory, by default
     /// its share of half of what the process may have, and the rest beside the store. Where the store is in memory itself there are no bounds: a file beside it
     /// would free nothing.
-    #[must_use]
-    pub fn beside(store: &Path, bytes_max: Option<usize>, jobs: usize) -> Room {
+    ///
+    /// # Errors
+    /// When `bytes_max` is given and cannot be kept to.
+    pub fn beside(store: &Path, bytes_max: Option<usize>, jobs: usize) -> Result<Room> {
         let directory = match store.parent() {
             _ if store.is_dir() => store,
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        match rustix::fs::statfs(directory) {
-            Ok(found) if found.f_type != TMPFS => {
-                Room::of(directory, bytes_max.unwrap_or_else(|| memory(Path::new("/")) / 2 / jobs.max(1)))
+        let is_on_disk = rustix::fs::statfs(directory).is_ok_and(|found| found.f_type != TMPFS);
+        match bytes_max {
+            _ if is_on_disk => {
+                let bytes_max = bytes_max.unwrap_or_else(|| memory(Path::new("/")) / 2 / jobs.max(1));
+                Ok(Room::of(directory, bytes_max))
             }
-            _ => Room::default(),
+            None => Ok(Room::default()),
+            Some(bytes) => Err(Error::invalid(
+                format!("a bound of {bytes} bytes on state in memory, with the store {}", store.display()),
+                "a store on a file system of a disk: state beyond the bound lies beside the store, and there it would \
+                 be in memory too",
+            )
+            .hint("leave the bound out, or put the store on a disk")),
         }
     }
 }
@@ -92,8 +103,17 @@ mod tests {
     }
 
     #[test]
-    fn a_store_in_memory_has_no_bounds() {
+    fn a_store_in_memory_has_no_bounds_and_refuses_those_that_are_asked_for() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        assert_eq!(Room::beside(&directory.path().join("store"), Some(1), 1).copies_max(), usize::MAX);
+        let store = directory.path().join("store");
+        assert_eq!(Room::beside(&store, None, 1).unwrap().copies_max(), usize::MAX);
+        // A DAX device stands among the files of the kernel's.
+        for store in [&*store, Path::new("/dev/dax0.0")] {
+            let refused = Room::beside(store, Some(1 << 20), 1).unwrap_err().to_string();
+            assert!(
+                refused.contains("1048576 bytes") && refused.contains("put the store on a disk"),
+                "{refused}"
+            );
+        }
     }
 }

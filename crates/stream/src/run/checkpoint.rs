@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use duramen::{Durability, IndexKind, Options, Store, Table};
 use serde_json::{Value, json};
 
+use super::claim::{
+    Claim, Existing, KEYS, PREFIX, SENT, Strangers, VERSION, failed, keys_tables, table_name,
+};
 use super::clock::now;
 use super::take::{Cut, Desk};
 use crate::error::{Error, Result};
@@ -28,8 +31,10 @@ pub struct Keep {
     pub name: String,
     /// How long after one checkpoint the next begins.
     pub every: Duration,
-    /// Whether what was kept under this name is forgotten.
+    /// Whether what was kept under this name is forgotten, and what the job has written goes.
     pub from_start: bool,
+    /// What becomes of keys and files that stand where it will write and that it has not written.
+    pub existing: Existing,
     /// Kept with each checkpoint, for whoever starts the job again.
     pub note: String,
     /// Where its state lies while it runs.
@@ -59,25 +64,12 @@ pub fn open_store(options: &Options, path: &Path) -> duramen::Result<Store> {
     })
 }
 
-/// What begins the names of tables with checkpoints.
-const PREFIX: &str = "sql.";
 const HEAD: &[u8] = b"head";
 const STATE: &[u8] = b"state";
+const CLAIM: &[u8] = b"claim";
 /// The state of the thread with this number.
 fn state_key(thread: usize) -> Vec<u8> {
     if thread == 0 { STATE.to_vec() } else { [STATE, format!(".{thread}").as_bytes()].concat() }
-}
-
-/// How records are written; another one is refused.
-const VERSION: u64 = 1;
-
-/// The table with the checkpoint of the job of this name.
-fn table_name(job: &str) -> String {
-    format!("{PREFIX}{job}")
-}
-
-fn failed(what: &str) -> impl Fn(duramen::Error) -> Error {
-    move |error| Error::connector(format!("cannot {what} the job's store: {error}"))
 }
 
 fn key(number: u64, page: u32) -> [u8; 12] {
@@ -210,6 +202,7 @@ pub struct Found {
 pub struct Shelf {
     store: Store,
     name: String,
+    from_start: bool,
     table: Table,
     own: HashMap<u64, Table>,
 }
@@ -227,13 +220,11 @@ impl Shelf {
         if keep.store.durability() != Durability::Manual {
             return Err(Error::connector("the job's store must be opened with durability manual"));
         }
-        if keep.from_start {
-            forget(&keep.store, &keep.name)?;
-        }
         let table = keep.store.table(table_name(&keep.name).as_bytes(), IndexKind::Hash);
         Ok(Shelf {
             store: keep.store.clone(),
             name: keep.name.clone(),
+            from_start: keep.from_start,
             table: table.map_err(failed("make a table in"))?,
             own: HashMap::new(),
         })
@@ -243,8 +234,97 @@ impl Shelf {
         format!("{}.{number}", table_name(&self.name))
     }
 
-    /// The last checkpoint.
+    /// The claim that the job has, or will have: nothing is written yet.
+    pub fn claim(&self) -> Result<Claim> {
+        let found = self.table.get(CLAIM).map_err(failed("read"))?;
+        let found = match found.map(|bytes| Claim::of(&bytes)).transpose() {
+            // Then what it wrote is not known to be its own any more.
+            Err(_) if self.from_start => None,
+            found => found?,
+        };
+        Ok(match found {
+            None => Claim { anew: self.from_start, ..Claim::new() },
+            Some(claim) if !self.from_start => claim,
+            Some(mut before) => {
+                let has_checkpoint = self.table.get(HEAD).map_err(failed("read"))?.is_some();
+                // Those that were over then went before that checkpoint.
+                let mut over = if has_checkpoint { Vec::new() } else { before.over };
+                over.append(&mut before.adopted);
+                over.push(before.run);
+                Claim { over, anew: true, ..Claim::new() }
+            }
+        })
+    }
+
+    /// Begins without a checkpoint: enters the claim, and what is taken over. What counts as the job's own does so from
+    /// the commit here on.
+    pub fn begin(
+        &mut self,
+        desk: &mut Desk,
+        claim: &mut Claim,
+        existing: Existing,
+        strangers: Strangers,
+    ) -> Result<()> {
+        match existing {
+            Existing::Refuse => {
+                if let Some(error) = strangers.refused(&self.name) {
+                    return Err(error);
+                }
+            }
+            Existing::Overwrite => {
+                claim.over.extend(strangers.runs);
+                claim.anew |= strangers.count > 0;
+            }
+            Existing::Adopt => claim.adopted.extend(strangers.runs),
+        }
+        let (own, keys) =
+            (format!("{}.", table_name(&self.name)), [KEYS, SENT].map(|kind| format!("{kind}.")));
+        for table in self.store.tables() {
+            let name = String::from_utf8_lossy(&table.name).into_owned();
+            let Some(rest) = name.strip_prefix(&own) else { continue };
+            if !keys.iter().any(|kind| rest.starts_with(kind)) {
+                self.store.drop_table(&table.name).map_err(failed("drop tables of"))?;
+            }
+        }
+        // What this run has adopted stays; the next one has another name.
+        let by = if existing == Existing::Adopt { claim.run.as_bytes() } else { b"" };
+        for (table, key) in &strangers.keys {
+            let table =
+                self.store.table(table.as_bytes(), IndexKind::Hash).map_err(failed("make a table in"))?;
+            desk.writer.table(&table).put(key, by).map_err(failed("write to"))?;
+        }
+        let mut table = desk.writer.table(&self.table);
+        table.delete(HEAD).map_err(failed("write to"))?;
+        table.put(CLAIM, claim.to_json().as_bytes()).map_err(failed("write to"))?;
+        self.store.commit().map_err(failed("commit"))
+    }
+
+    /// Deletes all keys in this store that are the job's and that this run has not adopted, of sinks that it has no
+    /// more too. It counts with the commit that follows.
+    pub fn delete_keys(&mut self, desk: &mut Desk, claim: &Claim) -> Result<()> {
+        for table in keys_tables(&self.store, &self.name)? {
+            let mut keys = Vec::new();
+            let mut entry = |value: &duramen::Value<'_>| {
+                if value[..] != *claim.run.as_bytes() {
+                    keys.push(value.key().to_vec());
+                }
+            };
+            table.for_each(&mut entry).map_err(failed("read"))?;
+            for entry in keys {
+                if let Some((database, key)) = entry.split_first() {
+                    desk.delete(*database, key)?;
+                }
+                desk.writer.table(&table).delete(&entry).map_err(failed("write to"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last checkpoint, if the job goes on from it.
     pub fn find(&self) -> Result<Option<Found>> {
+        if self.from_start {
+            return Ok(None);
+        }
         let Some(head) = read_head(&self.table)? else { return Ok(None) };
         let mut states = Vec::new();
         // One, where nothing is said.
@@ -265,6 +345,7 @@ impl Shelf {
         Shelf {
             store: self.store.clone(),
             name: self.name.clone(),
+            from_start: self.from_start,
             table: self.table.clone(),
             own: HashMap::new(),
         }

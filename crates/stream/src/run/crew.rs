@@ -20,7 +20,7 @@ use duramen::Store;
 use super::checkpoint::{Pages, Shelf};
 use super::clock::now;
 use super::lookup::Lookup;
-use super::{BATCH_ROWS, Feed, SAVED_BYTES, Shared as Taker, pause_behind};
+use super::{BATCH_ROWS, Feed, SAVED_BYTES, Target, pause_behind};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Routed, Threads};
@@ -205,8 +205,8 @@ pub enum Message {
 pub struct Start {
     /// The job.
     pub plans: Vec<Arc<Node>>,
-    /// Its sinks.
-    pub sinks: Vec<Taker>,
+    /// Where rows go.
+    pub targets: Vec<Target>,
     /// Its sources, at their places.
     pub feeds: Vec<Feed>,
     /// How many threads, and by what rows are routed.
@@ -256,7 +256,7 @@ impl Crew {
             let recruit = Recruit {
                 number,
                 plans: start.plans.clone(),
-                sinks: start.sinks.clone(),
+                targets: start.targets.clone(),
                 threads: start.threads.clone(),
                 lookups: start.lookups.clone(),
                 store: start.store.clone(),
@@ -393,7 +393,7 @@ impl Drop for Crew {
 struct Recruit {
     number: usize,
     plans: Vec<Arc<Node>>,
-    sinks: Vec<Taker>,
+    targets: Vec<Target>,
     threads: Threads,
     lookups: Vec<Arc<Table>>,
     store: Option<Store>,
@@ -425,7 +425,7 @@ impl Recruit {
     }
 
     fn join(self) -> Result<Member> {
-        let outputs = self.sinks.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Output>).collect();
+        let outputs = self.targets.iter().map(|target| Box::new(target.clone()) as Box<dyn Output>).collect();
         let mut program =
             Program::compile_with(&self.plans, outputs, self.room.as_ref(), Some(&self.threads))?;
         let (number, count) = (self.number as u64, self.threads.count as u64);
@@ -716,7 +716,7 @@ mod tests {
     use super::*;
     use crate::batch::Values;
     use crate::compile::Source;
-    use crate::run::{Fill, Keep, Room, Running, Start};
+    use crate::run::{Existing, Fill, Keep, Room, Running, Start};
     use crate::{Outcome, Session};
 
     /// It takes two or three seconds.
@@ -780,6 +780,7 @@ mod tests {
             name: "job".to_owned(),
             every: Duration::from_millis(10),
             from_start: false,
+            existing: Existing::Refuse,
             note: String::new(),
             room: Room::default(),
         };
@@ -820,8 +821,9 @@ mod tests {
         parts.sort();
         let (kept, mut before, mut checked) = (lock(&kept).clone(), 0, 0);
         for (epoch, upto) in (1..).zip(&kept) {
-            let name = format!("part-job-0-{epoch:010}.csv");
-            let text = std::fs::read_to_string(directory.path().join("out").join(name)).unwrap_or_default();
+            let end = format!("-{epoch:010}.csv");
+            let part = parts.iter().find(|part| part.to_string_lossy().ends_with(&end));
+            let text = part.map_or_else(String::new, |part| std::fs::read_to_string(part).unwrap());
             let mut numbers: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
             numbers.sort_unstable();
             let wanted: Vec<u64> = (before..*upto).collect();

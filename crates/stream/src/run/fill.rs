@@ -22,6 +22,11 @@ pub trait Fill: Send {
     /// Goes on behind a position.
     fn seek(&mut self, position: &Value) -> Result<()>;
 
+    /// Whether it ends by itself.
+    fn ends(&self) -> bool {
+        false
+    }
+
     /// What it waits for, if it has waited a while.
     fn waits(&self) -> Option<String> {
         None

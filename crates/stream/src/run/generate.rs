@@ -123,6 +123,10 @@ fn bounds(table: &Table, field: &dyn Fn(&str) -> String, most: i64) -> Result<Ki
 }
 
 impl Fill for Datagen {
+    fn ends(&self) -> bool {
+        self.rows.is_some()
+    }
+
     fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         let mut wanted = rows as u64;
         if let Some(rows) = self.rows {
@@ -217,6 +221,10 @@ impl Nexmark {
 }
 
 impl Fill for Nexmark {
+    fn ends(&self) -> bool {
+        self.events < u64::MAX
+    }
+
     fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         // So many events, not rows: the tables' times advance together.
         let end = self.events.min(self.next + rows as u64);

@@ -2,17 +2,16 @@
 //! sinks of the same names write them. All rows are read when the job starts and, with `'lookup.refresh' = '10 s'`,
 //! again and again.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use duramen::Store;
 
 use super::clock::duration;
-use super::redis::{Address, Client, Reply, words};
+use super::redis::{Address, Client, Reply, scan};
 use super::take::{Content, Desk};
 use super::texts::parse_or_null;
-use super::view::{database, prefix};
+use super::view::{database, prefix, split};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
@@ -104,13 +103,23 @@ impl Lookup {
     fn row(&self, key: &str, kept: &Content) -> Result<Row> {
         let fields = kept.fields()?;
         let rest = key.strip_prefix(&self.prefix).unwrap_or(key);
-        let mut parts: Vec<&str> = rest.splitn(self.table.primary_key.len().max(1), ':').collect();
-        parts.resize(self.table.primary_key.len(), "");
+        let count = self.table.primary_key.len();
+        let parts = split(rest, count);
         let value = |(read, ty): (&usize, &Type)| {
             let name = &self.table.columns[*read].name;
             let field = fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
             let place = self.table.primary_key.iter().position(|column| column == read);
-            parse_or_null(field.or(place.map(|place| parts[place])), name, ty)
+            let of_key = match (&parts, place) {
+                (Some(parts), Some(place)) => parts.get(place).map(String::as_str),
+                (None, Some(_)) if field.is_none() => {
+                    return Err(Error::invalid(
+                        format!("a key without a value for `{name}`"),
+                        format!("{count} values behind {}, with a : between them", self.prefix),
+                    ));
+                }
+                _ => None,
+            };
+            parse_or_null(field.or(of_key), name, ty)
         };
         self.source.reads.iter().zip(&self.source.types).map(value).collect()
     }
@@ -118,26 +127,7 @@ impl Lookup {
 
 /// The keys with this prefix, and what is under them.
 fn on_server(client: &mut Client, prefix: &str, json: bool) -> Result<Vec<(String, Content)>> {
-    let special = |char: char| matches!(char, '*' | '?' | '[' | ']' | '\\');
-    let pattern: String = prefix
-        .chars()
-        .flat_map(|char| special(char).then_some('\\').into_iter().chain([char]))
-        .chain(['*'])
-        .collect();
-    let mut keys = BTreeSet::new();
-    let mut cursor = "0".to_owned();
-    loop {
-        let scan = words(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", &KEYS.to_string()]);
-        let replies = client.run(&[scan])?;
-        let Some([next, found]) = replies.first().map(Reply::items) else {
-            return Err(Error::connector("SCAN was answered by something else"));
-        };
-        keys.extend(found.items().iter().filter_map(Reply::text).map(<[u8]>::to_vec));
-        cursor = String::from_utf8_lossy(next.text().unwrap_or(b"0")).into_owned();
-        if cursor == "0" {
-            break;
-        }
-    }
+    let keys = scan(prefix, |command| client.run(&[command]))?;
     let keys: Vec<Vec<u8>> = keys.into_iter().collect();
     let mut found = Vec::new();
     for keys in keys.chunks(KEYS) {

@@ -3,19 +3,23 @@
 
 mod allowed;
 mod checkpoint;
+mod claim;
 mod clock;
 mod crew;
 mod csv;
 mod entries;
+mod file;
 mod fill;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generate;
+mod identity;
 mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lookup;
+mod notice;
 mod outbox;
 mod parts;
 mod records;
@@ -28,6 +32,7 @@ mod split;
 mod take;
 mod texts;
 mod view;
+mod writers;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,20 +41,25 @@ use std::time::{Duration, Instant};
 
 use self::checkpoint::{Found, Head, Keeper, Shelf};
 pub use self::checkpoint::{Keep, Kept, forget, jobs, open_store};
+pub use self::claim::Existing;
+use self::claim::Strangers;
 use self::clock::{duration, now};
 use self::crew::{Crew, Message};
 pub use self::fill::Fill;
 use self::lookup::Lookup;
+pub use self::notice::show_notices;
 use self::records::Place;
 use self::take::{Cut, Desk, Take};
+pub(crate) use self::writers::two_tables;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Held, Output, Program, Rows, Source, Threads};
 use crate::error::{Error, Result};
 use crate::plan::partition::Partition;
-use crate::plan::{Node, NodeOp, Sink, explain};
+use crate::plan::{Node, Sink, explain};
 use crate::state::Numbers;
 pub use crate::state::Room;
+use crate::types::{DataType, Value};
 
 /// Rows of a batch: some thousand, so that what is done once for each costs nothing, and columns stay in the cache.
 pub const BATCH_ROWS: usize = 4096;
@@ -141,7 +151,7 @@ impl Feed {
 /// Gives the source of a table if it is the caller's, for these columns.
 pub type Own<'o> = dyn FnMut(&Table, &Source) -> Result<Option<Box<dyn Fill>>> + 'o;
 
-/// A sink that the running job and its code share.
+/// A sink that the running job and the code of all its INSERTs share.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Box<dyn Take>>>);
 
@@ -152,10 +162,49 @@ impl Shared {
     }
 }
 
-impl Output for Shared {
-    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.lock().take(rows)
+/// Where the rows of one INSERT go.
+#[derive(Clone)]
+struct Target {
+    sink: Shared,
+    table: Arc<Table>,
+    /// Places of the columns that are NOT NULL.
+    required: Vec<usize>,
+}
+
+impl Target {
+    fn new(sink: Shared, table: &Arc<Table>) -> Target {
+        let required = |place: &usize| !table.columns[table.physical[*place]].ty.nullable;
+        let required = (0..table.physical.len()).filter(required).collect();
+        Target { sink, table: table.clone(), required }
     }
+}
+
+impl Output for Target {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        if let Some((row, place)) = rows.find_null(&self.required) {
+            return Err(null_refused(&self.table, &row, rows.types(), place));
+        }
+        self.sink.lock().take(rows)
+    }
+}
+
+/// A row that a sink's table does not take.
+fn null_refused(table: &Table, row: &[Value], types: &[DataType], place: usize) -> Error {
+    let index = table.physical[place];
+    let column = &table.columns[index];
+    let why = if table.primary_key.contains(&index) { "a column of its PRIMARY KEY" } else { "NOT NULL" };
+    let texts: Vec<String> = row.iter().zip(types).map(|(value, ty)| value.text(ty)).collect();
+    Error::evaluation(format!(
+        "found NULL for column `{}` of `{}`, wanted a value of {}: it is {why}; the row is [{}]",
+        column.name,
+        table.name,
+        column.ty.data,
+        texts.join(", ")
+    ))
+    .hint(format_args!(
+        "leave such rows out with WHERE {0} IS NOT NULL, or give a value with COALESCE({0}, ...)",
+        column.name
+    ))
 }
 
 /// How a job is started.
@@ -231,15 +280,6 @@ impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Running({} records)", self.records)
     }
-}
-
-fn tables(node: &Arc<Node>, found: &mut Vec<Arc<Table>>) {
-    match &node.op {
-        NodeOp::Scan(scan) => found.push(scan.table.clone()),
-        NodeOp::Lookup { table, .. } => found.push(table.clone()),
-        _ => {}
-    }
-    node.inputs().into_iter().for_each(|input| tables(input, found));
 }
 
 /// The job as text: what a checkpoint is of.
@@ -325,21 +365,28 @@ impl Running {
         let shelf = keep.map(Shelf::open).transpose()?;
         let found = shelf.as_ref().map(Shelf::find).transpose()?.flatten();
         let threads = partition(sinks, threads, found.as_ref());
-        let place = Place { directory, job: keep.map(|keep| keep.name.as_str()) };
-        let opened: Result<Vec<Shared>> = sinks
-            .iter()
-            .enumerate()
-            .map(|(number, sink)| {
+        let place = Place {
+            directory,
+            job: keep.map(|keep| keep.name.as_str()),
+            existing: keep.map_or(Existing::Refuse, |keep| keep.existing),
+            goes_on: found.is_some(),
+        };
+        let named: Vec<Arc<Table>> = sinks.iter().flat_map(Sink::tables).collect();
+        writers::check(sinks, &named, place)?;
+        let mut opened: Vec<Shared> = Vec::new();
+        let mut targets: Vec<Target> = Vec::new();
+        for (number, (sink, first)) in sinks.iter().zip(writers::of(sinks)).enumerate() {
+            if first == number {
                 let take = sink::open(sink, number, place)?;
-                Ok(Shared(Arc::new(Mutex::new(take))))
-            })
-            .collect();
-        let opened = opened?;
-        let outputs = opened.iter().map(|sink| Box::new(sink.clone()) as Box<dyn Output>).collect();
+                opened.push(Shared(Arc::new(Mutex::new(take))));
+                targets.push(Target::new(opened[opened.len() - 1].clone(), &sink.table));
+            } else {
+                targets.push(targets[first].clone());
+            }
+        }
+        let outputs = targets.iter().map(|target| Box::new(target.clone()) as Box<dyn Output>).collect();
         let plans: Vec<Arc<Node>> = sinks.iter().map(|sink| sink.input.clone()).collect();
         let mut program = Program::compile_with(&plans, outputs, keep.map(|keep| &keep.room), None)?;
-        let mut named = Vec::new();
-        plans.iter().for_each(|plan| tables(plan, &mut named));
         let table_of = |source: &Source| {
             let table = named.iter().find(|table| table.name == source.table);
             table.ok_or_else(|| Error::connector(format!("no table `{}`", source.table)))
@@ -364,6 +411,9 @@ impl Running {
         };
         let feeds: Result<Vec<Feed>> = program.sources().iter().map(&mut feed).collect();
         let mut feeds = feeds?;
+        if feeds.iter().all(|feed| feed.fill.ends()) {
+            opened.iter().for_each(|sink| sink.lock().input_ends());
+        }
         let (mut records, mut finished, mut keeping) = (0, false, None);
         let mut states = Vec::new();
         if let (Some(mut shelf), Some(keep)) = (shelf, keep) {
@@ -394,17 +444,28 @@ impl Running {
                 }
             }
             let mut desk = Desk::new(&keep.store)?;
+            let mut claim = shelf.claim()?;
             if found.is_none() {
-                // Of the same epoch as the first checkpoint, or gone already.
-                opened.iter().try_for_each(|sink| sink.lock().is_forgotten(&mut desk))?;
+                // The order is told at `Claim`.
+                let mut strangers = Strangers::default();
+                for sink in &opened {
+                    sink.lock().look(&mut desk, &claim, &mut strangers)?;
+                }
+                for letters in feeds.iter_mut().filter_map(|feed| feed.fill.letters()) {
+                    letters.look(&claim, &mut strangers)?;
+                }
+                shelf.begin(&mut desk, &mut claim, keep.existing, strangers)?;
+                if claim.anew {
+                    shelf.delete_keys(&mut desk, &claim)?;
+                }
             }
             let cut = |number: usize| found.as_ref().map(|found| &found.head.sinks[number]);
             for (number, sink) in opened.iter().enumerate() {
-                sink.lock().recover(cut(number), epoch + 1, &mut desk)?;
+                sink.lock().recover(cut(number), epoch + 1, &mut desk, &claim)?;
             }
             for (number, feed) in feeds.iter_mut().enumerate() {
                 if let Some(letters) = feed.fill.letters() {
-                    letters.recover(cut(opened.len() + number), epoch + 1)?;
+                    letters.recover(cut(opened.len() + number), epoch + 1, &claim)?;
                 }
             }
             keeping = Some((shelf, plan, numbers, epoch, keep));
@@ -416,7 +477,7 @@ impl Running {
         if let (Some(threads), false) = (threads, finished) {
             crew = Some(Crew::start(crew::Start {
                 plans,
-                sinks: opened.clone(),
+                targets,
                 feeds: std::mem::take(&mut feeds),
                 threads,
                 lookups: looked_up,

@@ -1,15 +1,19 @@
 //! Files of a directory that appear when the checkpoint that names them is committed.
+//!
+//! The name of each has the job's run, which only the store of that job knows (`claim.rs`): files of another job,
+//! and of one of the same name with another store, are never taken for its own.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{DirEntry, File};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::claim::{Claim, Strangers};
 use super::take::{Cut, Desk};
 use crate::error::{Error, Result};
 
-/// Files of a directory, one for each checkpoint in which something was written: `part-JOB-NUMBER-EPOCH`. Until its
+/// Files of a directory, one for each checkpoint in which something was written: `part-JOB-NUMBER-RUN-EPOCH`. Until its
 /// checkpoint is committed a file's name begins with a dot.
 pub struct Parts {
     directory: PathBuf,
@@ -17,6 +21,7 @@ pub struct Parts {
     table: String,
     /// `part-JOB-NUMBER-`.
     stem: String,
+    run: String,
     extension: &'static str,
     epoch: u64,
     open: Option<BufWriter<File>>,
@@ -36,10 +41,8 @@ impl Parts {
                 "a directory: a job with checkpoints writes parts",
             ));
         }
-        std::fs::create_dir_all(&directory)
-            .map_err(|error| Error::connector(format!("cannot make {directory:?} for `{table}`: {error}")))?;
-        let (table, stem) = (table.to_owned(), format!("part-{job}-{number}-"));
-        Ok(Parts { directory, table, stem, extension, epoch: 1, open: None })
+        let (table, stem) = (table.to_owned(), format!("part-{job}-{}-", in_name(number)));
+        Ok(Parts { directory, table, stem, run: String::new(), extension, epoch: 1, open: None })
     }
 
     fn failed<'p>(&'p self, what: &'p str) -> impl Fn(std::io::Error) -> Error + 'p {
@@ -51,15 +54,41 @@ impl Parts {
         }
     }
 
-    /// Whether this is a name of a part of this writer.
-    fn is_own(&self, name: &str) -> bool {
-        let epoch = name.strip_prefix(&self.stem).and_then(|rest| rest.split_once('.'));
-        epoch.is_some_and(|(epoch, _)| epoch.len() == 10 && epoch.bytes().all(|byte| byte.is_ascii_digit()))
+    /// The run of a part of this writer, or of one of the same job and number, if it is the name of such.
+    fn run_of<'n>(&self, name: &'n str) -> Option<&'n str> {
+        let (run, rest) = name.strip_prefix(&self.stem)?.split_once('-')?;
+        let (epoch, _) = rest.split_once('.')?;
+        let is_epoch = epoch.len() >= 10 && epoch.bytes().all(|byte| byte.is_ascii_digit());
+        (Claim::is_run(run) && is_epoch).then_some(run)
     }
 
     /// The name of the part of this checkpoint.
     fn part(&self) -> String {
-        format!("{}{:010}.{}", self.stem, self.epoch, self.extension)
+        format!("{}{}-{:010}.{}", self.stem, self.run, self.epoch, self.extension)
+    }
+
+    /// Names in the directory, if that is there.
+    fn names(&self) -> Result<Vec<String>> {
+        let entries = match std::fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(self.failed("look for"))?,
+        };
+        let name = |entry: std::io::Result<DirEntry>| {
+            entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+        };
+        entries.map(name).collect::<std::io::Result<_>>().map_err(self.failed("look for"))
+    }
+
+    /// As [`super::take::Take::look`].
+    pub fn look(&self, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
+        let own =
+            |run: &str| claim.run == run || claim.adopted.iter().chain(&claim.over).any(|own| own == run);
+        for name in self.names()? {
+            if let Some(run) = self.run_of(&name).filter(|run| !own(run)) {
+                strangers.part(run, &self.directory.join(&name));
+            }
+        }
+        Ok(())
     }
 
     /// Appends bytes.
@@ -87,25 +116,35 @@ impl Parts {
     }
 
     /// As [`super::take::Take::recover`].
-    pub fn recover(&mut self, cut: Option<&Value>, epoch: u64) -> Result<()> {
-        self.epoch = epoch;
+    pub fn recover(&mut self, cut: Option<&Value>, epoch: u64, claim: &Claim) -> Result<()> {
+        std::fs::create_dir_all(&self.directory).map_err(self.failed("make the directory of"))?;
+        (self.epoch, self.run) = (epoch, claim.run.clone());
         if let Some(part) = cut.and_then(|cut| cut["part"].as_str()) {
             let pending = self.directory.join(format!(".{part}"));
             if pending.exists() {
                 std::fs::rename(&pending, self.directory.join(part)).map_err(self.failed("rename"))?;
             }
         }
-        // What belongs to no checkpoint; and from the start all that the job wrote before.
-        for entry in std::fs::read_dir(&self.directory).map_err(self.failed("look for"))? {
-            let entry = entry.map_err(self.failed("look for"))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let pending = name.strip_prefix('.').is_some_and(|name| self.is_own(name));
-            if pending || cut.is_none() && self.is_own(&name) {
-                std::fs::remove_file(entry.path()).map_err(self.failed("delete"))?;
+        // What belongs to no checkpoint; and, as long as there is none, all of runs that are over.
+        for name in self.names()? {
+            let pending = name.strip_prefix('.');
+            let Some(run) = self.run_of(pending.unwrap_or(&name)) else { continue };
+            let is_over = cut.is_none() && claim.over.iter().any(|over| over == run);
+            if is_over || pending.is_some() && run == claim.run {
+                std::fs::remove_file(self.directory.join(&name)).map_err(self.failed("delete"))?;
             }
         }
         sync(&self.directory).map_err(self.failed("rename"))
     }
+}
+
+/// A text that users choose, as part of the name of a file: letters, digits, `_` and `-`, and other bytes as `%2f`.
+fn in_name(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
+        _ => format!("%{byte:02x}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 /// Makes names of a directory last.
@@ -137,5 +176,29 @@ impl Cut for Part {
         std::fs::rename(pending, self.directory.join(&self.part))
             .and_then(|()| sync(&self.directory))
             .map_err(self.failed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_told_from_those_of_others_by_its_name() {
+        let parts = Parts::open("dir".into(), "t", ("job", "0"), "csv").unwrap();
+        let run = "0123456789abcdef0";
+        let run_of = |name: &str| parts.run_of(name).map(str::to_owned);
+        assert_eq!(run_of(&format!("part-job-0-{run}-0000000001.csv")).as_deref(), Some(run));
+        for other in [
+            format!("part-job-1-{run}-0000000001.csv"),
+            format!("part-job2-0-{run}-0000000001.csv"),
+            format!("part-job-0-{run}-1.csv"),
+            format!("part-job-0-{run}-0-{run}-0000000001.csv"),
+            "part-job-0-0000000001.csv".to_owned(),
+            "part-job-0-notes.csv".to_owned(),
+        ] {
+            assert_eq!(run_of(&other), None, "{other}");
+        }
+        assert_eq!(in_name("dead-a/../b.é"), "dead-a%2f%2e%2e%2fb%2e%c3%a9");
     }
 }

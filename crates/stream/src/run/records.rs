@@ -1,11 +1,12 @@
 //! Records of a source: lines to rows of a batch, and what becomes of those that cannot be read.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::claim::{Claim, Existing, Strangers};
 use super::format::{Format, Reading};
 use super::parts::Parts;
 use super::split::Splitter;
@@ -23,13 +24,17 @@ pub struct Place<'p> {
     pub directory: &'p Path,
     /// The name of a job with checkpoints.
     pub job: Option<&'p str>,
+    /// What it does with what others have written.
+    pub existing: Existing,
+    /// Whether it goes on behind a checkpoint.
+    pub goes_on: bool,
 }
 
 /// Where records go that could not be read, each as an object of JSON with what was wrong: `'dead-letter' = 'path'`.
 enum Letters {
     /// With checkpoints: exactly once.
     Parts(Parts),
-    /// Without.
+    /// Without: appended, whole letters at a time, so that several tables may share a file.
     File(File),
 }
 
@@ -64,9 +69,16 @@ impl Records {
                         let number = format!("dead-{}", table.name);
                         Letters::Parts(Parts::open(path, &table.name, (job, &number), "json")?)
                     }
-                    None => Letters::File(File::create(&path).map_err(|error| {
-                        Error::connector(format!("cannot create {path:?} for `{}`: {error}", table.name))
-                    })?),
+                    None => {
+                        // What is there may be letters of a run before.
+                        let file = OpenOptions::new().create(true).append(true).open(&path);
+                        Letters::File(file.map_err(|error| {
+                            Error::connector(format!(
+                                "cannot append to {path:?} for `{}`: {error}",
+                                table.name
+                            ))
+                        })?)
+                    }
                 })
             }
         };
@@ -130,6 +142,11 @@ impl Records {
         ))
     }
 
+    /// Whether what cannot be read is kept as a dead letter.
+    pub fn keeps_letters(&self) -> bool {
+        self.letters.is_some()
+    }
+
     /// Records that were left out.
     pub fn skipped(&self) -> u64 {
         self.skipped
@@ -148,10 +165,18 @@ impl Records {
         }
     }
 
+    /// As [`super::take::Take::look`], of dead letters.
+    pub fn look(&self, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
+        match &self.letters {
+            Some(Letters::Parts(parts)) => parts.look(claim, strangers),
+            _ => Ok(()),
+        }
+    }
+
     /// As [`super::take::Take::recover`], of dead letters.
-    pub fn recover(&mut self, cut: Option<&Value>, epoch: u64) -> Result<()> {
+    pub fn recover(&mut self, cut: Option<&Value>, epoch: u64, claim: &Claim) -> Result<()> {
         match &mut self.letters {
-            Some(Letters::Parts(parts)) => parts.recover(cut, epoch),
+            Some(Letters::Parts(parts)) => parts.recover(cut, epoch, claim),
             _ => Ok(()),
         }
     }

@@ -1,11 +1,13 @@
 //! A client of a server that speaks RESP: commands in one write, replies in their order. It connects when it is needed,
 //! and again when the connection is gone.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use super::notice::notice;
 use crate::catalog::{Door, Table};
 use crate::error::{Error, Result};
 
@@ -88,6 +90,32 @@ pub fn words(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// All keys of a server that begin so; `ask` runs a command there.
+pub fn scan<E: From<Error>>(
+    prefix: &str,
+    mut ask: impl FnMut(Vec<Vec<u8>>) -> Result<Vec<Reply>, E>,
+) -> Result<BTreeSet<Vec<u8>>, E> {
+    let special = |char: char| matches!(char, '*' | '?' | '[' | ']' | '\\');
+    let pattern: String = prefix
+        .chars()
+        .flat_map(|char| special(char).then_some('\\').into_iter().chain([char]))
+        .chain(['*'])
+        .collect();
+    let mut keys = BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let replies = ask(words(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"]))?;
+        let Some([next, found]) = replies.first().map(Reply::items) else {
+            return Err(Error::connector("SCAN was answered by something else").into());
+        };
+        keys.extend(found.items().iter().filter_map(Reply::text).map(<[u8]>::to_vec));
+        cursor = String::from_utf8_lossy(next.text().unwrap_or(b"0")).into_owned();
+        if cursor == "0" {
+            return Ok(keys);
+        }
+    }
+}
+
 /// How long a server that does not answer is tried again before the job ends.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest reply, as Redis has it.
@@ -112,15 +140,24 @@ impl Client {
     /// must come to the same when they are.
     pub fn run(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<Vec<Reply>> {
         let began = Instant::now();
+        let mut told = false;
         loop {
             match self.once(commands) {
                 Ok(Ok(replies)) => return Ok(replies),
                 Ok(Err(refused)) => return Err(Error::connector(refused)),
                 Err(error) => {
                     self.open = None;
+                    let name = self.address.name();
                     if began.elapsed() > PATIENCE {
-                        let name = self.address.name();
-                        return Err(Error::connector(format!("the server at {name}: {error}")));
+                        return Err(Error::connector(format!(
+                            "the server at {name} has not answered for {} s: {error}",
+                            PATIENCE.as_secs()
+                        )));
+                    }
+                    if !told {
+                        let seconds = PATIENCE.as_secs();
+                        notice(&format!("waiting up to {seconds} s for the server at {name}: {error}"));
+                        told = true;
                     }
                     std::thread::sleep(Duration::from_millis(200));
                 }

@@ -10,12 +10,13 @@
 //! | `kafka`, `upsert-kafka` | exactly once: a transaction behind each checkpoint, whose rows the checkpoint has |
 //! | `print`, `blackhole` | at least once: given at once, and again for what was read since the last checkpoint |
 
-use std::fs::File;
 use std::io::Write;
 
 use serde_json::Value;
 
+use super::claim::{Claim, Strangers};
 use super::entries::Adder;
+use super::file::OneFile;
 use super::format::{Format, Writing, path};
 use super::outbox::{Outbox, Trouble, guarantee};
 use super::parts::Parts;
@@ -52,18 +53,18 @@ pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn Take
                 })?;
                 path = path.join("part-0");
             }
-            let file = File::create(&path)
-                .map_err(|error| Error::connector(format!("cannot create {path:?} for `{name}`: {error}")))?;
-            Ok(Box::new(OneFile { file, writing, name }))
+            Ok(Box::new(OneFile::open(&path, writing, &name)?))
         }
-        "duramen" if place.job.is_some() => Ok(Box::new(Own::open(table)?)),
-        "duramen" => Err(Error::invalid(
+        "duramen" => match place.job {
+            Some(job) => Ok(Box::new(Own::open(table, job, place.existing)?)),
+            None => Err(Error::invalid(
             format!("`{name}` of connector 'duramen' in a job without a store"),
             "a store for the job: --store PATH",
         )),
+        },
         "redis" => match (guarantee(table, place)?.unwrap_or(false), place.job) {
             (true, Some(job)) => {
-                let server = Server::of(table, job, number)?;
+                let server = Server::of(table, job, number, place.existing)?;
                 let newest = Box::new(Newest::of(table)?);
                 Ok(Box::new(Outbox::new(server, newest, Trouble::default(), number, place)))
             }
@@ -109,23 +110,6 @@ impl Output for Print {
 
 impl Take for Print {}
 
-/// One file.
-struct OneFile {
-    file: File,
-    writing: Writing,
-    name: String,
-}
-
-impl Output for OneFile {
-    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        self.file
-            .write_all(self.writing.text(rows)?.as_bytes())
-            .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.name)))
-    }
-}
-
-impl Take for OneFile {}
-
 /// Files of a directory.
 struct Files {
     parts: Parts,
@@ -143,7 +127,11 @@ impl Take for Files {
         self.parts.cut()
     }
 
-    fn recover(&mut self, cut: Option<&Value>, epoch: u64, _: &mut Desk) -> Result<()> {
-        self.parts.recover(cut, epoch)
+    fn look(&mut self, _: &mut Desk, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
+        self.parts.look(claim, strangers)
+    }
+
+    fn recover(&mut self, cut: Option<&Value>, epoch: u64, _: &mut Desk, claim: &Claim) -> Result<()> {
+        self.parts.recover(cut, epoch, claim)
     }
 }

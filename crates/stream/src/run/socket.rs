@@ -10,6 +10,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::fill::Fill;
 use super::format::{Format, Writing};
+use super::notice::notice;
 use super::records::{Place, Records};
 use super::redis::Address;
 use super::split::Splitter;
@@ -62,13 +64,23 @@ impl Socket {
     /// Tries until somebody listens.
     fn connect_patiently(&self, table: &str) -> Result<Stream> {
         let began = Instant::now();
+        let mut told = false;
         loop {
             match self.connect() {
                 Ok(stream) => return Ok(stream),
                 Err(error) if began.elapsed() > PATIENCE => {
                     return Err(Error::connector(format!("cannot connect `{table}` to {self:?}: {error}")));
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                Err(error) => {
+                    if !told {
+                        let seconds = PATIENCE.as_secs();
+                        notice(&format!(
+                            "waiting up to {seconds} s to connect `{table}` to {self:?}: {error}"
+                        ));
+                        told = true;
+                    }
+                    std::thread::sleep(Duration::from_millis(100));
+                }
             }
         }
     }
@@ -77,8 +89,9 @@ impl Socket {
         let listener = match self {
             Socket::Tcp(host, port) => Listener::Tcp(TcpListener::bind((host.as_str(), *port))?),
             Socket::Unix(path) => {
-                // Left by a process that was killed; one that somebody listens at is not taken from them.
-                if UnixStream::connect(path).is_err() {
+                // Left by a process that was killed; one that somebody listens at is not taken from them, nor is a file.
+                let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+                if is_socket && UnixStream::connect(path).is_err() {
                     let _ = std::fs::remove_file(path);
                 }
                 Listener::Unix(UnixListener::bind(path)?)
@@ -143,12 +156,22 @@ struct Connection {
     splitter: Splitter,
     records: u64,
     ended: bool,
+    /// Nothing more is taken from it.
+    closed: bool,
 }
 
 impl Connection {
     fn new(stream: Stream, splitter: Splitter) -> std::io::Result<Connection> {
         stream.set_nonblocking()?;
-        Ok(Connection { stream, bytes: Vec::new(), taken: 0, splitter, records: 0, ended: false })
+        Ok(Connection {
+            stream,
+            bytes: Vec::new(),
+            taken: 0,
+            splitter,
+            records: 0,
+            ended: false,
+            closed: false,
+        })
     }
 
     /// Reads what has come.
@@ -178,6 +201,42 @@ impl Connection {
         self.records += u64::from(whole);
         Ok(whole)
     }
+
+    /// Takes the records that have come, as rows of a batch. An error of the peer's is given, one of this process's
+    /// is returned.
+    fn fill(
+        &mut self,
+        table: &str,
+        records: &mut Records,
+        batch: &mut Batch,
+        rows: usize,
+    ) -> Result<Option<Error>> {
+        if let Err(error) = self.receive() {
+            return Ok(Some(Error::connector(format!("cannot read from the socket of `{table}`: {error}"))));
+        }
+        let from = |records: u64| format!("the socket of `{table}`, record {records}");
+        while batch.rows() < rows {
+            match self.next_record() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    return Ok(Some(Error::connector(format!("{}: {error}", from(self.records + 1)))));
+                }
+            }
+            match records.take(&self.splitter, batch, || from(self.records)) {
+                // It could be read, or it was kept: then what failed is to keep it.
+                Err(error) if records.keeps_letters() => return Err(error),
+                Err(error) => return Ok(Some(error)),
+                Ok(()) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a listener is of no more use, and not only this connection.
+fn is_of_listener(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotConnected)
 }
 
 /// A source.
@@ -186,6 +245,8 @@ pub struct Lines {
     records: Records,
     listener: Option<Listener>,
     connections: Vec<Connection>,
+    /// Whether it was told that no more are accepted.
+    refusing: bool,
 }
 
 impl Lines {
@@ -208,23 +269,29 @@ impl Lines {
                 ));
             }
         };
-        Ok(Lines { table: table.name.clone(), records, listener, connections })
+        Ok(Lines { table: table.name.clone(), records, listener, connections, refusing: false })
     }
 }
 
 impl Fill for Lines {
     fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
-        let Lines { table, records, listener, connections } = self;
+        let Lines { table, records, listener, connections, refusing } = self;
         let failed = |error| Error::connector(format!("cannot read from the socket of `{table}`: {error}"));
         if let Some(listener) = listener {
             loop {
                 match listener.accept() {
-                    Ok(stream) => {
-                        connections.push(Connection::new(stream, records.splitter(true)).map_err(failed)?);
-                    }
+                    // One that has gone already gives nothing.
+                    Ok(stream) => connections.extend(Connection::new(stream, records.splitter(true))),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    // Of a peer, or of this process: out of file descriptors, until a connection ends.
+                    Err(error) if is_of_listener(&error) => return Err(failed(error)),
                     Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                    Err(error) => return Err(failed(error)),
+                    Err(error) => {
+                        if !std::mem::replace(refusing, true) {
+                            notice(&format!("`{table}` cannot accept more connections now: {error}"));
+                        }
+                        break;
+                    }
                 }
             }
         }
@@ -232,20 +299,18 @@ impl Fill for Lines {
             if batch.rows() >= rows {
                 break;
             }
-            connection.receive().map_err(failed)?;
-            let from = |records: u64| format!("the socket of `{table}`, record {records}");
-            while batch.rows() < rows
-                && connection
-                    .next_record()
-                    .map_err(|error| Error::connector(format!("{}: {error}", from(connection.records + 1))))?
-            {
-                records.take(&connection.splitter, batch, || from(connection.records))?;
+            let Some(error) = connection.fill(table, records, batch, rows)? else { continue };
+            // Others are connected, or will be: what one of them sends ends its own connection.
+            if listener.is_none() {
+                return Err(error);
             }
+            notice(&format!("a connection to `{table}` is closed: {error}"));
+            connection.closed = true;
+            *refusing = false;
         }
         connections.retain(|connection| {
-            !connection.ended
-                || connection.taken < connection.bytes.len()
-                || !connection.splitter.is_between()
+            let rest = connection.taken < connection.bytes.len() || !connection.splitter.is_between();
+            !connection.closed && (!connection.ended || rest)
         });
         Ok(listener.is_some() || !connections.is_empty())
     }

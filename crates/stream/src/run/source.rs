@@ -1,8 +1,9 @@
 //! Sources: what fills batches.
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, Metadata};
+use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use super::clock::duration;
 use super::entries::Entries;
 use super::fill::{Fill, place};
 use super::format::path;
+use super::identity::Known;
 use super::records::{Place, Records};
 use super::split::Splitter;
 use super::{generate, socket};
@@ -47,16 +49,22 @@ pub fn without_kafka(table: &Table) -> Error {
 
 /// Lines of a file, or of all files of a directory, in the order of their names. With `'source.monitor-interval'` files
 /// are followed as they grow, and new ones are found; a line then counts when its end is there.
+///
+/// A file is read on if it is the one that was read (`identity.rs`). One that was renamed is finished first, and then
+/// the one is read that has its name now: of a directory under its new name, and of a single file as long as the new
+/// one is empty, for its writer may still have it open.
 struct Files {
     table: String,
     path: PathBuf,
     monitor: Option<Duration>,
     looked: Instant,
     /// How far each file was read, by its name.
-    read: BTreeMap<String, u64>,
+    read: BTreeMap<String, Known>,
     /// Files to be read, the next one last.
     left: Vec<PathBuf>,
     open: Option<Open>,
+    /// A single file that is followed and was read to its end.
+    held: Option<Open>,
     records: Records,
 }
 
@@ -73,6 +81,8 @@ struct Open {
     reached: u64,
     /// Whether it was opened at its beginning.
     whole: bool,
+    /// Whether another file has its name: nothing more is written to it.
+    rotated: bool,
 }
 
 /// Where a record begins: its line, or its byte if the file was not read from its beginning.
@@ -108,12 +118,16 @@ impl Files {
             read: BTreeMap::new(),
             left: Vec::new(),
             open: None,
+            held: None,
             records,
         };
-        files.look()?;
-        // A file that is not there is told now, not when its turn comes.
-        if let [only] = files.left.as_slice() {
-            File::open(only).map_err(|error| files.failed(&error))?;
+        // A job that goes on knows more of them.
+        if !place.goes_on {
+            files.look()?;
+            // A file that is not there is told now, not when its turn comes.
+            if let [only] = files.left.as_slice() {
+                File::open(only).map_err(|error| files.failed(&error))?;
+            }
         }
         Ok(files)
     }
@@ -125,37 +139,151 @@ impl Files {
     /// Finds files that have more than was read of them.
     fn look(&mut self) -> Result<()> {
         self.looked = Instant::now();
+        if self.path.is_dir() { self.look_in_directory() } else { self.look_at_file() }
+    }
+
+    fn look_in_directory(&mut self) -> Result<()> {
         let mut found = Vec::new();
-        if self.path.is_dir() {
-            for entry in std::fs::read_dir(&self.path).map_err(|error| self.failed(&error))? {
-                let entry = entry.map_err(|error| self.failed(&error))?.path();
-                // As Flink: names that begin with a dot or a line are not finished.
-                if entry.is_file() && !file_name(&entry).starts_with(['.', '_']) {
-                    found.push(entry);
-                }
+        for entry in std::fs::read_dir(&self.path).map_err(|error| self.failed(&error))? {
+            let entry = entry.map_err(|error| self.failed(&error))?.path();
+            // As Flink: names that begin with a dot or a line are not finished.
+            if file_name(&entry).starts_with(['.', '_']) {
+                continue;
             }
-        } else {
-            found.push(self.path.clone());
-        }
-        for path in &found {
-            let Some(read) = self.read.get(&file_name(path)) else { continue };
-            let length = std::fs::metadata(path).map_err(|error| self.failed(&error))?.len();
-            if length < *read {
-                return Err(Error::connector(format!(
-                    "{path:?} of `{}` has {length} bytes, and {read} were read already: it is another file",
-                    self.table
-                ))
-                .hint("--from-start reads everything again"));
+            // One that has gone meanwhile is not there.
+            if let Ok(metadata) = entry.metadata()
+                && metadata.is_file()
+            {
+                found.push((entry, metadata));
             }
         }
-        found.retain(|path| {
-            let read = self.read.get(&file_name(path)).copied();
-            read.is_none_or(|read| std::fs::metadata(path).is_ok_and(|found| found.len() > read))
-        });
-        found.sort();
-        found.reverse();
-        self.left = found;
+        found.sort_by(|(a, _), (b, _)| b.cmp(a));
+        // Those that have another name by now.
+        let here: HashMap<String, (u64, u64)> =
+            found.iter().map(|(path, found)| (file_name(path), (found.dev(), found.ino()))).collect();
+        let mut moved: HashMap<(u64, u64), String> = HashMap::new();
+        for (name, known) in &self.read {
+            if here.get(name) != Some(&known.identity()) {
+                moved.insert(known.identity(), name.clone());
+            }
+        }
+        for (path, metadata) in &found {
+            let name = file_name(path);
+            if let Some(before) = moved.get(&(metadata.dev(), metadata.ino()))
+                && self.read[before]
+                    .is_read_of(&File::open(path).map_err(|error| self.failed(&error))?)
+                    .unwrap_or(false)
+                && let Some(known) = self.read.remove(before)
+            {
+                self.read.insert(name, known);
+            }
+        }
+        for (path, metadata) in found {
+            match self.read.get(&file_name(&path)) {
+                Some(known) if metadata.len() < known.read => return Err(self.replaced(&path, known)),
+                Some(known) if metadata.len() == known.read => {}
+                _ => self.left.push(path),
+            }
+        }
         Ok(())
+    }
+
+    fn look_at_file(&mut self) -> Result<()> {
+        let name = file_name(&self.path);
+        let here = match File::open(&self.path) {
+            Ok(file) => Some((file.metadata().map_err(|error| self.failed(&error))?, file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(self.failed(&error)),
+        };
+        let Some(known) = self.read.get(&name) else {
+            self.left = vec![self.path.clone()];
+            return Ok(());
+        };
+        if let Some((metadata, file)) = &here
+            && (known.is_at(metadata) || known.is_read_of(file).map_err(|error| self.failed(&error))?)
+        {
+            self.held = None;
+            if metadata.len() < known.read {
+                return Err(self.replaced(&self.path, known));
+            }
+            if metadata.len() > known.read {
+                self.left = vec![self.path.clone()];
+            }
+            return Ok(());
+        }
+        // Another file has the name, or none.
+        let is_replaced = here.as_ref().is_some_and(|(metadata, _)| metadata.len() > 0);
+        let mut open = match self.held.take() {
+            Some(held) => held,
+            None => self.renamed(known)?.ok_or_else(|| match here {
+                Some(_) => self.replaced(&self.path, known),
+                None => self.failed(&ErrorKind::NotFound.into()),
+            })?,
+        };
+        let length = open.reader.get_ref().metadata().map_err(|error| self.failed(&error))?.len();
+        if length > known.read || is_replaced {
+            open.reader.seek(SeekFrom::Start(known.read)).map_err(|error| self.failed(&error))?;
+            // It may have ended within a record.
+            (open.splitter, open.reached) = (self.records.splitter(known.read == 0), known.read);
+            open.rotated = is_replaced;
+            self.open = Some(open);
+        } else {
+            self.held = Some(open);
+        }
+        Ok(())
+    }
+
+    /// The file that was read, by its new name in the same directory.
+    fn renamed(&self, known: &Known) -> Result<Option<Open>> {
+        let directory = match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let (name, mut found, mut others) = (file_name(&self.path), None, Vec::new());
+        for entry in std::fs::read_dir(directory).map_err(|error| self.failed(&error))?.flatten() {
+            let (path, Ok(metadata)) = (entry.path(), entry.metadata()) else { continue };
+            if path == self.path || !metadata.is_file() {
+                continue;
+            }
+            if known.is_at(&metadata) {
+                let file = File::open(&path).map_err(|error| self.failed(&error))?;
+                if known.read == 0 || known.is_read_of(&file).map_err(|error| self.failed(&error))? {
+                    found = Some((path, metadata, file));
+                }
+            } else if file_name(&path).starts_with(&name) && metadata.len() > 0 {
+                others.push((path, metadata));
+            }
+        }
+        let Some((path, metadata, file)) = found else { return Ok(None) };
+        let is_later = |other: &Metadata| other.modified().ok() > metadata.modified().ok();
+        if let Some((later, _)) = others.iter().find(|(_, other)| is_later(other)) {
+            return Err(Error::connector(format!(
+                "{:?} of `{}` was rotated more than once: found what was left to read as {path:?}, and {later:?} written \
+                 later; wanted one file between",
+                self.path, self.table
+            ))
+            .hint("move the other file away if it needs not be read, or begin with --from-start; a directory of all files \
+                   can be followed"));
+        }
+        let reader = BufReader::with_capacity(1 << 18, file);
+        let (splitter, reached) = (self.records.splitter(known.read == 0), known.read);
+        Ok(Some(Open { path, name, reader, splitter, reached, whole: known.read == 0, rotated: false }))
+    }
+
+    /// A file has the name of one that was read, and is another one.
+    fn replaced(&self, path: &Path, known: &Known) -> Error {
+        let read = known.read;
+        let why = match path.metadata() {
+            Ok(found) if found.len() < read => format!("it has {} bytes", found.len()),
+            Ok(found) if known.is_at(&found) => "its bytes before that are others now".to_owned(),
+            _ => "it has another inode and other bytes, and the one that was read is not in its directory"
+                .to_owned(),
+        };
+        Error::connector(format!(
+            "{path:?} of `{}` is not the file that was read: wanted one whose first {read} bytes were read already, and {why}",
+            self.table
+        ))
+        .hint("--from-start reads everything again; to rotate a file that is followed, rename it and make a new one")
     }
 
     /// Opens the next file where it was read to; whether there is one.
@@ -163,14 +291,39 @@ impl Files {
         let Some(path) = self.left.pop() else { return Ok(false) };
         let failed = |error| Error::connector(format!("cannot open {path:?}: {error}"));
         let name = file_name(&path);
-        let read = self.read.get(&name).copied().unwrap_or(0);
         let mut file = File::open(&path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let known = self.read.entry(name.clone()).or_insert_with(|| Known::new(&metadata)).clone();
+        if known.read > 0 && !known.is_read_of(&file).map_err(failed)? {
+            return Err(self.replaced(&path, &known));
+        }
+        // It may be a copy.
+        let read = known.read;
+        let mut opened = Known::new(&metadata);
+        opened.read = read;
+        self.read.insert(name.clone(), opened);
         file.seek(SeekFrom::Start(read)).map_err(failed)?;
         let reader = BufReader::with_capacity(1 << 18, file);
-        self.read.entry(name.clone()).or_insert(0);
         let splitter = self.records.splitter(read == 0);
-        self.open = Some(Open { path, name, reader, splitter, reached: read, whole: read == 0 });
+        let whole = read == 0;
+        self.open = Some(Open { path, name, reader, splitter, reached: read, whole, rotated: false });
         Ok(true)
+    }
+
+    /// All of the open file has been read.
+    fn end_of_file(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if open.rotated {
+            self.read.remove(&open.name);
+            self.left.push(self.path.clone());
+            return;
+        }
+        if let Some(known) = self.read.get_mut(&open.name) {
+            *known = known.summed(open.reader.get_ref());
+        }
+        if self.monitor.is_some() && open.path == self.path {
+            self.held = Some(open);
+        }
     }
 }
 
@@ -187,20 +340,20 @@ impl Fill for Files {
                     return Ok(true);
                 }
                 self.look()?;
-                if self.left.is_empty() {
+                if self.left.is_empty() && self.open.is_none() {
                     return Ok(true);
                 }
                 continue;
             };
-            let Open { path, name, reader, splitter, reached, whole } = open;
+            let Open { path, name, reader, splitter, reached, whole, rotated } = open;
             let found = reader
                 .fill_buf()
                 .map_err(|error| Error::connector(format!("cannot read {path:?}: {error}")))?;
-            let read = self.read.get(name).copied().unwrap_or(0);
+            let read = self.read.get(name).map_or(0, |known| known.read);
             let ended = if found.is_empty() {
                 // What is followed may be in the middle of a record.
-                if self.monitor.is_some() || !splitter.finish() {
-                    self.open = None;
+                if self.monitor.is_some() && !*rotated || !splitter.finish() {
+                    self.end_of_file();
                     continue;
                 }
                 true
@@ -214,9 +367,9 @@ impl Fill for Files {
                 ended
             };
             if splitter.is_between()
-                && let Some(read) = self.read.get_mut(name)
+                && let Some(known) = self.read.get_mut(name)
             {
-                *read = *reached;
+                known.read = *reached;
             }
             if ended {
                 self.records.take(splitter, batch, || stood(path, *whole, splitter, read))?;
@@ -229,17 +382,25 @@ impl Fill for Files {
         self.records.skipped()
     }
 
+    fn ends(&self) -> bool {
+        self.monitor.is_none()
+    }
+
     fn position(&self) -> Value {
-        json!({ "files": self.read, "skipped": self.records.skipped() })
+        let entry = |(name, known): (&String, &Known)| {
+            let open = self.open.as_ref().filter(|open| open.name == *name);
+            let known = open.map_or_else(|| known.clone(), |open| known.summed(open.reader.get_ref()));
+            (name.clone(), known.to_json())
+        };
+        let files: serde_json::Map<String, Value> = self.read.iter().map(entry).collect();
+        json!({ "files": files, "skipped": self.records.skipped() })
     }
 
     fn seek(&mut self, position: &Value) -> Result<()> {
         self.records.set_skipped(place(position, "skipped")?);
-        for (name, _) in position["files"].as_object().into_iter().flatten() {
-            let read = place(&position["files"], name)?;
-            self.read.insert(name.clone(), read);
+        for (name, known) in position["files"].as_object().into_iter().flatten() {
+            self.read.insert(name.clone(), Known::of(known)?);
         }
-        self.open = None;
         self.look()
     }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use duramen::{IndexKind, Store, Writer};
+use duramen::{IndexKind, Store, Table, Writer};
 use duramen_structures::{DATABASES_MAX, Keyspace, Locks, Txn, Type, Worker};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::claim::{Claim, Strangers, keys_tables};
 use super::clock::now;
 use crate::compile::Output;
 use crate::error::{Error, Result};
@@ -48,12 +49,21 @@ pub trait Take: Output + Send {
         Ok((Value::Null, None))
     }
 
-    /// Goes on behind a checkpoint of this sink, or from the start if there is none: what a crash left is published or
-    /// deleted. `epoch` is the number of the checkpoint that what is taken now will belong to.
-    fn recover(&mut self, cut: Option<&Value>, epoch: u64, desk: &mut Desk) -> Result<()> {
-        let _ = (cut, epoch, desk);
+    /// Finds what stands where it will write and is not the job's. It changes nothing.
+    fn look(&mut self, desk: &mut Desk, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
+        let _ = (desk, claim, strangers);
         Ok(())
     }
+
+    /// Goes on behind a checkpoint of this sink, or from the start if there is none: what a crash left is published or
+    /// deleted. `epoch` is the number of the checkpoint that what is taken now will belong to.
+    fn recover(&mut self, cut: Option<&Value>, epoch: u64, desk: &mut Desk, claim: &Claim) -> Result<()> {
+        let _ = (cut, epoch, desk, claim);
+        Ok(())
+    }
+
+    /// All sources end by themselves.
+    fn input_ends(&mut self) {}
 
     /// Whether something of a crash is left that [`Take::settle`] publishes.
     fn is_unsettled(&self) -> bool {
@@ -80,12 +90,6 @@ pub trait Take: Output + Send {
 
     /// Sees to it that all is given. No checkpoint follows.
     fn end(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    /// What the job wrote to its store before is forgotten with it.
-    fn is_forgotten(&mut self, desk: &mut Desk) -> Result<()> {
-        let _ = desk;
         Ok(())
     }
 }
@@ -189,7 +193,7 @@ impl Desk {
     }
 
     /// The keys that begin so, in their order, and whether each is a hash.
-    fn begin_so(&mut self, database: u8, prefix: &[u8]) -> Result<Vec<(Vec<u8>, bool)>> {
+    pub fn begin_so(&mut self, database: u8, prefix: &[u8]) -> Result<Vec<(Vec<u8>, bool)>> {
         let mut found = Vec::new();
         if let Some(table) = self.keys()?.0.table(database) {
             table
@@ -204,10 +208,42 @@ impl Desk {
         Ok(found)
     }
 
-    /// Deletes the keys that begin so.
-    pub fn delete_prefix(&mut self, database: u8, prefix: &[u8]) -> Result<()> {
-        let found = self.begin_so(database, prefix)?;
-        found.iter().try_for_each(|(key, _)| self.delete(database, key))
+    /// A table of the job's store, made if it is not there.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        self.store.table(name.as_bytes(), IndexKind::Hash).map_err(failed)
+    }
+
+    /// Tables of the job's store with the keys that it has written there.
+    pub fn keys_tables(&self, job: &str) -> Result<Vec<Table>> {
+        keys_tables(&self.store, job)
+    }
+
+    /// Whether a table has this.
+    pub fn has(&self, table: &Table, key: &[u8]) -> Result<bool> {
+        table.get(key).map(|found| found.is_some()).map_err(failed)
+    }
+
+    /// Enters this in a table.
+    pub fn enter(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.writer.table(table).put(key, b"").map(|_| ()).map_err(failed)
+    }
+
+    /// Takes this out of a table.
+    pub fn take_out(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.writer.table(table).delete(key).map(|_| ()).map_err(failed)
+    }
+
+    /// All that is in a table.
+    pub fn entries(&self, table: &Table) -> Result<Vec<Vec<u8>>> {
+        let mut entries = Vec::new();
+        table.for_each(|value| entries.push(value.key().to_vec())).map_err(failed)?;
+        Ok(entries)
+    }
+
+    /// Whether there is a key.
+    pub fn exists(&mut self, database: u8, key: &[u8]) -> Result<bool> {
+        let (_, worker) = self.keys()?;
+        worker.begin_on(now() as u64 / 1000, Locks::One(key)).exists(database, key).map_err(failed)
     }
 
     /// The keys that begin so, and what is under them.

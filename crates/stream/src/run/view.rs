@@ -4,7 +4,7 @@
 //! | option | is |
 //! |---|---|
 //! | `database` | number of the database, 0 by default |
-//! | `key` | what keys begin with, the table's name by default; values of the primary key follow, each behind a `:` |
+//! | `key` | what keys begin with, the table's name by default; values of the primary key follow, each behind a `:` ([`join`]) |
 //! | `value` | `hash` (default): a field for each column that is not NULL; `json`: the row as a string |
 //!
 //! `duramen` writes to the job's own store, in the checkpoint, exactly once; `duramen serve` serves it when the job does
@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
+use super::claim::{Claim, Existing, Strangers, keys_table, owned, strangers_refused};
 use super::redis::{Address, Client, words};
 use super::take::{Content, Cut, Desk, Take};
 use super::{json, texts};
@@ -46,6 +47,45 @@ pub fn database(table: &Table) -> Result<u8> {
 /// What a table's keys begin with.
 pub fn prefix(table: &Table) -> String {
     format!("{}:", table.options.get("key").unwrap_or(&table.name))
+}
+
+/// Values of a primary key as the rest of a key behind its prefix: between them stands a `:`. In all but the last one
+/// `:` and `\` have a `\` before them, so that two primary keys never have one key; the last one, mostly the only one,
+/// stands as it is.
+pub fn join(values: &[String]) -> String {
+    let Some((last, others)) = values.split_last() else { return String::new() };
+    let mut joined = String::new();
+    for value in others {
+        for char in value.chars() {
+            if matches!(char, ':' | '\\') {
+                joined.push('\\');
+            }
+            joined.push(char);
+        }
+        joined.push(':');
+    }
+    joined + last
+}
+
+/// So many values of a primary key by the rest of a key behind its prefix; none if it has fewer.
+pub fn split(rest: &str, count: usize) -> Option<Vec<String>> {
+    let (mut values, mut value, mut chars) = (Vec::new(), String::new(), rest.chars());
+    while values.len() + 1 < count {
+        match chars.next()? {
+            ':' => values.push(std::mem::take(&mut value)),
+            // What others have written may have a `\` that stands for itself.
+            '\\' => match chars.clone().next() {
+                Some(char @ (':' | '\\')) => {
+                    chars.next();
+                    value.push(char);
+                }
+                _ => value.push('\\'),
+            },
+            char => value.push(char),
+        }
+    }
+    values.push(chars.as_str().to_owned());
+    Some(values)
 }
 
 impl View {
@@ -87,10 +127,21 @@ impl View {
         self.database
     }
 
+    /// What its keys begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Whether this is a key that a row may have.
+    pub fn is_key(&self, key: &[u8]) -> bool {
+        let rest = key.strip_prefix(self.prefix.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok());
+        rest.is_some_and(|rest| split(rest, self.key.len()).is_some())
+    }
+
     /// The key of a row, and what is kept of it; nothing of a row that goes.
     fn entry(&self, kind: RowKind, row: &[Value], types: &[DataType]) -> (String, Option<Content>) {
         let parts: Vec<String> = self.key.iter().map(|column| row[*column].text(&types[*column])).collect();
-        let key = format!("{}{}", self.prefix, parts.join(":"));
+        let key = format!("{}{}", self.prefix, join(&parts));
         if !kind.adds() {
             return (key, None);
         }
@@ -118,16 +169,27 @@ pub fn changes(view: &View, rows: &Rows<'_>, mut each: impl FnMut(String, Option
     }
 }
 
-/// A view in the job's own store.
+/// A view in the job's own store. A table beside has the keys that the job has written: it never touches others, if it
+/// is not told to.
 pub struct Own {
     view: View,
+    job: String,
+    /// The name of the table of its keys.
+    owned: String,
+    existing: Existing,
     changed: BTreeMap<String, Option<Content>>,
 }
 
 impl Own {
-    /// Of a table of connector 'duramen'.
-    pub fn open(table: &Table) -> Result<Own> {
-        Ok(Own { view: View::of(table)?, changed: BTreeMap::new() })
+    /// A sink of a job, a table of connector 'duramen'.
+    pub fn open(table: &Table, job: &str, existing: Existing) -> Result<Own> {
+        Ok(Own {
+            view: View::of(table)?,
+            job: job.to_owned(),
+            owned: keys_table(job, &table.name, false),
+            existing,
+            changed: BTreeMap::new(),
+        })
     }
 }
 
@@ -143,31 +205,79 @@ impl Output for Own {
 
 impl Take for Own {
     fn cut(&mut self) -> Result<(Json, Option<Box<dyn Cut>>)> {
-        let changed = std::mem::take(&mut self.changed);
-        let cut = OwnCut { name: self.view.name.clone(), database: self.view.database, changed };
+        let cut = OwnCut {
+            name: self.view.name.clone(),
+            job: self.job.clone(),
+            database: self.view.database,
+            owned: self.owned.clone(),
+            existing: self.existing,
+            changed: std::mem::take(&mut self.changed),
+        };
         Ok((Json::Null, Some(Box::new(cut))))
     }
 
-    fn is_forgotten(&mut self, desk: &mut Desk) -> Result<()> {
-        desk.delete_prefix(self.view.database, self.view.prefix.as_bytes())
+    fn look(&mut self, desk: &mut Desk, _: &Claim, strangers: &mut Strangers) -> Result<()> {
+        let database = self.view.database;
+        // Those of a sink that has another name now are the job's too.
+        let own = desk.keys_tables(&self.job)?;
+        for (key, _) in desk.begin_so(database, self.view.prefix.as_bytes())? {
+            let entry = owned(database, &key);
+            let mut is_own = false;
+            for table in &own {
+                is_own |= desk.has(table, &entry)?;
+            }
+            if self.view.is_key(&key) && !is_own {
+                strangers.key(&self.owned, database, &key);
+            }
+        }
+        Ok(())
     }
 }
 
 struct OwnCut {
     name: String,
+    job: String,
     database: u8,
+    owned: String,
+    existing: Existing,
     changed: BTreeMap<String, Option<Content>>,
+}
+
+impl OwnCut {
+    /// Writes a key, and that it is the job's own. Both count with the checkpoint.
+    fn write(&self, desk: &mut Desk, own: &duramen::Table, key: &[u8], kept: Option<&Content>) -> Result<()> {
+        let entry = owned(self.database, key);
+        let is_own = desk.has(own, &entry)?;
+        let Some(kept) = kept else {
+            if is_own {
+                desk.take_out(own, &entry)?;
+                desk.delete(self.database, key)?;
+            }
+            return Ok(());
+        };
+        if !is_own {
+            if self.existing == Existing::Refuse && desk.exists(self.database, key)? {
+                let name = format!("key {} of database {}", String::from_utf8_lossy(key), self.database);
+                return Err(strangers_refused(&self.job, 1, &[name]));
+            }
+            desk.enter(own, &entry)?;
+        }
+        match kept {
+            Content::Text(text) => desk.put_string(self.database, key, text.as_bytes()),
+            Content::Hash(fields) => desk.put_hash(self.database, key, fields),
+        }
+    }
 }
 
 impl Cut for OwnCut {
     fn prepare(&mut self, desk: &mut Desk) -> Result<()> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        let own = desk.table(&self.owned)?;
         for (key, kept) in &self.changed {
-            let written = match kept {
-                None => desk.delete(self.database, key.as_bytes()),
-                Some(Content::Text(text)) => desk.put_string(self.database, key.as_bytes(), text.as_bytes()),
-                Some(Content::Hash(fields)) => desk.put_hash(self.database, key.as_bytes(), fields),
-            };
-            written.map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.name)))?;
+            self.write(desk, &own, key.as_bytes(), kept.as_ref())
+                .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.name)))?;
         }
         Ok(())
     }
@@ -228,3 +338,31 @@ impl Output for Remote {
 }
 
 impl Take for Remote {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn primary_keys_are_told_apart_and_read_as_they_were_written() {
+        let values = ["", "a", ":", "\\", "a:b", "b:c", "\\:", ":\\", "a\\", "NULL"];
+        let mut seen = std::collections::BTreeSet::new();
+        for first in values {
+            for second in values {
+                for third in values {
+                    let key = [first, second, third].map(str::to_owned);
+                    let joined = join(&key);
+                    assert_eq!(split(&joined, 3).as_deref(), Some(&key[..]), "{joined}");
+                    assert!(seen.insert(joined), "{key:?}");
+                }
+            }
+        }
+        // A primary key of one column stands as it is.
+        for value in values {
+            assert_eq!(join(&[value.to_owned()]), value);
+            assert_eq!(split(value, 1), Some(vec![value.to_owned()]));
+        }
+        assert_eq!(split("a", 2), None);
+        assert_eq!(split("a\\x:b", 2), Some(vec!["a\\x".to_owned(), "b".to_owned()]));
+    }
+}

@@ -1,7 +1,7 @@
 //! What the library must know of Flink's dialect.
 
-use sqlparser::ast::{DataType, Expr, Ident, ObjectName};
-use sqlparser::dialect::Dialect;
+use sqlparser::ast::{DataType, Expr, Ident, ObjectName, UnaryOperator};
+use sqlparser::dialect::{Dialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
@@ -47,8 +47,16 @@ impl Dialect for Flink {
         true
     }
 
-    /// `TABLE t [PARTITION BY column | (columns)]` as an argument of a table function.
+    /// `TABLE t [PARTITION BY column | (columns)]` as an argument of a table function, and NOT: where the library cannot
+    /// read its operand, as one that is nested too deep, it takes NOT for a name.
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        let is_not = parser.peek_keyword(Keyword::NOT)
+            && !matches!(&parser.peek_nth_token_ref(1).token, Token::Word(word) if word.keyword == Keyword::EXISTS);
+        if is_not {
+            parser.next_token();
+            let operand = parser.parse_subexpr(self.prec_value(Precedence::UnaryNot));
+            return Some(operand.map(|expr| Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) }));
+        }
         let table = parser.peek_keyword(Keyword::TABLE)
             && matches!(parser.peek_nth_token_ref(1).token, Token::Word(_));
         table.then(|| {

@@ -3,15 +3,18 @@
 //! error has its place.
 
 mod dialect;
+mod stack;
 mod statement;
 mod types;
 
-use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, Query, Spanned};
+use sqlparser::ast::{self, Ident, ObjectName, ObjectNamePart, Query, Spanned};
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace};
 
 use crate::error::{Error, Position, Result};
 use crate::types::Type;
+
+pub(crate) use stack::{Deep, on_deep_stack};
 
 /// A name and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +108,9 @@ pub enum Statement {
     Set(Name, String),
 }
 
+/// Tokens of a statement. A chain of operators makes a tree that is half as deep, and the stack holds that ([`stack`]).
+const TOKENS_MAX: usize = 200_000;
+
 /// Reads a script: statements that `;` parts.
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
     // A byte order mark, which some editors write.
@@ -122,6 +128,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
                 .hint("set options in the table's WITH"));
         }
     }
+    refuse_long(&tokens)?;
     let end = end_of(text);
     // 50: nested queries and parentheses; deeper ones would use up a thread's stack.
     let mut parser = Parser::new(&dialect).with_recursion_limit(50).with_tokens_with_locations(tokens);
@@ -139,6 +146,25 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
     }
 }
 
+/// Refuses a statement that is longer than the stack is for. Those of a statement set are counted one by one, like
+/// all others.
+fn refuse_long(tokens: &[TokenWithSpan]) -> Result<()> {
+    for statement in tokens.split(|token| token.token == Token::SemiColon) {
+        let mut words = statement.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+        if let Some(first) = words.next()
+            && words.nth(TOKENS_MAX - 1).is_some()
+        {
+            return Err(Error::syntax(
+                format!("a statement of more than {TOKENS_MAX} words, numbers and signs"),
+                format!("at most {TOKENS_MAX} in one statement"),
+            )
+            .at(position(first.span.start))
+            .hint("read many values from a file, and join them"));
+        }
+    }
+    Ok(())
+}
+
 fn end_of(text: &str) -> Position {
     let line = text.matches('\n').count() as u64 + 1;
     let column = text.rsplit('\n').next().unwrap_or_default().chars().count() as u64 + 1;
@@ -153,6 +179,30 @@ fn position(location: Location) -> Option<Position> {
 /// Where a part of the syntax tree begins.
 pub fn position_of(part: &impl Spanned) -> Option<Position> {
     position(part.span().start)
+}
+
+/// Where an expression begins: with its first operand, which is sought in a loop, since a chain of operators is as
+/// deep as it is long.
+pub fn position_of_expr(mut expr: &ast::Expr) -> Option<Position> {
+    loop {
+        expr = match expr {
+            ast::Expr::BinaryOp { left, .. } => left,
+            ast::Expr::IsNull(inner)
+            | ast::Expr::IsNotNull(inner)
+            | ast::Expr::IsTrue(inner)
+            | ast::Expr::IsNotTrue(inner)
+            | ast::Expr::IsFalse(inner)
+            | ast::Expr::IsNotFalse(inner)
+            | ast::Expr::IsUnknown(inner)
+            | ast::Expr::IsNotUnknown(inner)
+            | ast::Expr::IsDistinctFrom(inner, _)
+            | ast::Expr::IsNotDistinctFrom(inner, _)
+            | ast::Expr::Between { expr: inner, .. }
+            | ast::Expr::In { expr: inner, .. }
+            | ast::Expr::Like { expr: inner, .. } => inner,
+            other => return position_of(other),
+        };
+    }
 }
 
 fn unexpected(token: &TokenWithSpan, wanted: &str) -> Error {

@@ -73,7 +73,16 @@ pub fn cast(value: &Value, from: &DataType, to: &DataType) -> Result<Value> {
                 value.text(from).chars().take(*length as usize).collect::<std::string::String>(),
             ),
         },
-        (Value::String(text), to) => parse(text.trim(), to).ok_or_else(failed)?,
+        (Value::String(text), to) => match to {
+            // With all blanks that it has.
+            Boolean | Bytes => parse(text, to),
+            Date => time::cast_date(text.trim()).map(Value::Int),
+            Timestamp(precision) | TimestampLtz(precision) => {
+                time::cast_timestamp(text).map(|micros| Value::Int(time::truncate(micros, *precision)))
+            }
+            to => parse(text.trim(), to),
+        }
+        .ok_or_else(failed)?,
         (Value::Boolean(value), to) if to.is_numeric() => number(Number::Int(i64::from(*value)), to),
         (Value::Int(value), Boolean) => Value::Boolean(*value != 0),
         (Value::Float(value), Boolean) => Value::Boolean(*value != 0.0),
@@ -188,7 +197,10 @@ pub fn parse(text: &str, to: &DataType) -> Option<Value> {
                     if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
                         return None;
                     }
-                    whole.parse().ok()?
+                    match whole {
+                        "" | "+" | "-" if !fraction.is_empty() => 0,
+                        whole => whole.parse().ok()?,
+                    }
                 }
             };
             if wrap(value, to) != value {
@@ -224,8 +236,10 @@ fn parse_float(text: &str) -> Option<f64> {
         "NaN" => Some(f64::NAN),
         "Infinity" | "+Infinity" => Some(f64::INFINITY),
         "-Infinity" => Some(f64::NEG_INFINITY),
-        // Rust reads other spellings of infinity, which Java does not.
-        _ if text.bytes().any(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+        // Rust reads other spellings of infinity, which Java does not. A letter for the type may stand at the end.
+        _ if text.bytes().any(|byte| byte.is_ascii_digit()) => {
+            text.strip_suffix(['d', 'D', 'f', 'F']).unwrap_or(text).parse().ok()
+        }
         _ => None,
     }
 }

@@ -65,7 +65,8 @@ pub fn months_between(from: i64, to: i64) -> i64 {
 /// `2020-01-31`.
 pub fn date_text(days: i64) -> String {
     let (year, month, day) = civil_from_days(days);
-    format!("{year:04}-{month:02}-{day:02}")
+    let sign = if year < 0 { "-" } else { "" };
+    format!("{sign}{:04}-{month:02}-{day:02}", year.abs())
 }
 
 /// `23:59:59.123`, with `precision` digits after the point.
@@ -126,7 +127,12 @@ fn parse_clock(text: &str) -> Option<i64> {
     let mut parts = clock.splitn(3, ':');
     let hour = number(parts.next()?)?;
     let minute = parts.next().map_or(Some(0), number)?;
-    let second = parts.next().map_or(Some(0), number)?;
+    let second = match parts.next() {
+        Some(second) => number(second)?,
+        // A fraction is one of seconds.
+        None if text.contains('.') => return None,
+        None => 0,
+    };
     let micros = if fraction.is_empty() {
         0
     } else if fraction.len() <= 9 {
@@ -150,6 +156,38 @@ pub fn parse_timestamp(text: &str) -> Option<i64> {
         Some((date, clock)) => Some(parse_date(date)? * DAY_MICROS + parse_clock(clock.trim())?),
         None => Some(parse_date(text)? * DAY_MICROS),
     }
+}
+
+/// Reads a text as CAST does: `2020-1-31`, or with ` 23:59:59` and a fraction. A day that a month lacks is its last.
+pub fn cast_timestamp(text: &str) -> Option<i64> {
+    let (date, clock) = match text.split_once(' ') {
+        Some((date, clock)) => (date, Some(clock)),
+        None => (text, None),
+    };
+    let mut parts = date.splitn(3, '-');
+    let (year, month, day) = (parts.next()?, number(parts.next()?)?, number(parts.next()?)?);
+    if year.len() != 4 || !(1..=31).contains(&day) {
+        return None;
+    }
+    let year = number(year)?;
+    let days = checked_days(year, month, 1)? + day.min(days_of_month(year, month)) - 1;
+    match clock {
+        None => Some(days * DAY_MICROS),
+        Some(clock) if clock.bytes().filter(|byte| *byte == b':').count() == 2 => {
+            Some(days * DAY_MICROS + parse_clock(clock)?)
+        }
+        Some(_) => None,
+    }
+}
+
+/// Reads the date that a text begins with, as CAST does: `2020-1-31`, `2020-1`, `2020`; what comes after a blank is
+/// not looked at.
+pub fn cast_date(text: &str) -> Option<i64> {
+    let date = text.split_once(' ').map_or(text, |(date, _)| date);
+    let mut parts = date.splitn(3, '-');
+    let year = number(parts.next()?)?;
+    let mut next = || parts.next().map_or(Some(1), number);
+    checked_days(year, next()?, next()?)
 }
 
 /// Cuts a moment to `precision` digits after the second.

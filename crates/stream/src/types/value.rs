@@ -125,9 +125,15 @@ impl Value {
             (Value::Int(millis), DataType::IntervalMillis) => time::interval_millis_text(*millis),
             (Value::Int(value), _) => value.to_string(),
             (Value::Float(value), _) => {
-                float_text(f64::from(*value), &format!("{value:?}"), &format!("{value:e}"))
+                let two = format!("{value:.1e}");
+                let shortest = if two.parse() == Ok(*value) { two } else { format!("{value:e}") };
+                float_text(f64::from(*value), &format!("{value:?}"), &shortest)
             }
-            (Value::Double(value), _) => float_text(*value, &format!("{value:?}"), &format!("{value:e}")),
+            (Value::Double(value), _) => {
+                let two = format!("{value:.1e}");
+                let shortest = if two.parse() == Ok(*value) { two } else { format!("{value:e}") };
+                float_text(*value, &format!("{value:?}"), &shortest)
+            }
             (Value::Decimal(value), DataType::Decimal { scale, .. }) => decimal::text(*value, *scale),
             (Value::Decimal(value), _) => value.to_string(),
             (Value::String(value), _) => value.to_string(),
@@ -146,7 +152,8 @@ impl Value {
     }
 }
 
-/// Java's text of a floating-point number: plain between 10^-3 and 10^7, else with an exponent.
+/// Java's text of a floating-point number: plain between 10^-3 and 10^7, else with an exponent, and at least two
+/// digits: the nearest that two are enough for, such as 4.9E-324.
 fn float_text(value: f64, plain: &str, exponent: &str) -> String {
     let size = value.abs();
     if value.is_nan() {

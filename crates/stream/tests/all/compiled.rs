@@ -97,6 +97,76 @@ fn the_key_that_looks_empty_is_a_key_like_others() {
 }
 
 #[test]
+fn of_two_rows_of_one_moment_a_window_keeps_the_later_one_as_its_last() {
+    let mut session = Session::default();
+    session
+        .run(
+            "CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+             WITH ('connector' = 'datagen')",
+        )
+        .unwrap();
+    let arrivals = [("a", 1, 5), ("a", 2, 5), ("b", 3, 6), ("a", 4, 5)].map(|(k, v, second)| Arrival {
+        table: "t".to_owned(),
+        row: vec![Value::string(k), Value::Int(v), Value::Int(second * 1_000_000)],
+        clock: 0,
+    });
+    let input = Input { arrivals: arrivals.into(), ..Input::default() };
+    for (order, bound, wanted) in [
+        ("ts DESC", "n = 1", &["a 4", "b 3"][..]),
+        ("ts", "n <= 1", &["a 1", "b 3"]),
+        ("ts DESC", "n <= 2", &["a 1", "a 2", "b 3"]),
+    ] {
+        let query = format!(
+            "SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (
+               PARTITION BY window_start, window_end, k ORDER BY {order}) AS n
+             FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND))) WHERE {bound}"
+        );
+        let plans = support::job(&[session.plan(&query).unwrap()]);
+        let reference = run_plans(&plans, &input).unwrap();
+        let compiled = support::run(&plans, &input, 10, false).unwrap();
+        for changes in [&reference[0], &compiled[0]] {
+            let row = |row: &Vec<Value>| format!("{} {}", row[0].as_str().unwrap(), row[1].as_int().unwrap());
+            let mut found: Vec<String> = changes.iter().map(|(_, values)| row(values)).collect();
+            found.sort();
+            assert_eq!(found, wanted, "{order} {bound}");
+        }
+    }
+}
+
+#[test]
+fn rows_without_a_time_are_counted() {
+    let mut session = Session::default();
+    session
+        .run("CREATE TABLE t (v BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen')")
+        .unwrap();
+    let time = |number: i64| if number % 4 == 1 { Value::Null } else { Value::Int(number * 1_000_000) };
+    let arrivals = (0..20).map(|number| Arrival {
+        table: "t".to_owned(),
+        row: vec![Value::Int(number), time(number)],
+        clock: 0,
+    });
+    let input = Input { arrivals: arrivals.collect(), ..Input::default() };
+    let window = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND))";
+    for query in [
+        format!("SELECT window_end, COUNT(*) FROM {window} GROUP BY window_start, window_end"),
+        format!("SELECT v, window_end FROM {window}"),
+        "SELECT COUNT(*) FROM TABLE(SESSION(TABLE t, DESCRIPTOR(ts), INTERVAL '5' SECOND)) \
+         GROUP BY window_start, window_end"
+            .to_owned(),
+    ] {
+        let plans = support::job(&[session.plan(&query).unwrap()]);
+        let (mut program, _) = support::compile(&plans, &input).unwrap();
+        support::push(&mut program, &input.arrivals, 7, false).unwrap();
+        program.finish().unwrap();
+        let (late, timeless) = program
+            .held()
+            .iter()
+            .fold((0, 0), |(late, timeless), held| (late + held.late, timeless + held.timeless));
+        assert_eq!((late, timeless), (0, 5), "{query}");
+    }
+}
+
+#[test]
 fn a_join_by_interval_keeps_only_rows_that_may_meet_others() {
     let mut session = Session::default();
     session

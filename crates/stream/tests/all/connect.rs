@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Keep, Progress, Room, Running};
+use duramen_stream::run::{Existing, Keep, Progress, Room, Running};
 use duramen_stream::{Error, Outcome, Session};
 
 fn open(directory: &Path) -> Store {
@@ -24,6 +24,7 @@ fn keep(directory: &Path) -> Keep {
         name: "job".to_owned(),
         every: Duration::from_millis(5),
         from_start: false,
+        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     }
@@ -91,6 +92,45 @@ fn records_come_and_go_over_sockets() {
         lines,
         "{\"k\":2,\"s\":\"one\"}\n{\"k\":4,\"s\":\"two\\nlines\"}\n{\"k\":6,\"s\":\"three\"}\n"
     );
+}
+
+#[test]
+fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in.sock");
+    let script = "CREATE TABLE i (k BIGINT)
+          WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'json');
+        CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
+        INSERT INTO o SELECT k FROM i";
+    let out = directory.path().join("out.csv");
+    let lines = |count: usize| {
+        let began = Instant::now();
+        while read(&out).lines().count() < count && began.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let progress = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let connect = || loop {
+                match UnixStream::connect(&path) {
+                    Ok(stream) => break stream,
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            };
+            let (mut good, mut bad) = (connect(), connect());
+            good.write_all(b"{\"k\": 1}\n").unwrap();
+            lines(1);
+            // What stands before a bad record counts; what comes after it does not.
+            bad.write_all(b"{\"k\": 2}\nno record\n{\"k\": 9}\n").unwrap();
+            lines(2);
+            let mut end = [0];
+            assert_eq!(bad.read(&mut end).unwrap(), 0, "it is closed");
+            good.write_all(b"{\"k\": 3}\n").unwrap();
+            connect().write_all(b"{\"k\": 4}\n").unwrap();
+        });
+        run_until(script, directory.path(), false, || read(&out).lines().count() == 4)
+    });
+    assert_eq!(progress.records, 4);
 }
 
 #[test]
@@ -169,15 +209,13 @@ fn what_one_job_keeps_another_looks_up() {
              INSERT INTO names SELECT k, name FROM i"
         );
         let store = open(directory.path());
-        for job in ["first", "second"] {
-            duramen_stream::run::forget(&store, job).unwrap();
-        }
         let run = |script: &str, name: &str| {
             let keep = Keep {
                 store: store.clone(),
                 name: name.to_owned(),
                 every: Duration::from_secs(1),
-                from_start: false,
+                from_start: true,
+                existing: Existing::Refuse,
                 note: String::new(),
                 room: Room::default(),
             };
@@ -192,8 +230,11 @@ fn what_one_job_keeps_another_looks_up() {
              INSERT INTO o SELECT i.k, n.name FROM i LEFT JOIN names FOR SYSTEM_TIME AS OF i.p AS n ON i.k = n.k"
         );
         run(&second, "second");
-        let part = directory.path().join(format!("out-{value}/part-second-0-0000000001.csv"));
+        let mut parts = std::fs::read_dir(directory.path().join(format!("out-{value}"))).unwrap();
+        let part = parts.next().unwrap().unwrap().path();
+        assert!(part.file_name().unwrap().to_string_lossy().starts_with("part-second-0-"), "{part:?}");
         assert_eq!(read(&part), "1,one\n2,two\n1,one\n4,\n3,\n");
+        assert!(parts.next().is_none());
     }
 }
 
@@ -381,6 +422,87 @@ fn a_server_gets_the_results_of_each_checkpoint_once() {
     let error = run_until(&|_| false).unwrap_err().to_string();
     assert!(error.contains("is not known") && error.contains("--from-start"), "{error}");
     assert_eq!(server.ask("HGET total:3 total"), "$-1");
+}
+
+#[test]
+fn a_server_keeps_the_keys_of_others_and_from_the_start_none_of_the_job_is_left() {
+    let Some(server) = Server::start() else {
+        eprintln!("there is no redis-server in PATH: not tested");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("in.csv");
+    let script = "CREATE TABLE i (k STRING, v BIGINT) WITH ('connector' = 'filesystem', 'path' = 'in.csv',
+           'format' = 'csv', 'source.monitor-interval' = '1 ms');
+         CREATE TABLE total (k STRING, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'duramen');
+         INSERT INTO total SELECT k, SUM(v) FROM i GROUP BY k HAVING SUM(v) < 10;";
+    let run = |from_start: bool, existing: Existing, enough: &dyn Fn(&Progress) -> bool| {
+        let mut session = Session::default();
+        session.attach("127.0.0.1", server.port, true);
+        let Some(Outcome::Job(job)) = session.run(script).unwrap().pop() else { panic!() };
+        let keep = Keep { from_start, existing, ..keep(directory.path()) };
+        let mut running = Running::start_in(&job.optimised, directory.path(), Some(&keep)).unwrap();
+        let stop = AtomicBool::new(false);
+        running.run(&stop, |progress| {
+            if enough(progress) || progress.elapsed > Duration::from_secs(20) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+    };
+    let keys = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        stream.write_all(b"KEYS *\r\nQUIT\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let mut keys: Vec<String> =
+            text.lines().filter(|line| !line.starts_with(['*', '$', '+'])).map(str::to_owned).collect();
+        keys.sort();
+        keys
+    };
+    std::fs::write(&path, "a,1\nb,2\nc,9\nc,1\n").unwrap();
+    for key in ["total:alice", "total", "totals:a", "sql:other:0"] {
+        server.ask(&format!("SET {key} precious"));
+    }
+    let before = keys();
+    let error = run(false, Existing::Refuse, &|_| false).unwrap_err().to_string();
+    assert!(
+        error.contains("total:alice") && error.contains("--overwrite") && !error.contains("totals:a"),
+        "{error}"
+    );
+    assert_eq!(keys(), before);
+    let has = |key: &str| server.ask(&format!("EXISTS {key}")) == ":1";
+    run(false, Existing::Adopt, &|_| has("total:b")).unwrap();
+    let with = |more: &[&str]| {
+        let mut keys: Vec<String> =
+            ["sql:job:0", "sql:other:0", "total", "totals:a"].map(str::to_owned).to_vec();
+        keys.extend(more.iter().map(|key| (*key).to_owned()));
+        keys.sort();
+        keys
+    };
+    assert_eq!(keys(), with(&["total:a", "total:alice", "total:b"]));
+    assert_eq!(server.ask("GET total:alice"), "precious");
+    // What the job has not written it does not replace.
+    server.ask("SET total:d precious");
+    std::fs::write(&path, "a,1\nb,2\nc,9\nc,1\nd,1\n").unwrap();
+    let error = run(false, Existing::Refuse, &|_| false).unwrap_err().to_string();
+    assert!(error.contains("total:d") && error.contains("--adopt"), "{error}");
+    assert_eq!(server.ask("GET total:d"), "precious");
+    run(false, Existing::Overwrite, &|_| server.ask("HGET total:d n") == "1").unwrap();
+    assert_eq!(keys(), with(&["total:a", "total:alice", "total:b", "total:d"]));
+    // From the start over less: nothing of the job and of what it adopted is left.
+    std::fs::write(&path, "b,3\ne,1\n").unwrap();
+    run(true, Existing::Refuse, &|_| has("total:e")).unwrap();
+    assert_eq!(keys(), with(&["total:b", "total:e"]));
+    assert_eq!(server.ask("HGET total:b n"), "3");
+    assert_eq!(server.ask("GET totals:a"), "precious");
+    // And with another store, which knows nothing of it.
+    let store = directory.path().join("store");
+    if store.is_dir() { std::fs::remove_dir_all(store) } else { std::fs::remove_file(store) }.unwrap();
+    let error = run(false, Existing::Refuse, &|_| false).unwrap_err().to_string();
+    assert!(error.contains("total:b") && error.contains("total:e"), "{error}");
+    std::fs::write(&path, "f,1\n").unwrap();
+    run(false, Existing::Overwrite, &|_| has("total:f")).unwrap();
+    assert_eq!(keys(), with(&["total:f"]));
 }
 
 /// A table that is silent holds up the windows of a union, unless it says after how long it is idle.

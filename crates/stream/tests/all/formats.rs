@@ -271,7 +271,7 @@ fn numbers_that_json_has_no_word_for_are_strings_as_in_flink() {
     )
     .unwrap();
     let again = std::fs::read_to_string(directory.path().join("p")).unwrap();
-    assert_eq!(again, "NaN,-Infinity,0.1\nInfinity,4.9E-324,NaN\n".replace("4.9E", "5.0E"));
+    assert_eq!(again, "NaN,-Infinity,0.1\nInfinity,4.9E-324,NaN\n");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Keep, Progress, Room, Running, Start};
+use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start};
 use duramen_stream::{Outcome, Session};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -186,6 +186,7 @@ fn start(script: &str, directory: &Path, threads: usize, every: u64) -> duramen_
         name: "job".to_owned(),
         every: Duration::from_millis(every),
         from_start: false,
+        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     };

@@ -3,15 +3,16 @@
 //! The job runs in a child process, which is this test binary again. It is killed with SIGKILL at random moments and
 //! started again until it has ended; then the directories of its file sinks and the keys in its store are compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Keep, Room, Running, Start, jobs};
+use duramen_stream::run::{Existing, Keep, Room, Running, Start, jobs};
 use duramen_stream::{Outcome, Session};
+use duramen_structures::{DATABASES_MAX, Keyspace, Locks};
 
 use super::support::{Moments, Random, kill_until_it_ends};
 
@@ -22,6 +23,10 @@ const STARTED: &str = "started";
 /// Where the tests put their directories: `/dev/shm` by default, where a wait for a device does not take longer than
 /// everything else.
 const PLACE: &str = "DURAMEN_STREAM_PLACE";
+/// The file by which the child knows that it is to begin anew; it removes it when it has.
+const ANEW: &str = "anew";
+/// The file by which the child knows that it may adopt what others have written.
+const ADOPT: &str = "adopt";
 /// On how many threads the child's job runs.
 const THREADS: &str = "DURAMEN_STREAM_THREADS";
 /// How many kills `kill_many` does.
@@ -123,9 +128,13 @@ fn script(threads: usize) -> String {
 }
 
 fn open(directory: &Path) -> Store {
+    open_named(directory, "store")
+}
+
+fn open_named(directory: &Path, name: &str) -> Store {
     let options =
         Options { durability: Durability::Manual, create: Create::OpenOrCreate, ..Options::default() };
-    options.open(directory.join("store")).unwrap()
+    options.open(directory.join(name)).unwrap()
 }
 
 fn start(script: &str, directory: &Path, from_start: bool) -> Running {
@@ -138,13 +147,25 @@ fn start_on(
     from_start: bool,
     threads: usize,
 ) -> duramen_stream::Result<Running> {
+    start_as(script, directory, ("store", "job"), from_start, threads)
+}
+
+/// The same in a store, and under a name.
+fn start_as(
+    script: &str,
+    directory: &Path,
+    (store, name): (&str, &str),
+    from_start: bool,
+    threads: usize,
+) -> duramen_stream::Result<Running> {
     let Some(Outcome::Job(job)) = Session::default().run(script).unwrap().pop() else { panic!("{script}") };
-    let store = open(directory);
+    let adopt = directory.join(ADOPT).exists();
     let keep = Keep {
-        store,
-        name: "job".to_owned(),
+        store: open_named(directory, store),
+        name: name.to_owned(),
         every: Duration::from_millis(15),
         from_start,
+        existing: if adopt { Existing::Adopt } else { Existing::Refuse },
         note: String::new(),
         room: Room::of(directory, 256 << 10),
     };
@@ -189,14 +210,23 @@ fn input(bids: &Path, threads: usize) -> tempfile::TempDir {
     directory
 }
 
+/// Files and keys by their names.
+type Things = BTreeMap<String, Vec<u8>>;
+
 /// All that a job has given: bytes of each directory's parts in order, and of each key. What several threads give is in
 /// no order: lines are sorted then.
-fn given(directory: &Path, threads: usize) -> BTreeMap<String, Vec<u8>> {
+fn given(directory: &Path, threads: usize) -> Things {
+    given_beside(directory, threads, &Things::new())
+}
+
+/// The same without what others have written before.
+fn given_beside(directory: &Path, threads: usize, others: &Things) -> Things {
     let mut given = BTreeMap::new();
     for sink in std::fs::read_dir(directory.join("out")).unwrap() {
         let sink = sink.unwrap().path();
         let mut parts: Vec<PathBuf> =
             std::fs::read_dir(&sink).unwrap().map(|part| part.unwrap().path()).collect();
+        parts.retain(|part| !others.contains_key(&part.display().to_string()));
         parts.sort();
         let name = sink.file_name().unwrap().to_string_lossy().into_owned();
         for part in &parts {
@@ -211,16 +241,34 @@ fn given(directory: &Path, threads: usize) -> BTreeMap<String, Vec<u8>> {
         }
         given.insert(name, bytes);
     }
-    let store = open(directory);
+    let keys = keys(&open(directory));
+    given.extend(keys.into_iter().filter(|(name, _)| !others.contains_key(name)));
+    given
+}
+
+fn keys(store: &Store) -> Things {
+    let mut keys = Things::new();
     for database in ["redis.0", "redis.1"] {
         let Some(table) = store.find_table(database.as_bytes()).unwrap() else { continue };
         let mut entry = |value: &duramen::Value<'_>| {
             let key = format!("{database} {} {}", String::from_utf8_lossy(value.key()), value.tag());
-            given.insert(key, value.to_vec());
+            keys.insert(key, value.to_vec());
         };
         table.for_each(&mut entry).unwrap();
     }
-    given
+    keys
+}
+
+/// Keys in the store and files of the sinks.
+fn everything(directory: &Path) -> Things {
+    let mut all = keys(&open(directory));
+    for sink in std::fs::read_dir(directory.join("out")).unwrap() {
+        for part in std::fs::read_dir(sink.unwrap().path()).unwrap() {
+            let part = part.unwrap().path();
+            all.insert(part.display().to_string(), std::fs::read(&part).unwrap());
+        }
+    }
+    all
 }
 
 fn child_in(directory: &Path, threads: usize) -> Child {
@@ -241,7 +289,9 @@ fn child() {
     let directory = Path::new(&directory);
     let threads = std::env::var(THREADS).unwrap().parse().unwrap();
     let script = std::fs::read_to_string(directory.join("job.sql")).unwrap();
-    let mut running = start_on(&script, directory, false, threads).unwrap();
+    let anew = directory.join(ANEW);
+    let mut running = start_on(&script, directory, anew.exists(), threads).unwrap();
+    let _ = std::fs::remove_file(anew);
     std::fs::write(directory.join(STARTED), "").unwrap();
     running.run(&AtomicBool::new(false), |_| ()).unwrap();
 }
@@ -292,6 +342,122 @@ fn killed_jobs_give_what_undisturbed_ones_give() {
 fn killed_jobs_on_threads_give_what_undisturbed_ones_on_one_thread_give() {
     kill(6, 0x5eed, 2);
     kill(3, 0x5eed, 3);
+}
+
+/// What others have written where the job will write and beside: applications, another job of its store, and a job of
+/// its name in another store.
+struct Others {
+    /// What the job of its name has given: the same.
+    given: Things,
+    /// What the job adopts.
+    adopted: Things,
+    /// What does not concern it.
+    beside: Things,
+}
+
+/// Keys of applications: those that begin as keys of the job's sinks do, and neighbours of these.
+const ADOPTED_KEYS: [(u8, &str); 4] = [(0, "totals:x"), (0, "latest:"), (1, "top:a:b"), (1, "top:0\\:1:1")];
+const KEYS_BESIDE: [(u8, &str); 6] =
+    [(0, "totals"), (0, "totals2:1"), (0, "top:1:1"), (1, "totals:1"), (1, "top:1"), (0, "sql:job:0")];
+
+fn with_others(directory: &Path) -> Others {
+    start_as(&script(1), directory, ("second", "job"), false, 1)
+        .unwrap()
+        .run(&AtomicBool::new(false), |_| ())
+        .unwrap();
+    let other = "CREATE TABLE i (k BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '50',
+           'fields.k.kind' = 'sequence', 'fields.k.start' = '1', 'fields.k.end' = '50');
+         CREATE TABLE total (k BIGINT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('connector' = 'duramen');
+         CREATE TABLE seen (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out/seen', 'format' = 'csv');
+         EXECUTE STATEMENT SET BEGIN
+         INSERT INTO total SELECT k, COUNT(*) FROM i GROUP BY k;
+         INSERT INTO seen SELECT k FROM i;
+         END;";
+    let mut running = start_as(other, directory, ("store", "other"), false, 1).unwrap();
+    running.run(&AtomicBool::new(false), |_| ()).unwrap();
+    drop(running);
+    let store = open(directory);
+    let mut worker = Keyspace::open(store.clone(), DATABASES_MAX).unwrap().worker().unwrap();
+    for (database, key) in ADOPTED_KEYS.iter().chain(&KEYS_BESIDE) {
+        let value = format!("the application's {key}");
+        worker
+            .run::<_, duramen_structures::Error>(0, Locks::One(key.as_bytes()), |txn| {
+                txn.put(*database, key.as_bytes(), value.as_bytes())
+            })
+            .unwrap();
+    }
+    store.commit().unwrap();
+    drop((worker, store));
+    let is_adopted = |name: &str| {
+        name.contains("/part-job-")
+            || ADOPTED_KEYS
+                .iter()
+                .any(|(database, key)| name.starts_with(&format!("redis.{database} {key} ")))
+    };
+    let (adopted, beside): (Things, Things) =
+        everything(directory).into_iter().partition(|(name, _)| is_adopted(name));
+    assert!(adopted.len() > ADOPTED_KEYS.len() + 8 && beside.len() == KEYS_BESIDE.len() + 50 + 1);
+    // Its keys are in the other store.
+    let mut given = given_beside(directory, 1, &everything(directory));
+    let parts = adopted.iter().filter(|(name, _)| name.contains("/part-job-"));
+    for (name, bytes) in parts {
+        let sink = Path::new(name).parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        given.entry(sink).or_default().extend_from_slice(bytes);
+    }
+    given.extend(keys(&open_named(directory, "second")));
+    Others { given, adopted, beside }
+}
+
+fn assert_has(directory: &Path, things: &Things, what: &str) {
+    let all = everything(directory);
+    for (name, bytes) in things {
+        assert!(all.get(name) == Some(bytes), "{name} is not as it was {what}");
+    }
+}
+
+#[test]
+fn a_killed_job_leaves_what_others_have_written_as_it_was() {
+    let bids = bids();
+    let mut random = Random(0x5eed);
+    let mut kills = 0;
+    while kills < 8 {
+        let directory = input(bids.path(), 1);
+        let dir = directory.path();
+        let moments = Moments { opens: 1500, runs: 300, later: 50 };
+        let mut killed =
+            || kill_until_it_ends(&mut random, &moments, &dir.join(STARTED), &|| child_in(dir, 1));
+        let others = with_others(dir);
+        let before = everything(dir);
+        let error = start_on(&script(1), dir, false, 1).unwrap_err().to_string();
+        assert!(error.contains("--adopt"), "{error}");
+        assert!(everything(dir) == before, "a job that was refused has changed something");
+        std::fs::write(dir.join(ADOPT), "").unwrap();
+        kills += killed() - 1;
+        assert_has(dir, &others.beside, "beside a job that was killed");
+        assert_has(dir, &others.adopted, "under a job that was killed");
+        let all: Things =
+            others.beside.iter().chain(&others.adopted).map(|(n, b)| (n.clone(), b.clone())).collect();
+        let found = given_beside(dir, 1, &all);
+        assert!(found.len() > 1000 && found == others.given, "not what an undisturbed job gives");
+        // Begun anew over less, and killed again: what it wrote and adopted goes, and nothing else.
+        std::fs::remove_file(dir.join("bids")).unwrap();
+        std::fs::create_dir(dir.join("bids")).unwrap();
+        std::fs::copy(bids.path().join("bids/part-1.csv"), dir.join("bids/part-1.csv")).unwrap();
+        std::fs::write(dir.join(ANEW), "").unwrap();
+        kills += killed() - 1;
+        let undisturbed = input(bids.path(), 1);
+        std::fs::remove_file(undisturbed.path().join("bids")).unwrap();
+        std::os::unix::fs::symlink(dir.join("bids"), undisturbed.path().join("bids")).unwrap();
+        run(&script(1), undisturbed.path());
+        assert_has(dir, &others.beside, "beside a job that began anew");
+        let wanted = given(undisturbed.path(), 1);
+        let found = given_beside(dir, 1, &others.beside);
+        let names = |things: &Things| things.keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(names(&found), names(&wanted));
+        assert!(found == wanted, "not what an undisturbed job gives of less");
+        assert!(keys(&open_named(dir, "second")).len() > 1000);
+    }
+    eprintln!("{kills} kills");
 }
 
 #[test]
@@ -363,6 +529,7 @@ fn a_changed_query_is_refused_and_from_the_start_forgets() {
         name: "job".to_owned(),
         every: Duration::from_secs(10),
         from_start,
+        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     };

@@ -5,12 +5,15 @@
 mod compiled;
 mod connect;
 mod datafusion;
+mod flink;
 mod formats;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod kill;
+mod limits;
 mod nexmark;
 mod options;
+mod others;
 mod property;
 mod round_trip;
 mod run;

@@ -50,8 +50,10 @@ pub fn lrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let count = args.integer(2)?;
     let from = if count < 0 { End::Right } else { End::Left };
     let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let most = call.local.share.map_or(most, |share| (most - share.removed).min(share.most));
     let mut list = call.txn.edit_list(db, args.at(1))?;
-    let removed = list.remove(args.at(3), from, usize::try_from(most).unwrap_or(usize::MAX))?;
+    let removed = list.remove(args.at(3), from, most)?;
     if removed > 0 {
         let is_gone = list.is_empty();
         list.save()?;

@@ -107,7 +107,8 @@ impl<'a> Bounds<'a> {
     }
 }
 
-fn rank_range(count: usize, start: i64, end: i64) -> Range<usize> {
+/// Which positions of `count` are from the one to the other, of which negative ones count from the end.
+pub fn rank_range(count: usize, start: i64, end: i64) -> Range<usize> {
     let count = count as i64;
     let from_end = |at: i64| if at < 0 { at + count } else { at };
     let (start, end) = (from_end(start).max(0), from_end(end).min(count - 1));

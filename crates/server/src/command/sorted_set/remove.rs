@@ -1,6 +1,6 @@
 //! Removes members: ZREM, ZREMRANGEBYRANK, ZREMRANGEBYSCORE, ZREMRANGEBYLEX.
 
-use super::parse::{Bounds, By};
+use super::parse::{Bounds, By, rank_range};
 use crate::command::{Call, CommandError};
 use crate::notifications::SORTED_SET;
 
@@ -40,7 +40,18 @@ fn remove_range(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let bounds = Bounds::parse(by, args, 2, 3)?;
     let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
-    let part = bounds.part(&set)?;
+    let part = match (call.local.share, bounds) {
+        (None, bounds) => bounds.part(&set)?,
+        // Ranks are of the set as it was.
+        (Some(share), Bounds::Rank(start, end)) => {
+            let all = rank_range(set.len() + share.removed, start, end);
+            all.start..all.end.saturating_sub(share.removed).min(all.start + share.most)
+        }
+        (Some(share), bounds) => {
+            let all = bounds.part(&set)?;
+            all.start..all.end.min(all.start + share.most)
+        }
+    };
     let removed = set.remove_part(part)?;
     if removed > 0 {
         let is_gone = set.is_empty();

@@ -1,5 +1,8 @@
 //! Expressions: names to columns, literals to values, operators and functions with their arguments coerced.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
 use sqlparser::ast::{
     self, AccessExpr, BinaryOperator, CastKind, CeilFloorKind, DateTimeField, DuplicateTreatment,
     FunctionArg, FunctionArgExpr, FunctionArguments, InTarget, ObjectNamePart, OrderBySort, Subscript,
@@ -11,7 +14,7 @@ use super::literal::{integer, interval_literal, literal, number, unit, unit_name
 use crate::error::{Error, Position, Result};
 use crate::expr::{Expr, Op};
 use crate::function::{self, aggregate::AggregateKind};
-use crate::sql::{Name, parse_type_text, position_of, simple_name};
+use crate::sql::{Name, parse_type_text, position_of, position_of_expr, simple_name};
 use crate::types::time::Unit;
 use crate::types::{DataType, Type, Value, cast, coerce};
 
@@ -46,6 +49,8 @@ pub(super) struct NumberCall {
 /// Binds expressions over a scope, and collects calls that are more than expressions.
 pub(super) struct ExprBinder<'s> {
     scope: &'s Scope,
+    /// Columns by their names, once one was looked for.
+    names: OnceCell<HashMap<&'s str, Vec<usize>>>,
     depth: usize,
     /// Where aggregates are allowed: those that were met, and whether groups have at least one row.
     pub(super) aggregates: Option<Vec<AggregateCall>>,
@@ -56,7 +61,7 @@ pub(super) struct ExprBinder<'s> {
 
 impl<'s> ExprBinder<'s> {
     pub(super) fn new(scope: &'s Scope) -> Self {
-        ExprBinder { scope, depth: 0, aggregates: None, grouped: true, numbers: None }
+        ExprBinder { scope, names: OnceCell::new(), depth: 0, aggregates: None, grouped: true, numbers: None }
     }
 
     /// The typed expression.
@@ -66,12 +71,12 @@ impl<'s> ExprBinder<'s> {
                 "an expression nested too deep",
                 format!("at most {DEPTH_MAX} levels"),
             )
-            .at(position_of(expr)));
+            .at(position_of_expr(expr)));
         }
         self.depth += 1;
         let bound = self.bind_at(expr);
         self.depth -= 1;
-        bound.map_err(|error| error.at(position_of(expr)))
+        bound.map_err(|error| error.at_with(|| position_of_expr(expr)))
     }
 
     /// An expression that must be a truth value.
@@ -81,7 +86,7 @@ impl<'s> ExprBinder<'s> {
             DataType::Boolean => Ok(bound),
             DataType::Null => Ok(bound.cast_to(&DataType::Boolean)),
             ref other => {
-                Err(Error::invalid(format!("{other} as a condition"), "BOOLEAN").at(position_of(expr)))
+                Err(Error::invalid(format!("{other} as a condition"), "BOOLEAN").at(position_of_expr(expr)))
             }
         }
     }
@@ -138,7 +143,8 @@ impl<'s> ExprBinder<'s> {
             E::IsJson { expr, kind, unique_keys: None, negated } => {
                 let text = self.text(expr)?;
                 let kind = kind.as_ref().map_or("VALUE".to_owned(), |kind| kind.to_string());
-                negate_if(*negated, Expr::truth(Op::IsJson, vec![text, Expr::text(&kind)]))
+                let ty = Type::not_null(DataType::Boolean);
+                negate_if(*negated, Expr::Op(Op::IsJson, vec![text, Expr::text(&kind)], ty))
             }
             E::Between { expr, negated, low, high } => {
                 let above = self.compare(Op::GreaterEqual, expr, low)?;
@@ -152,7 +158,8 @@ impl<'s> ExprBinder<'s> {
                 }
                 let mut common = args[0].ty().data.clone();
                 for (arg, item) in args[1..].iter().zip(list) {
-                    common = meet(&common, &arg.ty().data).map_err(|error| error.at(position_of(item)))?;
+                    common =
+                        meet(&common, &arg.ty().data).map_err(|error| error.at(position_of_expr(item)))?;
                 }
                 let args = args.into_iter().map(|arg| arg.cast_to(&common)).collect();
                 negate_if(*negated, Expr::truth(Op::In, args))
@@ -194,7 +201,7 @@ impl<'s> ExprBinder<'s> {
             E::Cast { kind, expr, data_type, format: None } => {
                 let value = self.bind(expr)?;
                 let ty = parse_type_text(&data_type.to_string())
-                    .map_err(|error| error.at(position_of(&**expr)))?;
+                    .map_err(|error| error.at(position_of_expr(expr)))?;
                 let safe = match kind {
                     CastKind::Cast => false,
                     CastKind::TryCast => true,
@@ -279,9 +286,7 @@ impl<'s> ExprBinder<'s> {
     /// `column`, `relation.column`, and fields of rows after either.
     fn column(&self, names: &[Name]) -> Result<Expr> {
         if let [relation, column, rest @ ..] = names {
-            let found = self.find(|field| {
-                field.relation.as_deref() == Some(&relation.text) && field.field.name == column.text
-            });
+            let found = self.find(&column.text, |field| field.relation.as_deref() == Some(&relation.text));
             match found.as_slice() {
                 [index] => return self.fields(*index, rest),
                 [_, _, ..] => return Err(ambiguous(column)),
@@ -304,7 +309,7 @@ impl<'s> ExprBinder<'s> {
         let Some((first, rest)) = names.split_first() else {
             return Err(Error::syntax("no name", "a column"));
         };
-        match self.find(|field| field.field.name == first.text).as_slice() {
+        match self.find(&first.text, |_| true).as_slice() {
             [index] => self.fields(*index, rest),
             [] => {
                 let niladic =
@@ -329,9 +334,17 @@ impl<'s> ExprBinder<'s> {
         }
     }
 
-    fn find(&self, wanted: impl Fn(&super::ScopeField) -> bool) -> Vec<usize> {
-        let fields = self.scope.fields.iter().enumerate();
-        fields.filter(|(_, field)| wanted(field)).map(|(index, _)| index).collect()
+    /// The columns of a name that are wanted.
+    fn find(&self, name: &str, wanted: impl Fn(&super::ScopeField) -> bool) -> Vec<usize> {
+        let names = self.names.get_or_init(|| {
+            let mut names: HashMap<&str, Vec<usize>> = HashMap::new();
+            for (index, field) in self.scope.fields.iter().enumerate() {
+                names.entry(&field.field.name).or_default().push(index);
+            }
+            names
+        });
+        let found = names.get(name).into_iter().flatten().copied();
+        found.filter(|index| wanted(&self.scope.fields[*index])).collect()
     }
 
     fn fields(&self, index: usize, names: &[Name]) -> Result<Expr> {
@@ -377,7 +390,7 @@ impl<'s> ExprBinder<'s> {
         match &value.ty().data {
             data if data.is_character() => Ok(value),
             DataType::Null => Ok(value.cast_to(&DataType::STRING)),
-            other => Err(Error::invalid(other, "a string").at(position_of(expr)).hint("cast it")),
+            other => Err(Error::invalid(other, "a string").at(position_of_expr(expr)).hint("cast it")),
         }
     }
 
@@ -398,14 +411,15 @@ impl<'s> ExprBinder<'s> {
 
     fn compare(&mut self, op: Op, a: &ast::Expr, b: &ast::Expr) -> Result<Expr> {
         let (left, right) = (self.bind(a)?, self.bind(b)?);
-        comparison(op, left, right).map_err(|error| error.at(position_of(b)))
+        comparison(op, left, right).map_err(|error| error.at_with(|| position_of_expr(b)))
     }
 
     fn binary(&mut self, op: &BinaryOperator, left: &ast::Expr, right: &ast::Expr) -> Result<Expr> {
         let op = match op {
             BinaryOperator::And | BinaryOperator::Or => {
-                let op = if *op == BinaryOperator::And { Op::And } else { Op::Or };
-                return Ok(Expr::truth(op, vec![self.condition(left)?, self.condition(right)?]));
+                let terms: Result<Vec<Expr>> =
+                    chain(op, left, right).into_iter().map(|term| self.condition(term)).collect();
+                return Ok(Expr::truth(if *op == BinaryOperator::And { Op::And } else { Op::Or }, terms?));
             }
             BinaryOperator::Eq => return self.compare(Op::Equal, left, right),
             BinaryOperator::NotEq => return self.compare(Op::NotEqual, left, right),
@@ -414,20 +428,48 @@ impl<'s> ExprBinder<'s> {
             BinaryOperator::Gt => return self.compare(Op::Greater, left, right),
             BinaryOperator::GtEq => return self.compare(Op::GreaterEqual, left, right),
             BinaryOperator::StringConcat => {
-                let (a, b) = (self.text(left)?, self.text(right)?);
-                let nullable = a.ty().nullable || b.ty().nullable;
-                let data = coerce::concatenated(&a.ty().data, &b.ty().data).unwrap_or(DataType::STRING);
-                return Ok(Expr::Op(Op::Concat, vec![a, b], Type { data, nullable }));
+                let terms: Result<Vec<Expr>> =
+                    chain(op, left, right).into_iter().map(|term| self.text(term)).collect();
+                let terms = terms?;
+                let nullable = terms.iter().any(|term| term.ty().nullable);
+                let data = terms
+                    .iter()
+                    .map(|term| Some(term.ty().data.clone()))
+                    .reduce(|a, b| Some(coerce::concatenated(&a?, &b?).unwrap_or(DataType::STRING)));
+                let data = data.flatten().unwrap_or(DataType::STRING);
+                return Ok(Expr::Op(Op::Concat, terms, Type { data, nullable }));
             }
-            BinaryOperator::Plus => Op::Add,
-            BinaryOperator::Minus => Op::Subtract,
-            BinaryOperator::Multiply => Op::Multiply,
-            BinaryOperator::Divide => Op::Divide,
-            BinaryOperator::Modulo => Op::Remainder,
-            other => return Err(Error::syntax(format!("operator `{other}`"), "an operator of Flink's")),
+            other => arithmetic_operator(other)
+                .ok_or_else(|| Error::syntax(format!("operator `{other}`"), "an operator of Flink's"))?,
         };
-        let (left, right) = (self.bind(left)?, self.bind(right)?);
-        arithmetic(op, left, right)
+        // From the first operand on, in a loop: `a + b - c` is as deep as it is long.
+        let mut steps = vec![(op, right)];
+        let mut first = left;
+        while let ast::Expr::BinaryOp { left, op, right } = first
+            && let Some(op) = arithmetic_operator(op)
+        {
+            steps.push((op, &**right));
+            first = left;
+        }
+        let mut value = self.bind(first)?;
+        let mut levels = self.depth;
+        for (op, right) in steps.into_iter().rev() {
+            let right_value = self.bind(right)?;
+            let was_sum = matches!(&value, Expr::Op(Op::Add, ..));
+            value = arithmetic(op, value, right_value)
+                .map_err(|error| error.at_with(|| position_of_expr(first)))?;
+            // A sum that took in another operand is no deeper.
+            let grew = !(was_sum && matches!(&value, Expr::Op(Op::Add, args, _) if args.len() > 2));
+            levels += usize::from(grew);
+            if levels > DEPTH_MAX {
+                return Err(Error::syntax(
+                    "arithmetic of too many operators in a row",
+                    format!("at most {DEPTH_MAX}, but for sums of one type"),
+                )
+                .at(position_of_expr(right)));
+            }
+        }
+        Ok(value)
     }
 
     fn case(
@@ -486,11 +528,22 @@ impl<'s> ExprBinder<'s> {
             )
             .did_you_mean(name, names));
         };
+        // How many digits stay is zero if it is not said.
+        let count = match args.get(1) {
+            None => Some(0),
+            Some(Expr::Literal(Value::Int(count), _)) => Some(*count),
+            Some(_) => None,
+        };
         let types: Vec<Type> = args.iter().map(|arg| arg.ty().clone()).collect();
         let wanted = function.coerce(&types)?;
         let args: Vec<Expr> = args.into_iter().zip(&wanted).map(|(arg, ty)| arg.cast_to(ty)).collect();
         let types: Vec<Type> = args.iter().map(|arg| arg.ty().clone()).collect();
-        let ty = function.result(&types);
+        let mut ty = function.result(&types);
+        if let ("ROUND" | "TRUNCATE", DataType::Decimal { precision, scale }) = (function.name, &ty.data)
+            && let Some(count) = count
+        {
+            ty.data = function::rounded(*precision, *scale, count);
+        }
         Ok(Expr::Call(function, args, ty))
     }
 
@@ -758,6 +811,32 @@ impl<'s> ExprBinder<'s> {
     }
 }
 
+/// The operands of a chain of one operator, from left to right.
+fn chain<'e>(op: &BinaryOperator, left: &'e ast::Expr, right: &'e ast::Expr) -> Vec<&'e ast::Expr> {
+    let mut operands = vec![right];
+    let mut first = left;
+    while let ast::Expr::BinaryOp { left, op: other, right } = first
+        && other == op
+    {
+        operands.push(right);
+        first = left;
+    }
+    operands.push(first);
+    operands.reverse();
+    operands
+}
+
+fn arithmetic_operator(op: &BinaryOperator) -> Option<Op> {
+    Some(match op {
+        BinaryOperator::Plus => Op::Add,
+        BinaryOperator::Minus => Op::Subtract,
+        BinaryOperator::Multiply => Op::Multiply,
+        BinaryOperator::Divide => Op::Divide,
+        BinaryOperator::Modulo => Op::Remainder,
+        _ => return None,
+    })
+}
+
 fn plain_argument(arg: &FunctionArg) -> Result<&ast::Expr> {
     match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Ok(expr),
@@ -839,7 +918,7 @@ pub(super) fn arithmetic(op: Op, a: Expr, b: Expr) -> Result<Expr> {
     if right.is_interval() {
         let data = match (&left, op) {
             (DataType::Time(precision), Op::Add | Op::Subtract) if right == DataType::IntervalMillis => {
-                DataType::Time((*precision).max(3))
+                DataType::Time(*precision)
             }
             (DataType::Timestamp(precision), Op::Add | Op::Subtract) => {
                 DataType::Timestamp((*precision).max(3))
@@ -880,7 +959,15 @@ pub(super) fn arithmetic(op: Op, a: Expr, b: Expr) -> Result<Expr> {
         }
         ref data => (a.cast_to(data), b.cast_to(data), nullable),
     };
-    Ok(Expr::Op(op, vec![a, b], Type { data, nullable }))
+    let ty = Type { data, nullable };
+    // One sum more of the same type: it is computed from left to right as before, and a long one is not deep.
+    match a {
+        Expr::Op(Op::Add, mut terms, of) if op == Op::Add && of.data == ty.data => {
+            terms.push(b);
+            Ok(Expr::Op(op, terms, ty))
+        }
+        a => Ok(Expr::Op(op, vec![a, b], ty)),
+    }
 }
 
 /// Values in their common type.

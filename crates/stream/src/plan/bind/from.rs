@@ -18,6 +18,9 @@ use crate::sql::{Name, position_of, simple_name};
 use crate::types::time::MILLI_MICROS;
 use crate::types::{DataType, Value};
 
+/// A plan is as deep as its joins are many, and each row of the last one is looked up through all of them.
+const RELATIONS_MAX: usize = 100;
+
 /// One relation of FROM.
 enum Item {
     Rows(Arc<Node>),
@@ -39,6 +42,15 @@ pub(super) struct From {
 impl Binder<'_> {
     /// The relations of FROM and the scope of their columns.
     pub(super) fn from(&mut self, from: &[ast::TableWithJoins]) -> Result<From> {
+        let count = from.iter().map(|table| 1 + table.joins.len()).fold(0, usize::saturating_add);
+        if count > RELATIONS_MAX {
+            let place = from.first().and_then(|table| position_of(&table.relation));
+            return Err(Error::invalid(
+                format!("{count} relations in one FROM"),
+                format!("at most {RELATIONS_MAX}"),
+            )
+            .at(place));
+        }
         let mut result = From { items: Vec::new(), scope: Scope::default(), widths: Vec::new() };
         for table in from {
             let place = position_of(&table.relation);
@@ -168,7 +180,10 @@ impl Binder<'_> {
             Relation::View(view) => {
                 // What WITH names around the view's use is not seen within it.
                 let common = std::mem::take(&mut self.common);
-                let node = self.query(&view.query);
+                let node = match view.query.get() {
+                    Some(query) => self.query(query),
+                    None => Err(Error::invalid("a view without a query", "one with a query")),
+                };
                 self.common = common;
                 rename(node?, &view.columns)
             }

@@ -6,6 +6,7 @@ mod from;
 mod literal;
 mod select;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier};
@@ -14,7 +15,7 @@ use super::{Field, Node, NodeOp, Sink};
 use crate::catalog::{Catalog, Column, Relation, Table, View, options};
 use crate::error::{Error, Position, Result};
 use crate::expr::Expr;
-use crate::sql::{ColumnKind, CreateTable, Insert, Name, position_of};
+use crate::sql::{ColumnKind, CreateTable, Deep, Insert, Name, position_of};
 use crate::types::{DataType, Type, coerce};
 
 use super::TimeAttribute;
@@ -83,7 +84,13 @@ impl<'c> Binder<'c> {
         let targets: Vec<usize> = if insert.columns.is_empty() {
             table.physical.clone()
         } else {
-            let find = |name: &Name| find_column(&table, name);
+            let columns = table.columns.iter().enumerate();
+            let names: HashMap<&str, usize> =
+                columns.map(|(index, column)| (column.name.as_str(), index)).collect();
+            let find = |name: &Name| match names.get(name.text.as_str()) {
+                Some(index) => Ok(*index),
+                None => find_column(&table, name),
+            };
             insert.columns.iter().map(find).collect::<Result<_>>()?
         };
         if targets.len() != input.schema.len() {
@@ -94,11 +101,21 @@ impl<'c> Binder<'c> {
             )
             .at(place));
         }
+        // Of a column that is named twice the first place counts.
+        let places: HashMap<usize, usize> =
+            targets.iter().enumerate().rev().map(|(place, column)| (*column, place)).collect();
         let mut columns = Vec::new();
         for index in &table.physical {
             let target = &table.columns[*index];
-            let expr = match targets.iter().position(|column| column == index) {
-                Some(place) => input.column(place),
+            let expr = match places.get(index) {
+                Some(place) => input.column(*place),
+                None if !target.ty.nullable => {
+                    return Err(Error::invalid(
+                        format!("no value for column `{}`", target.name),
+                        format!("one: it is NOT NULL in `{}`", table.name),
+                    )
+                    .at(insert.table.position));
+                }
                 None => Expr::null(target.ty.data.clone()),
             };
             let from = expr.ty();
@@ -172,54 +189,43 @@ impl<'c> Binder<'c> {
                     values.rows.iter().map(|row| row.content.as_slice()).collect();
                 self.values(&rows)
             }
-            SetExpr::SetOperation { op, set_quantifier, left, right } => {
-                let place = position_of(&**right);
-                let distinct = match (op, set_quantifier) {
-                    (SetOperator::Union, SetQuantifier::All) => false,
-                    (SetOperator::Union, SetQuantifier::None | SetQuantifier::Distinct) => true,
-                    (op, _) => return Err(Error::unsupported(format!("{op}")).at(place)),
-                };
-                // A chain of unions is one node.
-                let (left, right) = (self.set(left)?, self.set(right)?);
-                let union = self.union(left, right, place)?;
-                Ok(if distinct { select::distinct(union) } else { union })
-            }
+            SetExpr::SetOperation { .. } => self.unions(body),
             other => {
                 Err(Error::syntax(format!("`{other}`"), "SELECT, VALUES or UNION").at(position_of(other)))
             }
         }
     }
 
-    fn union(&mut self, left: Arc<Node>, right: Arc<Node>, place: Option<Position>) -> Result<Arc<Node>> {
-        if left.schema.len() != right.schema.len() {
-            return Err(Error::invalid(
-                format!("{} columns in this part of UNION", right.schema.len()),
-                format!("{}, as in the part before", left.schema.len()),
-            )
-            .at(place));
+    /// A chain of unions is one node, with as many inputs: it is walked in a loop, since it is as deep as it is long.
+    fn unions(&mut self, body: &SetExpr) -> Result<Arc<Node>> {
+        let mut chain = Vec::new();
+        let mut first = body;
+        while let SetExpr::SetOperation { op, set_quantifier, left, right } = first {
+            let place = position_of(&**right);
+            let distinct = match (op, set_quantifier) {
+                (SetOperator::Union, SetQuantifier::All) => false,
+                (SetOperator::Union, SetQuantifier::None | SetQuantifier::Distinct) => true,
+                (op, _) => return Err(Error::unsupported(format!("{op}")).at(place)),
+            };
+            chain.push((right, distinct, place));
+            first = left;
         }
-        let mut types = Vec::new();
-        for (a, b) in left.schema.iter().zip(&right.schema) {
-            types.push(coerce::common(&a.ty.data, &b.ty.data).ok_or_else(|| {
-                Error::invalid(
-                    format!("{} for `{}` in this part of UNION", b.ty.data, a.name),
-                    format!("{}, as in the part before, or a type that it meets", a.ty.data),
-                )
-                .at(place)
-            })?);
-        }
-        let mut inputs = Vec::new();
-        for input in [left, right] {
-            match &input.op {
-                NodeOp::Union(parts)
-                    if input.schema.iter().zip(&types).all(|(field, ty)| field.ty.data == *ty) =>
-                {
-                    inputs.extend(parts.iter().cloned());
-                }
-                _ => inputs.push(with_types(input, &types)),
+        let mut inputs = parts(self.set(first)?);
+        for (right, distinct, place) in chain.into_iter().rev() {
+            let right = self.set(right)?;
+            let types = union_types(&inputs[0], &right, place)?;
+            if !has_types(&inputs[0], &types) {
+                inputs = vec![with_types(union(inputs), &types)];
+            }
+            match has_types(&right, &types) {
+                true => inputs.extend(parts(right)),
+                false => inputs.push(with_types(right, &types)),
+            }
+            if distinct {
+                inputs = vec![select::distinct(union(inputs))];
             }
         }
-        Ok(Node::new(NodeOp::Union(inputs)))
+        Ok(union(inputs))
     }
 
     fn values(&mut self, rows: &[&[sqlparser::ast::Expr]]) -> Result<Arc<Node>> {
@@ -256,9 +262,49 @@ impl<'c> Binder<'c> {
     }
 }
 
+/// The inputs that a union of this one has.
+fn parts(input: Arc<Node>) -> Vec<Arc<Node>> {
+    match &input.op {
+        NodeOp::Union(parts) => parts.clone(),
+        _ => vec![input],
+    }
+}
+
+fn union(mut inputs: Vec<Arc<Node>>) -> Arc<Node> {
+    match inputs.pop() {
+        Some(only) if inputs.is_empty() => only,
+        last => Node::new(NodeOp::Union(inputs.into_iter().chain(last).collect())),
+    }
+}
+
+/// The types of the columns that two parts of a union have in common.
+fn union_types(left: &Node, right: &Node, place: Option<Position>) -> Result<Vec<DataType>> {
+    if left.schema.len() != right.schema.len() {
+        return Err(Error::invalid(
+            format!("{} columns in this part of UNION", right.schema.len()),
+            format!("{}, as in the part before", left.schema.len()),
+        )
+        .at(place));
+    }
+    let columns = left.schema.iter().zip(&right.schema).map(|(a, b)| {
+        coerce::common(&a.ty.data, &b.ty.data).ok_or_else(|| {
+            Error::invalid(
+                format!("{} for `{}` in this part of UNION", b.ty.data, a.name),
+                format!("{}, as in the part before, or a type that it meets", a.ty.data),
+            )
+            .at(place)
+        })
+    });
+    columns.collect()
+}
+
+fn has_types(input: &Node, types: &[DataType]) -> bool {
+    input.schema.iter().zip(types).all(|(field, ty)| field.ty.data == *ty)
+}
+
 /// The same rows with columns of these types.
 fn with_types(input: Arc<Node>, types: &[DataType]) -> Arc<Node> {
-    if input.schema.iter().zip(types).all(|(field, ty)| field.ty.data == *ty) {
+    if has_types(&input, types) {
         return input;
     }
     let columns =
@@ -298,8 +344,9 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
     let mut scope = Scope::default();
     let mut physical = Vec::new();
     let mut columns: Vec<Column> = Vec::new();
+    let mut names = HashSet::new();
     for (index, column) in definition.columns.iter().enumerate() {
-        if columns.iter().any(|other: &Column| other.name == column.name.text) {
+        if !names.insert(column.name.text.as_str()) {
             return Err(Error::invalid(format!("a second column `{}`", column.name.text), "another name")
                 .at(column.name.position));
         }
@@ -324,9 +371,10 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
         };
         columns.push(Column { name: column.name.text.clone(), ty, computed: None, time: None });
     }
+    let mut binder = ExprBinder::new(&scope);
     for (index, column) in definition.columns.iter().enumerate() {
         if let ColumnKind::Computed(expr) = &column.kind {
-            let expr = ExprBinder::new(&scope).bind(expr)?;
+            let expr = binder.bind(expr)?;
             if matches!(&expr, Expr::Call(function, ..) if function.name == "PROCTIME") {
                 columns[index].time = Some(TimeAttribute::Proctime);
             }
@@ -386,5 +434,5 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
 pub fn view(catalog: &Catalog, columns: &[Name], query: &Query) -> Result<Relation> {
     let node = Binder::new(catalog).query(query)?;
     rename(node, columns)?;
-    Ok(Relation::View(Arc::new(View { columns: columns.to_vec(), query: Box::new(query.clone()) })))
+    Ok(Relation::View(Arc::new(View { columns: columns.to_vec(), query: Deep::new(query.clone()) })))
 }

@@ -39,6 +39,7 @@ impl Binder<'_> {
             _ => return Err(Error::unsupported("GROUP BY ALL, GROUPING SETS, CUBE and ROLLUP")),
         };
         let mut keys = Vec::new();
+        let mut key_binder = ExprBinder::new(&scope);
         for group in groups {
             if matches!(group, ast::Expr::GroupingSets(_) | ast::Expr::Cube(_) | ast::Expr::Rollup(_)) {
                 return Err(Error::unsupported("GROUPING SETS, CUBE and ROLLUP").at(position_of(group)));
@@ -46,7 +47,7 @@ impl Binder<'_> {
             if matches!(group, ast::Expr::Value(_)) {
                 return Err(Error::unsupported("GROUP BY a column's number").at(position_of(group)));
             }
-            keys.push(ExprBinder::new(&scope).bind(group)?);
+            keys.push(key_binder.bind(group)?);
         }
         let mut binder = ExprBinder::new(&scope);
         binder.aggregates = Some(Vec::new());
@@ -353,7 +354,7 @@ fn rank(input: Arc<Node>, number: &NumberCall) -> (Arc<Node>, usize) {
     let kind = match &input.windowed {
         Some(windowed) => match (windowed.start, windowed.end) {
             (Some(start), Some(end)) if partition.contains(&start) && partition.contains(&end) => {
-                RankKind::Window { start, end, proctime: windowed.proctime }
+                RankKind::Window { last: false, start, end, proctime: windowed.proctime }
             }
             _ => RankKind::TopN,
         },

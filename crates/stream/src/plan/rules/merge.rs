@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::expr::Expr;
+use crate::expr::{Expr, Extents};
 use crate::plan::{Field, Node, NodeOp, Scan};
 
 /// Merges every projection of a plan with what is below it.
@@ -63,7 +63,9 @@ fn may_inline(columns: &[(String, Expr)], inner: &[&Expr]) -> bool {
         matches!(expr, Expr::Column(..) | Expr::Literal(..))
             || matches!(expr, Expr::Call(function, args, _) if function.name == "PROCTIME" && args.is_empty())
     };
+    let extents = Extents::of(inner.iter().copied());
     inner.iter().zip(uses).all(|(expr, uses)| uses <= 1 || cheap(expr))
+        && columns.iter().all(|(_, expr)| extents.allow(expr))
 }
 
 #[cfg(test)]

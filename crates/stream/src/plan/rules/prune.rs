@@ -257,7 +257,8 @@ fn prune(node: &Arc<Node>, wanted: &BTreeSet<usize>) -> (Arc<Node>, Places) {
             }
             let (input, mut places) = exact_places(input, &below);
             let kind = match kind {
-                RankKind::Window { start, end, proctime } => RankKind::Window {
+                RankKind::Window { last, start, end, proctime } => RankKind::Window {
+                    last: *last,
                     start: place(&places, *start),
                     end: place(&places, *end),
                     proctime: *proctime,

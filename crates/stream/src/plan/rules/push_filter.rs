@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::expr::Expr;
+use crate::expr::{Expr, Extents};
 use crate::plan::{JoinKind, Node, NodeOp, Scan};
 
 /// Pushes every filter of a plan.
@@ -27,7 +27,12 @@ fn push(node: &Arc<Node>, mut conjuncts: Vec<Expr>) -> Arc<Node> {
         NodeOp::Project { input, columns } => {
             let mut below = Vec::new();
             let mut stay = Vec::new();
+            let extents = Extents::of(columns.iter().map(|(_, expr)| expr));
             for conjunct in conjuncts {
+                if !extents.allow(&conjunct) {
+                    stay.push(conjunct);
+                    continue;
+                }
                 let replaced = conjunct.clone().map_columns(&|index, _| columns[index].1.clone());
                 if movable(&replaced) { below.push(replaced) } else { stay.push(conjunct) }
             }
@@ -37,8 +42,10 @@ fn push(node: &Arc<Node>, mut conjuncts: Vec<Expr>) -> Arc<Node> {
         NodeOp::Scan(scan) => {
             let over_reads =
                 |conjunct: &Expr| conjunct.clone().map_columns(&|index, _| scan.columns[index].1.clone());
-            let (below, stay): (Vec<Expr>, Vec<Expr>) =
-                conjuncts.into_iter().partition(|conjunct| movable(&over_reads(conjunct)));
+            let extents = Extents::of(scan.columns.iter().map(|(_, expr)| expr));
+            let (below, stay): (Vec<Expr>, Vec<Expr>) = conjuncts
+                .into_iter()
+                .partition(|conjunct| extents.allow(conjunct) && movable(&over_reads(conjunct)));
             let all = scan.filter.iter().cloned().chain(below.iter().map(over_reads));
             let scan = Scan { filter: Expr::conjunction(all), ..scan.clone() };
             filter(Node::new(NodeOp::Scan(scan)), stay)

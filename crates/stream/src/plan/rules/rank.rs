@@ -37,6 +37,9 @@ pub(super) fn apply(node: &Arc<Node>) -> Arc<Node> {
             (RankKind::TopN, Some((time, last))) => {
                 RankKind::Deduplicate { last, proctime: time == TimeAttribute::Proctime }
             }
+            (RankKind::Window { start, end, proctime, .. }, Some((_, last))) => {
+                RankKind::Window { last, start: *start, end: *end, proctime: *proctime }
+            }
             (kind, _) => *kind,
         };
         let ranked = Node::new(NodeOp::Rank {

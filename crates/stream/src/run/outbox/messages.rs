@@ -20,21 +20,26 @@ const NONE: u32 = u32::MAX;
 impl Messages {
     /// Appends one.
     pub fn push(&mut self, key: Option<&[u8]>, value: Option<&[u8]>) {
-        let length = |part: Option<&[u8]>| part.map_or(NONE, |part| part.len() as u32).to_le_bytes();
-        let parts = [&length(key)[..], &length(value), key.unwrap_or_default(), value.unwrap_or_default()];
-        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let bytes = 8 + key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
         if self.chunks.last().is_none_or(|chunk| chunk.len() + bytes > CHUNK_BYTES) {
             self.chunks.push(Vec::with_capacity(bytes));
         }
         self.bytes += bytes;
         let Some(chunk) = self.chunks.last_mut() else { return };
-        parts.iter().for_each(|part| chunk.extend_from_slice(part));
+        append(chunk, key, value);
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
+}
+
+/// Appends a message to a piece.
+pub fn append(chunk: &mut Vec<u8>, key: Option<&[u8]>, value: Option<&[u8]>) {
+    let length = |part: Option<&[u8]>| part.map_or(NONE, |part| part.len() as u32).to_le_bytes();
+    let parts = [&length(key)[..], &length(value), key.unwrap_or_default(), value.unwrap_or_default()];
+    parts.iter().for_each(|part| chunk.extend_from_slice(part));
 }
 
 /// A key and a value.

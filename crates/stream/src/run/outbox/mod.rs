@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-pub use self::messages::{Messages, messages};
+pub use self::messages::{Messages, append, messages};
 pub use self::trouble::Trouble;
-use super::clock::now;
+use super::claim::Claim;
 use super::fill::place;
 use super::records::Place;
 use super::take::{Cut, Desk, Take};
@@ -81,8 +81,33 @@ pub enum Failure {
     Lasting(Error),
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Lasting(error)
+    }
+}
+
 /// Who delivers.
 pub trait Deliver: Send {
+    /// The job begins without a checkpoint. Messages that take back what runs before have delivered are appended.
+    fn begin(&mut self, desk: &mut Desk, claim: &Claim, messages: &mut Messages) -> Result<()> {
+        let _ = (desk, claim, messages);
+        Ok(())
+    }
+
+    /// Behind that, and before anything is taken: looks for what others have where it will deliver.
+    fn look(&mut self, messages: &mut Messages) -> Result<(), Failure> {
+        let _ = messages;
+        Ok(())
+    }
+
+    /// These will be delivered when the checkpoint is committed that is being written. Returns them as they are then
+    /// delivered, in as many pieces.
+    fn prepare(&mut self, chunks: Vec<Vec<u8>>, desk: &mut Desk) -> Result<Vec<Vec<u8>>> {
+        let _ = desk;
+        Ok(chunks)
+    }
+
     /// Connects anew, and returns the marker. Nobody who was connected before delivers anything from now on.
     fn connect(&mut self) -> Result<Option<Name>, Failure>;
 
@@ -126,6 +151,8 @@ pub struct Outbox<D: Deliver> {
     table: String,
     /// What a crash has left: the messages of `last`, if they are not delivered.
     left: Option<Vec<Vec<u8>>>,
+    /// Whether it has yet to look for what others have where it will deliver.
+    blind: bool,
     writer: Arc<Mutex<Writer<D>>>,
     whom: (String, String),
     trouble: Trouble,
@@ -150,6 +177,7 @@ impl<D: Deliver> Outbox<D> {
             last: Name { run: String::new(), number: 0 },
             table: format!("sql.{}.out.{number}", place.job.unwrap_or_default()),
             left: None,
+            blind: false,
             writer: Arc::new(Mutex::new(writer)),
             whom,
             trouble,
@@ -189,9 +217,11 @@ impl<D: Deliver + 'static> Take for Outbox<D> {
         Ok((told, Some(Box::new(delivery))))
     }
 
-    fn recover(&mut self, cut: Option<&Value>, _: u64, desk: &mut Desk) -> Result<()> {
+    fn recover(&mut self, cut: Option<&Value>, _: u64, desk: &mut Desk, claim: &Claim) -> Result<()> {
         let Some(cut) = cut else {
-            self.last = Name { run: format!("{:x}.{:x}", now(), std::process::id()), number: 0 };
+            self.last = Name { run: claim.run.clone(), number: 0 };
+            self.blind = true;
+            lock(&self.writer).deliver.begin(desk, claim, &mut self.waiting)?;
             return Ok(());
         };
         let run = cut["run"].as_str().unwrap_or_default().to_owned();
@@ -202,10 +232,14 @@ impl<D: Deliver + 'static> Take for Outbox<D> {
     }
 
     fn is_unsettled(&self) -> bool {
-        self.left.is_some()
+        self.left.is_some() || self.blind
     }
 
     fn settle(&mut self) -> Result<bool> {
+        if self.blind {
+            self.blind = !lock(&self.writer).look(&mut self.waiting)?;
+            return Ok(!self.blind);
+        }
         let Some(chunks) = &self.left else { return Ok(true) };
         let settled = lock(&self.writer).once(&self.last, chunks)?;
         if settled {
@@ -237,6 +271,7 @@ struct Delivery<D: Deliver> {
 
 impl<D: Deliver> Cut for Delivery<D> {
     fn prepare(&mut self, desk: &mut Desk) -> Result<()> {
+        self.chunks = lock(&self.writer).deliver.prepare(std::mem::take(&mut self.chunks), desk)?;
         desk.replace(&self.table, &self.chunks)
     }
 
@@ -293,7 +328,18 @@ struct Writer<D: Deliver> {
 impl<D: Deliver> Writer<D> {
     /// Tries once to deliver what is not there; whether it is there now. What passes is waited for, a moment.
     fn once(&mut self, name: &Name, chunks: &[Vec<u8>]) -> Result<bool> {
-        match self.attempt(name, chunks) {
+        let done = self.attempt(name, chunks);
+        self.is_done(done)
+    }
+
+    /// Tries once to look for what others have; whether that is done.
+    fn look(&mut self, messages: &mut Messages) -> Result<bool> {
+        let done = self.deliver.look(messages);
+        self.is_done(done)
+    }
+
+    fn is_done(&mut self, done: Result<(), Failure>) -> Result<bool> {
+        match done {
             Ok(()) => {
                 self.trouble.is_over();
                 Ok(true)

@@ -1,0 +1,31 @@
+//! Values that hold what lies on the medium of their own store: records, headers, marks and pages, at any place and alignment, as bytes
+//! that a user chose. No such byte may ever be read as format.
+//!
+//! Every checker that writes values takes them from here: the crash driver, its threads, the soak, and `cargo xtask torture`, which
+//! includes this file.
+
+/// The first bytes of a value, at least, that are its own and tell it from others.
+pub const OWN_BYTES: usize = 8;
+/// What lies in the head, or at the beginning of the first blocks.
+const HEAD_BYTES: u64 = 32 << 10;
+
+/// Overwrites two in three values, from [`OWN_BYTES`] to seven more on, with bytes of a medium of `len` bytes.
+///
+/// `below(bound)` is a random number below the bound. `read(at, bytes)` reads bytes that lie on the medium from `at` on.
+pub fn copy(
+    value: &mut [u8],
+    len: u64,
+    mut below: impl FnMut(u64) -> u64,
+    read: impl FnOnce(u64, &mut [u8]),
+) {
+    if value.len() <= OWN_BYTES || len < 64 || below(3) == 0 {
+        return;
+    }
+    let from = OWN_BYTES + below(8) as usize;
+    // The head and the headers of blocks as often as anything else.
+    let at = if below(3) == 0 { below(len.min(HEAD_BYTES) / 64) * 64 } else { below(len / 8) * 8 };
+    if let Some(copied) = value.get_mut(from..) {
+        let bytes = copied.len().min((len - at) as usize);
+        read(at, &mut copied[..bytes]);
+    }
+}

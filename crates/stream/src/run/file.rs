@@ -1,0 +1,108 @@
+//! The one file of a sink in a job without checkpoints.
+//!
+//! # Order
+//!
+//! 1. Rows go to a file beside, whose name begins with a dot and has the number of the process.
+//! 2. It is written back and renamed to the sink's path: when all input has been read, if it ends; else when the first
+//!    rows are there. What stood at the path until then is replaced in one step, or not at all.
+//! 3. What follows is appended to it.
+//!
+//! A job that fails before deletes the file beside; one that is killed leaves it, and the path as it was. What is no
+//! regular file, such as a pipe, is written to at once.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::format::Writing;
+use super::take::Take;
+use super::writers::resolved;
+use crate::compile::{Output, Rows};
+use crate::error::{Error, Result};
+
+/// The sink.
+pub struct OneFile {
+    file: File,
+    path: PathBuf,
+    /// Where the file is until it appears at its path.
+    beside: Option<PathBuf>,
+    /// Whether it appears when all input has been read.
+    at_end: bool,
+    writing: Writing,
+    table: String,
+}
+
+impl OneFile {
+    /// For the table of this name.
+    pub fn open(path: &Path, writing: Writing, table: &str) -> Result<OneFile> {
+        let path = resolved(path);
+        let opened = if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+            OpenOptions::new().write(true).open(&path).map(|file| (file, None))
+        } else {
+            beside(&path).map(|(file, beside)| (file, Some(beside)))
+        };
+        let (file, beside) = opened
+            .map_err(|error| Error::connector(format!("cannot create {path:?} for `{table}`: {error}")))?;
+        Ok(OneFile { file, path, beside, at_end: false, writing, table: table.to_owned() })
+    }
+
+    fn appear(&mut self) -> Result<()> {
+        let Some(beside) = &self.beside else { return Ok(()) };
+        let renamed = (|| {
+            if let Ok(before) = self.path.metadata() {
+                self.file.set_permissions(before.permissions())?;
+            }
+            self.file.sync_all()?;
+            std::fs::rename(beside, &self.path)
+        })();
+        renamed.map_err(|error| {
+            Error::connector(format!(
+                "cannot rename {beside:?} of `{}` to {:?}: {error}",
+                self.table, self.path
+            ))
+        })?;
+        self.beside = None;
+        Ok(())
+    }
+}
+
+/// A new file beside a path.
+fn beside(path: &Path) -> std::io::Result<(File, PathBuf)> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut number = 0;
+    loop {
+        let beside = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&beside) {
+            // Left by a process of the same number that was killed.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            opened => return opened.map(|file| (file, beside)),
+        }
+    }
+}
+
+impl Output for OneFile {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        self.file
+            .write_all(self.writing.text(rows)?.as_bytes())
+            .map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.table)))?;
+        if self.at_end || rows.is_empty() { Ok(()) } else { self.appear() }
+    }
+}
+
+impl Take for OneFile {
+    fn input_ends(&mut self) {
+        self.at_end = true;
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.appear()
+    }
+}
+
+impl Drop for OneFile {
+    fn drop(&mut self) {
+        if let Some(beside) = &self.beside {
+            let _ = std::fs::remove_file(beside);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a file is known by that is read on: how far it was read, its device and inode, and a checksum of the bytes
+//! before that place. Its name is not enough: files are rotated, replaced and written anew under one name.
+//!
+//! The bytes decide. A file whose bytes before the place are those that were read is read on, also as a copy (inodes
+//! change when a file is copied back, devices when the machine starts). Device and inode find a file that has another
+//! name by now.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use serde_json::{Value, json};
+
+use super::fill::place;
+use crate::error::{Error, Result};
+
+/// Bytes before the place that are summed: the end of what was read is new in every file, headers are not.
+const SUMMED: u64 = 4096;
+
+/// How far a file was read, and what it is known by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Bytes that were read.
+    pub read: u64,
+    device: u64,
+    inode: u64,
+    /// The checksum; none as long as it is not known.
+    sum: Option<u32>,
+}
+
+impl Known {
+    /// A file of which nothing was read.
+    pub fn new(found: &Metadata) -> Known {
+        Known { read: 0, device: found.dev(), inode: found.ino(), sum: None }
+    }
+
+    /// Device and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    /// Whether a file has this device and inode.
+    pub fn is_at(&self, found: &Metadata) -> bool {
+        (found.dev(), found.ino()) == self.identity()
+    }
+
+    /// The same with the checksum of this file.
+    pub fn summed(&self, file: &File) -> Known {
+        Known { sum: sum(file, self.read).ok(), ..self.clone() }
+    }
+
+    /// Whether something was read, and this file begins with it.
+    pub fn is_read_of(&self, file: &File) -> io::Result<bool> {
+        if self.read == 0 || file.metadata()?.len() < self.read {
+            return Ok(false);
+        }
+        Ok(self.sum.is_none_or(|wanted| sum(file, self.read).is_ok_and(|found| found == wanted)))
+    }
+
+    /// As a checkpoint has it.
+    pub fn to_json(&self) -> Value {
+        json!({ "read": self.read, "device": self.device, "inode": self.inode, "sum": self.sum })
+    }
+
+    /// By what a checkpoint has.
+    pub fn of(position: &Value) -> Result<Known> {
+        let sum = match &position["sum"] {
+            Value::Null => None,
+            sum => Some(sum.as_u64().and_then(|sum| u32::try_from(sum).ok()).ok_or_else(|| {
+                Error::connector(format!("the checkpoint has no checksum in the position {position}"))
+            })?),
+        };
+        let (device, inode) = (place(position, "device")?, place(position, "inode")?);
+        Ok(Known { read: place(position, "read")?, device, inode, sum })
+    }
+}
+
+/// The checksum of the bytes before this place.
+fn sum(file: &File, read: u64) -> io::Result<u32> {
+    let summed = read.min(SUMMED);
+    let mut bytes = vec![0; summed as usize];
+    file.read_exact_at(&mut bytes, read - summed)?;
+    Ok(crc32c::crc32c(&bytes))
+}

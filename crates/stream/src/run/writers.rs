@@ -1,0 +1,133 @@
+//! One writer for each thing that a job writes to, and nothing is written that is read.
+//!
+//! # Invariants
+//!
+//! 1. Sinks of one table have one writer: several INSERTs feed it. So bytes of one file, and changes of one key, have
+//!    one order.
+//! 2. Two tables of one job never stand for one path, or for the same keys: their writers would not know of each other.
+//! 3. A job never writes to a file that it reads, or into a directory of which it reads all files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::format;
+use super::records::Place;
+use crate::catalog::Table;
+use crate::error::{Error, Result};
+use crate::plan::Sink;
+
+/// For each sink the first sink with the same writer.
+pub fn of(sinks: &[Sink]) -> Vec<usize> {
+    let same =
+        |sink: &Sink, first: &&Sink| first.table.is_written_once() && Arc::ptr_eq(&first.table, &sink.table);
+    let first = |(number, sink): (usize, &Sink)| {
+        sinks[..number].iter().position(|first| same(sink, &first)).unwrap_or(number)
+    };
+    sinks.iter().enumerate().map(first).collect()
+}
+
+/// A path as the file system knows it, whether or not a file is there.
+pub fn resolved(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return path.to_owned(),
+    };
+    match (parent.canonicalize(), path.file_name()) {
+        (Ok(parent), Some(name)) => parent.join(name),
+        _ => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+    }
+}
+
+/// Refuses a job that would write where it reads, or to one place through two tables.
+pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()> {
+    let path_of = |table: &Table| format::path(table, place.directory).map(|path| resolved(&path));
+    let is_file = |table: &Table| table.connector.name == "filesystem";
+    let mut written: Vec<(String, &Table)> = Vec::new();
+    let mut files: Vec<(PathBuf, &Table)> = Vec::new();
+    for sink in sinks {
+        let table = &*sink.table;
+        let what = match is_file(table) {
+            true => {
+                let path = path_of(table)?;
+                files.push((path.clone(), table));
+                format!("the path {}", path.display())
+            }
+            false => match table.written() {
+                Some(what) => what,
+                None => continue,
+            },
+        };
+        match written.iter().find(|(other, _)| *other == what) {
+            Some((_, other)) if !std::ptr::eq(*other, table) => {
+                return Err(two_tables(&other.name, &table.name, &what));
+            }
+            Some(_) => {}
+            None => written.push((what, table)),
+        }
+    }
+    let mut sources: Vec<(PathBuf, &Table)> = Vec::new();
+    for table in read.iter().filter(|table| is_file(table)) {
+        // Without a path it is the caller's, or refused when it is opened.
+        if let Ok(path) = path_of(table) {
+            sources.push((path, table));
+        }
+    }
+    let is_within =
+        |path: &Path, source: &Path| path == source || source.is_dir() && path.starts_with(source);
+    for (path, table) in &files {
+        if let Some((source, other)) = sources.iter().find(|(source, _)| is_within(path, source)) {
+            return Err(Error::invalid(
+                format!(
+                    "`{}` at {}, which the job reads as `{}`, {}",
+                    table.name,
+                    path.display(),
+                    other.name,
+                    source.display()
+                ),
+                "a path to write to that the job does not read",
+            ));
+        }
+    }
+    for table in read {
+        let Some(letters) = table.options.get("dead-letter") else { continue };
+        let path = resolved(&place.directory.join(letters));
+        let is_read = sources.iter().find(|(source, _)| is_within(&path, source));
+        let is_written = files.iter().find(|(file, _)| *file == path);
+        if let Some((_, other)) = is_read.or(is_written) {
+            return Err(Error::invalid(
+                format!(
+                    "'dead-letter' = '{letters}' of `{}`, which is the path of `{}`",
+                    table.name, other.name
+                ),
+                "a path of its own",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Two tables that would be written to one place.
+pub fn two_tables(one: &str, other: &str, what: &str) -> Error {
+    Error::invalid(format!("`{one}` and `{other}`, which both write to {what}"), "one table for it")
+        .hint("several INSERTs may write to one table")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_resolved_whether_or_not_a_file_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap();
+        std::fs::write(real.join("file"), "").unwrap();
+        std::os::unix::fs::symlink(real.join("file"), real.join("link")).unwrap();
+        assert_eq!(resolved(&real.join("./link")), real.join("file"));
+        assert_eq!(resolved(&real.join("./none")), real.join("none"));
+        assert_eq!(resolved(&real.join("no/such")), real.join("no/such"));
+    }
+}

@@ -1,0 +1,183 @@
+//! Scripts and values of any size are run or refused: none ends the process.
+
+use super::support;
+use std::time::{Duration, Instant};
+
+use duramen_stream::batch::Batch;
+use duramen_stream::compile::{Output, Program, Rows};
+use duramen_stream::reference::{Arrival, Input, run_plans};
+use duramen_stream::types::Value;
+use duramen_stream::{Result, Session};
+
+fn session() -> Session {
+    let mut session = Session::default();
+    session
+        .run("CREATE TABLE t (v INT, b BIGINT, d DOUBLE, m DECIMAL(10, 2), s STRING) WITH ('connector' = 'datagen')")
+        .unwrap();
+    session
+}
+
+fn rows() -> Input {
+    let row = |v: Option<i64>, d, m, s: &str| {
+        let int = v.map_or(Value::Null, Value::Int);
+        let row = vec![int.clone(), int, Value::Double(d), Value::Decimal(m), Value::string(s)];
+        Arrival { table: "t".to_owned(), row, clock: 0 }
+    };
+    let arrivals = vec![
+        row(Some(7), 0.5, 1234, "ab"),
+        row(Some(i64::from(i32::MAX)), 1e16, 99_999_999, ""),
+        row(None, f64::NAN, -5, "x"),
+    ];
+    Input { arrivals, ..Input::default() }
+}
+
+fn chain(count: usize, between: &str, term: impl Fn(usize) -> String) -> String {
+    (0..count).map(term).collect::<Vec<String>>().join(between)
+}
+
+/// What a query gives by the reference; machine code must give the same.
+fn values(query: &str) -> Vec<String> {
+    let bound = session().plan(query).unwrap();
+    assert_eq!(support::compare(&bound, &rows()), Some(Ok(())), "{}", &query[..80]);
+    let data = &bound.schema[0].ty.data;
+    run_plans(std::slice::from_ref(&bound), &rows()).unwrap()[0]
+        .iter()
+        .map(|(_, row)| row[0].text(data))
+        .collect()
+}
+
+/// The message of an error, on a stack as small as a thread of the server's has. How soon it comes is measured by
+/// `cargo xtask linear`.
+fn refused(script: String) -> String {
+    let refuse = move || session().run(&script).unwrap_err().to_string();
+    std::thread::Builder::new().stack_size(1 << 20).spawn(refuse).unwrap().join().unwrap()
+}
+
+#[test]
+fn long_chains_give_what_nested_pairs_give() {
+    for (query, wanted) in [
+        (chain(2000, " OR ", |i| format!("v = {}", i + 5)), ["TRUE", "FALSE", "NULL"]),
+        (
+            chain(2000, " OR ", |i| format!("s = 'a{}'", if i == 1999 { "b" } else { "" })),
+            ["TRUE", "FALSE", "FALSE"],
+        ),
+        (chain(2000, " AND ", |i| format!("v <> {}", i + 8)), ["TRUE", "TRUE", "NULL"]),
+        (chain(2000, " + ", |_| "v".to_owned()), ["14000", "-2000", "NULL"]),
+        (chain(2000, " + ", |_| "b".to_owned()), ["14000", "4294967294000", "NULL"]),
+        (format!("CHAR_LENGTH({})", chain(2000, " || ", |_| "s".to_owned())), ["4000", "0", "2000"]),
+        (chain(300, " + ", |_| "m".to_owned()), ["3702.00", "299999997.00", "-15.00"]),
+        // From left to right: 1 is lost beside 1e16, each time.
+        (format!("d + {} - d", chain(1000, " + ", |_| "1e0".to_owned())), ["1000.0", "0.0", "NaN"]),
+    ] {
+        assert_eq!(values(&format!("SELECT {query} FROM t")), wanted, "{}", &query[..40]);
+    }
+}
+
+#[test]
+fn a_chain_of_twenty_thousand_is_planned_on_a_small_stack() {
+    let condition = chain(20_000, " OR ", |i| format!("v = {i}"));
+    let script = format!(
+        "CREATE TABLE o (v INT) WITH ('connector' = 'blackhole');
+         CREATE VIEW w AS SELECT v FROM t WHERE {condition};
+         INSERT INTO o SELECT v FROM w;
+         INSERT INTO o SELECT v FROM t WHERE v IN ({}) AND ({condition})",
+        chain(20_000, ", ", |i| i.to_string())
+    );
+    let plan = move || {
+        let mut session = session();
+        let outcomes = session.run(&script).unwrap();
+        assert_eq!(outcomes.len(), 4);
+        // With the plans and the view.
+        drop((outcomes, session));
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(plan).unwrap().join().unwrap();
+}
+
+#[test]
+fn what_is_too_deep_or_too_long_is_refused() {
+    for (select, wanted) in [
+        (chain(20_000, " - ", |_| "v".to_owned()), "arithmetic of too many operators in a row"),
+        (format!("v{}", " IS NULL".repeat(20_000)), "nested too deep"),
+        (chain(20_000, " = ", |_| "v".to_owned()), "nested too deep"),
+        (format!("{}v{}", "(".repeat(20_000), ")".repeat(20_000)), "nested too deep"),
+        (format!("{}v", "NOT ".repeat(20_000)), "nested too deep"),
+        (format!("{}v", "- ".repeat(20_000)), "nested too deep"),
+        (chain(60_000, " OR ", |i| format!("v = {i}")), "a statement of more than 200000 words"),
+        (chain(150_000, "+", |_| "v".to_owned()), "a statement of more than 200000 words"),
+        (format!("{}nope", "v = 1 OR ".repeat(5000)), "nope"),
+        (format!("nope{}", " OR v = 1".repeat(5000)), "line 1, column 16: found name `nope`"),
+    ] {
+        let message = refused(format!("EXPLAIN SELECT {select} FROM t"));
+        assert!(message.contains(wanted), "{message}");
+    }
+    let joins = format!("EXPLAIN SELECT t.v FROM t{}", " JOIN t AS u ON t.v = u.v".repeat(9000));
+    assert!(refused(joins).contains("9001 relations in one FROM"));
+    // Much of anything.
+    for text in ["x", "'", "(", "/*", "--", "SELECT ", "\n", ";", "WITH a AS (", "\u{e4}", "CASE "] {
+        let script = text.repeat(100_000 / text.len());
+        let ran = std::thread::spawn(move || Session::default().run(&script).map(|outcomes| outcomes.len()));
+        let _ = ran.join().unwrap();
+    }
+}
+
+#[test]
+fn views_over_views_do_not_double() {
+    let mut script = "CREATE VIEW w0 AS SELECT b AS x FROM t;".to_owned();
+    for number in 1..35 {
+        script += &format!("CREATE VIEW w{number} AS SELECT x * x + x AS x FROM w{};", number - 1);
+    }
+    script += "CREATE TABLE o (x BIGINT) WITH ('connector' = 'blackhole'); INSERT INTO o SELECT x FROM w34 WHERE x > 1";
+    let began = Instant::now();
+    session().run(&script).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(60), "it took {:?}", began.elapsed());
+}
+
+#[test]
+fn texts_that_are_too_long_are_refused() {
+    let mut input = rows();
+    input.arrivals.truncate(1);
+    let long = "REPEAT(s, 30000000)";
+    for (expr, name) in [
+        ("REPLACE(REPEAT(s, 30000), 'a', REPEAT('b', 60000))", "REPLACE"),
+        ("REPLACE(REPEAT(s, 30000), s, REPEAT('b', 60000))", "REPLACE"),
+        ("REPLACE(REPEAT(s, 30000), '', REPEAT('b', 60000))", "REPLACE"),
+        ("REGEXP_REPLACE(REPEAT(s, 30000), 'a', REPEAT('b', 60000))", "REGEXP_REPLACE"),
+        ("REGEXP_REPLACE(REPEAT(s, 30000), s, REPEAT('b', 60000))", "REGEXP_REPLACE"),
+        (format!("CONCAT({long}, {long})").as_str(), "CONCAT"),
+        (format!("CONCAT_WS({long}, s, s, s)").as_str(), "CONCAT_WS"),
+        (format!("{long} || {long}").as_str(), "||"),
+        (format!("{long} || s || s || s || {long}").as_str(), "||"),
+        ("REPEAT(s, 300000000)", "REPEAT"),
+        ("LPAD(s, 300000000, 'x')", "padding"),
+    ] {
+        let bound = session().plan(&format!("SELECT CHAR_LENGTH({expr}) FROM t")).unwrap();
+        let plans = support::job(std::slice::from_ref(&bound));
+        let reference = run_plans(&plans, &input).map(|_| ()).unwrap_err().to_string();
+        let compiled = support::run(&plans, &input, 10, false).map(|_| ()).unwrap_err().to_string();
+        for message in [reference, compiled] {
+            assert!(message.starts_with(&format!("{name} would make")), "{expr}: {message}");
+            assert!(message.contains("67108864"), "{expr}: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_sink_that_panics_fails_its_job_and_not_the_process() {
+    struct Panics;
+    impl Output for Panics {
+        fn take(&mut self, _: &Rows<'_>) -> Result<()> {
+            panic!("as if it had a fault");
+        }
+    }
+    let plans = support::job(&[session().plan("SELECT v FROM t").unwrap()]);
+    let outputs = vec![Box::new(Panics) as Box<dyn Output>];
+    let mut program = Program::compile_with(&plans, outputs, None, None).unwrap();
+    let source = program.sources().remove(0);
+    let mut batch = Batch::new(&source.types).unwrap();
+    // More than the sink's buffer holds: it is given them while machine code runs, through which nothing unwinds.
+    for row in 0..100_000 {
+        batch.push(&[Value::Int(row)]).unwrap();
+    }
+    let failed = program.run(0, &batch).unwrap_err().to_string();
+    assert!(failed.contains("as if it had a fault"), "{failed}");
+}

@@ -1,0 +1,763 @@
+//! A job removes and overwrites what its own checkpoints say it wrote, and nothing else.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use duramen::{Create, Durability, Options, Store};
+use duramen_stream::run::{Existing, Keep, Progress, Room, Running};
+use duramen_stream::{Error, Outcome, Session};
+use duramen_structures::{DATABASES_MAX, Keyspace, Locks};
+
+fn open(store: &Path) -> Store {
+    let options =
+        Options { durability: Durability::Manual, create: Create::OpenOrCreate, ..Options::default() };
+    options.open(store).unwrap()
+}
+
+/// How a job of a script is run: its store, and its name there.
+#[derive(Clone, Copy)]
+struct How<'h> {
+    store: &'h str,
+    name: &'h str,
+    from_start: bool,
+    existing: Existing,
+}
+
+const FIRST: How<'static> =
+    How { store: "store", name: "job", from_start: false, existing: Existing::Refuse };
+
+fn jobs(script: &str) -> Result<Vec<duramen_stream::Job>, Error> {
+    let job = |outcome| if let Outcome::Job(job) = outcome { Some(job) } else { None };
+    Ok(Session::default().run(script)?.into_iter().filter_map(job).collect())
+}
+
+/// Runs all jobs of a script to their ends, one after the other, with a store.
+fn run_in(script: &str, directory: &Path, how: How<'_>) -> Result<(), Error> {
+    for (number, job) in (1..).zip(jobs(script)?) {
+        let name = if number > 1 { format!("{}-{number}", how.name) } else { how.name.to_owned() };
+        let keep = Keep {
+            store: open(&directory.join(how.store)),
+            name,
+            every: Duration::from_millis(5),
+            from_start: how.from_start,
+            existing: how.existing,
+            note: String::new(),
+            room: Room::default(),
+        };
+        Running::start_in(&job.optimised, directory, Some(&keep))?.run(&AtomicBool::new(false), |_| ())?;
+    }
+    Ok(())
+}
+
+/// The same without a store.
+fn run(script: &str, directory: &Path) -> Result<(), Error> {
+    for job in jobs(script)? {
+        Running::start(&job.optimised, directory)?.run(&AtomicBool::new(false), |_| ())?;
+    }
+    Ok(())
+}
+
+fn put(directory: &Path, key: &str, value: &str) {
+    let store = open(&directory.join("store"));
+    let mut worker = Keyspace::open(store.clone(), DATABASES_MAX).unwrap().worker().unwrap();
+    worker
+        .run::<_, duramen_structures::Error>(0, Locks::One(key.as_bytes()), |txn| {
+            txn.put(0, key.as_bytes(), value.as_bytes())
+        })
+        .unwrap();
+    drop(worker);
+    store.commit().unwrap();
+}
+
+/// Keys of database 0 and their values as they lie there.
+fn keys(directory: &Path) -> BTreeMap<String, String> {
+    let store = open(&directory.join("store"));
+    let mut keys = BTreeMap::new();
+    if let Some(table) = store.find_table(b"redis.0").unwrap() {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        table.for_each(|value| drop(keys.insert(text(value.key()), text(value)))).unwrap();
+    }
+    keys
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    keys(directory).into_keys().collect()
+}
+
+/// Names and bytes of the files of a directory.
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    let file = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap())
+    };
+    std::fs::read_dir(directory).into_iter().flatten().map(file).collect()
+}
+
+fn write(directory: &Path, name: &str, text: &str) {
+    std::fs::write(directory.join(name), text).unwrap();
+}
+
+fn read(directory: &Path, name: &str) -> String {
+    std::fs::read_to_string(directory.join(name)).unwrap_or_default()
+}
+
+/// A table of a file of CSV.
+fn file(name: &str, path: &str, more: &str) -> String {
+    format!(
+        "CREATE TABLE {name} (k STRING, v INT) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv'{more});\n"
+    )
+}
+
+const TOTAL: &str = "CREATE TABLE total (k STRING, v INT, PRIMARY KEY (k) NOT ENFORCED)
+    WITH ('connector' = 'duramen', 'value' = 'json');\n";
+
+fn totals() -> String {
+    format!("{}{TOTAL}INSERT INTO total SELECT k, SUM(v) FROM i GROUP BY k;", file("i", "in.csv", ""))
+}
+
+fn refused(ran: Result<(), Error>, wanted: &[&str]) {
+    let error = ran.unwrap_err().to_string();
+    for wanted in wanted {
+        assert!(error.contains(wanted), "{wanted} is not in: {error}");
+    }
+}
+
+#[test]
+fn a_first_run_over_keys_of_others_is_refused_or_does_as_told() {
+    let before = || {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), "in.csv", "a,1\nb,2\na,4\n");
+        put(directory.path(), "total:alice", "precious");
+        put(directory.path(), "totals:a", "of another table");
+        put(directory.path(), "total", "no row");
+        directory
+    };
+    let others = ["total", "totals:a"];
+    let sorted = |more: &[&str]| {
+        let mut names: Vec<String> = others.iter().chain(more).map(|name| (*name).to_owned()).collect();
+        names.sort();
+        names
+    };
+    let directory = before();
+    let dir = directory.path();
+    for _ in 0..2 {
+        refused(run_in(&totals(), dir, FIRST), &["key total:alice of database 0", "--overwrite", "--adopt"]);
+        assert_eq!(names(dir), sorted(&["total:alice"]));
+    }
+    run_in(&totals(), dir, How { existing: Existing::Overwrite, ..FIRST }).unwrap();
+    assert_eq!(names(dir), sorted(&["total:a", "total:b"]));
+
+    let directory = before();
+    let dir = directory.path();
+    put(dir, "total:b", "replaced");
+    run_in(&totals(), dir, How { existing: Existing::Adopt, ..FIRST }).unwrap();
+    assert_eq!(names(dir), sorted(&["total:a", "total:alice", "total:b"]));
+    assert_eq!(keys(dir)["total:alice"], "precious");
+    assert_eq!(keys(dir)["total:b"], r#"{"k":"b","v":2}"#);
+    // It goes on as with keys of its own; from the start they go.
+    run_in(&totals(), dir, FIRST).unwrap();
+    assert_eq!(names(dir), sorted(&["total:a", "total:alice", "total:b"]));
+    write(dir, "in.csv", "c,1\n");
+    run_in(&totals(), dir, How { from_start: true, ..FIRST }).unwrap();
+    assert_eq!(names(dir), sorted(&["total:c"]));
+    for name in others {
+        assert!(["no row", "of another table"].contains(&keys(dir)[name].as_str()));
+    }
+}
+
+#[test]
+fn what_a_run_from_the_start_adopts_stays_and_what_the_job_wrote_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "in.csv", "a,1\n");
+    run_in(&totals(), dir, FIRST).unwrap();
+    put(dir, "total:later", "of others");
+    write(dir, "in.csv", "b,1\n");
+    refused(run_in(&totals(), dir, How { from_start: true, ..FIRST }), &["total:later"]);
+    // Nothing was forgotten.
+    assert_eq!(names(dir), ["total:a", "total:later"]);
+    run_in(&totals(), dir, FIRST).unwrap();
+    run_in(&totals(), dir, How { from_start: true, existing: Existing::Adopt, ..FIRST }).unwrap();
+    assert_eq!(names(dir), ["total:b", "total:later"]);
+    // The table has another name now: keys under the former one go too.
+    let other = totals().replace("total ", "sum ");
+    run_in(&other, dir, How { from_start: true, ..FIRST }).unwrap();
+    assert_eq!(names(dir), ["sum:b"]);
+}
+
+#[test]
+fn a_script_that_does_not_start_forgets_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "in.csv", "a,1\n");
+    run_in(&totals(), dir, FIRST).unwrap();
+    let wrong = totals().replace("in.csv", "none.csv");
+    refused(run_in(&wrong, dir, How { from_start: true, ..FIRST }), &["none.csv"]);
+    assert_eq!(names(dir), ["total:a"]);
+    // It has ended, and its input is not needed any more.
+    std::fs::remove_file(dir.join("in.csv")).unwrap();
+    run_in(&totals(), dir, FIRST).unwrap();
+}
+
+#[test]
+fn two_jobs_of_one_store_leave_each_others_keys_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "in.csv", "a,1\n");
+    let inner = totals().replace("total", "`total:x`");
+    run_in(&inner, dir, FIRST).unwrap();
+    assert_eq!(names(dir), ["total:x:a"]);
+    let second = How { name: "second", ..FIRST };
+    refused(run_in(&totals(), dir, second), &["total:x:a"]);
+    let third =
+        totals().replace("CREATE TABLE total ", "CREATE TABLE other ").replace("INTO total", "INTO other");
+    run_in(&third, dir, second).unwrap();
+    run_in(&third, dir, How { from_start: true, ..second }).unwrap();
+    assert_eq!(names(dir), ["other:a", "total:x:a"]);
+}
+
+/// Runs a job that follows its input until there are so many records, while `change` does something.
+fn follow(
+    script: &str,
+    directory: &Path,
+    how: How<'_>,
+    mut change: impl FnMut(&Progress) -> bool + Send,
+) -> Result<Progress, Error> {
+    let job = jobs(script)?.pop().unwrap();
+    let keep = Keep {
+        store: open(&directory.join(how.store)),
+        name: how.name.to_owned(),
+        every: Duration::from_millis(5),
+        from_start: how.from_start,
+        existing: how.existing,
+        note: String::new(),
+        room: Room::default(),
+    };
+    let mut running = Running::start_in(&job.optimised, directory, Some(&keep))?;
+    let stop = AtomicBool::new(false);
+    running.run(&stop, |progress| {
+        if change(progress) || progress.elapsed > Duration::from_secs(20) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+}
+
+const FOLLOWED: &str = ", 'source.monitor-interval' = '1 ms'";
+
+#[test]
+fn a_key_that_others_make_later_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "in.csv", "a,1\n");
+    let script = totals().replace("'format' = 'csv'", &format!("'format' = 'csv'{FOLLOWED}"));
+    let until = |records| move |progress: &Progress| progress.records >= records;
+    follow(&script, dir, FIRST, until(1)).unwrap();
+    put(dir, "total:b", "precious");
+    write(dir, "in.csv", "a,1\nb,2\n");
+    let error = follow(&script, dir, FIRST, until(9)).unwrap_err().to_string();
+    assert!(error.contains("key total:b of database 0") && error.contains("--adopt"), "{error}");
+    assert_eq!(keys(dir)["total:b"], "precious");
+    follow(&script, dir, How { existing: Existing::Adopt, ..FIRST }, until(2)).unwrap();
+    assert_eq!(keys(dir)["total:b"], r#"{"k":"b","v":2}"#);
+}
+
+#[test]
+fn a_second_store_leaves_finished_parts_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let script =
+        format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", "day.csv", ""), file("o", "out", ""));
+    write(dir, "day.csv", "a,1\n");
+    run_in(&script, dir, FIRST).unwrap();
+    let yesterday = files(&dir.join("out"));
+    assert_eq!(yesterday.values().collect::<Vec<_>>(), ["a,1\n"]);
+    write(dir, "day.csv", "b,2\n");
+    let second = How { store: "second", ..FIRST };
+    let name = yesterday.keys().next().unwrap();
+    refused(run_in(&script, dir, second), &[name, "--overwrite", "--adopt"]);
+    assert_eq!(files(&dir.join("out")), yesterday);
+    run_in(&script, dir, How { existing: Existing::Adopt, ..second }).unwrap();
+    let both = files(&dir.join("out"));
+    assert_eq!(both.len(), 2);
+    assert_eq!(both.get(name).map(String::as_str), Some("a,1\n"));
+    // Its own and the adopted ones; those of the first store know nothing of it.
+    write(dir, "day.csv", "c,3\n");
+    run_in(&script, dir, How { from_start: true, ..second }).unwrap();
+    assert_eq!(files(&dir.join("out")).values().collect::<Vec<_>>(), ["c,3\n"]);
+    refused(run_in(&script, dir, How { from_start: true, ..FIRST }), &["part-job-0-"]);
+    run_in(&script, dir, How { from_start: true, existing: Existing::Overwrite, ..FIRST }).unwrap();
+    assert_eq!(files(&dir.join("out")).len(), 1);
+    // What has no name of a part is nobody's.
+    write(dir, "out/part-job-0-notes.txt", "notes");
+    write(dir, "out/other.csv", "other");
+    run_in(&script, dir, How { from_start: true, existing: Existing::Overwrite, ..FIRST }).unwrap();
+    assert_eq!(files(&dir.join("out")).len(), 3);
+}
+
+#[test]
+fn a_file_is_replaced_when_the_job_has_ended_and_not_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let script = |input: &str| {
+        format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", input, ""), file("o", "out.csv", ""))
+    };
+    write(dir, "out.csv", "precious\n");
+    write(dir, "bad.csv", "a,1\nbad\n");
+    write(dir, "good.csv", "a,1\n");
+    write(dir, "empty.csv", "");
+    let zero = script("good.csv").replace("SELECT *", "SELECT k, 1 / (v - 1)");
+    for wrong in [script("none.csv"), script("bad.csv"), zero] {
+        run(&wrong, dir).unwrap_err();
+        assert_eq!(read(dir, "out.csv"), "precious\n");
+        assert_eq!(files(dir).len(), 4, "a file beside is left: {:?}", files(dir).keys());
+    }
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir.join("out.csv"), PermissionsExt::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink("out.csv", dir.join("link.csv")).unwrap();
+    run(&script("good.csv").replace("'out.csv'", "'link.csv'"), dir).unwrap();
+    assert_eq!(read(dir, "out.csv"), "a,1\n");
+    assert!(dir.join("link.csv").is_symlink());
+    assert_eq!(dir.join("out.csv").metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    run(&script("empty.csv"), dir).unwrap();
+    assert_eq!(read(dir, "out.csv"), "");
+    // Where input does not end, it appears with the first rows.
+    let job =
+        jobs(&script("good.csv").replace("'csv')", &format!("'csv'{FOLLOWED})"))).unwrap().pop().unwrap();
+    write(dir, "out.csv", "old\n");
+    let mut running = Running::start(&job.optimised, dir).unwrap();
+    let stop = AtomicBool::new(false);
+    running
+        .run(&stop, |progress| {
+            assert!(["old\n", "a,1\n"].contains(&read(dir, "out.csv").as_str()));
+            stop.store(
+                read(dir, "out.csv") == "a,1\n" || progress.elapsed > Duration::from_secs(20),
+                Ordering::Relaxed,
+            );
+        })
+        .unwrap();
+    assert_eq!(read(dir, "out.csv"), "a,1\n");
+}
+
+#[test]
+fn what_a_job_reads_it_does_not_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "t.csv", "a,1\nb,2\n");
+    std::fs::create_dir(dir.join("in")).unwrap();
+    write(dir, "in/a.csv", "a,1\n");
+    let insert = |from: &str, to: &str, more: &str| {
+        format!("{}{}INSERT INTO o SELECT k, v + 1 FROM i;", file("i", from, more), file("o", to, ""))
+    };
+    let itself = format!("{}INSERT INTO t SELECT k, v + 1 FROM t;", file("t", "t.csv", ""));
+    let followed = itself.replace("'csv')", &format!("'csv'{FOLLOWED})"));
+    for wrong in [
+        &itself,
+        &followed,
+        &insert("t.csv", "./t.csv", ""),
+        &insert("in", "in", ""),
+        &insert("in", "in/out.csv", ""),
+    ] {
+        refused(run(wrong, dir), &["which the job reads"]);
+        refused(run_in(wrong, dir, FIRST), &["which the job reads"]);
+    }
+    for letters in ["t.csv", "./t.csv", "out.csv"] {
+        let wrong = insert("t.csv", "out.csv", &format!(", 'dead-letter' = '{letters}'"));
+        refused(run(&wrong, dir), &["'dead-letter'", "a path of its own"]);
+    }
+    assert_eq!(read(dir, "t.csv"), "a,1\nb,2\n");
+    assert_eq!(files(&dir.join("in")).len(), 1);
+    run(&insert("in/a.csv", "in/b.csv", ""), dir).unwrap();
+}
+
+#[test]
+fn inserts_of_a_script_into_one_table_feed_one_writer() {
+    let set = |inserts: &str| format!("EXECUTE STATEMENT SET BEGIN {inserts} END;");
+    let inserts = "INSERT INTO o SELECT * FROM t; INSERT INTO o SELECT * FROM u;";
+    for (format, wanted) in [
+        ("csv", "a,1 a,1 a,1 b,2 b,2"),
+        ("json", r#"{"k":"a","v":1} {"k":"a","v":1} {"k":"a","v":1} {"k":"b","v":2} {"k":"b","v":2}"#),
+    ] {
+        for inserts in [set(inserts), inserts.to_owned()] {
+            let directory = tempfile::tempdir().unwrap();
+            let dir = directory.path();
+            write(dir, "t.csv", &"a,1\n".repeat(3));
+            write(dir, "u.csv", &"b,2\n".repeat(2));
+            let sink = file("o", "out", "").replace("'csv'", &format!("'{format}'"));
+            let script = format!("{}{}{sink}{inserts}", file("t", "t.csv", ""), file("u", "u.csv", ""));
+            let sorted = |text: String| {
+                let mut lines: Vec<&str> = text.lines().collect();
+                lines.sort_unstable();
+                lines.join(" ")
+            };
+            run(&script, dir).unwrap();
+            assert_eq!(sorted(read(dir, "out")), wanted, "{script}");
+            std::fs::remove_file(dir.join("out")).unwrap();
+            run_in(&script, dir, FIRST).unwrap();
+            assert_eq!(sorted(files(&dir.join("out")).into_values().collect()), wanted, "{script}");
+        }
+    }
+    // Keys too: the newest row counts, whichever INSERT gave it.
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "t.csv", "a,1\n");
+    write(dir, "u.csv", "b,2\n");
+    let inserts = "INSERT INTO total SELECT * FROM t; INSERT INTO total SELECT * FROM u;";
+    let script = format!("{}{}{TOTAL}{inserts}", file("t", "t.csv", ""), file("u", "u.csv", ""));
+    run_in(&script, dir, FIRST).unwrap();
+    assert_eq!(names(dir), ["total:a", "total:b"]);
+    // Jobs that are not about one table stay jobs of their own.
+    let two = format!(
+        "{}{}{}INSERT INTO o SELECT * FROM t; INSERT INTO p SELECT * FROM o;",
+        file("t", "t.csv", ""),
+        file("o", "o.csv", ""),
+        file("p", "p.csv", "")
+    );
+    assert_eq!(jobs(&two).unwrap().len(), 2);
+    run(&two, dir).unwrap();
+    assert_eq!(read(dir, "p.csv"), "a,1\n");
+    let circle = two + "INSERT INTO o SELECT * FROM p;";
+    let error = jobs(&circle).unwrap_err().to_string();
+    assert!(error.contains("UNION ALL") && error.contains("line "), "{error}");
+}
+
+#[test]
+fn a_socket_that_listens_takes_the_place_of_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "in.sock", "precious");
+    let script = format!(
+        "CREATE TABLE i (k STRING, v INT)
+           WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'csv');
+         {}INSERT INTO o SELECT * FROM i;",
+        file("o", "out.csv", "")
+    );
+    refused(run(&script, dir), &["in.sock"]);
+    assert_eq!(read(dir, "in.sock"), "precious");
+}
+
+#[test]
+fn two_tables_do_not_write_to_one_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "t.csv", "a,1\n");
+    let files = format!("{}{}{}", file("t", "t.csv", ""), file("o", "out", ""), file("p", "./out", ""));
+    let keys = format!(
+        "{}{TOTAL}{}",
+        file("t", "t.csv", ""),
+        TOTAL.replace("total ", "sum ").replace("'value'", "'key' = 'total', 'value'")
+    );
+    for (tables, one, two) in [(&files, "o", "p"), (&keys, "total", "sum")] {
+        let inserts = format!("INSERT INTO {one} SELECT * FROM t; INSERT INTO {two} SELECT * FROM t;");
+        for inserts in [format!("EXECUTE STATEMENT SET BEGIN {inserts} END;"), inserts] {
+            refused(
+                run_in(&format!("{tables}{inserts}"), dir, FIRST),
+                &["`", "which both write to", "one table"],
+            );
+        }
+    }
+    let inserts =
+        "EXECUTE STATEMENT SET BEGIN INSERT INTO o SELECT * FROM t; INSERT INTO p SELECT * FROM t; END;";
+    refused(run(&format!("{files}{inserts}"), dir), &["which both write to"]);
+}
+
+#[test]
+fn dead_letters_of_runs_before_and_of_other_tables_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let letters = ", 'dead-letter' = 'dead'";
+    let script = format!(
+        "{}{}{}INSERT INTO o SELECT * FROM t UNION ALL SELECT * FROM u;",
+        file("t", "t.csv", letters),
+        file("u", "u.csv", letters),
+        file("o", "out.csv", "")
+    );
+    write(dir, "dead", "what was there\n");
+    write(dir, "t.csv", "a,1\nbad\n");
+    write(dir, "u.csv", "worse\nb,2\n");
+    run(&script, dir).unwrap();
+    let text = read(dir, "dead");
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.starts_with("what was there\n") && text.contains("\"bad\"") && text.contains("\"worse\""));
+    write(dir, "t.csv", "a,1\n");
+    write(dir, "u.csv", "b,2\n");
+    run(&script, dir).unwrap();
+    assert_eq!(read(dir, "dead"), text);
+    // A name that a user chooses is no path.
+    let strange = script.replace("TABLE t ", "TABLE `../t/x` ").replace("FROM t ", "FROM `../t/x` ");
+    write(dir, "t.csv", "bad\n");
+    std::fs::remove_file(dir.join("dead")).unwrap();
+    std::fs::remove_file(dir.join("out.csv")).unwrap();
+    run_in(&strange, dir, FIRST).unwrap();
+    let found = files(&dir.join("dead"));
+    assert!(found.keys().all(|name| name.starts_with("part-job-dead-%2e%2e%2ft%2fx-")), "{found:?}");
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn composite_primary_keys_are_told_apart_and_looked_up_as_they_were_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let rows = "a:b,c,1\na,b:c,2\na\\,:b,3\n\"\",x,4\nx,\"\",5\nNULL,y,6\n";
+    write(dir, "in.csv", rows);
+    write(dir, "probe.csv", rows);
+    let table = |value: &str| {
+        format!(
+            "CREATE TABLE dim (x STRING, y STRING, v INT, PRIMARY KEY (x, y) NOT ENFORCED)
+               WITH ('connector' = 'duramen', 'value' = '{value}');\n"
+        )
+    };
+    let source = |name: &str, path: &str| {
+        format!(
+            "CREATE TABLE {name} (x STRING, y STRING, v INT, p AS PROCTIME())
+               WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv');\n"
+        )
+    };
+    for value in ["hash", "json"] {
+        let writing =
+            format!("{}{}INSERT INTO dim SELECT x, y, v FROM i;", source("i", "in.csv"), table(value));
+        run_in(&writing, dir, How { from_start: true, ..FIRST }).unwrap();
+        assert_eq!(
+            names(dir),
+            ["dim::x", "dim:NULL:y", "dim:a:b:c", "dim:a\\:b:c", "dim:a\\\\::b", "dim:x:"]
+        );
+        let looking = format!(
+            "{}{}CREATE TABLE o (x STRING, y STRING, v INT, w INT)
+               WITH ('connector' = 'filesystem', 'path' = 'out-{value}', 'format' = 'csv');
+             INSERT INTO o SELECT i.x, i.y, i.v, d.v FROM i LEFT JOIN dim FOR SYSTEM_TIME AS OF i.p AS d
+               ON i.x = d.x AND i.y = d.y;",
+            source("i", "probe.csv"),
+            table(value)
+        );
+        let second = How { name: "second", from_start: true, ..FIRST };
+        run_in(&looking, dir, second).unwrap();
+        let found: String = files(&dir.join(format!("out-{value}"))).into_values().collect();
+        assert_eq!(found.lines().count(), 6);
+        for line in found.lines() {
+            let (row, looked_up) = line.rsplit_once(',').unwrap();
+            assert!(row.ends_with(&format!(",{looked_up}")), "{line}");
+        }
+    }
+    // Where the columns of the primary key are in the key alone, they are read from there.
+    put_hash(dir, "side:a\\:b:c:d", "v", "7");
+    let looking = format!(
+        "{}{}CREATE TABLE o (v INT, w INT) WITH ('connector' = 'filesystem', 'path' = 'out-side', 'format' = 'csv');
+         INSERT INTO o SELECT i.v, d.v FROM i LEFT JOIN dim FOR SYSTEM_TIME AS OF i.p AS d ON i.x = d.x AND i.y = d.y;",
+        source("i", "probe.csv"),
+        table("hash").replace("'value'", "'key' = 'side', 'value'")
+    );
+    write(dir, "probe.csv", "a:b,c:d,1\na,b:c:d,2\n");
+    run_in(&looking, dir, How { name: "third", ..FIRST }).unwrap();
+    assert_eq!(files(&dir.join("out-side")).into_values().collect::<String>(), "1,7\n2,\n");
+}
+
+fn put_hash(directory: &Path, key: &str, field: &str, value: &str) {
+    let store = open(&directory.join("store"));
+    let mut worker = Keyspace::open(store.clone(), DATABASES_MAX).unwrap().worker().unwrap();
+    worker
+        .run::<_, duramen_structures::Error>(0, Locks::One(key.as_bytes()), |txn| {
+            txn.put_hash(0, key.as_bytes(), &[(field.as_bytes(), value.as_bytes())])
+        })
+        .unwrap();
+    drop(worker);
+    store.commit().unwrap();
+}
+
+#[test]
+fn null_is_refused_where_a_column_is_not_null() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    write(dir, "in.csv", "\"NULL\",1\n,2\n\"\",5\n");
+    let error = run_in(&totals(), dir, FIRST).unwrap_err().to_string();
+    assert!(error.contains("NULL for column `k` of `total`") && error.contains("PRIMARY KEY"), "{error}");
+    assert!(error.contains("[NULL, 2]") && error.contains("IS NOT NULL"), "{error}");
+    assert_eq!(keys(dir).len(), 0);
+    run_in(&totals().replace("FROM i", "FROM i WHERE k IS NOT NULL"), dir, FIRST).unwrap();
+    assert_eq!(names(dir), ["total:", "total:NULL"]);
+
+    write(dir, "in.csv", "a,1\nb,\n");
+    for sink in
+        ["'connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'json'", "'connector' = 'blackhole'"]
+    {
+        let script = format!(
+            "{}CREATE TABLE o (k STRING, v INT NOT NULL) WITH ({sink}); INSERT INTO o SELECT k, v FROM i;",
+            file("i", "in.csv", "")
+        );
+        let error = run(&script, dir).unwrap_err().to_string();
+        assert!(
+            error.contains("NULL for column `v` of `o`, wanted a value of INT: it is NOT NULL"),
+            "{error}"
+        );
+        run(&script.replace("k, v FROM", "k, COALESCE(v, 0) FROM"), dir).unwrap();
+        // No value at all is told before anything runs.
+        let error =
+            run(&script.replace("INTO o SELECT k, v", "INTO o (k) SELECT k"), dir).unwrap_err().to_string();
+        assert!(error.contains("no value for column `v`") && error.contains("line "), "{error}");
+    }
+}
+
+/// Rows that a followed file gives, by the parts of the sink.
+fn rows(directory: &Path) -> String {
+    files(&directory.join("out"))
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with('.'))
+        .map(|(_, text)| text)
+        .collect()
+}
+
+fn following(path: &str) -> String {
+    format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", path, FOLLOWED), file("o", "out", ""))
+}
+
+/// Follows until the sink has this.
+fn follow_to(directory: &Path, script: &str, wanted: &str) {
+    follow(script, directory, FIRST, |_| rows(directory) == wanted).unwrap();
+    assert_eq!(rows(directory), wanted);
+}
+
+#[test]
+fn a_rotated_file_is_finished_before_the_new_one_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let script = following("t.csv");
+    write(dir, "t.csv", "a,1\n");
+    // While it runs.
+    let mut step = 0;
+    follow(&script, dir, FIRST, |_| {
+        let found = rows(dir);
+        match step {
+            0 if found == "a,1\n" => {
+                std::fs::rename(dir.join("t.csv"), dir.join("t.csv.1")).unwrap();
+                // Its writer has it open still, and the last line has no end.
+                append(dir, "t.csv.1", "b,2\n");
+                step = 1;
+            }
+            1 if found == "a,1\nb,2\n" => {
+                write(dir, "t.csv", "");
+                append(dir, "t.csv.1", "c,3");
+                step = 2;
+            }
+            2 => {
+                append(dir, "t.csv", "d,4\n");
+                step = 3;
+            }
+            3 if found.ends_with("d,4\n") => {
+                append(dir, "t.csv", "e,5\n");
+                step = 4;
+            }
+            _ => {}
+        }
+        found.ends_with("e,5\n")
+    })
+    .unwrap();
+    assert_eq!(rows(dir), "a,1\nb,2\nc,3\nd,4\ne,5\n");
+    // While it is stopped.
+    append(dir, "t.csv", "f,6\n");
+    std::fs::rename(dir.join("t.csv"), dir.join("t.csv.2")).unwrap();
+    write(dir, "t.csv", "g,7\nh,8\n");
+    let wanted = "a,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\n";
+    follow_to(dir, &script, wanted);
+    // Renamed, and no new one yet.
+    std::fs::rename(dir.join("t.csv"), dir.join("t.csv.3")).unwrap();
+    append(dir, "t.csv.3", "i,9\n");
+    follow_to(dir, &script, &format!("{wanted}i,9\n"));
+    write(dir, "t.csv", "j,10\n");
+    follow_to(dir, &script, &format!("{wanted}i,9\nj,10\n"));
+}
+
+fn append(directory: &Path, name: &str, text: &str) {
+    use std::io::Write;
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(directory.join(name));
+    file.unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_file_that_was_replaced_is_told_and_not_read_on() {
+    let begin = || {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), "t.csv", "a,1\nb,2\n");
+        follow_to(directory.path(), &following("t.csv"), "a,1\nb,2\n");
+        directory
+    };
+    let refused = |dir: &Path, wanted: &str| {
+        let error = follow(&following("t.csv"), dir, FIRST, |_| false).unwrap_err().to_string();
+        assert!(error.contains("is not the file that was read") && error.contains(wanted), "{error}");
+        assert!(error.contains("--from-start"), "{error}");
+        assert_eq!(rows(dir), "a,1\nb,2\n");
+    };
+    let directory = begin();
+    let dir = directory.path();
+    // A longer one in its place: the inode may be the same again.
+    std::fs::remove_file(dir.join("t.csv")).unwrap();
+    write(dir, "t.csv", "xx,10\nyy,20\nzz,30\n");
+    refused(dir, "first 8 bytes");
+    // Written anew.
+    let directory = begin();
+    write(directory.path(), "t.csv", "xx,10\nyy,20\nzz,30\n");
+    refused(directory.path(), "its bytes before that are others now");
+    // Cut.
+    let directory = begin();
+    write(directory.path(), "t.csv", "x,1\n");
+    refused(directory.path(), "it has 4 bytes");
+    // A copy that has grown is the file.
+    let directory = begin();
+    let dir = directory.path();
+    write(dir, "copy", "a,1\nb,2\nc,3\n");
+    std::fs::rename(dir.join("copy"), dir.join("t.csv")).unwrap();
+    follow_to(dir, &following("t.csv"), "a,1\nb,2\nc,3\n");
+    // Rotated twice while nobody looked: the one between is named.
+    let directory = begin();
+    let dir = directory.path();
+    std::fs::rename(dir.join("t.csv"), dir.join("t.csv.2")).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    write(dir, "t.csv.1", "between,1\n");
+    write(dir, "t.csv", "new,1\n");
+    let error = follow(&following("t.csv"), dir, FIRST, |_| false).unwrap_err().to_string();
+    assert!(error.contains("t.csv.1") && error.contains("more than once"), "{error}");
+}
+
+#[test]
+fn files_of_a_followed_directory_are_known_by_more_than_their_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    std::fs::create_dir(dir.join("in")).unwrap();
+    write(dir, "in/a.csv", "a,1\n");
+    let script = following("in");
+    follow_to(dir, &script, "a,1\n");
+    append(dir, "in/a.csv", "b,2\n");
+    std::fs::rename(dir.join("in/a.csv"), dir.join("in/a.csv.1")).unwrap();
+    write(dir, "in/a.csv", "c,3\n");
+    follow(&script, dir, FIRST, |_| rows(dir).len() == 12).unwrap();
+    let found = rows(dir);
+    let mut lines: Vec<&str> = found.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["a,1", "b,2", "c,3"]);
+    write(dir, "in/a.csv", "other,1\nother,2\n");
+    let error = follow(&script, dir, FIRST, |_| false).unwrap_err().to_string();
+    assert!(error.contains("a.csv") && error.contains("is not the file that was read"), "{error}");
+}
+
+#[test]
+fn state_that_nothing_drops_is_said_to_be_kept_for_ever() {
+    let mut session = Session::default();
+    session
+        .run(
+            "CREATE TABLE a (k INT, p AS PROCTIME()) WITH ('connector' = 'datagen');
+             CREATE TABLE b (k INT, p AS PROCTIME()) WITH ('connector' = 'datagen');
+             CREATE TABLE o (k INT, n BIGINT) WITH ('connector' = 'print');",
+        )
+        .unwrap();
+    for query in [
+        "SELECT k, COUNT(*) FROM a GROUP BY k",
+        "SELECT a.k, 1 FROM a JOIN b ON a.k = b.k",
+        "SELECT a.k, 1 FROM a JOIN b ON a.k = b.k AND a.p BETWEEN b.p - INTERVAL '1' MINUTE AND b.p",
+    ] {
+        let text = session.explain(&format!("EXPLAIN INSERT INTO o {query}")).unwrap();
+        let states: Vec<&str> = text.lines().filter(|line| line.contains("  state ")).collect();
+        assert!(
+            !states.is_empty() && states.iter().all(|state| state.ends_with("; kept for ever")),
+            "{text}"
+        );
+    }
+}
