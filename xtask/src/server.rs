@@ -106,6 +106,22 @@ impl Server {
         Server::start("duramen", program, &arguments, port, log)
     }
 
+    /// How long its threads have run on processors.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn cpu_time(&self) -> Result<Duration> {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let mut nanos = 0;
+        for task in std::fs::read_dir(&tasks).attempt(|| format!("list {tasks}"))? {
+            // A thread may end meanwhile.
+            let Some(path) = task.ok().map(|task| task.path().join("schedstat")) else { continue };
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            nanos += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+
     /// Where it listens.
     pub fn port(&self) -> u16 {
         self.port

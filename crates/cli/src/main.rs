@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// State that lives in memory and outlives the process: a key-value store and its server.
 #[derive(Parser)]
-#[command(name = "duramen", version, about, disable_help_subcommand = true)]
+#[command(name = "duramen", version, about)]
 #[command(
     after_help = "Exit codes: 0 done; 1 the answer is no (key absent, store damaged), or serve was refused \
                         something by the system; 2 wrong usage or configuration; 3 the store or a file could not \

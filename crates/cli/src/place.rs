@@ -72,6 +72,19 @@ impl Place {
     }
 }
 
+/// Tells who asks for keys of a server's store, and names no database, where those of its clients are.
+fn note_databases(store: &Store) {
+    let has = |db: &u8| matches!(store.find_table(duramen_server::table_name(*db).as_bytes()), Ok(Some(_)));
+    // Where it has keys of its own, those are meant.
+    if store.is_empty()
+        && let Some(db) = (0..16).find(has)
+    {
+        eprintln!(
+            "duramen: note: these are keys of the store's own table; a server's clients have theirs in databases: --db {db}"
+        );
+    }
+}
+
 /// Which table keys on the command line belong to.
 #[derive(Args, Clone)]
 pub struct Keys {
@@ -99,7 +112,10 @@ impl Keys {
 
     pub fn find(&self, store: &Store) -> duramen::Result<Within> {
         Ok(match self.table_name() {
-            None => Within::Store,
+            None => {
+                note_databases(store);
+                Within::Store
+            }
             Some(name) => store.find_table(name.as_bytes())?.map_or(Within::Nowhere, Within::Table),
         })
     }

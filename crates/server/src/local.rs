@@ -1,7 +1,7 @@
 //! What commands have of the worker that runs them, besides its keys.
 
 use crate::clients::Client;
-use crate::command::{Args, CommandError, Flags, OwnedArgs, Share, Spec, shown};
+use crate::command::{Args, Flags, OwnedArgs, Share, Spec, shown};
 use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS, Truth};
 use crate::server::Server;
@@ -58,8 +58,8 @@ pub struct Claim {
     pub put_back: Option<OwnedArgs>,
     /// Its command, which was run about this key: how long that took.
     pub ran: Option<(Box<[u8]>, u64)>,
-    /// Why its command failed.
-    pub failed: Option<CommandError>,
+    /// The first word of the error with which its command failed.
+    pub failed: Option<String>,
 }
 
 impl Claim {

@@ -116,6 +116,17 @@ impl Started {
                 .map_err(|error| system("listen", &error))?;
         }
         let keyspace = open_store(&config)?;
+        // The store takes no less than its smallest, in which deletes and compaction have room.
+        let least = keyspace.store().limit();
+        if least > config.maxmemory {
+            return Err(Error::new(
+                ErrorKind::Configuration,
+                format!(
+                    "maxmemory {}: the smallest store on this medium takes {least} bytes; set it to as much or more, or to 0 for no limit",
+                    config.maxmemory
+                ),
+            ));
+        }
         let mut polls = Vec::new();
         let mut inboxes = Vec::new();
         for _ in 0..config.threads_resolved() {

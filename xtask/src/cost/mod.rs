@@ -1,7 +1,8 @@
 //! `cargo xtask cost`: what each command costs at n = 1,000, 10,000 and 100,000 of what it can grow with, next to redis-server.
 //!
-//! Both servers get the same data and the same command ([`cases`]). Two numbers count for each n: how long the command takes, and how
-//! long another client waits meanwhile. The least of some rounds is taken, since other programs on the machine only add to it.
+//! Both servers get the same data and the same command ([`cases`]). Two numbers count for each n: how long the command takes, or, where
+//! that is less, for how long the server's threads have run, and how long another client waits meanwhile. The least of some rounds is
+//! taken, since other programs on the machine only add to it.
 //!
 //! | rule | at |
 //! |---|---|

@@ -30,7 +30,7 @@ impl Witness {
     }
 
     /// Has every writer write to the server at `port` until that is gone, which `end` sees to. With
-    /// `commits` some of the operations are SAVE.
+    /// `commits` some of the operations are WAITAOF, which commits.
     pub fn write<T>(
         &mut self,
         port: u16,
@@ -196,7 +196,7 @@ fn write(port: u16, history: &mut History, mut random: Random, commits: bool) {
                     awaited.push(Awaited::Shared(counter));
                 }
                 3 if commits && random.one_in(8) => {
-                    encode_command(&mut bytes, &[b"SAVE"]);
+                    encode_command(&mut bytes, &[&b"WAITAOF"[..], b"1", b"0", b"0"]);
                     awaited.push(Awaited::Commit { op: history.last_op() });
                 }
                 _ => {
@@ -243,8 +243,10 @@ fn receive(
         }
         Awaited::Shared(counter) if reply.kind() == b':' => Some(vec![Event::SharedAcked { counter }]),
         Awaited::Shared(_) => error("INCR", &reply),
-        Awaited::Commit { op } if reply.kind() == b'+' => Some(vec![Event::Committed { op }]),
-        Awaited::Commit { .. } => error("SAVE", &reply),
+        Awaited::Commit { op } if reply.encode() == b"*2\r\n:1\r\n:0\r\n" => {
+            Some(vec![Event::Committed { op }])
+        }
+        Awaited::Commit { .. } => error("WAITAOF", &reply),
         Awaited::Operation(operation) => {
             let mut reply = reply;
             // MULTI and one line for each queued command come before EXEC's reply.

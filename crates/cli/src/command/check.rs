@@ -12,6 +12,8 @@ use std::path::PathBuf;
 /// Verify every checksum and invariant of a store that nobody has open; changes nothing
 #[derive(clap::Args)]
 pub struct Args {
+    /// The store, in the place of --path
+    store: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
     /// Save what is valid, of each key the newest valid version, into a new store here
@@ -24,7 +26,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     let options = args.place.options();
-    let path = args.place.path();
+    let path = args.store.as_ref().unwrap_or(args.place.path());
     // Before what may take long.
     let json = args.json.as_deref().map(Output::create).transpose()?;
     let (saved, report) = match &args.salvage {

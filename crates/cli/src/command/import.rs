@@ -44,12 +44,22 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
+    // What is made for an import that brings nothing goes with it.
+    let is_new = !args.place.path().exists();
     let store = args.place.open_or_create()?;
     let bar = match &files {
         Some(files) => progress_bar(files.bytes, "bytes"),
         None => ProgressBar::new_spinner(),
     };
+    let mut has_snapshot = false;
     let mut told = |done: &Done| {
+        if done.has_snapshot && !std::mem::replace(&mut has_snapshot, true) {
+            bar.suspend(|| eprintln!("the snapshot is complete: {done}"));
+        }
+        if let Some(bytes) = done.snapshot_bytes.filter(|bytes| bar.length() != Some(*bytes)) {
+            bar.set_length(bytes);
+            bar.set_style(progress_bar(bytes, "bytes").style());
+        }
         bar.set_position(done.bytes);
         bar.set_message(done.to_string());
     };
@@ -66,6 +76,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     drop(import);
     bar.finish_and_clear();
     store.close()?;
+    if imported.is_err() && is_new && (done.keys, done.commands) == (0, 0) && args.place.path().is_file() {
+        std::fs::remove_file(args.place.path())?;
+    }
     imported?;
     tell(&done);
     Ok(Answer::Yes)

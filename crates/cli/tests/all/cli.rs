@@ -541,3 +541,15 @@ fn what_is_not_a_store_is_erased_only_when_that_is_said_twice() {
     ends(dir, 0, &["put", "--path", "other", "key", "value"]);
     assert_eq!(ends(dir, 0, &["get", "--path", "other", "key"]), "value");
 }
+
+#[test]
+fn the_client_that_asks_for_keys_of_a_servers_store_is_told_where_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ends(dir, 0, &["put", "--path", "store", "--db", "3", "k", "v"]);
+    let said = ends(dir, 1, &["get", "--path", "store", "k"]);
+    assert!(said.contains("the store's own table") && said.contains("--db 3"), "{said}");
+    assert!(!ends(dir, 0, &["get", "--path", "store", "--db", "3", "k"]).contains("note"));
+    assert!(ends(dir, 0, &["check", "store"]).contains("sound"));
+    assert!(ends(dir, 0, &["help"]).contains("serve"));
+}

@@ -115,3 +115,37 @@ fn an_append_only_directory_is_read_in_the_order_of_its_manifest() {
     let output = duramen(&["import"], &store, &[dir.path()]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("has no manifest"));
 }
+
+#[test]
+fn what_is_no_file_of_redis_is_told_and_makes_no_store() {
+    let dir = TempDir::new().unwrap();
+    let (store, file) = (dir.path().join("store"), dir.path().join("file"));
+    fs::write(&file, "PK\x03\x04 an archive").unwrap();
+    let refused = duramen(&["import"], &store, &[&file]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && !store.exists(), "{said}");
+    assert!(
+        said.contains("wanted REDIS or VALKEY of an RDB file") && !said.contains("redis-check-aof"),
+        "{said}"
+    );
+    let refused = duramen(&["import", "--from", "redis://127.0.0.1:1"], &store, &[]);
+    assert!(!refused.status.success() && !store.exists());
+    // Behind the end of an RDB file there may be commands, and nothing else: no advice would make that better.
+    let rdb = fs::read(testdata("redis-5.0.rdb")).unwrap();
+    fs::write(&file, [&rdb[..], b"rubbish"].concat()).unwrap();
+    let refused = duramen(&["import"], &store, &[&file]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains(&format!("ends at byte {}", rdb.len())) && !said.contains("redis-check-aof"),
+        "{said}"
+    );
+    assert!(store.exists() && get(&store, "0", "absent").is_none());
+    // What Valkey 9 writes; without a checksum.
+    let mut valkey = fs::read(testdata("redis-7.0.rdb")).unwrap();
+    valkey[..9].copy_from_slice(b"VALKEY080");
+    let end = valkey.len() - 8;
+    valkey[end..].fill(0);
+    fs::write(&file, valkey).unwrap();
+    let told = done(&duramen(&["import"], &store, &[&file]));
+    assert!(told.contains("imported 22 keys"), "{told}");
+}

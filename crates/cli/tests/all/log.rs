@@ -103,8 +103,11 @@ fn the_log_tells_what_happened_and_what_to_do() {
     let line = server.await_line("recovered in ");
     assert!(line.contains("; 1 keys, "), "{line}");
     let mut client = server.client();
-    let mut sets = (0..64).map(|key| ask(&mut client, &format!("SETRANGE k{key} 1048575 v")));
-    let refused = sets.find(|reply| reply != ":1048576\r\n").unwrap();
+    // Not of zeros: a hole takes no space.
+    let value = "v".repeat(1 << 20);
+    let set = |key: usize| format!("*3\r\n$3\r\nSET\r\n$2\r\n{}\r\n${}\r\n{value}", key + 10, value.len());
+    let mut sets = (0..64).map(|key| ask(&mut client, &set(key)));
+    let refused = sets.find(|reply| reply != "+OK\r\n").unwrap();
     drop(sets);
     assert!(
         refused.starts_with("-OOM ") && refused.contains("ulimit -f") && !refused.contains("maxmemory"),
@@ -112,7 +115,7 @@ fn the_log_tells_what_happened_and_what_to_do() {
     );
     let line = server.await_line("for want of space");
     assert!(line.contains(" # ") && line.contains("24 MiB"), "{line}");
-    assert_eq!(ask(&mut client, "DEL k0"), ":1\r\n");
+    assert_eq!(ask(&mut client, "DEL 10"), ":1\r\n");
     assert_eq!(ask(&mut client, "GET kept"), "1\r\n");
 
     let panicked = ask(&mut client, "DEBUG PANIC");
@@ -146,4 +149,38 @@ fn the_log_tells_what_happened_and_what_to_do() {
         log.trim_end().ends_with("* ended: the store is closed cleanly, with all that was acknowledged"),
         "{log}"
     );
+}
+
+#[test]
+fn an_end_that_is_asked_for_twice_at_once_is_clean_and_small_faults_of_a_start_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("dump.rdb"), b"REDIS0010").unwrap();
+    fs::write(
+        dir.path().join("some.conf"),
+        "port 0\nunixsocket socket\nlogfile log\nhz 10\nio-threads 2\nactivedefrag no\npidfile no/such/place\n",
+    )
+    .unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_duramen"))
+        .args(["serve", "some.conf"])
+        .current_dir(dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut server = Server { child, directory: dir.path().to_owned() };
+    server.await_line("ready; try");
+    server.await_line("cannot write pidfile no/such/place");
+    server.await_line("without effect here: hz, io-threads, activedefrag");
+    server.await_line("dump.rdb is not read at a start");
+    let pid = server.child.id().to_string();
+    // To the process, and to the group that it is in.
+    Command::new("sh").args(["-c", &format!("kill -TERM {pid}; kill -TERM {pid}")]).status().unwrap();
+    assert!(server.child.wait().unwrap().success(), "{}", server.log());
+    assert!(server.log().contains("the store is closed cleanly"));
+    let refused = Command::new(env!("CARGO_BIN_EXE_duramen"))
+        .args(["serve", "--port", "0", "--unixsocket", "socket", "--path", "other", "--maxmemory", "100kb"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("the smallest store on this medium"), "{said}");
 }

@@ -33,9 +33,9 @@ impl Dispatcher {
             {
                 timing::note(&self.server, &entry.spec, awaited.args.args(), &waiter.client, micros);
             }
-            if let Some(error) = failed {
+            if let Some(code) = failed {
                 self.stats.commands[entry.index].failed.add(1);
-                self.stats.error(error.code());
+                self.stats.error(&code);
             }
             let put_back = put_back.map(|args| PutBack { db: waiter.db, args });
             self.post(&waiter, reply, put_back, false);

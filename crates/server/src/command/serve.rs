@@ -141,7 +141,7 @@ impl Serving<'_> {
                         if waiter.claim() {
                             let reply = error_reply(&waiter, &error);
                             let claim = Claim::told(Arc::clone(&waiter), reply);
-                            local.claims.push(Claim { failed: Some(error), ..claim });
+                            local.claims.push(Claim { failed: Some(error.code().to_owned()), ..claim });
                         }
                     }
                 }
@@ -197,7 +197,7 @@ impl Serving<'_> {
             Ok(()) => (output.bytes.into(), None),
             // Whoever wrote is told, and whoever waits waits on.
             Err(error) if error.store_failure().is_some() => return Err(error),
-            Err(error) => (error_reply(waiter, &error), Some(error)),
+            Err(error) => (error_reply(waiter, &error), Some(error.code().to_owned())),
         };
         let put_back = local.put_back.take();
         if let Some(claim) = local.claims.last_mut() {

@@ -146,12 +146,6 @@ impl Config {
                 .map_err(|why| configuration(format!("argument '{}': {why}", text.trim_end())))?;
         }
         config.end_as_memcached();
-        if (1..Self::MAXMEMORY_MIN).contains(&config.maxmemory) {
-            return Err(configuration(format!(
-                "maxmemory {}: a store takes 16 MiB from its first key on; set it to at least 16mb, or to 0 for no limit",
-                config.maxmemory
-            )));
-        }
         Ok(config)
     }
 
@@ -182,13 +176,7 @@ impl Config {
             ("maxmemory", Some(megabytes)) => {
                 // It is memcached's default to evict.
                 self.maxmemory_policy.get_or_insert(Policy::CACHE);
-                match megabytes.parse::<u64>() {
-                    Ok(least @ 1..16) => {
-                        self.notices.push(format!("-m {least} is taken as -m 16: a store is no smaller"));
-                        "16mb".to_owned()
-                    }
-                    _ => format!("{megabytes}mb"),
-                }
+                format!("{megabytes}mb")
             }
             // Each adds one.
             ("memcached-bind", Some(address)) if self.memcached_bind_is_option => {
@@ -589,11 +577,6 @@ mod tests {
         assert_eq!(config.notices.len(), 2);
         assert_eq!(config.notices[0], "without effect here: hz, activedefrag");
         assert_eq!(config.save, "3600 1");
-        for (least, is_taken) in [("15mb", false), ("16mb", true), ("0", true)] {
-            let taken = from(&["--maxmemory", least], &[]);
-            assert_eq!(taken.is_ok(), is_taken, "{least}");
-            taken.map_or_else(|why| assert!(why.contains("at least 16mb")), |_| ());
-        }
         assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
         assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());
     }

@@ -224,9 +224,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The least `maxmemory`: a store takes so much from its first key on.
-    pub const MAXMEMORY_MIN: u64 = 16 << 20;
-
     /// Whether memcached's protocols are spoken anywhere.
     pub const fn speaks_memcached(&self) -> bool {
         self.memcached != 0 || !self.memcached_socket.is_empty()

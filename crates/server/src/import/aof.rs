@@ -5,6 +5,7 @@
 
 use super::commands::Step;
 use super::{Failure, Import};
+use duramen_structures::dump::file::is_begin;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -111,10 +112,30 @@ impl Import<'_> {
         let read = file.by_ref().take(5).read_to_end(&mut begin);
         read.map_err(|error| Failure(format!("cannot read it: {error}")))?;
         let before = self.done.bytes;
-        if begin != b"REDIS" {
+        if !is_begin(&begin) {
+            if !matches!(begin.first(), None | Some(b'*' | b'#')) {
+                return Err(Failure(format!(
+                    "it begins with \"{}\": wanted REDIS or VALKEY of an RDB file, or * or # of an append-only file",
+                    begin.escape_ascii()
+                )));
+            }
             return self.aof(begin, file, before, is_last);
         }
-        let (rest, source) = self.rdb(begin.chain(file))?;
+        let (rest, mut source) = self.rdb(begin.chain(file))?;
+        let mut rest = rest;
+        if rest.is_empty() {
+            let read = source.by_ref().take(1).read_to_end(&mut rest);
+            read.map_err(|error| Failure(format!("cannot read any further: {error}")))?;
+        }
+        // Commands may follow. What else does is none of them, and cutting the file would cut off nothing that counts.
+        if !matches!(rest.first(), None | Some(b'*' | b'#')) {
+            return Err(Failure(format!(
+                "the RDB file ends at byte {}, and what follows is no command; all {} of it are imported, and what is behind is of something \
+                 else",
+                self.done.bytes - before,
+                self.done
+            )));
+        }
         self.aof(rest, source, before, is_last)
     }
 
@@ -145,7 +166,8 @@ impl Import<'_> {
                 Some(_) => {
                     let offset = self.done.bytes - before;
                     return Err(Failure(format!(
-                        "at byte {offset}: what begins there is no command; redis-check-aof --fix makes a file of what is before"
+                        "at byte {offset}: what begins there is no command; a copy of the file that redis-check-aof --fix has cut there has \
+                         what is before"
                     )));
                 }
             };

@@ -71,6 +71,10 @@ pub struct Done {
     pub skipped_names: Vec<String>,
     /// Databases that keys were put into.
     pub databases: BTreeSet<u8>,
+    /// All of a running server's snapshot is here; what comes behind it was written there since.
+    pub has_snapshot: bool,
+    /// Bytes of that snapshot.
+    pub snapshot_bytes: Option<u64>,
 }
 
 impl Done {

@@ -51,8 +51,27 @@ impl std::str::FromStr for Origin {
                 None => (None, None),
             };
         let host = host.trim_matches(['[', ']']).to_owned();
-        Ok(Self { host, port, user: user.map(str::to_owned), password: password.map(str::to_owned) })
+        let decoded = |text: Option<&str>| text.map(|text| decoded(text).ok_or_else(wanted)).transpose();
+        Ok(Self { host, port, user: decoded(user)?, password: decoded(password)? })
     }
+}
+
+/// A part of an address without its percent signs, each with two digits behind it; `None` where there are none, or what they spell is no
+/// text.
+fn decoded(text: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if *first == b'%' {
+            let (digits, behind) = rest.split_at_checked(2)?;
+            let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = behind;
+        } else {
+            bytes.push(*first);
+        }
+    }
+    String::from_utf8(bytes).ok()
 }
 
 /// A connection to the server.
@@ -134,7 +153,10 @@ impl Import<'_> {
                 "the server begins its snapshot with \"{head}\", wanted $ and its length"
             )));
         };
+        self.done.snapshot_bytes = Some(bytes);
         self.rdb(connection.input.by_ref().take(bytes))?;
+        self.done.has_snapshot = true;
+        (self.told)(&self.done);
         if follow {
             self.commands.group();
             let followed = self.follow(origin, &mut connection, offset);
@@ -234,13 +256,21 @@ mod tests {
             ("redis://10.0.0.1:7000/", origin("10.0.0.1", 7000, None, None)),
             ("redis://:secret@host", origin("host", 6379, None, Some("secret"))),
             ("redis://me:a:b@host:1", origin("host", 1, Some("me"), Some("a:b"))),
+            ("redis://m%40e:a%3Ab%25%2F@host", origin("host", 6379, Some("m@e"), Some("a:b%/"))),
             ("redis://[::1]:7000", origin("::1", 7000, None, None)),
         ] {
             assert_eq!(url.parse(), Ok(wanted), "{url}");
         }
-        for url in
-            ["host", "rediss://host", "redis://", "redis://host:x", "redis://me@host", "redis://host/1/2"]
-        {
+        for url in [
+            "host",
+            "rediss://host",
+            "redis://",
+            "redis://host:x",
+            "redis://me@host",
+            "redis://host/1/2",
+            "redis://:a%2@host",
+            "redis://:%zz@host",
+        ] {
             assert!(url.parse::<Origin>().unwrap_err().contains("wanted redis://"), "{url}");
         }
     }

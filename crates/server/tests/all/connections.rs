@@ -221,6 +221,7 @@ fn what_was_written_is_there_after_a_restart() {
         let path = path.clone();
         Server::with(move |config| {
             config.medium = duramen::MediumKind::File;
+            config.dir = path.with_file_name("").display().to_string();
             config.path = path.clone();
             // Where SAVE writes.
             config.dir = path.parent().unwrap().display().to_string();

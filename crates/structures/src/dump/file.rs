@@ -33,6 +33,10 @@ use super::input::Input;
 use super::{Restored, VERSION_READ_MAX, VERSION_WRITTEN, crc64, decode, decode_len, encode, encode_len};
 
 const MAGIC: &[u8; 5] = b"REDIS";
+/// From its version 9.0 on, with three digits behind it.
+const MAGIC_OF_VALKEY: &[u8; 6] = b"VALKEY";
+/// What that writes. What is in it and not in a file of Redis is refused where it comes.
+const VERSION_OF_VALKEY: u16 = 80;
 const VERSION_CHECKED_MIN: u16 = 5;
 
 const EXPIRES_AT_SECONDS: u8 = 253;
@@ -159,18 +163,21 @@ impl<R: Read> Reader<R> {
         };
         let head: Option<[u8; 9]> = reader.step(|input| input.take_array())?;
         let version = head
-            .filter(|head| head.starts_with(MAGIC))
-            .and_then(|head| std::str::from_utf8(&head[MAGIC.len()..]).ok()?.parse().ok());
+            .filter(|head| is_begin(&head[..MAGIC.len()]))
+            .and_then(|head| {
+                head.strip_prefix(MAGIC_OF_VALKEY).or(head.strip_prefix(MAGIC)).map(<[u8]>::to_vec)
+            })
+            .and_then(|digits| std::str::from_utf8(&digits).ok()?.parse().ok());
         match version {
-            None => Err(reader.flaw(None, "no RDB file: it does not begin with REDIS and four digits".to_owned())),
-            Some(version @ 1..=VERSION_READ_MAX) => {
+            None => Err(reader.flaw(None, "no RDB file: it does not begin with REDIS and four digits, nor with VALKEY and three".to_owned())),
+            Some(version @ (1..=VERSION_READ_MAX | VERSION_OF_VALKEY)) => {
                 reader.version = version;
                 Ok(reader)
             }
             Some(version) => Err(reader.flaw(
                 None,
                 format!(
-                    "RDB version {version}; this build reads versions 1 to {VERSION_READ_MAX}: save it with an older Redis"
+                    "RDB version {version}; this build reads versions 1 to {VERSION_READ_MAX}, and {VERSION_OF_VALKEY} of Valkey: save it with an older Redis"
                 ),
             )),
         }
@@ -442,6 +449,11 @@ pub struct Writer<W> {
 const WRITER_NOTE: &[u8] = b"duramen-ver";
 /// Bytes at the begin of a file by which [`is_ours`] tells who wrote it.
 pub const HEAD_BYTES: usize = 32;
+
+/// Whether so many bytes, five, may begin a file.
+pub fn is_begin(five: &[u8]) -> bool {
+    five == MAGIC || five == &MAGIC_OF_VALKEY[..MAGIC.len()]
+}
 
 /// Whether a file that begins so was written here, and by no other server.
 pub fn is_ours(head: &[u8]) -> bool {

@@ -103,6 +103,9 @@ pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option
         added = decode_len(rest)?;
     }
     stream.set_ids(last, Some(added), Some(deleted));
+    // Redis 5 could tell a greater length than there is, and loads it.
+    let is_counted = rdb_type == TYPE_STREAM_5 && stream.set_counts(len, first).is_ok();
+    let len = if is_counted { len.min(stream.counted().ok()?) } else { len };
     stream.set_counts(len, first).ok()?;
     let groups = groups(rdb_type, rest, &stream, bytes_max)?;
     stream.set_groups(&groups);
@@ -153,4 +156,38 @@ fn groups(rdb_type: u8, rest: &mut Input<'_>, stream: &Stream<Vec<u8>>, bytes_ma
 
 fn decode_id(rest: &mut Input<'_>) -> Option<StreamId> {
     Some(StreamId { ms: decode_len(rest)?, seq: decode_len(rest)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::NodeLimits;
+
+    #[test]
+    fn a_length_of_redis_5_that_is_too_high_is_that_of_what_is_there() {
+        let mut made = Stream::empty();
+        for ms in 1..=3 {
+            let id = StreamId { ms, seq: 0 };
+            made.append(id, &[&b"f"[..], b"v"], NodeLimits { bytes: 4096, entries: 100 }).unwrap();
+        }
+        let mut told = Vec::new();
+        encode_len(made.node_ids().unwrap().len() as u64, &mut told);
+        made.visit_nodes(|id, pack| {
+            encode(&id.to_bytes(), &mut told);
+            encode(pack, &mut told);
+        })
+        .unwrap();
+        for (len, wanted) in [(3, Some(3)), (7, Some(3)), (2, None)] {
+            let mut bytes = told.clone();
+            encode_len(len, &mut bytes);
+            encode_id(made.last_id(), &mut bytes);
+            encode_len(0, &mut bytes);
+            let read = read(TYPE_STREAM_5, &mut Input::new(&bytes), 1 << 20);
+            let found = read.map(|read| match read {
+                Restored::Stream(run) => Stream::of(run).unwrap().len(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(found, wanted, "{len}");
+        }
+    }
 }

@@ -181,6 +181,17 @@ impl Stream<Vec<u8>> {
         Ok(())
     }
 
+    /// How many entries the nodes have, whatever the head tells.
+    pub(crate) fn counted(&self) -> Result<u64, Malformed> {
+        let mut count = 0;
+        for node in self.nodes()? {
+            for placed in node.entries()? {
+                count += u64::from(!placed?.is_deleted);
+            }
+        }
+        Ok(count)
+    }
+
     /// Reads all of it: whether every node is one, they and their entries ascend, and there are as many as is told.
     pub(crate) fn check(&self) -> Result<(), Malformed> {
         let (mut before, mut len) = (None, 0u64);

@@ -200,6 +200,14 @@ fn effect(
     let store = call.server.keyspace.store();
     if after.maxmemory != before.maxmemory {
         store.set_limit(after.maxmemory);
+        if store.limit() > after.maxmemory {
+            // Refused at a start; here tests of others set it to 1.
+            log::warning(format_args!(
+                "maxmemory {}: the store takes {} bytes at least, which are its limit now",
+                after.maxmemory,
+                store.limit()
+            ));
+        }
     }
     if after.policy() != before.policy() {
         store.set_eviction(after.policy().eviction());
