@@ -435,7 +435,7 @@ impl Arena<'_> {
     fn load_and_cut(&mut self, mut machine: Machine, working: Duration) -> Result<Option<Loss>> {
         let commits = self.durability == Durability::Interval;
         let (port, disk) = (machine.port(), self.disk.as_ref());
-        let ended = self.witness.write(port, &mut self.random, commits, || -> Result<bool> {
+        let ended = self.witness.write(port, None, &mut self.random, commits, || -> Result<bool> {
             thread::sleep(working);
             let ended = machine.ended();
             disk.iter().for_each(|disk| disk.cut_power());

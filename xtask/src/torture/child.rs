@@ -14,6 +14,7 @@ use duramen::{Batch, Meta, Options, Stamp, Store, Swap, Update, Writer};
 use super::content::{self, Content};
 use super::history::{Event, History, Promise, Window, now_ms};
 use super::journal::Journal;
+use super::own_bytes::OwnBytes;
 use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, shared_key};
 use super::{Durability, Medium};
 use crate::failure::{Attempt, Failure, Result};
@@ -52,7 +53,24 @@ pub fn journal_path(journals: &Path, writer: usize) -> PathBuf {
 /// Bytes between two checkpoints of the index: so few that there are some between two kills.
 pub const CHECKPOINT_BYTES: u64 = 1 << 20;
 
-/// Opens the store as both parent and child do.
+/// How both parent and child open the store.
+pub fn options(
+    medium: Medium,
+    durability: Durability,
+    index: duramen::IndexKind,
+    residence: duramen::Residence,
+) -> Options {
+    Options {
+        medium: medium.kind(),
+        durability: durability.of_store(),
+        index,
+        residence,
+        checkpoint_bytes: CHECKPOINT_BYTES,
+        ..Options::default()
+    }
+}
+
+/// Opens the store.
 pub fn open(
     path: &Path,
     medium: Medium,
@@ -60,14 +78,7 @@ pub fn open(
     index: duramen::IndexKind,
     residence: duramen::Residence,
 ) -> Result<Store> {
-    let options = Options {
-        medium: medium.kind(),
-        durability: durability.of_store(),
-        index,
-        residence,
-        checkpoint_bytes: CHECKPOINT_BYTES,
-        ..Options::default()
-    };
+    let options = options(medium, durability, index, residence);
     options.open(path).attempt(|| format!("open the store {}", path.display()))
 }
 
@@ -123,6 +134,7 @@ fn write(settings: &Settings, number: usize, store: &Store, stop: &AtomicBool) -
     let journal = Journal::create(&path).attempt(|| format!("write the journal {}", path.display()))?;
     let mut scribe = Scribe { history, journal };
     let mut random = Random::new(settings.seed ^ (number as u64) << 32);
+    let mut own = OwnBytes::new(Some(&settings.store), random.any());
     let mut writer = store.writer().attempt(|| "get a writer".to_owned())?;
 
     for unit in 0..scribe.history.units().count() {
@@ -131,7 +143,7 @@ fn write(settings: &Settings, number: usize, store: &Store, stop: &AtomicBool) -
         scribe.add(Event::Recovered { unit, window, found })?;
     }
     while !stop.load(Ordering::Relaxed) {
-        let done = step(settings, &mut scribe, &mut writer, &mut random, store);
+        let done = step(settings, &mut scribe, &mut writer, &mut random, &mut own, store);
         if let Err(failure) = done {
             scribe.add(Event::Refused { what: failure.to_string() })?;
             return Err(failure);
@@ -145,6 +157,7 @@ fn step(
     scribe: &mut Scribe,
     writer: &mut Writer,
     random: &mut Random,
+    own: &mut OwnBytes,
     store: &Store,
 ) -> Result<()> {
     match random.below(16) {
@@ -166,24 +179,24 @@ fn step(
             writer.group();
             let mut sent = Vec::new();
             for _ in 0..count {
-                sent.push(send(scribe, writer, random)?);
+                sent.push(send(scribe, writer, random, own)?);
             }
             writer.settle().attempt(|| "settle a group".to_owned())?;
             sent.into_iter().try_for_each(|op| scribe.add(Event::Acked { op, at: now_ms() }))
         }
         _ => {
-            let op = send(scribe, writer, random)?;
+            let op = send(scribe, writer, random, own)?;
             scribe.add(Event::Acked { op, at: now_ms() })
         }
     }
 }
 
 /// Records and does one operation; returns its number.
-fn send(scribe: &mut Scribe, writer: &mut Writer, random: &mut Random) -> Result<u64> {
+fn send(scribe: &mut Scribe, writer: &mut Writer, random: &mut Random, own: &mut OwnBytes) -> Result<u64> {
     let operation = workload::next(random, &scribe.history, Door::Library);
     let Operation { op, unit, ref states, .. } = operation;
     scribe.add(Event::Sent { op, unit, at: now_ms(), states: states.clone() })?;
-    apply(writer, random, &scribe.history, &operation)
+    apply(writer, random, own, &scribe.history, &operation)
         .attempt(|| format!("do {:?} number {op}", operation.act))?;
     Ok(op)
 }
@@ -191,14 +204,13 @@ fn send(scribe: &mut Scribe, writer: &mut Writer, random: &mut Random) -> Result
 fn apply(
     writer: &mut Writer,
     random: &mut Random,
+    own: &mut OwnBytes,
     history: &History,
     operation: &Operation,
 ) -> std::result::Result<(), String> {
     let Some(unit) = history.unit(operation.unit) else { return Err("no such unit".to_owned()) };
-    let value = |at: usize| {
-        let (key, state) = (unit.keys.get(at)?, operation.states.get(at)?);
-        content::encode(unit.form, key, &state.content)
-    };
+    let values = operation.values(unit, own);
+    let value = |at: usize| values.get(at).cloned().flatten();
     let Some(key) = unit.keys.first() else { return Err("no key".to_owned()) };
     let expires_at = operation.states.first().and_then(|state| state.expires).map(|expiry| expiry.earliest);
     let meta = Meta { expires_at, ..Meta::default() };

@@ -1,13 +1,13 @@
 //! What the torture writes: values that say themselves what they should be.
 //!
-//! Every byte of a value follows from its head (key, sequence number, length) or, for appended
-//! values, from the head of each chunk. Reading one back therefore tells three things apart: a value that
-//! was written, with its number; a value of another key or with a byte changed, which is torn; and nothing.
+//! A value begins with a head (key, sequence number, length) and a digest of all its bytes. What follows is filled with bytes of its own
+//! store ([`OwnBytes`]). Of appended values every byte follows from the head of each chunk. Reading one back therefore tells three things
+//! apart: a value that was written, with its number; a value of another key or with a byte changed, which is torn; and nothing.
 
 use std::fmt;
 
-use crate::digest::digest;
-use crate::random::step;
+use super::own_bytes::OwnBytes;
+use crate::digest::{Digest, digest};
 
 /// A key's value, as far as the torture is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +72,14 @@ impl fmt::Display for Content {
 /// Bytes of one appended chunk.
 pub const CHUNK_BYTES: usize = 32;
 
-/// The bytes of a content; `None` for [`Content::Absent`].
-pub fn encode(form: Form, key: &[u8], content: &Content) -> Option<Vec<u8>> {
+/// Bytes of the digest of a stamped value: 16 digits and a bar.
+const DIGEST_BYTES: usize = 17;
+
+/// The bytes of a content, of which some are the store's own; `None` for [`Content::Absent`].
+pub fn encode(form: Form, key: &[u8], content: &Content, own: &mut OwnBytes) -> Option<Vec<u8>> {
     Some(match content {
         Content::Absent | Content::Torn(_) | Content::Entries { .. } => return None,
-        Content::Stamped { seq, len } => stamped(key, *seq, *len),
+        Content::Stamped { seq, len } => stamped(key, *seq, *len, own),
         Content::Number(number) if form == Form::Word => number.to_le_bytes().to_vec(),
         Content::Number(number) => number.to_string().into_bytes(),
         Content::Chunks { base, count } => (0..*count).flat_map(|index| chunk(key, *base, index)).collect(),
@@ -101,28 +104,30 @@ pub fn decode(form: Form, key: &[u8], bytes: Option<&[u8]>) -> Content {
     })
 }
 
-/// `key|seq|len|` and filler that follows from it, `len` bytes in all (or as long as the head is).
-fn stamped(key: &[u8], seq: u64, len: u32) -> Vec<u8> {
-    let mut bytes = key.to_vec();
-    bytes.extend_from_slice(format!("|{seq}|{len}|").as_bytes());
-    let mut state = digest(&bytes);
-    while bytes.len() < len as usize {
-        state = step(state);
-        let left = len as usize - bytes.len();
-        bytes.extend_from_slice(&state.to_le_bytes()[..left.min(8)]);
-    }
-    bytes
+/// `key|seq|len|digest|` and filler, `len` bytes in all (or as long as the head and the digest are).
+fn stamped(key: &[u8], seq: u64, len: u32, own: &mut OwnBytes) -> Vec<u8> {
+    let head = [key, format!("|{seq}|{len}|").as_bytes()].concat();
+    let filler = own.filler((len as usize).saturating_sub(head.len() + DIGEST_BYTES));
+    [&head, &digest_of(&head, &filler), &filler[..]].concat()
+}
+
+fn digest_of(head: &[u8], filler: &[u8]) -> Vec<u8> {
+    let mut digest = Digest::new();
+    digest.add(head);
+    digest.add(filler);
+    format!("{:016x}|", digest.value()).into_bytes()
 }
 
 fn decode_stamped(key: &[u8], bytes: &[u8]) -> Option<Content> {
-    let mut fields = bytes.strip_prefix(key)?.strip_prefix(b"|")?.split(|byte| *byte == b'|');
+    let mut fields = bytes.strip_prefix(key)?.strip_prefix(b"|")?.splitn(3, |byte| *byte == b'|');
     let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse::<u64>().ok();
     let seq = number()?;
     let len = u32::try_from(number()?).ok()?;
-    // A damaged length must not make a huge value to compare with.
-    let plausible =
-        bytes.len() == len as usize || (bytes.len() > len as usize && bytes.len() < key.len() + 48);
-    (plausible && stamped(key, seq, len) == bytes).then_some(Content::Stamped { seq, len })
+    let rest = fields.next()?;
+    let (digest, filler) = rest.split_at_checked(DIGEST_BYTES)?;
+    let is_long_enough = bytes.len() == len as usize || (bytes.len() > len as usize && filler.is_empty());
+    let head = &bytes[..bytes.len() - rest.len()];
+    (is_long_enough && digest == digest_of(head, filler)).then_some(Content::Stamped { seq, len })
 }
 
 /// Bytes of chunk `index`: base, index and a digest of key, base and index.
@@ -184,6 +189,10 @@ pub fn decode_entries(collection: Collection, key: &[u8], strings: &[&[u8]]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn encode(form: Form, key: &[u8], content: &Content) -> Option<Vec<u8>> {
+        super::encode(form, key, content, &mut OwnBytes::new(None, 1))
+    }
 
     #[test]
     fn every_content_reads_back_as_itself() {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::history::{Fault, Violation};
 use super::items::Items;
-use super::known::{DELETES, KEYS, Known, TOGETHER, VALUE_BYTES};
+use super::known::{DELETES, KEYS, Known, TOGETHER, change_of, value};
+use super::own_bytes::OwnBytes;
 use super::witness::PATIENCE;
 use super::{Settings, StoreDirectory, Tally};
 use crate::failure::{Attempt, Failure, Result};
@@ -36,8 +37,9 @@ impl Writer {
     }
 
     /// Writes until the server is gone.
-    fn write(&mut self, port: u16, seed: u64, stop: &AtomicBool) {
+    fn write(&mut self, port: u16, store: &Path, seed: u64, stop: &AtomicBool) {
         let mut random = Random::new(seed);
+        let mut own = OwnBytes::new(Some(store), random.any());
         let Ok(mut connection) = Connection::open(port) else { return };
         while !stop.load(Ordering::Relaxed) {
             let first = random.below(KEYS - TOGETHER as u64);
@@ -47,14 +49,13 @@ impl Writer {
                 let key = self.key(at);
                 let deletes = random.one_in(DELETES);
                 self.known[at as usize].flying = Some(if deletes { 0 } else { self.next });
-                let padding = "x".repeat(random.below(VALUE_BYTES) as usize);
                 let command = match deletes {
-                    true => vec!["DEL".to_owned(), key],
+                    true => vec![b"DEL".to_vec(), key.into_bytes()],
                     // Never over, but for a policy by expiry something to go by.
                     false => {
-                        let value = format!("{}:{padding}", self.next);
+                        let value = value(self.next, &mut random, &mut own);
                         let seconds = (100_000 + random.below(100_000)).to_string();
-                        vec!["SET".to_owned(), key, value, "EX".to_owned(), seconds]
+                        vec![b"SET".to_vec(), key.into_bytes(), value, b"EX".to_vec(), seconds.into_bytes()]
                     }
                 };
                 crate::wire::encode_command(&mut commands, &command);
@@ -94,8 +95,7 @@ impl Writer {
                     Some(value) => value,
                     None => return Err(Failure::new(format!("a GET is answered {reply:?}"))),
                 };
-                let number = |value: &[u8]| std::str::from_utf8(value).ok()?.split(':').next()?.parse().ok();
-                let found: u64 = value.map_or(Some(0), number).unwrap_or(u64::MAX);
+                let found = value.map_or(Some(0), change_of).unwrap_or(u64::MAX);
                 let key = self.key(at);
                 let known = &mut self.known[at as usize];
                 let wrong = match found {
@@ -180,14 +180,15 @@ pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally>
             }
             let (port, stop) = (server.port(), AtomicBool::new(false));
             let working = Duration::from_millis(100 + random.below(1_500));
+            let path = directory.store();
             thread::scope(|scope| -> Result<()> {
                 for writer in &mut writers {
-                    let (seed, stop) = (random.any(), &stop);
-                    scope.spawn(move || writer.write(port, seed, stop));
+                    let (seed, stop, path) = (random.any(), &stop, &path);
+                    scope.spawn(move || writer.write(port, path, seed, stop));
                 }
                 for items in &mut items {
-                    let (seed, stop) = (random.any(), &stop);
-                    scope.spawn(move || items.write(memcached, seed, stop));
+                    let (seed, stop, path) = (random.any(), &stop, &path);
+                    scope.spawn(move || items.write(memcached, path, seed, stop));
                 }
                 thread::sleep(working);
                 tally.kills += 1;

@@ -94,6 +94,8 @@ pub enum Fault {
     Miscounted,
     /// A number of memcached's that another change had, or an item's that is not its own.
     Repeated,
+    /// A kill left what is told as damage.
+    Damaged,
 }
 
 /// A fault, and where.

@@ -3,10 +3,12 @@
 //! (memcached's CAS) is given to two changes, ever.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::history::{Fault, Violation};
-use super::known::{DELETES, KEYS, Known, TOGETHER, VALUE_BYTES};
+use super::known::{DELETES, KEYS, Known, TOGETHER, change_of, value};
+use super::own_bytes::OwnBytes;
 use super::witness::PATIENCE;
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
@@ -71,38 +73,40 @@ impl Items {
     }
 
     /// Changes items until the server is gone.
-    pub(super) fn write(&mut self, port: u16, seed: u64, stop: &AtomicBool) {
+    pub(super) fn write(&mut self, port: u16, store: &Path, seed: u64, stop: &AtomicBool) {
         let mut random = Random::new(seed);
+        let mut own = OwnBytes::new(Some(store), random.any());
         let Ok(mut connection) = Connection::open(port) else { return };
         while !stop.load(Ordering::Relaxed) && self.wrong.is_empty() {
             let first = random.below(KEYS - TOGETHER as u64);
-            let (mut commands, mut asked) = (String::new(), Vec::new());
+            let (mut commands, mut asked) = (Vec::new(), Vec::new());
             for at in first..first + TOGETHER as u64 {
                 self.next += 1;
                 let (key, known) = (self.key(at), &mut self.known[at as usize]);
                 let deletes = random.one_in(DELETES);
                 known.flying = Some(if deletes { 0 } else { self.next });
                 if deletes {
-                    commands += &format!("md {key}\r\n");
+                    commands.extend(format!("md {key}\r\n").into_bytes());
                 } else {
-                    let value = format!("{}:{}", self.next, "x".repeat(random.below(VALUE_BYTES) as usize));
+                    let value = value(self.next, &mut random, &mut own);
                     let seconds = 100_000 + random.below(100_000);
                     let number = self.numbers[at as usize];
                     let condition = match number != 0 && random.one_in(CONDITIONS) {
                         true => format!(" C{number}"),
                         false => String::new(),
                     };
-                    commands += &format!("ms {key} {} c T{seconds}{condition}\r\n{value}\r\n", value.len());
+                    let head = format!("ms {key} {} c T{seconds}{condition}\r\n", value.len());
+                    commands.extend([head.as_bytes(), &value, b"\r\n"].concat());
                 }
                 asked.push(Asked::Change(at));
                 if random.one_in((TOGETHER / COUNTED) as u64) {
                     let counter = random.below(COUNTERS);
                     self.counts[counter as usize].flying += 1;
-                    commands += &format!("ma {} c v N150000 J1\r\n", self.counter(counter));
+                    commands.extend(format!("ma {} c v N150000 J1\r\n", self.counter(counter)).into_bytes());
                     asked.push(Asked::Count(counter));
                 }
             }
-            if connection.send(commands.as_bytes()).is_err() {
+            if connection.send(&commands).is_err() {
                 return;
             }
             for asked in asked {
@@ -186,11 +190,7 @@ impl Items {
         for (at, read) in read_all(&mut connection, &keys)?.into_iter().enumerate() {
             let known = self.known[at].clone();
             let found = match &read {
-                Read::Value(value, number) => {
-                    let text = std::str::from_utf8(value).ok();
-                    let change = text.and_then(|text| text.split(':').next()?.parse().ok());
-                    (change.unwrap_or(u64::MAX), *number)
-                }
+                Read::Value(value, number) => (change_of(value).unwrap_or(u64::MAX), *number),
                 Read::Absent => (0, 0),
                 Read::Other(line) => return Err(Failure::new(format!("an mg is answered {line:?}"))),
             };

@@ -1,12 +1,27 @@
 //! What the clients of a cache write in its torture, and what they know of a key.
 
+use super::own_bytes::OwnBytes;
+use crate::random::Random;
+
 /// Keys of one client, and commands that it has under way.
 pub const KEYS: u64 = 30_000;
 pub const TOGETHER: usize = 100;
 /// Values are shorter than this.
-pub const VALUE_BYTES: u64 = 2_000;
+const VALUE_BYTES: u64 = 2_000;
 /// One command of so many is a delete.
 pub const DELETES: u64 = 5;
+
+/// The value of a change: its number, and bytes of the store.
+pub fn value(change: u64, random: &mut Random, own: &mut OwnBytes) -> Vec<u8> {
+    let filler = own.filler(random.below(VALUE_BYTES) as usize);
+    [format!("{change}:").as_bytes(), &filler].concat()
+}
+
+/// The number of the change that wrote this value.
+pub fn change_of(value: &[u8]) -> Option<u64> {
+    let number = value.split(|byte| *byte == b':').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
 
 /// What a key may hold: the number of what was written, 0 for nothing that was ever put or was deleted.
 #[derive(Clone, Default)]

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ pub fn run(settings: &Settings, until: Instant) -> Result<Tally> {
         arena.round(&mut random, &mut tally, creating)?;
         creating = false;
         if tally.violations.is_empty() && random.one_in(8) {
-            arena.verify(&mut tally)?;
+            arena.verify(&mut tally, true)?;
             if tally.violations.is_empty() {
                 tally.stores += 1;
                 tally.add_counts(&arena.histories);
@@ -51,7 +52,7 @@ pub fn run(settings: &Settings, until: Instant) -> Result<Tally> {
         }
     }
     if tally.violations.is_empty() {
-        arena.verify(&mut tally)?;
+        arena.verify(&mut tally, true)?;
     }
     tally.stores += 1;
     tally.add_counts(&arena.histories);
@@ -81,7 +82,7 @@ impl<'a> Arena<'a> {
         let working = Duration::from_millis(30 + random.below(self.settings.working_ms_max()));
         self.child(random.any(), working, random.one_in(8), tally)?;
         if random.one_in(3) {
-            self.verify(tally)?;
+            self.verify(tally, random.one_in(4))?;
         }
         Ok(())
     }
@@ -145,7 +146,9 @@ impl<'a> Arena<'a> {
         // Fails only when it is gone already.
         let _ = child.kill();
         child.wait().attempt(|| "wait for the child".to_owned())?;
-        self.take_in(tally)
+        self.take_in(tally)?;
+        self.settings.check(&self.directory.store(), tally);
+        Ok(())
     }
 
     fn take_in(&mut self, tally: &mut Tally) -> Result<()> {
@@ -162,25 +165,31 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Opens the store and holds all of it against the histories.
-    fn verify(&mut self, tally: &mut Tally) -> Result<()> {
+    /// Holds all of the store against the histories, and before it all of what can be salvaged from it.
+    fn verify(&mut self, tally: &mut Tally, salvage: bool) -> Result<()> {
+        let (store, salvaged) = (self.directory.store(), self.directory.salvaged());
+        if salvage && tally.violations.is_empty() && self.settings.salvage(&store, &salvaged, tally) {
+            self.verify_at(&salvaged, tally)?;
+            fs::remove_file(&salvaged).attempt(|| format!("remove {}", salvaged.display()))?;
+        }
+        self.verify_at(&store, tally)
+    }
+
+    /// Opens a store and holds all of it against the histories.
+    fn verify_at(&mut self, path: &Path, tally: &mut Tally) -> Result<()> {
         if !tally.violations.is_empty() {
             return Ok(());
         }
         let settings = self.settings;
-        let store = match child::open(
-            &self.directory.store(),
-            settings.medium,
-            settings.durability,
-            settings.index,
-            settings.residence,
-        ) {
-            Ok(store) => store,
-            Err(failure) => {
-                tally.violations.push(Violation { fault: Fault::Refused, what: failure.to_string() });
-                return Ok(());
-            }
-        };
+        let store =
+            match child::open(path, settings.medium, settings.durability, settings.index, settings.residence)
+            {
+                Ok(store) => store,
+                Err(failure) => {
+                    tally.violations.push(Violation { fault: Fault::Refused, what: failure.to_string() });
+                    return Ok(());
+                }
+            };
         let read = |form, key: &[u8]| -> Result<Content> {
             let value = store.get(key).attempt(|| format!("read {}", key.escape_ascii()))?;
             Ok(content::decode(form, key, value.as_ref().map(|value| value.bytes())))

@@ -11,11 +11,13 @@
 pub mod child;
 mod content;
 mod evicting;
+mod examine;
 pub mod history;
 mod items;
 mod journal;
 mod known;
 mod library;
+mod own_bytes;
 mod sockets;
 mod visitors;
 pub mod witness;
@@ -165,6 +167,10 @@ struct Tally {
     reads: u64,
     /// Stores whose counts were compared with their blocks.
     audits: u64,
+    /// Stores that were checked as a kill left them.
+    checks: u64,
+    /// ... and copies of what is valid in them, that hold what the store does.
+    salvaged: u64,
     violations: Vec<Violation>,
     /// The directory of the store in which something was found.
     kept: Option<PathBuf>,
@@ -200,8 +206,8 @@ impl Tally {
         let count = |fault| self.violations.iter().filter(|violation| violation.fault == fault).count();
         println!(
             "{part}: {} kills ({} while starting), {} clean stops, {} stores, {} acknowledged operations, \
-             {} reads checked, {} audits: {} lost, {} resurrected, {} torn, {} broken batches, {} holes, {} refused, \
-             {} miscounted, {} repeated",
+             {} reads checked, {} audits, {} stores checked after a kill, {} salvaged: {} lost, {} resurrected, {} torn, \
+             {} broken batches, {} holes, {} refused, {} miscounted, {} repeated, {} damaged",
             self.kills,
             self.kills_starting,
             self.clean_stops,
@@ -209,6 +215,8 @@ impl Tally {
             self.acknowledged,
             self.reads,
             self.audits,
+            self.checks,
+            self.salvaged,
             count(Fault::Lost),
             count(Fault::Resurrected),
             count(Fault::Torn),
@@ -217,6 +225,7 @@ impl Tally {
             count(Fault::Refused),
             count(Fault::Miscounted),
             count(Fault::Repeated),
+            count(Fault::Damaged),
         );
     }
 }
@@ -279,6 +288,11 @@ impl StoreDirectory {
 
     fn store(&self) -> PathBuf {
         self.0.path().join("store")
+    }
+
+    /// For a copy of what is valid in the store.
+    fn salvaged(&self) -> PathBuf {
+        self.0.path().join("salvaged")
     }
 
     fn log(&self) -> PathBuf {

@@ -1,13 +1,14 @@
 //! The torture over sockets: clients of `duramen serve`, which is killed under them.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::history::{Fault, Violation};
 use super::witness::{PATIENCE, Witness};
 use super::{Durability, Settings, StoreDirectory, Tally, visitors};
-use crate::failure::Result;
+use crate::failure::{Attempt, Result};
 use crate::random::Random;
 use crate::server::{Readiness, Server};
 
@@ -60,7 +61,11 @@ impl<'a> Arena<'a> {
     }
 
     fn start(&self) -> Result<Server> {
-        let store = self.directory.store().display().to_string();
+        self.start_at(&self.directory.store())
+    }
+
+    fn start_at(&self, store: &Path) -> Result<Server> {
+        let store = store.display().to_string();
         let checkpoint_bytes = super::child::CHECKPOINT_BYTES.to_string();
         let settings = [
             "--duramen-path",
@@ -80,6 +85,35 @@ impl<'a> Arena<'a> {
         Server::start_duramen(self.program, &settings, &self.directory.log())
     }
 
+    /// A server on the store at `path`, whose content was verified; `None` if something was found.
+    fn verified(&mut self, path: &Path, tally: &mut Tally) -> Result<Option<Server>> {
+        if !tally.violations.is_empty() {
+            return Ok(None);
+        }
+        let mut server = self.start_at(path)?;
+        let readiness = server.wait_ready(PATIENCE)?;
+        if !matches!(readiness, Readiness::Ready) {
+            let words = server.last_words();
+            let what = format!("the store did not open again ({readiness}); last words:\n{words}");
+            tally.violations.push(Violation { fault: Fault::Refused, what });
+            return Ok(None);
+        }
+        tally.violations.append(&mut self.witness.verify(server.port())?);
+        Ok(tally.violations.is_empty().then_some(server))
+    }
+
+    /// What can be salvaged is what the store holds, which is verified next.
+    fn salvage(&mut self, tally: &mut Tally) -> Result<()> {
+        let (store, salvaged) = (self.directory.store(), self.directory.salvaged());
+        if self.settings.salvage(&store, &salvaged, tally)
+            && let Some(mut server) = self.verified(&salvaged, tally)?
+        {
+            server.kill()?;
+            fs::remove_file(&salvaged).attempt(|| format!("remove {}", salvaged.display()))?;
+        }
+        Ok(())
+    }
+
     /// Starts (perhaps after starts cut short), verifies, writes, and ends the server one way or
     /// the other.
     fn round(&mut self, random: &mut Random, tally: &mut Tally, creating: bool) -> Result<()> {
@@ -91,28 +125,20 @@ impl<'a> Arena<'a> {
             tally.kills += 1;
             tally.kills_starting += 1;
         }
-        let mut server = self.start()?;
-        let readiness = server.wait_ready(PATIENCE)?;
-        if !matches!(readiness, Readiness::Ready) {
-            tally.violations.push(Violation {
-                fault: Fault::Refused,
-                what: format!(
-                    "the store did not open again ({readiness}); last words:\n{}",
-                    server.last_words()
-                ),
-            });
-            return Ok(());
+        let store = self.directory.store();
+        if !creating {
+            self.settings.check(&store, tally);
+            if random.one_in(8) {
+                self.salvage(tally)?;
+            }
         }
-        tally.violations.append(&mut self.witness.verify(server.port())?);
-        if !tally.violations.is_empty() {
-            return Ok(());
-        }
+        let Some(mut server) = self.verified(&store, tally)? else { return Ok(()) };
         let working = Duration::from_millis(10 + random.below(self.settings.working_ms_max()));
         let end_cleanly = random.one_in(8);
         let commits = self.settings.durability == Durability::Manual;
         let port = server.port();
         let mut visitors = Random::new(random.any());
-        self.witness.write(port, random, commits, || -> Result<()> {
+        self.witness.write(port, Some(&store), random, commits, || -> Result<()> {
             tally.violations.extend(visitors::visit(port, &mut visitors));
             thread::sleep(working);
             if end_cleanly {

@@ -3,11 +3,13 @@
 //! Where the server runs, and what ends it, is its starter's matter: a process that is killed
 //! ([`super::sockets`]), or a machine that loses its power (`cargo xtask power-cut`).
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use super::content::{self, Collection, Content, Form};
 use super::history::{Event, History, Promise, Unit, Violation, Window, check_shared, now_ms};
+use super::own_bytes::OwnBytes;
 use super::workload::{self, Act, Door, Operation, SHARED_COUNTERS, shared_key};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
@@ -30,10 +32,12 @@ impl Witness {
     }
 
     /// Has every writer write to the server at `port` until that is gone, which `end` sees to. With
-    /// `commits` some of the operations are WAITAOF, which commits.
+    /// `commits` some of the operations are WAITAOF, which commits. Values hold bytes of the file `store`, where it lies in this
+    /// machine.
     pub fn write<T>(
         &mut self,
         port: u16,
+        store: Option<&Path>,
         random: &mut Random,
         commits: bool,
         end: impl FnOnce() -> Result<T>,
@@ -41,7 +45,7 @@ impl Witness {
         let seeds: Vec<u64> = self.histories.iter().map(|_| random.any()).collect();
         thread::scope(|scope| {
             for (history, seed) in self.histories.iter_mut().zip(seeds) {
-                scope.spawn(move || write(port, history, Random::new(seed), commits));
+                scope.spawn(move || write(port, store, history, Random::new(seed), commits));
             }
             end()
         })
@@ -176,8 +180,9 @@ enum Awaited {
 }
 
 /// One client: pipelines of operations and reads, until the connection ends.
-fn write(port: u16, history: &mut History, mut random: Random, commits: bool) {
+fn write(port: u16, store: Option<&Path>, history: &mut History, mut random: Random, commits: bool) {
     let Ok(mut connection) = Connection::open(port) else { return };
+    let mut own = OwnBytes::new(store, random.any());
     loop {
         let mut bytes = Vec::new();
         let mut awaited = Vec::new();
@@ -203,7 +208,7 @@ fn write(port: u16, history: &mut History, mut random: Random, commits: bool) {
                     let operation = workload::next(&mut random, history, Door::Sockets);
                     let Operation { op, unit, ref states, .. } = operation;
                     history.apply(&Event::Sent { op, unit, at: history.now(), states: states.clone() });
-                    put_operation(&mut bytes, &mut random, history, &operation);
+                    put_operation(&mut bytes, &mut random, &mut own, history, &operation);
                     awaited.push(Awaited::Operation(operation));
                 }
             }
@@ -320,13 +325,17 @@ impl Operation {
 }
 
 /// The commands of an operation.
-fn put_operation(out: &mut Vec<u8>, random: &mut Random, history: &History, operation: &Operation) {
+fn put_operation(
+    out: &mut Vec<u8>,
+    random: &mut Random,
+    own: &mut OwnBytes,
+    history: &History,
+    operation: &Operation,
+) {
     let Some(unit) = history.unit(operation.unit) else { return };
     let Some(key) = unit.keys.first() else { return };
-    let value = |at: usize| {
-        let (key, state) = (unit.keys.get(at)?, operation.states.get(at)?);
-        content::encode(unit.form, key, &state.content)
-    };
+    let values = operation.values(unit, own);
+    let value = |at: usize| values.get(at).cloned().flatten();
     let first = value(0).unwrap_or_default();
     match operation.act {
         Act::Put => encode_command(out, &[b"SET", key.as_slice(), &first]),

@@ -3,8 +3,9 @@
 //! Each writer owns its units; the shared counters belong to all. An operation is made from what the
 //! writer's history says will be there, so that its outcome is known before it is sent.
 
-use super::content::{Collection, Content, Form};
+use super::content::{self, Collection, Content, Form};
 use super::history::{Expiry, History, State, Unit};
+use super::own_bytes::OwnBytes;
 use crate::random::Random;
 
 /// Counters that all writers add to.
@@ -99,6 +100,14 @@ pub struct Operation {
     pub act: Act,
     /// The unit's keys when it is done.
     pub states: Vec<State>,
+}
+
+impl Operation {
+    /// The bytes of the unit's keys when it is done.
+    pub fn values(&self, unit: &Unit, own: &mut OwnBytes) -> Vec<Option<Vec<u8>>> {
+        let all = unit.keys.iter().zip(&self.states);
+        all.map(|(key, state)| content::encode(unit.form, key, &state.content, own)).collect()
+    }
 }
 
 /// Makes the next operation of a writer.

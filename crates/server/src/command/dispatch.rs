@@ -811,17 +811,16 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Takes note of a failure of the store. While it refuses writes because of an earlier one there is nothing new in
-    /// doubt: those who only read go on.
+    /// Takes note of a failure of the store. An earlier one is an error of the command that meets it, and of no other: whether
+    /// what the turn wrote before is in doubt is for `settle` to say. So the clients that only read go on.
     pub fn note(&mut self, error: CommandError) {
-        match error.store_failure() {
-            None => {}
-            Some(StoreFailure::Earlier) if self.failed_before => {}
-            Some(_) => {
-                self.server.tell_failure(&error);
-                self.failed_before = true;
-                self.failed = Some(error);
-            }
+        let Some(failure) = error.store_failure() else { return };
+        if failure == StoreFailure::Now || !self.failed_before {
+            self.server.tell_failure(&error);
+            self.failed_before = true;
+        }
+        if failure == StoreFailure::Now {
+            self.failed = Some(error);
         }
     }
 

@@ -9,6 +9,7 @@ mod collections;
 mod commands;
 mod connections;
 mod cost;
+mod damage;
 mod eviction;
 mod limits;
 mod lists;

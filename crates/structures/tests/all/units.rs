@@ -2,7 +2,7 @@
 
 use crate::support::{now, run, run_on};
 use duramen::{MediumKind, Options};
-use duramen_structures::{End, Error, Keys, Keyspace, Locks, Txn, Worker};
+use duramen_structures::{End, Error, Keys, Keyspace, Locks, Room, Txn, Worker};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use tempfile::TempDir;
@@ -113,6 +113,8 @@ fn a_full_store_lets_elements_go() {
             set.save().unwrap();
         });
         run_on(&mut worker, Locks::One(b"l"), |txn| {
+            // The node that is left is written anew.
+            txn.set_room(Room::Removal);
             let mut list = txn.edit_list(0, b"l").unwrap();
             list.pop(End::Left, 1, |element| assert_eq!(element, field(at))).unwrap();
             list.save().unwrap();
