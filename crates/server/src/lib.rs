@@ -26,6 +26,7 @@ mod error;
 mod evictions;
 mod expirations;
 pub mod expiries;
+pub mod export;
 pub mod import;
 pub mod local;
 pub mod log;

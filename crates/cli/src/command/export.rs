@@ -4,7 +4,7 @@ use super::progress_bar;
 use crate::output::{self, Output};
 use crate::place::Place;
 use crate::{Answer, Failure};
-use duramen_server::import::export;
+use duramen_server::export;
 use std::io::{BufWriter, IntoInnerError};
 use std::path::PathBuf;
 

@@ -13,10 +13,10 @@
 
 pub mod aof;
 mod commands;
-pub mod export;
 pub mod replica;
 
 use crate::clients::unix_millis;
+pub use crate::export::Failure;
 use commands::Commands;
 use duramen::Store;
 use duramen_structures::dump::Restored;
@@ -35,24 +35,6 @@ const GROUP_KEYS: u64 = 256;
 const GROUP_BYTES: u64 = 1 << 20;
 // Of things left out, so many are named.
 const SKIPPED_NAMED_MAX: usize = 20;
-
-/// Why an import or an export ended early.
-#[derive(Debug)]
-pub struct Failure(String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl Failure {
-    fn new(why: impl fmt::Display) -> Self {
-        Self(why.to_string())
-    }
-}
 
 /// What was done so far.
 #[derive(Clone, Debug, Default)]

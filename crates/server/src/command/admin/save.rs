@@ -6,7 +6,7 @@
 
 use crate::command::{After, Call, CommandError, errors};
 use crate::config::Config;
-use crate::import::export;
+use crate::export;
 use crate::log;
 use duramen_structures::Txn;
 use duramen_structures::dump::file::{HEAD_BYTES, is_ours};

@@ -1,14 +1,32 @@
 //! An RDB file of what a store has, for redis-server 7.0 and later.
 
-use super::Failure;
 use crate::clients::unix_millis;
 use duramen::Store;
 use duramen_structures::dump::file::Writer;
 use duramen_structures::{DATABASES_MAX, Keyspace, Txn};
+use std::fmt;
 use std::io::Write;
 
 // Keys that are looked for at once.
 const SCAN_KEYS: usize = 1024;
+
+/// Why an import or an export ended early.
+#[derive(Debug)]
+pub struct Failure(pub(crate) String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    pub(crate) fn new(why: impl fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
 
 /// Writes all databases of `store`, which nobody changes meanwhile, to `out`; the output, which is not flushed, and how many keys
 /// that were. `told` gets how many it were since it was told last.
