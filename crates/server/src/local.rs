@@ -1,7 +1,7 @@
 //! What commands have of the worker that runs them, besides its keys.
 
 use crate::clients::Client;
-use crate::command::{Args, Flags, OwnedArgs, Share, Spec, shown};
+use crate::command::{Args, Flags, OwnedArgs, Spec, shown};
 use crate::messages::{Content, Kind, Outgoing, Subscribed, Subscribers};
 use crate::notifications::{Absent, Classes, EXPIRED, KEYEVENT, KEYSPACE, MISS, Truth};
 use crate::server::Server;
@@ -46,6 +46,15 @@ pub struct Local {
     pub share: Option<Share>,
     /// What the command that runs tells a client of its subscriptions that gets no replies (CLIENT REPLY): it gets that.
     pub pushed: Vec<u8>,
+}
+
+/// Which part of what a command removes it is to remove now.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// So many elements at most.
+    pub most: usize,
+    /// So many are gone already.
+    pub removed: usize,
 }
 
 /// A waiter that was claimed, and what its client is told.

@@ -62,6 +62,5 @@ pub use errors::CommandError;
 pub use flags::{Categories, Flags};
 pub use groups::table;
 pub use keys::{Begin, Find, Key, KeyFlags, KeySpec};
-pub use parts::Share;
 pub use spec::Spec;
 pub use step::{Done, Step};

@@ -14,21 +14,13 @@
 //! | that pop up to a count: SPOP, ZPOPMIN, LPOP, LMPOP … | one: it pops half as many |
 
 use super::{Args, Dispatcher, Entry, OwnedArgs, integer};
+use crate::local::Share;
 use crate::net::Output;
 use crate::resp::Reply;
 use crate::session::Session;
 
 /// How many elements of a range are first tried together.
 const TOGETHER: usize = 1024;
-
-/// Which part of what a command removes it is to remove now.
-#[derive(Clone, Copy, Debug)]
-pub struct Share {
-    /// So many elements at most.
-    pub most: usize,
-    /// So many are gone already.
-    pub removed: usize,
-}
 
 /// How a command is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
