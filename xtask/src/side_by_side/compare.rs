@@ -28,7 +28,18 @@ fn without_digits(reply: &Reply) -> Vec<u8> {
     bytes
 }
 
-/// Whether they are the same but for integers that differ by no more than `distance`.
+/// What Redis 7.2 tells of consumers, as the subject does, and the reference (7.0) does not.
+const TOLD_SINCE_7_2: [&[u8]; 2] = [b"inactive", b"active-time"];
+
+/// The items of the subject's flat list of names and values, without what the reference has no name for since it is older.
+fn of_both(reference: &[Reply], subject: &[Reply]) -> Vec<Reply> {
+    let has = |name: &Reply| reference.iter().step_by(2).any(|other| other.text() == name.text());
+    let is_newer =
+        |name: &Reply| name.text().is_some_and(|text| TOLD_SINCE_7_2.contains(&text)) && !has(name);
+    subject.chunks(2).filter(|pair| !is_newer(&pair[0])).flatten().cloned().collect()
+}
+
+/// Whether they are the same but for integers that differ by no more than `distance`, and what [`TOLD_SINCE_7_2`].
 fn near(reference: &Reply, subject: &Reply, distance: u64) -> bool {
     if let (Some(a), Some(b)) = (reference.integer(), subject.integer()) {
         return a.abs_diff(b) <= distance;
@@ -38,7 +49,14 @@ fn near(reference: &Reply, subject: &Reply, distance: u64) -> bool {
             Reply::Aggregate { kind, header, items },
             Reply::Aggregate { kind: kind_b, header: header_b, items: items_b },
         ) => {
-            (kind, header, items.len()) == (kind_b, header_b, items_b.len())
+            if header != header_b {
+                let both = of_both(items, items_b);
+                return kind == kind_b
+                    && both.len() < items_b.len()
+                    && items.len() == both.len()
+                    && items.iter().zip(&both).all(|(a, b)| near(a, b, distance));
+            }
+            (kind, items.len()) == (kind_b, items_b.len())
                 && items.iter().zip(items_b).all(|(a, b)| near(a, b, distance))
         }
         _ => reference == subject,

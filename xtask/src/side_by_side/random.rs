@@ -626,7 +626,8 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
             words.pop();
         }
         // Behind the time that it waits for, a command would wait for as many seconds as the word says.
-        1 if words.last() != Some(&"0.001") => words.push("v"),
+        // These take an option since 7.2, which the reference has not.
+        1 if words.last() != Some(&"0.001") && !["ZRANK", "ZREVRANK"].contains(&words[0]) => words.push("v"),
         _ => {}
     }
     let keys = keys_of(form.words[0]);

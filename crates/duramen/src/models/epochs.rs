@@ -62,7 +62,8 @@ impl Store {
         let epoch = self.epochs.enter(activity);
         self.medium.store(Offset(block.offset + block.tail), &[&[1; 8]]);
         block.tail += 8;
-        self.told.tell(&self.blocks, block, epoch);
+        self.blocks.at(block.granule).set_tail(block.tail);
+        self.told.tell(block, epoch);
         let at = Offset(block.offset + block.tail - 8);
         self.epochs.leave(activity, epoch, Some(Appended { at, bytes: 8, crc: 1 }));
         epoch
