@@ -200,7 +200,7 @@ pub fn sound(medium: &SimMedium, options: &Options) -> Result<(), String> {
     if found.is_empty() { Ok(()) } else { Err(format!("a check finds {}", found.join("; "))) }
 }
 
-/// Checks an image, opens it and compares what it holds.
+/// Opens an image and compares what it holds.
 ///
 /// # Errors
 /// What is wrong.
@@ -210,7 +210,6 @@ pub fn open_and_look(
     boot: u64,
     allowed: &Allowed,
 ) -> Result<(Sim, State), String> {
-    sound(medium, &setup.options(boot))?;
     let store = StoreOn::open_on(medium.clone(), &setup.options(boot))
         .map_err(|error| format!("the store does not open: {error}"))?;
     let state = read_all(setup, &store, true, Some(allowed))?;

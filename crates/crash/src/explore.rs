@@ -23,6 +23,9 @@ pub struct Effort {
     pub until: Option<Instant>,
 }
 
+/// One image in so many is checked before it is opened: a check reads all of it once more.
+const CHECKED_ONE_IN: u64 = 4;
+
 impl Default for Effort {
     fn default() -> Self {
         Self { images: 20, images_max: 6_000, depth: 2, until: None }
@@ -321,6 +324,9 @@ impl Explorer<'_> {
         let way = self.rng.below(16);
         let mut rng = self.rng.fork();
         let looked = caught(|| {
+            if self.totals.images.is_multiple_of(CHECKED_ONE_IN) {
+                check::sound(&medium, &setup.options(boot))?;
+            }
             let (store, state) = check::open_and_look(setup, &medium, boot, allowed)?;
             if way < 4 {
                 check::audit(setup, &store, &medium, &state)?;
