@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-/// Tells who asks for keys of a server's store, and names no database, where those of its clients are.
+/// Says where the keys of a server's clients are, if the command named no database.
 fn note_databases(store: &Store) {
     let has = |db: &u8| matches!(store.find_table(duramen_server::table_name(*db).as_bytes()), Ok(Some(_)));
     // Where it has keys of its own, those are meant.

@@ -94,14 +94,26 @@ fn records_come_and_go_over_sockets() {
     );
 }
 
+/// Writes what comes to a socket that listens.
+const FROM_A_SOCKET: &str = "CREATE TABLE i (k BIGINT)
+      WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'json');
+    CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
+    INSERT INTO o SELECT k FROM i";
+
+/// Connects to a socket as soon as it listens.
+fn connect_to(path: &Path) -> UnixStream {
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => return stream,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
 #[test]
 fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in.sock");
-    let script = "CREATE TABLE i (k BIGINT)
-          WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'json');
-        CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
-        INSERT INTO o SELECT k FROM i";
     let out = directory.path().join("out.csv");
     let lines = |count: usize| {
         let began = Instant::now();
@@ -111,12 +123,7 @@ fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
     };
     let progress = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let connect = || loop {
-                match UnixStream::connect(&path) {
-                    Ok(stream) => break stream,
-                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
-                }
-            };
+            let connect = || connect_to(&path);
             let (mut good, mut bad) = (connect(), connect());
             good.write_all(b"{\"k\": 1}\n").unwrap();
             lines(1);
@@ -128,7 +135,7 @@ fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
             good.write_all(b"{\"k\": 3}\n").unwrap();
             connect().write_all(b"{\"k\": 4}\n").unwrap();
         });
-        run_until(script, directory.path(), false, || read(&out).lines().count() == 4)
+        run_until(FROM_A_SOCKET, directory.path(), false, || read(&out).lines().count() == 4)
     });
     assert_eq!(progress.records, 4);
 }
@@ -137,24 +144,15 @@ fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
 fn several_connect_to_a_socket_that_listens() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in.sock");
-    let script = "CREATE TABLE i (k BIGINT)
-          WITH ('connector' = 'socket', 'path' = 'in.sock', 'mode' = 'listen', 'format' = 'json');
-        CREATE TABLE o (k BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out.csv', 'format' = 'csv');
-        INSERT INTO o SELECT k FROM i";
     let out = directory.path().join("out.csv");
     let progress = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let connect = || loop {
-                match UnixStream::connect(&path) {
-                    Ok(stream) => break stream,
-                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
-                }
-            };
+            let connect = || connect_to(&path);
             let (mut a, mut b) = (connect(), connect());
             a.write_all(b"{\"k\": 1}\n").unwrap();
             b.write_all(b"{\"k\": 2}\n{\"k\": 3}\n").unwrap();
         });
-        run_until(script, directory.path(), false, || read(&out).lines().count() == 3)
+        run_until(FROM_A_SOCKET, directory.path(), false, || read(&out).lines().count() == 3)
     });
     assert_eq!(progress.records, 3);
     let mut lines: Vec<String> = read(&out).lines().map(str::to_owned).collect();
