@@ -172,7 +172,7 @@ static COPIES_NOT_DRAINED: Lost =
 static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
 /// Bugs that show where several threads meet, most of them only there.
-const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
+const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
     (Mutant::CellNotLookedAtAgain, Kind::Cells, Some("line/every-write")),
@@ -196,6 +196,7 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 26] = [
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
+    (Mutant::GateOpenForNames, Kind::Tables, Some("page/interval")),
     (Mutant::StepOfUnitShown, Kind::Batches, Some("byte/every-write")),
     (Mutant::KeysUnlockedEarly, Kind::Locks, None),
     (Mutant::DiesWithAnyRoot, Kind::Collections, None),

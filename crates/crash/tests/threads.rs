@@ -310,8 +310,8 @@ fn puts_go_on_beside_a_long_batch() {
 }
 
 /// A run that failed once.
-fn repeated(seed: u64, case: &str) {
-    let plan = Plan::new(seed, Some(Kind::Swaps), Some(Case::named(case).unwrap()), Some(3));
+fn repeated(kind: Kind, seed: u64, case: &str) {
+    let plan = Plan::new(seed, Some(kind), Some(Case::named(case).unwrap()), Some(3));
     run_plan(&plan, 60).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
@@ -320,13 +320,20 @@ fn repeated(seed: u64, case: &str) {
 #[test]
 fn a_dead_table_that_somebody_still_uses_lets_the_stores_thread_rest() {
     let _alone = alone();
-    repeated(137, "byte/every-write");
-    repeated(128, "line/every-write");
+    repeated(Kind::Swaps, 137, "byte/every-write");
+    repeated(Kind::Swaps, 128, "line/every-write");
 }
 
 /// With an interval: what was written before a change of tables was seen is of no later epoch than that.
 #[test]
 fn what_survives_with_a_change_of_tables_is_all_that_came_before_it() {
     let _alone = alone();
-    repeated(213, "line/interval");
+    repeated(Kind::Swaps, 213, "line/interval");
+}
+
+/// A batch of several writes to a named table comes before a `clear` of it or after it, not half before it.
+#[test]
+fn a_batch_comes_before_a_clear_or_after_it() {
+    let _alone = alone();
+    repeated(Kind::Tables, 5131, "page/interval");
 }

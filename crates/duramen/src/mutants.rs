@@ -208,6 +208,8 @@ pub enum Mutant {
     HeldBesideRunning,
     /// Who closes the gate does not wait until those have left who are inside.
     GateNotWaitedFor,
+    /// What a name points to changes while transactions are active.
+    GateOpenForNames,
     /// Of keys that were locked and not written the versions are not raised.
     VersionNotRaised,
     /// Headers of blocks say that a unit counts before it is durable.

@@ -160,8 +160,10 @@ impl Search<'_, '_> {
                 let mut next = Config { state, ..config.clone() };
                 next.decide(at);
                 let is_commit = matches!(event.call.act, super::history::Act::Commit);
+                // Before it returns others may see what it changed, which is as little durable as what they see of a write.
+                let has_returned = event.ended < u64::MAX;
                 let is_change = self.tables_commit && event.call.act.commits() && next.state != config.state;
-                if is_commit || is_change {
+                if is_commit || is_change && has_returned {
                     next.passed = false;
                     if matches!(self.goal, Goal::Committed(_)) {
                         next.committed.clone_from(&next.state);
@@ -362,6 +364,34 @@ mod tests {
         let nothing = place(ABSENT, ABSENT);
         assert!(ends([place(made, new), nothing]) && ends([nothing, place(moved, new)]));
         assert!(!ends([nothing, place(moved, ABSENT)]) && !ends([place(made, new), place(moved, new)]));
+    }
+
+    #[test]
+    fn a_change_of_tables_is_durable_when_it_has_returned() {
+        let shape = Shape { keys: 1, tables: 1, ..Shape::default() };
+        let holds = |drop_ended: u64, shown: [Id; 3]| {
+            let was = (drop_ended < NEVER).then_some(true);
+            let calls = [
+                call(1, 1, 2, Act::Make { table: 1, kind: 1 }),
+                call(1, 3, 4, put(5)),
+                call(1, 5, drop_ended, Act::Drop { table: 1, was }),
+                call(2, 6, 7, Act::Gone { cells: vec![shape.of_table(1)] }),
+            ];
+            let events: Vec<Event<'_>> = calls
+                .iter()
+                .map(|call| Event {
+                    call,
+                    ended: call.ended.unwrap_or(NEVER),
+                    required: call.ended.is_some(),
+                })
+                .collect();
+            let goal = shape.whole(&shown);
+            check(&events, shape, &shape.whole(&[]), Goal::Passes(&goal), &mut Values::default()).is_ok()
+        };
+        let (made, written, dropped) = ([ABSENT, ABSENT, 1], [5, ABSENT, 1], [5, ABSENT, ABSENT]);
+        assert!(holds(NEVER, made) && holds(NEVER, written) && holds(NEVER, dropped));
+        assert!(!holds(NEVER, [ABSENT; 3]));
+        assert!(holds(8, dropped) && !holds(8, written) && !holds(8, made));
     }
 
     #[test]

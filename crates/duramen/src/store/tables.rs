@@ -36,10 +36,12 @@ use crate::read::{Cursor, Records, Value};
 use crate::sync::Arc;
 use crate::sync::reclaim;
 use crate::write::batch::In;
+use crate::write::locks::close_gate;
 use crate::write::{Modified, Pen, Swap, Update};
 use crate::{Batch, Error, ErrorKind, Meta, Range, Result, Stamp};
 use duramen_media::{Mapped, Medium};
 use std::ops::RangeBounds;
+use std::panic::Location;
 
 /// The longest name of a table, in bytes.
 const NAME_BYTES_MAX: usize = 1 << 10;
@@ -242,11 +244,14 @@ impl<M: Medium> StoreOn<M> {
     }
 
     /// Drops the table of this name: one small write, whatever is in it. Whether there was one. Handles of it say `NotFound` from then on.
+    /// Each write and each transaction comes before it or after it, as with [`TableOn::clear`].
     ///
     /// # Errors
-    /// As [`StoreOn::delete`].
+    /// As [`TableOn::clear`].
+    #[track_caller]
     pub fn drop_table(&self, name: &[u8]) -> Result<bool> {
         let core = self.core();
+        let _alone = close_gate(self.records(), "drop a table", Location::caller())?;
         let pen = &mut *core.catalog.pen(self.records(), "drop a table")?;
         let Some(named) = core.catalog.find(name) else { return Ok(false) };
         let mut before = None;
@@ -256,15 +261,18 @@ impl<M: Medium> StoreOn<M> {
         Ok(true)
     }
 
-    /// Swaps what two names lead to: one small write, whatever is in the tables. Handles go by their names. Each of the two is swapped
-    /// at one moment for whoever begins then, one just before the other. **A call that is under way may still act on what its name led
-    /// to when it began, which has the other name by then**: who cannot have that lets nobody use the two meanwhile. It needs space as a
-    /// put does.
+    /// Swaps what two names point to: one small write, whatever is in the tables. Handles go by their names. Each write and each
+    /// transaction comes before the swap or after it: the swap waits for those that are under way, and others wait for it. Readers do not
+    /// wait: **a read that is under way may still return what its name pointed to when it began**, and one that begins during the swap
+    /// may find one name swapped and the other not yet. It needs space as a put does.
     ///
     /// # Errors
-    /// `NotFound` when there is no table of one of the names; otherwise as [`StoreOn::put`].
+    /// `NotFound` when there is no table of one of the names; `InvalidInput` within a transaction or a scan of this thread, or while it
+    /// holds keys; otherwise as [`StoreOn::put`].
+    #[track_caller]
     pub fn swap_tables(&self, a: &[u8], b: &[u8]) -> Result<()> {
         let core = self.core();
+        let _alone = close_gate(self.records(), "swap tables", Location::caller())?;
         let pen = &mut *core.catalog.pen(self.records(), "swap tables")?;
         let find = |name: &[u8]| {
             core.catalog.find(name).ok_or_else(|| {
@@ -527,11 +535,13 @@ impl<M: Medium> TableOn<M> {
         })
     }
 
-    /// Empties the table: one small write, however much is in it. Its space and its DRAM come back in the background. Whoever
-    /// writes meanwhile writes before or after it.
+    /// Empties the table: one small write, however much is in it. Its space and its DRAM come back in the background. Each write and
+    /// each transaction comes before it or after it: it waits for those that are under way, and others wait for it.
     ///
     /// # Errors
-    /// As [`StoreOn::delete`]: it has the space that is kept for deletes.
+    /// As [`StoreOn::delete`]: it has the space that is kept for deletes. `InvalidInput` within a transaction or a scan of this thread, or
+    /// while it holds keys.
+    #[track_caller]
     pub fn clear(&self) -> Result<()> {
         self.clear_to(None)
     }
@@ -540,14 +550,17 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`TableOn::clear`].
+    #[track_caller]
     pub fn clear_as(&self, kind: IndexKind) -> Result<()> {
         self.clear_to(Some(kind))
     }
 
+    #[track_caller]
     fn clear_to(&self, kind: Option<IndexKind>) -> Result<()> {
         let core = self.store.core();
         let records = self.records();
         records.log.epochs().check_writable()?;
+        let _alone = close_gate(records, "clear a table", Location::caller())?;
         let pen = &mut *core.catalog.pen(records, "clear a table")?;
         let found = self.index_kind()?;
         let fresh = records.tables.fresh(kind_to_make(kind.unwrap_or(found)));

@@ -34,6 +34,7 @@ use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::table::{Table, Target};
 use crate::sync::Arc;
+use crate::sync::gate::Gate;
 use crate::sync::holding::{Held as HeldHere, Noted, Place, What};
 use crate::sync::reclaim::{self, Guard, Turns};
 use crate::{Error, ErrorKind, Result};
@@ -174,12 +175,7 @@ impl Pen {
     /// `InvalidInput`: this thread holds keys already, has a unit that runs, or is within a scan.
     pub(crate) fn lock_all<M: Medium>(&mut self, site: Site<'_, M>, place: Place) -> Result<()> {
         let records = site.records;
-        check_free(records, "lock all keys", place, |_| true)?;
-        if reclaim::is_pinned() {
-            return Err(Error::invalid(format!(
-                "cannot lock all keys at {place}: this thread is within a scan, which is waited for: lock them when that has returned"
-            )));
-        }
+        check_not_inside(records, "lock all keys", place)?;
         self.before_lock(site);
         records.gate.close(|| records.log.epochs().commands());
         self.locks.held = Held::All;
@@ -379,6 +375,50 @@ pub(super) fn check_free<M: Medium>(
     Err(Error::invalid(format!(
         "cannot {attempted} at {place}: {held}, and would wait for itself: end that before, or do both within one"
     )))
+}
+
+/// That this thread is not among those that closing the gate waits for.
+fn check_not_inside<M: Medium>(records: &Records<M>, attempted: &str, place: Place) -> Result<()> {
+    check_free(records, attempted, place, |_| true)?;
+    if reclaim::is_pinned() {
+        return Err(Error::invalid(format!(
+            "cannot {attempted} at {place}: this thread is within a scan, which is waited for: do it when that has returned"
+        )));
+    }
+    Ok(())
+}
+
+/// The closed gate. Dropped, it is open again.
+#[must_use]
+pub(crate) struct Alone<'a>(&'a Gate);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Closes the gate for a change of what names point to, so that each write and each transaction sees one of the two. `None` where this
+/// thread has closed it already. Before the catalog is locked: a transaction that is waited for may want it.
+///
+/// # Errors
+/// `InvalidInput`: this thread holds keys, has a unit that runs, or is within a scan.
+pub(crate) fn close_gate<'a, M: Medium>(
+    records: &'a Records<M>,
+    attempted: &str,
+    place: Place,
+) -> Result<Option<Alone<'a>>> {
+    let is_alone = |what| matches!(what, What::Gate);
+    if records.gate.held_here(is_alone).is_some() {
+        // A unit within it is before or after the change as a whole, as the caller decides.
+        return Ok(None);
+    }
+    check_not_inside(records, attempted, place)?;
+    if planted(Mutant::GateOpenForNames) {
+        return Ok(None);
+    }
+    records.gate.close(|| records.log.epochs().commands());
+    Ok(Some(Alone(&records.gate)))
 }
 
 #[cold]

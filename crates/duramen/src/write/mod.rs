@@ -27,7 +27,7 @@
 mod apply;
 pub(crate) mod batch;
 pub(crate) mod expire;
-mod locks;
+pub(crate) mod locks;
 mod old;
 mod put;
 mod unit;
