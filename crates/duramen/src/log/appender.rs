@@ -51,9 +51,8 @@ use crate::format::{Epoch, UnitId, Version};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::lock;
-use crate::sync::thread::yield_now;
 use crate::sync::time::Instant;
-use crate::sync::{Mutex, MutexGuard, rank};
+use crate::sync::{Backoff, Mutex, MutexGuard, rank};
 use crate::{ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 use std::time::Duration;
@@ -61,8 +60,9 @@ use std::time::Duration;
 /// A body of this many bytes or more is written before the key is locked.
 pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 
-/// How long a delete waits for others to give back the blocks that are kept for deletes.
-const LENT_MAX: Duration = Duration::from_secs(if cfg!(loom) { 0 } else { 1 });
+/// How long a delete waits for others to give back the blocks that are kept for deletes: each may wait for a sync, of seconds on a disk
+/// that others keep busy.
+const LENT_MAX: Duration = Duration::from_secs(if cfg!(loom) { 0 } else { 10 });
 
 /// See the module.
 pub(crate) type Shared = Mutex<Option<OpenBlock>, { rank::SHARED }>;
@@ -168,13 +168,13 @@ impl Appender {
         {
             let mut space = log.space();
             if space.allows(purpose) {
-                space.returned(block);
+                space.returned(block.purpose);
                 space.lend(block, purpose);
                 return Ok(());
             }
         }
         self.put_aside(log);
-        let begun = Instant::now();
+        let (begun, mut backoff) = (Instant::now(), Backoff::default());
         let block = loop {
             let comes = self.reach == Reach::Elsewhere && !planted(Mutant::EnteredTwice);
             let partial = log.space().take_partial(bytes, purpose, comes);
@@ -187,7 +187,7 @@ impl Appender {
                     if !supply.may_wait() || !log.space().is_lent() || begun.elapsed() > LENT_MAX {
                         return Err(error);
                     }
-                    yield_now();
+                    backoff.wait();
                 }
                 opened => break opened?,
             }
@@ -202,7 +202,7 @@ impl Appender {
         let Some(block) = self.block.take() else { return };
         let full = {
             let mut space = log.space();
-            space.returned(&block);
+            space.returned(block.purpose);
             // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a unit that goes
             // on elsewhere has the last records of a block.
             let is_partial = block.purpose != Purpose::Compaction && self.reach != Reach::Here;
@@ -242,7 +242,7 @@ impl Appender {
     pub(crate) fn seal<M: Medium>(&mut self, log: &Log<M>) {
         self.settle(log);
         if let Some(block) = self.block.take() {
-            log.space().returned(&block);
+            log.space().returned(block.purpose);
             log.seal(block);
         }
     }

@@ -112,7 +112,7 @@ pub(crate) struct Space {
     incarnation: u32,
     counter: u64,
     partial: Vec<OpenBlock>,
-    /// Blocks taken for deletes that writers have in hand: they give them back soon.
+    /// Blocks taken for deletes that writers have in hand, or open: they give them back soon.
     lent: u32,
 }
 
@@ -312,6 +312,8 @@ impl Space {
             self.by_granules.insert((length - granules, start + granules));
         }
         self.free = free;
+        // Before the block is open: that may take a sync, and nobody else would know where the room for deletes has gone.
+        self.lent += u32::from(as_for.is_kept_for());
         Some((Granule(start), as_for))
     }
 
@@ -390,9 +392,9 @@ impl Space {
         self.lent += u32::from(block.purpose.is_kept_for());
     }
 
-    /// Notes that a writer gives `block` up.
-    pub(crate) fn returned(&mut self, block: &OpenBlock) {
-        self.lent -= u32::from(block.purpose.is_kept_for());
+    /// Notes that a writer gives up a block for this.
+    pub(crate) fn returned(&mut self, purpose: Purpose) {
+        self.lent -= u32::from(purpose.is_kept_for());
     }
 
     /// Whether a block for deletes comes back soon.
@@ -546,15 +548,31 @@ mod tests {
         space.give(Granule(1), RESERVE_GRANULES);
         let (granule, purpose) = space.take(1, Purpose::Delete).unwrap();
         assert_eq!(purpose, Purpose::Change);
+        space.returned(purpose);
         assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
         // The reserve is whole by the open block alone.
         assert!(space.allows(Purpose::Write));
         assert!(space.take_partial(64, Purpose::Write, false).is_none());
         assert!(space.take_partial(64, Purpose::Change, false).is_some());
+        space.returned(purpose);
         // And without it.
         assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
         space.give(Granule(6), 1);
         assert!(space.take_partial(64, Purpose::Write, false).is_some());
+    }
+
+    #[test]
+    fn room_for_deletes_is_lent_from_when_it_is_taken() {
+        let mut space = Space::new(10, 4096, 1);
+        space.give(Granule(1), RESERVE_GRANULES);
+        // It is not open yet: that may take a sync.
+        let (granule, purpose) = space.take(1, Purpose::Delete).unwrap();
+        assert!(space.is_lent());
+        space.returned(purpose);
+        assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
+        assert!(!space.is_lent());
+        assert!(space.take_partial(64, Purpose::Delete, false).is_some());
+        assert!(space.is_lent());
     }
 
     #[test]

@@ -118,8 +118,12 @@ impl<M: Medium> Log<M> {
         };
         let header = before.opened(granules, generation);
         header.publish_fresh(&self.medium, granule, offset);
-        if granules > 1 && self.medium.granularity() == Granularity::Page {
-            self.sync_or_poison()?;
+        if granules > 1
+            && self.medium.granularity() == Granularity::Page
+            && let Err(error) = self.sync_or_poison()
+        {
+            self.space().returned(as_for);
+            return Err(error);
         }
         self.blocks.open(granule, granules, generation).set_fresh(purpose != Purpose::Compaction);
         // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
@@ -129,7 +133,7 @@ impl<M: Medium> Log<M> {
         } else {
             u64::from(granules) * self.granule_bytes
         };
-        let mut block = OpenBlock {
+        Ok(OpenBlock {
             granule,
             offset: offset.0,
             bytes: room,
@@ -142,8 +146,6 @@ impl<M: Medium> Log<M> {
             told_epoch: 0,
             purpose: as_for,
             entered: false,
-        };
-        self.space().lend(&mut block, as_for);
-        Ok(block)
+        })
     }
 }
