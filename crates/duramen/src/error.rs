@@ -57,6 +57,14 @@ impl Error {
         Self::new(ErrorKind::GivenUp, why)
     }
 
+    /// A call on a handle of a store that was closed.
+    #[cold]
+    pub(crate) fn closed() -> Self {
+        Self::invalid(
+            "cannot use the store: it was closed, and this handle was idle then; drop it, and open the store again",
+        )
+    }
+
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
     }

@@ -45,6 +45,13 @@ impl Owned {
         self.remove = Some(path.to_owned());
     }
 
+    /// Gives up the lock: another may open the file.
+    pub(crate) fn release(&self) {
+        if self.forks == process::forks() {
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+
     /// The open succeeded.
     pub(crate) fn keep(&mut self) {
         self.remove = None;
@@ -68,7 +75,7 @@ impl Drop for Owned {
         if let Some(path) = &self.remove {
             let _ = std::fs::remove_file(path);
         }
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        self.release();
     }
 }
 

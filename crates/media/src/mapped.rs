@@ -744,6 +744,17 @@ impl Device for Mapped {
         }
     }
 
+    fn release(&self) {
+        match &self.backing {
+            Backing::Volatile => {}
+            Backing::Devdax { file, .. }
+            | Backing::Fsdax { file, .. }
+            | Backing::Shm { file, .. }
+            | Backing::Private { file, .. }
+            | Backing::File { file, .. } => file.release(),
+        }
+    }
+
     fn is_deleted(&self) -> bool {
         match &self.backing {
             Backing::Devdax { .. } | Backing::Volatile => false,

@@ -249,6 +249,10 @@ pub trait Device {
     /// Whether what was made durable outlives a power failure.
     fn survives_power(&self) -> bool;
 
+    /// Gives up the lock that keeps others from opening the same store. Nothing is read or written by this one from then on, though it stays
+    /// mapped. For media that have such a lock.
+    fn release(&self) {}
+
     /// Whether the path leads to the file no more, which was deleted or moved since it was opened: it is there for as long as it is open, and,
     /// unless it has another name, no longer. Some system calls.
     fn is_deleted(&self) -> bool {

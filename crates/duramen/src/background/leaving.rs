@@ -46,6 +46,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 impl<M: Medium> Keeper<M> {
+    /// Whether somebody keeps a value of this store.
+    pub(crate) fn keeps_values(&self) -> bool {
+        !self.held().is_empty()
+    }
+
     /// The blocks of this store in which values lie that somebody keeps.
     pub(super) fn held(&self) -> HashSet<Granule> {
         if planted(Mutant::HoldNotLookedAt) {

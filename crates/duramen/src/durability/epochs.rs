@@ -36,6 +36,7 @@ use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::reclaim::Turns;
+use crate::sync::statics::AtomicU32;
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, lock, rank};
 use crate::{Error, ErrorKind, Result};
@@ -145,6 +146,9 @@ pub(crate) struct Totals {
     pub writers: u64,
 }
 
+/// In place of a count of forks.
+const CLOSED: u32 = u32::MAX;
+
 pub(crate) struct Epochs {
     regime: Regime,
     current: AtomicU64,
@@ -168,7 +172,8 @@ pub(crate) struct Epochs {
     incarnation: u32,
     secret: Secret,
     /// Of the process that opened the store.
-    forks: u32,
+    /// How often the process that opened it had forked; [`CLOSED`] when it is closed.
+    forks: AtomicU32,
 }
 
 impl Epochs {
@@ -196,7 +201,7 @@ impl Epochs {
             gate: Gate::default(),
             incarnation,
             secret,
-            forks: process::forks(),
+            forks: AtomicU32::new(process::forks()),
         }
     }
 
@@ -246,10 +251,20 @@ impl Epochs {
         if self.refuses.load(Relaxed) || self.is_forked() { Err(self.refused()) } else { Ok(()) }
     }
 
-    /// Whether this is a child of the process that opened the store: the medium is the parent's, and what is in DRAM here goes stale.
+    /// Whether this is a child of the process that opened the store, or the store is closed: the medium is another's, and what is in DRAM
+    /// here goes stale.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.forks != process::forks()
+        self.forks.load(Relaxed) != process::forks()
+    }
+
+    /// From now on the medium is another's, whoever still has a handle.
+    pub(crate) fn close(&self) {
+        self.forks.store(CLOSED, Relaxed);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.forks.load(Relaxed) == CLOSED
     }
 
     /// What every read begins with, since it goes by what is in DRAM here.
@@ -270,6 +285,9 @@ impl Epochs {
 
     #[cold]
     fn refused(&self) -> Error {
+        if self.is_closed() {
+            return Error::closed();
+        }
         if self.is_forked() {
             return Error::new(
                 ErrorKind::InUse,

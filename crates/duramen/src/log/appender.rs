@@ -173,6 +173,7 @@ impl Appender {
                 return Ok(());
             }
         }
+        let _reserving = if purpose == Purpose::Compaction { None } else { log.reserving.begin()? };
         self.put_aside(log);
         let (begun, mut backoff) = (Instant::now(), Backoff::default());
         let block = loop {
@@ -420,6 +421,11 @@ impl Appender {
             (open.encode(seeds.head(tail)).crc, body_crc(seeds.body, &[key]))
         });
         let rest = header.rest(head.crc, crc, open, trailer);
+        if planted(Mutant::TailBeforeRecord)
+            && let Some(block) = &self.block
+        {
+            log.blocks.at(block.granule).set_tail(tail + bytes);
+        }
         match trailer {
             None if staged.is_some() => self.write_around(log, at, &header, &head, rest.bytes()),
             None => self.write(log, at, &[head.bytes(), key, value, rest.bytes()]),

@@ -31,6 +31,7 @@ use blocks::{Blocks, room_won};
 use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use open_block::{OpenBlock, Purpose};
 use space::Space;
+use supply::Reserving;
 
 pub(crate) use told::Told;
 
@@ -60,6 +61,7 @@ pub(crate) struct Log<M: Medium> {
     /// Blocks ever retired. Raised before the moment of a block is noted: who pins itself and finds it as it was may still read whatever
     /// slots led to then.
     pub retirements: AtomicU64,
+    pub reserving: Reserving,
     pub tuning: Tuning,
 }
 
@@ -84,6 +86,7 @@ impl<M: Medium> Log<M> {
             told: Told::new(tells),
             record_lines: AtomicU64::new(1),
             retirements: AtomicU64::new(0),
+            reserving: Reserving::default(),
             tuning,
         }
     }

@@ -6,6 +6,9 @@ use super::read;
 use super::space::AMPLE_BYTES_MAX;
 use crate::format::{Granule, block};
 use crate::mutants::{Mutant, planted};
+use crate::sync::Backoff;
+use crate::sync::atomic::AtomicU32;
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use crate::tuning::Phase;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium};
@@ -36,6 +39,48 @@ pub(crate) trait Supply {
     /// Whether it is worth waiting for what others have in hand.
     fn may_wait(&self) -> bool {
         true
+    }
+}
+
+/// Writers that make room, or open blocks. They are not inside the gate, since the compactor may wait for those who are.
+#[derive(Default)]
+pub(crate) struct Reserving(AtomicU32);
+
+/// A writer is among them until this is dropped.
+pub(super) struct Reserved<'l>(&'l Reserving);
+
+/// Of [`Reserving`]: none begins any more.
+const ENDED: u32 = 1 << 31;
+
+impl Reserving {
+    /// Begins; not in a model, where nobody closes a store beside handles.
+    ///
+    /// # Errors
+    /// The store is closed.
+    pub(super) fn begin(&self) -> Result<Option<Reserved<'_>>> {
+        if cfg!(loom) {
+            return Ok(None);
+        }
+        // AcqRel: pairs with that in `end`, so that one of the two sees the other.
+        let before = self.0.fetch_add(1, AcqRel);
+        let reserved = Reserved(self);
+        if before & ENDED != 0 { Err(Error::closed()) } else { Ok(Some(reserved)) }
+    }
+
+    /// None begins from now on, and those that have begun are over.
+    pub(crate) fn end(&self) {
+        self.0.fetch_or(ENDED, AcqRel);
+        let mut backoff = Backoff::default();
+        while self.0.load(Acquire) & !ENDED != 0 {
+            backoff.wait();
+        }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `end`.
+        self.0.0.fetch_sub(1, Release);
     }
 }
 

@@ -106,6 +106,10 @@ impl Side {
         self.rewind();
         self.state = State::Last;
     }
+
+    fn is_over(&self) -> bool {
+        self.state == State::Last && self.chunk.slots.is_empty()
+    }
 }
 
 /// Fetches records whole, as [`Log::fetch_ahead`](crate::log::Log::fetch_ahead).
@@ -242,6 +246,12 @@ impl<'a, M: Medium> Range<'a, M> {
 
     fn step(&mut self, reverse: bool) -> Option<Result<Value<'a>>> {
         let guard = reclaim::pin();
+        if let Err(closed) = self.table.open() {
+            let is_told = self.front.is_over() && self.back.is_over();
+            self.front.end();
+            self.back.end();
+            return if is_told { None } else { Some(Err(closed)) };
+        }
         if self.table.is_dead() {
             // What its slots lead to may be gone. Asked under the guard: who buries it waits for that.
             self.front.end();

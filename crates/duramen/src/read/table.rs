@@ -23,7 +23,7 @@ use crate::index::ordered::OrderedIndex;
 use crate::index::stripes::Stripes;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use crate::sync::atomic::{AtomicI64, AtomicU8, AtomicU64};
 use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
 use crate::sync::{Arc, Mutex, lock, rank};
@@ -35,6 +35,11 @@ use std::collections::{HashMap, HashSet};
 const COUNTS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Parts of the list of collections.
 const PARTS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// Of [`Table::ended`]: nothing names it any more.
+const DEAD: u8 = 1;
+/// Of [`Table::ended`]: its store is closed.
+const CLOSED: u8 = 2;
 
 #[derive(Default)]
 #[repr(align(64))]
@@ -49,8 +54,8 @@ pub(crate) struct Table {
     keys: Box<[Count]>,
     /// Roots that name it, of a collection.
     names: Names,
-    /// Nothing names it any more.
-    dead: AtomicBool,
+    /// [`DEAD`] and [`CLOSED`].
+    ended: AtomicU8,
     /// One more than its label when its keys may be evicted, else 0.
     label: AtomicU64,
 }
@@ -60,8 +65,8 @@ impl Table {
         let counts = if owner.is_collection() { 0 } else { COUNTS };
         let keys = (0..counts).map(|_| Count::default()).collect();
         let (few, names) = (Few::default(), Names::default());
-        let (dead, label) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { owner, index, few, keys, names, dead, label }
+        let (ended, label) = (AtomicU8::new(0), AtomicU64::new(0));
+        Self { owner, index, few, keys, names, ended, label }
     }
 
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
@@ -113,16 +118,28 @@ impl Table {
         self.names.places()
     }
 
-    /// Itself, unless it is dead. Asked behind the pin under which it is used: who takes a dead one apart waits for that pin.
+    /// Itself, unless it is dead or its store closed. Asked behind the pin under which it is used: whoever takes a dead one apart, or closes
+    /// the store, waits for that pin.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self> {
-        if self.is_dead() && !planted(Mutant::DeadHandleUsed) { Err(gone()) } else { Ok(self) }
+        // Acquire: pairs with the Release in `Tables::die` and `Tables::set_closed`.
+        match self.ended.load(Acquire) {
+            0 => Ok(self),
+            DEAD if planted(Mutant::DeadHandleUsed) => Ok(self),
+            ended => Err(gone(ended)),
+        }
+    }
+
+    /// Itself, unless its store is closed.
+    #[inline]
+    pub(crate) fn open(&self) -> Result<&Self> {
+        if self.ended.load(Acquire) & CLOSED == 0 { Ok(self) } else { Err(Error::closed()) }
     }
 
     /// Whether nothing names it any more: its records are dead, whatever slots say.
     pub(crate) fn is_dead(&self) -> bool {
         // Acquire: pairs with the Release in `Tables::die`.
-        self.dead.load(Acquire)
+        self.ended.load(Acquire) & DEAD != 0
     }
 }
 
@@ -342,7 +359,7 @@ impl Tables {
     pub(crate) fn name(&self, owner: Owner) -> Result<Naming<'_>> {
         let table = self.of(owner).filter(|_| owner.is_collection());
         let named = table.and_then(|table| Some((table.names.add()?, table)));
-        let (before, table) = named.ok_or_else(gone)?;
+        let (before, table) = named.ok_or_else(|| gone(DEAD))?;
         Ok(Naming { tables: self, table, before, is_written: false })
     }
 
@@ -404,8 +421,19 @@ impl Tables {
     /// Nothing names this table any more.
     pub(crate) fn die(&self, table: &Arc<Table>) {
         // AcqRel: pairs with the Acquire in `is_dead`.
-        if !table.dead.swap(true, AcqRel) {
+        if table.ended.fetch_or(DEAD, AcqRel) & DEAD == 0 {
             lock(&self.dying).push(Arc::clone(table));
+        }
+    }
+
+    /// From now on each call on a table or collection fails that pins its thread after this; or no longer.
+    pub(crate) fn set_closed(&self, is_closed: bool) {
+        for table in self.all_owners() {
+            // AcqRel: pairs with the Acquire in `Table::alive` and `Table::open`.
+            match is_closed {
+                true => table.ended.fetch_or(CLOSED, AcqRel),
+                false => table.ended.fetch_and(!CLOSED, AcqRel),
+            };
         }
     }
 
@@ -481,7 +509,8 @@ impl Named {
     /// The table, for as long as the guard lives.
     #[inline]
     pub(crate) fn table<'g>(&self, guard: &'g Guard) -> Result<&'g Arc<Table>> {
-        self.current.load(guard).as_ref().ok_or_else(|| self.dropped())
+        let table = self.current.load(guard).as_ref().ok_or_else(|| self.dropped())?;
+        table.open().map(|_| table)
     }
 
     #[cold]
@@ -548,7 +577,7 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn at<'g>(&'g self, target: Target<'g>, guard: &'g Guard) -> Result<&'g Table> {
         match target {
-            Target::Store => Ok(&self.store),
+            Target::Store => self.store.open(),
             Target::Catalog => Ok(&self.catalog),
             Target::Named(named) => named.table(guard).map(|table| &**table),
             Target::Collection(table) => table.alive(),
@@ -620,7 +649,10 @@ impl Drop for Naming<'_> {
 
 /// What whoever uses a collection is told that is dead.
 #[cold]
-fn gone() -> Error {
+fn gone(ended: u8) -> Error {
+    if ended & CLOSED != 0 {
+        return Error::closed();
+    }
     Error::new(
         ErrorKind::NotFound,
         "the collection is gone: its key was overwritten, deleted or has expired, or its table was cleared",

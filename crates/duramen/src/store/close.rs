@@ -7,8 +7,11 @@ use super::{PENS, StoreOn};
 use crate::Error;
 use crate::format::superblock::Regime;
 use crate::sync::Arc;
+use crate::sync::atomic::Ordering::Acquire;
+use crate::write::locks::close_gate;
 use duramen_media::{Mapped, Medium};
 use std::fmt;
+use std::panic::Location;
 
 /// Why a store was not closed, and the store, if it is as it was.
 pub struct CloseError<M: Medium = Mapped> {
@@ -57,6 +60,9 @@ impl<M: Medium> StoreOn<M> {
     /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tells of it before, and the next open does as
     /// [`Options::on_damage`](crate::Options::on_damage) says. It commits nothing by itself with durability `Manual`.
     ///
+    /// Handles of its tables and collections may be left, if no call on them is under way and no value of them is kept: calls on them fail from
+    /// then on, and the store may be opened again beside them. A close that is refused since one is under way may have failed that call.
+    ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
     /// # use duramen::{Durability, Options};
@@ -71,8 +77,9 @@ impl<M: Medium> StoreOn<M> {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` when other handles or writers are left, or, with `Manual`, something was written since the last commit: nothing is done
-    /// then, and the error gives the handle back. Otherwise as [`StoreOn::commit`].
+    /// `InvalidInput` when other handles or writers are left, values are kept, or, with `Manual`, something was written since the last commit:
+    /// nothing is done then, and the error gives the handle back. Otherwise as [`StoreOn::commit`].
+    #[track_caller]
     pub fn close(self) -> std::result::Result<(), CloseError<M>> {
         let uncommitted = self.uncommitted();
         if uncommitted == 0 {
@@ -91,6 +98,7 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::close`].
+    #[track_caller]
     pub fn close_discarding(self) -> std::result::Result<(), CloseError<M>> {
         if let Err(error) = self.log().epochs().check_process() {
             return Err(CloseError { error, store: Some(self) });
@@ -98,18 +106,60 @@ impl<M: Medium> StoreOn<M> {
         let id = self.shared.id;
         let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&id));
         match Arc::try_unwrap(self.shared) {
-            Ok(mut shared) => {
+            Ok(shared) => {
                 shared.stop();
                 shared.core.close().map_err(|error| CloseError { error, store: None })
             }
-            Err(shared) => {
-                let others = Arc::strong_count(&shared).saturating_sub(1);
-                let error = Error::invalid(format!(
-                    "cannot close the store: {others} other handles of it, its tables or collections, or writers are left; drop them before"
-                ));
-                Err(CloseError { error, store: Some(Self { shared }) })
-            }
+            Err(shared) => Self { shared }.close_beside_parts(),
         }
+    }
+
+    /// Closes it while handles of tables and collections are left: calls on them fail from then on.
+    ///
+    /// 1. Tables and collections say that they are closed: each call asks its own behind its pin, as it asks whether that was dropped.
+    /// 2. The gate closes, which waits for all calls that did not see that. Then those end that were making room, which are not inside the gate.
+    /// 3. The store is closed as ever, and its medium given up. 4. The gate opens: a writer that waited there asks its table next, and sees 1.
+    #[track_caller]
+    fn close_beside_parts(self) -> std::result::Result<(), CloseError<M>> {
+        let core = Arc::clone(&self.shared.core);
+        let records = &core.keeper.records;
+        let refused = |error, store| Err(CloseError { error, store: Some(store) });
+        let kept = |what: &str| Error::invalid(format!("cannot close the store: {what}; drop them before"));
+        // Acquire: see `Part`.
+        let parts = self.shared.parts.load(Acquire);
+        let others = Arc::strong_count(&self.shared).saturating_sub(1);
+        if others > parts {
+            return refused(
+                kept(&format!("{} other handles of it, or writers, are left", others - parts)),
+                self,
+            );
+        }
+        let is_kept = || core.keeper.keeps_values();
+        let values = "values of its tables or collections are kept";
+        if is_kept() {
+            return refused(kept(values), self);
+        }
+        records.tables.set_closed(true);
+        let alone = match close_gate(records, "close the store", Location::caller()) {
+            Ok(alone) => alone,
+            Err(error) => {
+                records.tables.set_closed(false);
+                return refused(error, self);
+            }
+        };
+        if is_kept() {
+            // Of a call that began before: the handle was not idle.
+            records.tables.set_closed(false);
+            drop(alone);
+            return refused(kept(values), self);
+        }
+        records.log.reserving.end();
+        self.shared.stop();
+        let closed = core.close();
+        records.log.epochs().close();
+        records.log.medium.release();
+        drop(alone);
+        closed.map_err(|error| CloseError { error, store: None })
     }
 
     /// Records that a close would drop.

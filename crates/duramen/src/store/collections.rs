@@ -12,8 +12,8 @@
 //! Elements are neither locked nor read together: whoever must see several at one moment keeps others from writing the collection
 //! meanwhile.
 
-use super::StoreOn;
 use super::writer::WriterOn;
+use super::{Part, StoreOn};
 use crate::format::OwnerKind;
 use crate::index::Slot;
 use crate::index::collection::Order;
@@ -72,7 +72,7 @@ pub type Collection = CollectionOn<Mapped>;
 /// # Ok::<(), duramen::Error>(())
 /// ```
 pub struct CollectionOn<M: Medium = Mapped> {
-    store: StoreOn<M>,
+    store: Part<M>,
     pub(super) table: Arc<Table>,
 }
 
@@ -98,7 +98,7 @@ impl<M: Medium> StoreOn<M> {
             ElementOrder::ByValue => OwnerKind::ByValue,
             ElementOrder::ByKey => OwnerKind::ByKey,
         };
-        CollectionOn { store: self.clone(), table: self.records().tables.fresh(kind) }
+        CollectionOn { store: Part::new(self), table: self.records().tables.fresh(kind) }
     }
 
     /// The collection that a root names.
@@ -115,7 +115,7 @@ impl<M: Medium> StoreOn<M> {
                 "the collection is gone: its key was overwritten, deleted or has expired",
             )
         })?;
-        Ok(CollectionOn { store: self.clone(), table })
+        Ok(CollectionOn { store: Part::new(self), table })
     }
 }
 

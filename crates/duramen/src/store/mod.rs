@@ -27,10 +27,11 @@ use crate::read::table::Target;
 use crate::read::{Cursor, Records, Value};
 use crate::recovery;
 use crate::recovery::audit::Accounts;
-use crate::sync::Arc;
-use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use crate::sync::reclaim;
 use crate::sync::thread::JoinHandle;
+use crate::sync::{Arc, Mutex, lock};
 use crate::write::{Pen, Site};
 use crate::{Batch, Error, Eviction, Meta, OnEvicted, Result, Swap};
 use duramen_media::{Mapped, Medium};
@@ -65,20 +66,27 @@ pub struct StoreOn<M: Medium = Mapped> {
 /// What the last handle closes.
 struct Shared<M: Medium> {
     core: Arc<Core<M>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     id: u64,
+    /// Handles of tables and collections, which a close leaves where they are.
+    parts: AtomicUsize,
 }
+
+/// The store of a table or a collection: it does not keep the store from being closed.
+pub(super) struct Part<M: Medium>(StoreOn<M>);
 
 impl<M: Medium> Shared<M> {
     fn new(core: Arc<Core<M>>, thread: Option<JoinHandle<()>>) -> Self {
-        Self { core, thread, id: NEXT_ID.fetch_add(1, Relaxed) }
+        let thread = Mutex::new(thread);
+        Self { core, thread, id: NEXT_ID.fetch_add(1, Relaxed), parts: AtomicUsize::new(0) }
     }
 
     /// Ends the background thread.
-    fn stop(&mut self) {
+    fn stop(&self) {
         self.core.keeper.wake.stop.store(true, SeqCst);
         self.core.keeper.wake.hurry();
-        if let Some(thread) = self.thread.take() {
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }
@@ -90,11 +98,42 @@ impl<M: Medium> Clone for StoreOn<M> {
     }
 }
 
+impl<M: Medium> Part<M> {
+    fn new(store: &StoreOn<M>) -> Self {
+        // After the handle is counted, and below before it is not: whoever closes takes none of these for a handle of the store itself.
+        let store = store.clone();
+        store.shared.parts.fetch_add(1, Release);
+        Self(store)
+    }
+}
+
+impl<M: Medium> Drop for Part<M> {
+    fn drop(&mut self) {
+        self.shared.parts.fetch_sub(1, Release);
+    }
+}
+
+impl<M: Medium> Clone for Part<M> {
+    fn clone(&self) -> Self {
+        Self::new(self)
+    }
+}
+
+impl<M: Medium> std::ops::Deref for Part<M> {
+    type Target = StoreOn<M>;
+
+    fn deref(&self) -> &StoreOn<M> {
+        &self.0
+    }
+}
+
 impl<M: Medium> Drop for Shared<M> {
     fn drop(&mut self) {
-        if self.core.keeper.records.log.epochs().is_forked() {
+        let epochs = self.core.keeper.records.log.epochs();
+        if epochs.is_forked() && !epochs.is_closed() {
             // The thread is not here, locks may be held by others that are not, and the medium is the parent's: all of it is left as it is.
-            let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), self.thread.take()));
+            let thread = self.thread.get_mut().take();
+            let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), thread));
             return;
         }
         let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&self.id));
@@ -421,6 +460,9 @@ impl<M: Medium> StoreOn<M> {
     pub fn reads_of(&self, key: &[u8]) -> u8 {
         let records = self.records();
         let (hash, guard) = (records.hasher.hash(key), reclaim::pin());
+        if records.tables.store.open().is_err() {
+            return 0;
+        }
         let reads_in = |table: &Arc<crate::read::table::Table>| {
             let found = table.index.find_with(hash, key, &guard, |slot| records.record_of(slot, key));
             found.map(|(slot, _)| records.access.reads_at(slot.location(), &guard))

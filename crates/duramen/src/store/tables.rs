@@ -21,9 +21,9 @@
 //! One change at a time: they hold the catalog's pen, for as long as a write takes. Reads and writes of keys never do. Who looks a name
 //! up waits for a change that is under way, but not while its thread holds keys.
 
-use super::StoreOn;
 use super::core::Core;
 use super::writer::WriterOn;
+use super::{Part, StoreOn};
 use crate::background::expirations::TableId;
 use crate::format::superblock::Regime;
 use crate::format::{Owner, OwnerKind};
@@ -80,7 +80,7 @@ pub type Table = TableOn<Mapped>;
 /// # Ok::<(), duramen::Error>(())
 /// ```
 pub struct TableOn<M: Medium = Mapped> {
-    store: StoreOn<M>,
+    store: Part<M>,
     pub(super) named: Arc<Named>,
 }
 
@@ -197,7 +197,7 @@ impl<M: Medium> StoreOn<M> {
         }
         let named = Arc::new(Named::new(name.to_vec(), Some(table)));
         core.catalog.set(name, Some(Arc::clone(&named)));
-        Ok(TableOn { store: self.clone(), named })
+        Ok(TableOn { store: Part::new(self), named })
     }
 
     /// The table that was found, if there is one, and that its index is of this kind.
@@ -214,7 +214,7 @@ impl<M: Medium> StoreOn<M> {
             )));
         }
         drop(guard);
-        Ok(Some(TableOn { store: self.clone(), named }))
+        Ok(Some(TableOn { store: Part::new(self), named }))
     }
 
     /// The table of this name, if there is one, whatever its kind.
@@ -224,7 +224,7 @@ impl<M: Medium> StoreOn<M> {
     pub fn find_table(&self, name: &[u8]) -> Result<Option<TableOn<M>>> {
         self.log().epochs().check_process()?;
         let named = self.core().catalog.find_settled(self.records(), name);
-        Ok(named.map(|named| TableOn { store: self.clone(), named }))
+        Ok(named.map(|named| TableOn { store: Part::new(self), named }))
     }
 
     /// The named tables, by name.
