@@ -66,9 +66,7 @@ pub(crate) mod atomic {
 /// Statics of the process, and hints about what only takes time, which no model and no schedule decides about: always the
 /// standard library's.
 pub(crate) mod statics {
-    #[cfg(feature = "mutants")]
-    pub(crate) use std::sync::atomic::AtomicU8;
-    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 }
 
 /// Memory that readers may still see is freed when they are gone.

@@ -173,7 +173,7 @@ impl Appender {
                 return Ok(());
             }
         }
-        let _reserving = if purpose == Purpose::Compaction { None } else { log.reserving.begin()? };
+        let _reserving = if purpose == Purpose::Compaction { None } else { Some(log.reserving.begin()?) };
         self.put_aside(log);
         let (begun, mut backoff) = (Instant::now(), Backoff::default());
         let block = loop {

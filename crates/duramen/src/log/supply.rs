@@ -7,8 +7,8 @@ use super::space::AMPLE_BYTES_MAX;
 use crate::format::{Granule, block};
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
-use crate::sync::atomic::AtomicU32;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use crate::sync::statics::AtomicU32;
 use crate::tuning::Phase;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium};
@@ -42,7 +42,8 @@ pub(crate) trait Supply {
     }
 }
 
-/// Writers that make room, or open blocks. They are not inside the gate, since the compactor may wait for those who are.
+/// Writers that make room, or open blocks. They are not inside the gate, since the compactor may wait for those who are. No model or schedule
+/// closes a store beside its handles, so what counts them is of one kind everywhere.
 #[derive(Default)]
 pub(crate) struct Reserving(AtomicU32);
 
@@ -53,18 +54,15 @@ pub(super) struct Reserved<'l>(&'l Reserving);
 const ENDED: u32 = 1 << 31;
 
 impl Reserving {
-    /// Begins; not in a model, where nobody closes a store beside handles.
+    /// One begins.
     ///
     /// # Errors
     /// The store is closed.
-    pub(super) fn begin(&self) -> Result<Option<Reserved<'_>>> {
-        if cfg!(loom) {
-            return Ok(None);
-        }
+    pub(super) fn begin(&self) -> Result<Reserved<'_>> {
         // AcqRel: pairs with that in `end`, so that one of the two sees the other.
         let before = self.0.fetch_add(1, AcqRel);
         let reserved = Reserved(self);
-        if before & ENDED != 0 { Err(Error::closed()) } else { Ok(Some(reserved)) }
+        if before & ENDED != 0 { Err(Error::closed()) } else { Ok(reserved) }
     }
 
     /// None begins from now on, and those that have begun are over.

@@ -22,10 +22,11 @@ use crate::index::hash::HashIndex;
 use crate::index::ordered::OrderedIndex;
 use crate::index::stripes::Stripes;
 use crate::mutants::{Mutant, planted};
-use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use crate::sync::atomic::{AtomicI64, AtomicU8, AtomicU64};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
+use crate::sync::statics::AtomicU8;
 use crate::sync::{Arc, Mutex, lock, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Offset;
@@ -35,11 +36,6 @@ use std::collections::{HashMap, HashSet};
 const COUNTS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Parts of the list of collections.
 const PARTS: usize = if cfg!(loom) { 1 } else { 64 };
-
-/// Of [`Table::ended`]: nothing names it any more.
-const DEAD: u8 = 1;
-/// Of [`Table::ended`]: its store is closed.
-const CLOSED: u8 = 2;
 
 #[derive(Default)]
 #[repr(align(64))]
@@ -54,8 +50,10 @@ pub(crate) struct Table {
     keys: Box<[Count]>,
     /// Roots that name it, of a collection.
     names: Names,
-    /// [`DEAD`] and [`CLOSED`].
-    ended: AtomicU8,
+    /// Nothing names it any more.
+    dead: AtomicBool,
+    /// Its store is closed. Of the one kind everywhere: no model or schedule closes a store beside its handles.
+    closed: AtomicU8,
     /// One more than its label when its keys may be evicted, else 0.
     label: AtomicU64,
 }
@@ -65,8 +63,8 @@ impl Table {
         let counts = if owner.is_collection() { 0 } else { COUNTS };
         let keys = (0..counts).map(|_| Count::default()).collect();
         let (few, names) = (Few::default(), Names::default());
-        let (ended, label) = (AtomicU8::new(0), AtomicU64::new(0));
-        Self { owner, index, few, keys, names, ended, label }
+        let (dead, closed, label) = (AtomicBool::new(false), AtomicU8::new(0), AtomicU64::new(0));
+        Self { owner, index, few, keys, names, dead, closed, label }
     }
 
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
@@ -122,24 +120,20 @@ impl Table {
     /// the store, waits for that pin.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self> {
-        // Acquire: pairs with the Release in `Tables::die` and `Tables::set_closed`.
-        match self.ended.load(Acquire) {
-            0 => Ok(self),
-            DEAD if planted(Mutant::DeadHandleUsed) => Ok(self),
-            ended => Err(gone(ended)),
-        }
+        if self.is_dead() && !planted(Mutant::DeadHandleUsed) { Err(gone()) } else { self.open() }
     }
 
     /// Itself, unless its store is closed.
     #[inline]
     pub(crate) fn open(&self) -> Result<&Self> {
-        if self.ended.load(Acquire) & CLOSED == 0 { Ok(self) } else { Err(Error::closed()) }
+        // Acquire: pairs with the Release in `Tables::set_closed`.
+        if self.closed.load(Acquire) == 0 { Ok(self) } else { Err(Error::closed()) }
     }
 
     /// Whether nothing names it any more: its records are dead, whatever slots say.
     pub(crate) fn is_dead(&self) -> bool {
         // Acquire: pairs with the Release in `Tables::die`.
-        self.ended.load(Acquire) & DEAD != 0
+        self.dead.load(Acquire)
     }
 }
 
@@ -359,7 +353,7 @@ impl Tables {
     pub(crate) fn name(&self, owner: Owner) -> Result<Naming<'_>> {
         let table = self.of(owner).filter(|_| owner.is_collection());
         let named = table.and_then(|table| Some((table.names.add()?, table)));
-        let (before, table) = named.ok_or_else(|| gone(DEAD))?;
+        let (before, table) = named.ok_or_else(gone)?;
         Ok(Naming { tables: self, table, before, is_written: false })
     }
 
@@ -421,7 +415,7 @@ impl Tables {
     /// Nothing names this table any more.
     pub(crate) fn die(&self, table: &Arc<Table>) {
         // AcqRel: pairs with the Acquire in `is_dead`.
-        if table.ended.fetch_or(DEAD, AcqRel) & DEAD == 0 {
+        if !table.dead.swap(true, AcqRel) {
             lock(&self.dying).push(Arc::clone(table));
         }
     }
@@ -429,11 +423,8 @@ impl Tables {
     /// From now on each call on a table or collection fails that pins its thread after this; or no longer.
     pub(crate) fn set_closed(&self, is_closed: bool) {
         for table in self.all_owners() {
-            // AcqRel: pairs with the Acquire in `Table::alive` and `Table::open`.
-            match is_closed {
-                true => table.ended.fetch_or(CLOSED, AcqRel),
-                false => table.ended.fetch_and(!CLOSED, AcqRel),
-            };
+            // Release: pairs with the Acquire in `Table::open`.
+            table.closed.store(is_closed.into(), Release);
         }
     }
 
@@ -649,10 +640,7 @@ impl Drop for Naming<'_> {
 
 /// What whoever uses a collection is told that is dead.
 #[cold]
-fn gone(ended: u8) -> Error {
-    if ended & CLOSED != 0 {
-        return Error::closed();
-    }
+fn gone() -> Error {
     Error::new(
         ErrorKind::NotFound,
         "the collection is gone: its key was overwritten, deleted or has expired, or its table was cleared",

@@ -127,7 +127,7 @@ impl<M: Medium> StoreOn<M> {
         let kept = |what: &str| Error::invalid(format!("cannot close the store: {what}; drop them before"));
         // Acquire: see `Part`.
         let parts = self.shared.parts.load(Acquire);
-        let others = Arc::strong_count(&self.shared).saturating_sub(1);
+        let others = Arc::strong_count(&self.shared).saturating_sub(1) as u64;
         if others > parts {
             return refused(
                 kept(&format!("{} other handles of it, or writers, are left", others - parts)),

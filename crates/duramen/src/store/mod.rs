@@ -27,9 +27,9 @@ use crate::read::table::Target;
 use crate::read::{Cursor, Records, Value};
 use crate::recovery;
 use crate::recovery::audit::Accounts;
-use crate::sync::atomic::AtomicUsize;
 use crate::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use crate::sync::reclaim;
+use crate::sync::statics::AtomicU64;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, lock};
 use crate::write::{Pen, Site};
@@ -69,7 +69,7 @@ struct Shared<M: Medium> {
     thread: Mutex<Option<JoinHandle<()>>>,
     id: u64,
     /// Handles of tables and collections, which a close leaves where they are.
-    parts: AtomicUsize,
+    parts: AtomicU64,
 }
 
 /// The store of a table or a collection: it does not keep the store from being closed.
@@ -78,7 +78,7 @@ pub(super) struct Part<M: Medium>(StoreOn<M>);
 impl<M: Medium> Shared<M> {
     fn new(core: Arc<Core<M>>, thread: Option<JoinHandle<()>>) -> Self {
         let thread = Mutex::new(thread);
-        Self { core, thread, id: NEXT_ID.fetch_add(1, Relaxed), parts: AtomicUsize::new(0) }
+        Self { core, thread, id: NEXT_ID.fetch_add(1, Relaxed), parts: AtomicU64::new(0) }
     }
 
     /// Ends the background thread.
@@ -149,7 +149,7 @@ impl<M: Medium> std::fmt::Debug for StoreOn<M> {
     }
 }
 
-static NEXT_ID: crate::sync::statics::AtomicU64 = crate::sync::statics::AtomicU64::new(1);
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
     /// This thread's pen for each store that it wrote to through a plain handle.
