@@ -185,6 +185,12 @@ pub(crate) fn circumstances(first: &Run, second: &Run) -> Vec<String> {
         if !run.complete {
             all.push(format!("the {which} run was interrupted: what it does not have was not measured"));
         }
+        if let Some(load) = run.machine.busy() {
+            let (load, cores) = (scale::digits(load), run.machine.cores);
+            all.push(format!(
+                "the {which} run began on a busy machine: {load} runnable threads on {cores} cores"
+            ));
+        }
     }
     all
 }
