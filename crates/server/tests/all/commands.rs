@@ -6,12 +6,6 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-fn field(client: &mut Client, section: &str, name: &str) -> u64 {
-    let info = client.text(&format!("info {section}"));
-    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value.unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_long_command_ends_though_another_client_changes_one_of_its_keys_all_the_time() {
     let server = Server::start();
@@ -135,10 +129,10 @@ fn a_change_of_settings_that_fails_leaves_the_durability_as_it_was() {
     client.send("config set appendfsync no maxclients 4000000000\r\n");
     let refused = client.line();
     assert!(refused.contains("'maxclients'"), "{refused}");
-    let before = field(&mut client, "duramen", "duramen_epoch");
+    let before = client.field("duramen", "duramen_epoch");
     (0..WRITES).for_each(|_| client.says("set k v", "+OK\r\n"));
     // Each was committed before its reply left.
-    assert!(field(&mut client, "duramen", "duramen_epoch") >= before + WRITES);
+    assert!(client.field("duramen", "duramen_epoch") >= before + WRITES);
 }
 
 #[test]
