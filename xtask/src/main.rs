@@ -8,6 +8,7 @@
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
 //! | `connections` | thousands of clients at once are served, and some that never end a line harm nobody |
 //! | `cost` | no command takes longer than it may next to redis-server, as what it works on grows |
+//! | `order` | events of keys come in the order of the writes, and clients that wait are served in the order in which they came |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
@@ -46,6 +47,7 @@ mod kafka;
 mod linear;
 mod millions;
 mod nexmark;
+mod order;
 mod power_cut;
 mod random;
 mod redis_tests;
@@ -356,6 +358,15 @@ enum Check {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Races clients of four workers on one key, and checks the order of its events and of the clients that wait for it
+    Order {
+        /// Rounds of each kind
+        #[arg(long, default_value_t = 10_000)]
+        rounds: u64,
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+    },
     /// Measures how long duramen serve takes from its start to the first answer, after a clean end and after SIGKILL
     ///
     /// Large stores are loaded sooner by an optimised program: cargo run --release -p xtask -- restart
@@ -578,6 +589,7 @@ fn run(check: Check) -> Result<bool> {
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
         Check::Brim { seed, seconds } => checking::brim(&repository(), seed, seconds),
+        Check::Order { rounds, duramen } => order::run(order::Settings { duramen, rounds }),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
         Check::Restart {
             keys,
