@@ -60,6 +60,7 @@ mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -447,6 +448,12 @@ enum Check {
         /// Only n = 10,000, with bounds that suit a program built for tests: what is quadratic still breaks them
         #[arg(long)]
         quick: bool,
+        /// Begins no case after so many seconds: as many cases as that takes, drawn by the seed
+        #[arg(long)]
+        seconds: Option<u64>,
+        /// Draws the cases of an earlier run with --seconds [default: from the clock]
+        #[arg(long, requires = "seconds")]
+        seed: Option<u64>,
         /// Only the cases of this family, or whose commands contain this
         #[arg(value_name = "NAME")]
         only: Vec<String>,
@@ -527,8 +534,12 @@ fn run(check: Check) -> Result<bool> {
             clients::run(&clients::Settings { duramen, redis, memcached, cache, only })
         }
         Check::Connections { count, duramen } => connections::run(&connections::Settings { count, duramen }),
-        Check::Cost { duramen, redis, quick, only } => {
-            cost::run(&repository(), cost::Settings { duramen, redis, quick, only })
+        Check::Cost { duramen, redis, quick, seconds, seed, only } => {
+            let part = seconds.map(|seconds| cost::Drawn {
+                time: Duration::from_secs(seconds),
+                seed: seed.unwrap_or_else(random::fresh_seed),
+            });
+            cost::run(&repository(), cost::Settings { duramen, redis, quick, part, only })
         }
         Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
             hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })
