@@ -153,6 +153,23 @@ fn a_restored_key_whose_time_to_live_is_beyond_counting_has_expired() {
 }
 
 #[test]
+fn no_collection_is_shared_however_its_bytes_spell() {
+    let server = Server::start();
+    let mut client = server.client();
+    for count in 1..=200 {
+        client.says(&format!("rpush l element-{count}"), &format!(":{count}\r\n"));
+        client.says(&format!("sadd s member-{count}"), ":1\r\n");
+        client.says(
+            &format!("xadd x {count}-1 f v"),
+            &format!("${}\r\n{count}-1\r\n", count.to_string().len() + 2),
+        );
+        client.says("object refcount l\r\nobject refcount s\r\nobject refcount x", ":1\r\n:1\r\n:1\r\n");
+    }
+    client.says("set n 7", "+OK\r\n");
+    client.says("object refcount n", ":2147483647\r\n");
+}
+
+#[test]
 fn what_came_with_redis_7_2_answers_as_documented() {
     let server = Server::start();
     let mut client = server.client();
