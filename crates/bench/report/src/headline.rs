@@ -4,7 +4,7 @@
 //! (servers, engines), the first is compared with each other one, point by point; it is ahead only where the spread bears
 //! that out. Targets are told by how near they were reached. Other runs have no headline: their tool draws its own conclusion.
 
-use crate::compare::{Judgement, judge};
+use crate::judgement::{Judgement, judge};
 use crate::run::{Measurement, Run};
 use crate::scale::{Scale, digits};
 use crate::{Better, Unit};

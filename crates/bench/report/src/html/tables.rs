@@ -1,7 +1,8 @@
 //! Tables: every figure that the plots show, and those that they do not.
 
 use super::choose::Member;
-use crate::compare::{Judgement, judge, same_point};
+use crate::compare::same_point;
+use crate::judgement::{Judgement, judge};
 use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::plot::escape;
