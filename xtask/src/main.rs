@@ -8,6 +8,7 @@
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
 //! | `connections` | thousands of clients at once are served, and some that never end a line harm nobody |
 //! | `cost` | no command takes longer than it may next to redis-server, as what it works on grows |
+//! | `order` | events of keys come in the order of the writes, and clients that wait are served in the order in which they came |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
@@ -46,6 +47,7 @@ mod kafka;
 mod linear;
 mod millions;
 mod nexmark;
+mod order;
 mod power_cut;
 mod random;
 mod redis_tests;
@@ -58,6 +60,7 @@ mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -356,6 +359,15 @@ enum Check {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Races clients of four workers on one key, and checks the order of its events and of the clients that wait for it
+    Order {
+        /// Rounds of each kind
+        #[arg(long, default_value_t = 10_000)]
+        rounds: u64,
+        /// The duramen program [default: built now]
+        #[arg(long, value_name = "PATH")]
+        duramen: Option<PathBuf>,
+    },
     /// Measures how long duramen serve takes from its start to the first answer, after a clean end and after SIGKILL
     ///
     /// Large stores are loaded sooner by an optimised program: cargo run --release -p xtask -- restart
@@ -436,6 +448,12 @@ enum Check {
         /// Only n = 10,000, with bounds that suit a program built for tests: what is quadratic still breaks them
         #[arg(long)]
         quick: bool,
+        /// Begins no case after so many seconds: as many cases as that takes, drawn by the seed
+        #[arg(long)]
+        seconds: Option<u64>,
+        /// Draws the cases of an earlier run with --seconds [default: from the clock]
+        #[arg(long, requires = "seconds")]
+        seed: Option<u64>,
         /// Only the cases of this family, or whose commands contain this
         #[arg(value_name = "NAME")]
         only: Vec<String>,
@@ -516,8 +534,12 @@ fn run(check: Check) -> Result<bool> {
             clients::run(&clients::Settings { duramen, redis, memcached, cache, only })
         }
         Check::Connections { count, duramen } => connections::run(&connections::Settings { count, duramen }),
-        Check::Cost { duramen, redis, quick, only } => {
-            cost::run(&repository(), cost::Settings { duramen, redis, quick, only })
+        Check::Cost { duramen, redis, quick, seconds, seed, only } => {
+            let part = seconds.map(|seconds| cost::Drawn {
+                time: Duration::from_secs(seconds),
+                seed: seed.unwrap_or_else(random::fresh_seed),
+            });
+            cost::run(&repository(), cost::Settings { duramen, redis, quick, part, only })
         }
         Check::HitRatio { limit, keys, requests, thetas, seed, duramen } => {
             hit_ratio::run(hit_ratio::Settings { duramen, limit, keys, requests, thetas, seed })
@@ -578,6 +600,7 @@ fn run(check: Check) -> Result<bool> {
         }
         Check::Stress { seed, minutes } => checking::stress(&repository(), seed, minutes),
         Check::Brim { seed, seconds } => checking::brim(&repository(), seed, seconds),
+        Check::Order { rounds, duramen } => order::run(order::Settings { duramen, rounds }),
         Check::BenchPeers { arguments } => bench_peers(&arguments),
         Check::Restart {
             keys,

@@ -13,7 +13,7 @@ mod place;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// State that lives in memory and outlives the process: a key-value store and its server.
+// Its first line of help is the package's description.
 #[derive(Parser)]
 #[command(name = "duramen", version, about)]
 #[command(
@@ -126,4 +126,20 @@ fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
 
 fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_first_line_of_help_names_all_commands() {
+        let program = Args::command();
+        let about = program.get_about().map(ToString::to_string).unwrap_or_default();
+        for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            assert!(about.split([' ', ',', ':']).any(|word| word == name), "{name} is not in: {about}");
+        }
+    }
 }

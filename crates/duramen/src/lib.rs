@@ -97,6 +97,7 @@ pub use format::FORMAT_VERSION;
 pub use options::{
     Clock, Durability, EvictBy, Eviction, IndexKind, OnDamage, OnProgress, Options, Progress, Residence,
 };
+pub use read::access::uncounted;
 pub use read::{CollectionId, Cursor, Meta, Range, Room, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{

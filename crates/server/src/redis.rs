@@ -12,6 +12,7 @@ use crate::session::Session;
 use crate::stats::WorkerStats;
 use duramen_structures::Worker;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -125,7 +126,11 @@ impl Redis {
                     (merged, bytes) =
                         self.dispatcher.merge(session, requests, input, &limits).unwrap_or((1, bytes));
                 }
-                let is_done = self.dispatcher.execute(session, requests.args(input), merged, output);
+                let args = requests.args(input);
+                let is_done = match session.client.no_touch.load(Ordering::Relaxed) && !args.is(0, "touch") {
+                    false => self.dispatcher.execute(session, args, merged, output),
+                    true => duramen::uncounted(|| self.dispatcher.execute(session, args, merged, output)),
+                };
                 // One that is held comes again.
                 Some(if is_done { bytes } else { 0 })
             }

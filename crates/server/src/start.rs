@@ -308,9 +308,9 @@ impl Started {
         self.server.tell_damage();
         if !store.is_empty() {
             log::warning(format_args!(
-                "{} keys of the store are in no database: they are in its own table, where a program that embeds the store puts them, as does \
+                "the store's own table, which is no database, holds {}: a program that embeds the store puts keys there, as does \
                  \"duramen put\" without --db; clients do not see them. With the server stopped \"duramen dump\" writes them out",
-                store.len()
+                log::counted(store.len(), "key")
             ));
         }
         if let Some(why) = &store.recovery().image_refused {
@@ -360,16 +360,17 @@ fn places(config: &Config) -> [Place<'_>; 2] {
 fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
     let seconds = recovery.nanos as f64 / 1e9;
     let duramen::Summary { records, imaged, uncommitted, threads, .. } = recovery;
+    let (keys, read) = (log::counted(keys, "key"), log::counted(records - imaged, "record"));
     match (recovery.clean, records) {
         (true, 0) => "opened: the store is empty".to_owned(),
         (true, _) => format!(
-            "opened in {seconds:.3} s: the store was closed cleanly; {keys} keys, {} records read, {imaged} known from the index image",
-            records - imaged
+            "opened in {seconds:.3} s: the store was closed cleanly; {keys}, {read} read, {imaged} known from the index image"
         ),
         (false, _) => format!(
-            "recovered in {seconds:.3} s: the process before did not close the store (a kill, a crash or a power failure); {keys} keys, {} \
-             records read by {threads} threads, {imaged} known from the index image, {uncommitted} uncommitted records left out",
-            records - imaged
+            "recovered in {seconds:.3} s: the process before did not close the store (a kill, a crash or a power failure); {keys}, {read} \
+             by {}, {imaged} known from the index image, {} left out",
+            log::counted(*threads as u64, "thread"),
+            log::counted(*uncommitted, "uncommitted record")
         ),
     }
 }

@@ -53,6 +53,8 @@ pub struct WorkerStats {
     pub repeated: Counter,
     /// Keys that were written, once for each transaction.
     pub changes: Counter,
+    /// Keys that UNLINK, FLUSHDB ASYNC and FLUSHALL ASYNC removed, whose space comes back in the background.
+    pub lazyfreed: Counter,
     /// Clients cut off because they did not read their replies.
     pub output_limit_disconnections: Counter,
     /// Clients cut off because all clients' buffers together were too large.
@@ -86,6 +88,7 @@ impl WorkerStats {
             keyspace_misses: Counter::default(),
             repeated: Counter::default(),
             changes: Counter::default(),
+            lazyfreed: Counter::default(),
             output_limit_disconnections: Counter::default(),
             evicted_clients: Counter::default(),
             query_limit_disconnections: Counter::default(),
@@ -136,6 +139,7 @@ pub struct Totals {
     pub keyspace_hits: u64,
     pub keyspace_misses: u64,
     pub repeated: u64,
+    pub lazyfreed: u64,
     pub output_limit_disconnections: u64,
     pub evicted_clients: u64,
     pub query_limit_disconnections: u64,
@@ -174,6 +178,7 @@ impl Totals {
         self.keyspace_hits += worker.keyspace_hits.get();
         self.keyspace_misses += worker.keyspace_misses.get();
         self.repeated += worker.repeated.get();
+        self.lazyfreed += worker.lazyfreed.get();
         self.output_limit_disconnections += worker.output_limit_disconnections.get();
         self.evicted_clients += worker.evicted_clients.get();
         self.query_limit_disconnections += worker.query_limit_disconnections.get();
@@ -202,6 +207,7 @@ impl Totals {
         self.keyspace_hits -= base.keyspace_hits;
         self.keyspace_misses -= base.keyspace_misses;
         self.repeated -= base.repeated;
+        self.lazyfreed -= base.lazyfreed;
         self.output_limit_disconnections -= base.output_limit_disconnections;
         self.evicted_clients -= base.evicted_clients;
         self.query_limit_disconnections -= base.query_limit_disconnections;

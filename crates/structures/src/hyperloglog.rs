@@ -359,8 +359,9 @@ impl Registers {
         while at < other.0.len() {
             let run = Run::at(&other.0[at..]).ok_or(Corrupted)?;
             let registers = self.0.get_mut(first..first + run.registers).ok_or(Corrupted)?;
-            for register in registers {
-                *register = (*register).max(run.value);
+            // Most of a sparse one are runs of zeros, which raise nothing.
+            if run.value > 0 {
+                registers.iter_mut().for_each(|register| *register = (*register).max(run.value));
             }
             at += run.bytes;
             first += run.registers;

@@ -20,6 +20,7 @@ mod library;
 mod own_bytes;
 mod sockets;
 mod visitors;
+mod waiters;
 pub mod witness;
 mod workload;
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::history::{Fault, Violation};
+use super::waiters::Queue;
 use super::witness::{PATIENCE, Witness};
 use super::{Durability, Settings, StoreDirectory, Tally, visitors};
 use crate::failure::{Attempt, Result};
@@ -21,6 +22,7 @@ struct Arena<'a> {
     program: &'a PathBuf,
     directory: StoreDirectory,
     witness: Witness,
+    queue: Queue,
     audited: Instant,
 }
 
@@ -56,6 +58,7 @@ impl<'a> Arena<'a> {
             program,
             directory: StoreDirectory::new(settings.medium)?,
             witness: Witness::new(settings.promise(), settings.writers),
+            queue: Queue::default(),
             audited: Instant::now(),
         })
     }
@@ -99,6 +102,9 @@ impl<'a> Arena<'a> {
             return Ok(None);
         }
         tally.violations.append(&mut self.witness.verify(server.port())?);
+        if self.settings.promise().on_acknowledge {
+            tally.violations.append(&mut self.queue.verify(server.port()));
+        }
         Ok(tally.violations.is_empty().then_some(server))
     }
 
@@ -138,7 +144,8 @@ impl<'a> Arena<'a> {
         let commits = self.settings.durability == Durability::Manual;
         let port = server.port();
         let mut visitors = Random::new(random.any());
-        self.witness.write(port, Some(&store), random, commits, || -> Result<()> {
+        let (witness, queue) = (&mut self.witness, &mut self.queue);
+        let end = || -> Result<()> {
             tally.violations.extend(visitors::visit(port, &mut visitors));
             thread::sleep(working);
             if end_cleanly {
@@ -164,7 +171,8 @@ impl<'a> Arena<'a> {
             }
             // Ends the writers, too.
             server.kill()
-        })?;
+        };
+        queue.work(port, || witness.write(port, Some(&store), random, commits, end))?;
         tally.violations.append(&mut self.witness.take_violations());
         // A clean end leaves in the index image what the server had counted; a kill, what recovery counts.
         if end_cleanly || self.audited.elapsed() >= AUDIT_TIME_MAX {

@@ -171,26 +171,26 @@ static WORKLOADS: [Workload; 26] = [
     ),
     workload(
         "viper-50-50",
-        "Viper's write-heavy mix: half inserts, half gets",
-        &[(Op::Insert, 50), (Op::Get, 50)],
+        "Viper's YCSB 50:50, half gets, half inserts",
+        &[(Op::Get, 50), (Op::Insert, 50)],
         Uniform,
     ),
     workload(
         "viper-10-90",
-        "Viper's read-heavy mix: 10 % inserts, 90 % gets",
-        &[(Op::Insert, 10), (Op::Get, 90)],
+        "Viper's YCSB 10:90, 10 % gets, 90 % inserts",
+        &[(Op::Get, 10), (Op::Insert, 90)],
         Uniform,
     ),
     workload(
         "viper-50-50-zipfian",
-        "half inserts, half gets of popular keys",
-        &[(Op::Insert, 50), (Op::Get, 50)],
+        "half gets of popular keys, half inserts",
+        &[(Op::Get, 50), (Op::Insert, 50)],
         Zipfian,
     ),
     workload(
         "viper-10-90-zipfian",
-        "10 % inserts, 90 % gets of popular keys",
-        &[(Op::Insert, 10), (Op::Get, 90)],
+        "10 % gets of popular keys, 90 % inserts",
+        &[(Op::Get, 10), (Op::Insert, 90)],
         Zipfian,
     ),
     workload("scan", "visits of 1 to 100 entries", &[(Op::Scan, 100)], Uniform),
@@ -369,6 +369,17 @@ mod tests {
                 workload.name
             );
             assert_eq!(Workload::names().filter(|name| *name == workload.name).count(), 1);
+        }
+    }
+
+    #[test]
+    fn vipers_mixes_are_those_of_its_benchmark() {
+        // benchmark/config/ycsb_1090_uniform.conf of Viper: readproportion=0.1, insertproportion=0.9.
+        for (name, gets) in [("viper-50-50", 50), ("viper-10-90", 10)] {
+            for suffix in ["", "-zipfian"] {
+                let workload = Workload::named(&format!("{name}{suffix}")).unwrap();
+                assert_eq!(workload.mix, [(Op::Get, gets), (Op::Insert, 100 - gets)], "{}", workload.name);
+            }
         }
     }
 

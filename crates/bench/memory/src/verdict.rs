@@ -25,6 +25,8 @@ struct Found {
     size: u64,
     threads: u64,
     persist: String,
+    /// The measurement that it is from.
+    point: String,
 }
 
 /// The conclusion from `run`, whose medium has `granularity`, and the bounds where they were measured.
@@ -103,6 +105,12 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
     if let Some((value, detail)) = flushing(run, granularity) {
         say("does flushing pay", value, detail);
     }
+    for group in
+        ["sequential_read", "sequential_write", "random_read", "random_write", "persist_sequential_write"]
+    {
+        let (_, lonely) = believed(of(run, group, "bandwidth"));
+        verdict.left_out.extend(lonely.into_iter().map(|found| found.point));
+    }
     let kind = run.medium.kind.clone();
     let settings = &mut verdict.settings;
     // "dram" is what people call it; a configuration file calls it volatile.
@@ -148,6 +156,7 @@ fn of(run: &Run, group: &str, metric: &str) -> Vec<Found> {
                 size: number(m, "access_size"),
                 threads: number(m, "number_threads"),
                 persist: m.arguments.get("persist_instruction").map_or(String::new(), ToString::to_string),
+                point: m.point(),
             })
         })
         .collect()
@@ -381,6 +390,9 @@ mod tests {
         assert!(read.detail.contains("17.3 GB/s at 64 bytes and 1 thread left out"), "{}", read.detail);
         let size = found.findings.iter().find(|f| f.title == "best size to read").unwrap();
         assert_eq!(size.value, "256 bytes");
+        // Nor is it bought.
+        let left_out = run.measurements.iter().find(|m| m.group == "random_read").map(Measurement::point);
+        assert_eq!(found.left_out, Vec::from_iter(left_out));
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! A difference counts only when the spreads do not touch: every sample of one lies on one side of every sample
 //! of the other. What was measured once has no spread, and nothing is concluded from it. Ratios are second / first.
 
+pub use crate::judgement::Judgement;
+use crate::judgement::has_spread;
+use crate::judgement::judge;
 use crate::run::{Better, Measurement, Metric, Run, Unit};
 use crate::scale::{self, Scale, figure};
 use crate::text::Table;
@@ -46,34 +49,6 @@ pub struct Row {
     pub ratio_spread: Option<(f64, f64)>,
     /// What may be said of it.
     pub judgement: Judgement,
-}
-
-/// What may be said of a difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
-    /// The second is better beyond the spread.
-    Better,
-    /// The second is worse beyond the spread.
-    Worse,
-    /// The spreads touch.
-    NoDifference,
-    /// One of them was measured once: nothing is known about its spread.
-    UnknownSpread,
-    /// The two are in different units.
-    OtherUnit,
-}
-
-impl Judgement {
-    /// In words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::NoDifference => "no difference beyond the spread",
-            Self::UnknownSpread => "measured once, spread unknown",
-            Self::OtherUnit => "other units, not compared",
-        }
-    }
 }
 
 /// Compares two runs, figure by figure.
@@ -133,30 +108,6 @@ fn ratio_spread(first: &Metric, second: &Metric) -> Option<(f64, f64)> {
     (known && first.min > 0.0 && second.min >= 0.0).then(|| (second.min / first.max, second.max / first.min))
 }
 
-/// Measured more than once.
-fn has_spread(metric: &Metric) -> bool {
-    metric.samples.len() > 1 || metric.min < metric.max
-}
-
-pub(crate) fn judge(first: &Metric, second: &Metric) -> Judgement {
-    if first.unit != second.unit {
-        Judgement::OtherUnit
-    } else if first.min <= second.max && second.min <= first.max {
-        // Touching spreads decide even when one of them is a single sample.
-        if has_spread(first) || has_spread(second) {
-            Judgement::NoDifference
-        } else {
-            Judgement::UnknownSpread
-        }
-    } else if !has_spread(first) || !has_spread(second) {
-        Judgement::UnknownSpread
-    } else if (second.min > first.max) == (second.better == Better::Higher) {
-        Judgement::Better
-    } else {
-        Judgement::Worse
-    }
-}
-
 /// What differs but for the measurements, each as a sentence.
 pub(crate) fn circumstances(first: &Run, second: &Run) -> Vec<String> {
     let mut all = Vec::new();
@@ -184,6 +135,12 @@ pub(crate) fn circumstances(first: &Run, second: &Run) -> Vec<String> {
     for (which, run) in [("first", first), ("second", second)] {
         if !run.complete {
             all.push(format!("the {which} run was interrupted: what it does not have was not measured"));
+        }
+        if let Some(load) = run.machine.busy() {
+            let (load, cores) = (scale::digits(load), run.machine.cores);
+            all.push(format!(
+                "the {which} run began on a busy machine: {load} runnable threads on {cores} cores"
+            ));
         }
     }
     all

@@ -1,9 +1,10 @@
 //! What a run comes to, for a reader who knows none of its terms: a sentence, and the bars behind it.
 //!
 //! Throughput is told by group (a workload, a command): the best point of each name. Where several names were measured
-//! (servers, engines), the first is compared with each other one, point by point. Targets are told by how near they
-//! were reached. Other runs have no headline: their tool draws its own conclusion.
+//! (servers, engines), the first is compared with each other one, point by point; it is ahead only where the spread bears
+//! that out. Targets are told by how near they were reached. Other runs have no headline: their tool draws its own conclusion.
 
+use crate::judgement::{Judgement, judge};
 use crate::run::{Measurement, Run};
 use crate::scale::{Scale, digits};
 use crate::{Better, Unit};
@@ -79,19 +80,20 @@ fn throughput(run: &Run) -> Option<Headline> {
     bars.truncate(BARS_MAX);
     let mut sentences = Vec::new();
     for other in &names[1..] {
-        let mut ratios = ratios(run, &rated, first, other);
-        ratios.sort_by(f64::total_cmp);
-        if let ([low, ..], [.., high]) = (ratios.as_slice(), ratios.as_slice()) {
-            let middle = (ratios[(ratios.len() - 1) / 2] + ratios[ratios.len() / 2]) / 2.0;
-            let ahead = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+        let mut points = ratios(run, &rated, first, other);
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if let ([(low, _), ..], [.., (high, _)]) = (points.as_slice(), points.as_slice()) {
+            let middle = (points[(points.len() - 1) / 2].0 + points[points.len() / 2].0) / 2.0;
             let times =
                 format!("{first} does {} times as many operations a second as {other}", digits(middle));
-            sentences.push(match ratios.len() {
-                1 => format!("{times}."),
-                count => format!(
-                    "{times} (the median of {count} points, which lie between {} and {}), and is ahead at {ahead} of them.",
+            sentences.push(match points.as_slice() {
+                [(_, judgement)] => format!("{times}{}.", alone(*judgement)),
+                points => format!(
+                    "{times} (the median of {} points, which lie between {} and {}){}.",
+                    points.len(),
                     digits(*low),
-                    digits(*high)
+                    digits(*high),
+                    counted(points)
                 ),
             });
         }
@@ -118,22 +120,53 @@ fn throughput(run: &Run) -> Option<Headline> {
     })
 }
 
-/// How many operations a second `first` does for each of `other`, point by point: as measured in pairs where the run has
-/// that, which leaves out what changed between two turns; else from the figures of both.
-fn ratios(run: &Run, rated: &[&Measurement], first: &str, other: &str) -> Vec<f64> {
+/// What may be said of one point.
+fn alone(judgement: Judgement) -> &'static str {
+    match judgement {
+        Judgement::Better | Judgement::Worse => "",
+        Judgement::UnknownSpread => " (measured once, spread unknown)",
+        Judgement::NoDifference | Judgement::OtherUnit => ", which is no difference beyond the spread",
+    }
+}
+
+/// At how many points the first is ahead or behind beyond the spread.
+fn counted(points: &[(f64, Judgement)]) -> String {
+    let count = |wanted: Judgement| points.iter().filter(|(_, judgement)| *judgement == wanted).count();
+    if count(Judgement::UnknownSpread) == points.len() {
+        return "; each was measured once, so the spread is unknown".to_owned();
+    }
+    let (ahead, behind) = (count(Judgement::Better), count(Judgement::Worse));
+    format!("; beyond the spread it is ahead at {ahead} of them, and behind at {behind}")
+}
+
+/// How many operations a second `first` does for each of `other`, point by point, and what may be said of that: as
+/// measured in pairs where the run has that, which leaves out what changed between two turns; else from the figures of
+/// both.
+fn ratios(run: &Run, rated: &[&Measurement], first: &str, other: &str) -> Vec<(f64, Judgement)> {
     let pair = format!("{first} / {other}");
-    let throughput = |m: &Measurement| Some(m.metrics.get(THROUGHPUT)?.value);
+    let throughput = |m: &Measurement| m.metrics.get(THROUGHPUT).cloned();
     let paired = run.measurements.iter().filter(|m| m.name == pair).filter_map(throughput);
-    let paired: Vec<f64> = paired.filter(|ratio| ratio.is_finite()).collect();
+    // In pairs it is ahead if it was so in each round.
+    let paired = paired.filter(|ratio| ratio.value.is_finite()).map(|ratio| {
+        let judgement = match () {
+            () if ratio.samples.len() < 2 && ratio.min >= ratio.max => Judgement::UnknownSpread,
+            () if ratio.min > 1.0 => Judgement::Better,
+            () if ratio.max < 1.0 => Judgement::Worse,
+            () => Judgement::NoDifference,
+        };
+        (ratio.value, judgement)
+    });
+    let paired: Vec<(f64, Judgement)> = paired.collect();
     if !paired.is_empty() {
         return paired;
     }
     let of_both = rated.iter().filter(|m| m.name == first).filter_map(|ours| {
         let same =
             |m: &&&Measurement| m.name == other && m.group == ours.group && m.arguments == ours.arguments;
-        Some(throughput(ours)? / throughput(rated.iter().find(same)?)?)
+        let (ours, theirs) = (throughput(ours)?, throughput(rated.iter().find(same)?)?);
+        Some((ours.value / theirs.value, judge(&theirs, &ours)))
     });
-    of_both.filter(|ratio| ratio.is_finite()).collect()
+    of_both.filter(|(ratio, _)| ratio.is_finite()).collect()
 }
 
 /// How near each target is: what was found over what is wanted, or the other way where more is better.
@@ -217,9 +250,9 @@ mod tests {
 
     fn point(group: &str, name: &str, pipeline: u64, rate: f64) -> Measurement {
         let mut point = Measurement::new(group, name).with("pipeline", pipeline);
-        point
-            .metrics
-            .insert("throughput".into(), Metric::once(rate, Unit::OperationsPerSecond, Better::Higher));
+        let samples = [rate * 0.99, rate, rate * 1.01];
+        let metric = Metric::from_samples(&samples, Unit::OperationsPerSecond, Better::Higher).unwrap();
+        point.metrics.insert("throughput".into(), metric);
         point
     }
 
@@ -236,12 +269,44 @@ mod tests {
         let headline = of(&Run { measurements, ..Run::default() }).unwrap();
         assert_eq!(
             headline.sentence,
-            "duramen does 2 times as many operations a second as redis (the median of 3 points, which lie between 1 and 3), \
-             and is ahead at 2 of them. duramen, in million operations a second, each at its best point: SET 0.9, GET 1.20."
+            "duramen does 2 times as many operations a second as redis (the median of 3 points, which lie between 1 and 3); \
+             beyond the spread it is ahead at 2 of them, and behind at 0. duramen, in million operations a second, each at its best point: SET 0.9, GET 1.20."
         );
         let labels: Vec<_> = headline.bars.iter().map(|bar| (bar.label.as_str(), bar.of)).collect();
         assert_eq!(labels, [("SET", 0), ("", 1), ("GET", 0), ("", 1)]);
         assert_eq!(lines(&headline).lines().count(), 5);
+    }
+
+    #[test]
+    fn a_server_is_ahead_only_where_the_spreads_are_apart() {
+        // 1.01 times as many at the medians: the samples of one lie among the other's.
+        let mut measurements = vec![
+            point("SET", "duramen", 1, 1.01e5),
+            point("SET", "redis", 1, 1e5),
+            point("SET", "duramen", 16, 3e5),
+        ];
+        measurements.push(point("SET", "redis", 16, 4e5));
+        let headline = of(&Run { measurements: measurements.clone(), ..Run::default() }).unwrap();
+        assert!(headline.sentence.contains("ahead at 0 of them, and behind at 1."), "{}", headline.sentence);
+        measurements.truncate(2);
+        let headline = of(&Run { measurements: measurements.clone(), ..Run::default() }).unwrap();
+        assert!(
+            headline.sentence.contains("which is no difference beyond the spread."),
+            "{}",
+            headline.sentence
+        );
+        // In pairs, each round counts.
+        let mut pair = Measurement::new("ratios of SET", "duramen / redis").with("pipeline", 1_u64);
+        let ratio = Metric::from_samples(&[0.99, 1.2, 1.3], Unit::Ratio, Better::Higher).unwrap();
+        pair.metrics.insert("throughput".into(), ratio);
+        measurements.push(pair);
+        let headline = of(&Run { measurements, ..Run::default() }).unwrap();
+        assert!(headline.sentence.contains("1.20 times"), "{}", headline.sentence);
+        assert!(
+            headline.sentence.contains("which is no difference beyond the spread."),
+            "{}",
+            headline.sentence
+        );
     }
 
     #[test]

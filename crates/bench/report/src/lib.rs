@@ -10,6 +10,7 @@ mod error;
 mod file;
 mod headline;
 pub mod html;
+mod judgement;
 mod latency;
 mod machine;
 mod plot;

@@ -65,6 +65,13 @@ pub struct Machine {
     pub load: Option<f64>,
 }
 
+impl Machine {
+    /// The load before the run, where it was enough to disturb it.
+    pub fn busy(&self) -> Option<f64> {
+        self.load.filter(|load| *load >= self.cores as f64 * 0.5)
+    }
+}
+
 /// One cache of the first core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,7 +2,8 @@
 //!
 //! ```toml
 //! [[medium]]
-//! kind = "shm"                 # the medium of the runs that this price is for
+//! kind = "devdax"              # the medium of the runs that this price is for
+//! path = "/dev/dax0.0"         # optional: only of runs at this path or below it
 //! name = "DDR5, 2 x 32 GB"
 //! devices = 2                  # optional, 1 when absent
 //! device_gb = 32.0             # of 10^9 bytes, as they are sold
@@ -15,8 +16,10 @@
 //! per = 1e6
 //! ```
 //!
-//! Rates are bought: euro / (rate / per), the best rate of the run. Time is paid with: euro × (time / per), the
-//! shortest of the run, since a division would reward a slow medium. Less is better for both.
+//! Rates are bought: price / (rate / per), the best rate of the run. Time is paid with: price × (time / per), the
+//! shortest of the run, since a division would reward a slow medium. Less is better for both. The price is that of a GB,
+//! as PerMA-Bench has it, and beside it that of all devices. A run is billed by each price for its medium: those that
+//! name its path before those that name none. What the run's verdict left out is not counted.
 
 use crate::run::{Better, Measurement, Run, Unit};
 use crate::scale;
@@ -24,7 +27,7 @@ use crate::text::Table;
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Prices of media, and the figures to put them beside.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -40,6 +43,8 @@ pub struct Prices {
 #[serde(deny_unknown_fields)]
 struct MediumPrice {
     kind: String,
+    #[serde(default)]
+    path: Option<PathBuf>,
     name: String,
     #[serde(default = "one")]
     devices: u32,
@@ -62,8 +67,10 @@ struct Figure {
 pub struct Cost {
     /// `GB of capacity`, `GB/s sequential read`.
     pub title: String,
-    /// Euro for one of it; for times, euro × time.
+    /// Euro of a GB for one of it; for times, euro of a GB × time.
     pub euro: f64,
+    /// The same with the price of all devices.
+    pub euro_all: f64,
     /// The figure, in words.
     pub found: String,
     /// The measurement that it is from.
@@ -122,7 +129,16 @@ impl Prices {
                 "{place} is not a file of prices: {error}docs/bench-report.md shows such a file"
             ))
         })?;
-        for medium in &prices.medium {
+        for (index, medium) in prices.medium.iter().enumerate() {
+            let same = |other: &&MediumPrice| {
+                (&other.kind, &other.path, &other.name) == (&medium.kind, &medium.path, &medium.name)
+            };
+            if prices.medium[..index].iter().any(|other| same(&other)) {
+                return Err(Error::new(format!(
+                    "{place}: medium {:?} of kind {:?} has two prices; give each a name or a path of its own",
+                    medium.name, medium.kind
+                )));
+            }
             let numbers = [
                 ("device_gb", medium.device_gb),
                 ("device_euro", medium.device_euro),
@@ -144,22 +160,39 @@ impl Prices {
         Ok(prices)
     }
 
-    /// What the medium of `run` costs for what it does.
+    /// What the medium of `run` costs for what it does, by each price for that medium.
     ///
     /// # Errors
     /// When there is no price for the run's medium.
-    pub fn bill(&self, run: &Run) -> Result<Bill> {
-        let Some(price) = self.medium.iter().find(|medium| medium.kind == run.medium.kind) else {
-            let known: Vec<&str> = self.medium.iter().map(|medium| medium.kind.as_str()).collect();
-            return Err(Error::new(format!(
-                "the run is of medium {:?}, prices are there for {known:?}; add a [[medium]] with kind = {:?}",
-                run.medium.kind, run.medium.kind
-            )));
+    pub fn bills(&self, run: &Run) -> Result<Vec<Bill>> {
+        let of_kind = || self.medium.iter().filter(|medium| medium.kind == run.medium.kind);
+        let at_path = |medium: &&MediumPrice| {
+            medium.path.as_ref().is_some_and(|path| Path::new(&run.medium.path).starts_with(path))
         };
+        let mut prices: Vec<&MediumPrice> = of_kind().filter(at_path).collect();
+        if prices.is_empty() {
+            prices = of_kind().filter(|medium| medium.path.is_none()).collect();
+        }
+        if prices.is_empty() {
+            let known: Vec<String> = self.medium.iter().map(MediumPrice::place).collect();
+            return Err(Error::new(format!(
+                "the run is of medium {:?} at {:?}, prices are there for {}; add a [[medium]] with kind = {:?}",
+                run.medium.kind,
+                run.medium.path,
+                known.join(", "),
+                run.medium.kind
+            )));
+        }
+        Ok(prices.into_iter().map(|price| self.bill(price, run)).collect())
+    }
+
+    fn bill(&self, price: &MediumPrice, run: &Run) -> Bill {
         let (devices, euro) = (f64::from(price.devices), f64::from(price.devices) * price.device_euro);
+        let euro_of_gb = price.device_euro / price.device_gb;
         let mut costs = vec![Cost {
             title: "GB of capacity".to_owned(),
-            euro: price.device_euro / price.device_gb,
+            euro: euro_of_gb,
+            euro_all: euro,
             found: format!("{} GB", scale::digits(devices * price.device_gb)),
             point: String::new(),
         }];
@@ -169,14 +202,27 @@ impl Prices {
             unit: *unit,
             per: *per,
         });
-        costs.extend(built_in.chain(self.figure.iter().cloned()).filter_map(|figure| figure.cost(run, euro)));
-        Ok(Bill { name: price.name.clone(), euro, costs })
+        let figures = built_in.chain(self.figure.iter().cloned());
+        costs.extend(figures.filter_map(|figure| figure.cost(run, euro_of_gb, euro)));
+        Bill { name: price.name.clone(), euro, costs }
+    }
+}
+
+impl MediumPrice {
+    /// What it is for, in words.
+    fn place(&self) -> String {
+        match &self.path {
+            Some(path) => format!("{:?} at {:?}", self.kind, path),
+            None => format!("{:?}", self.kind),
+        }
     }
 }
 
 impl Figure {
-    fn cost(&self, run: &Run, euro: f64) -> Option<Cost> {
-        let figures = run.measurements.iter().filter(|m| self.is_of(m)).flat_map(|measurement| {
+    fn cost(&self, run: &Run, euro_of_gb: f64, euro_all: f64) -> Option<Cost> {
+        let left_out = run.verdict.as_ref().map_or(&[][..], |verdict| &verdict.left_out);
+        let counts = |m: &&Measurement| self.is_of(m) && !left_out.contains(&m.point());
+        let figures = run.measurements.iter().filter(counts).flat_map(|measurement| {
             let of_unit =
                 measurement.metrics.values().filter(|metric| metric.unit == self.unit && metric.value > 0.0);
             of_unit.map(move |metric| (measurement, metric))
@@ -189,13 +235,14 @@ impl Figure {
             if better { next } else { best }
         })?;
         let quantity = metric.value / self.per;
-        let cost = match metric.better {
+        let cost = |euro: f64| match metric.better {
             Better::Higher => euro / quantity,
             Better::Lower => euro * quantity,
         };
         Some(Cost {
             title: self.title.clone(),
-            euro: cost,
+            euro: cost(euro_of_gb),
+            euro_all: cost(euro_all),
             found: crate::figure(metric.value, metric.unit),
             point: measurement.point(),
         })
@@ -214,9 +261,10 @@ pub fn text(bills: &[Bill]) -> String {
     let mut text = String::new();
     for bill in bills {
         text.push_str(&format!("{}: EUR {}\n", bill.name, scale::digits(bill.euro)));
-        let mut table = Table::new(["EUR per", "EUR", "found", "in"]);
+        let mut table = Table::new(["for", "EUR of a GB", "EUR of all", "found", "in"]);
         for cost in &bill.costs {
-            table.row([&cost.title, &scale::digits(cost.euro), &cost.found, &cost.point]);
+            let (euro, euro_all) = (scale::digits(cost.euro), scale::digits(cost.euro_all));
+            table.row([&cost.title, &euro, &euro_all, &cost.found, &cost.point]);
         }
         text.push_str(&table.render());
         text.push('\n');
@@ -270,20 +318,54 @@ per = 1e6
 
     #[test]
     fn rates_are_divided_by_and_times_multiplied_with() {
-        let bill = Prices::from_toml(PRICES, "p.toml").unwrap().bill(&run()).unwrap();
-        let costs: Vec<(&str, f64)> =
-            bill.costs.iter().map(|cost| (cost.title.as_str(), cost.euro)).collect();
+        let bills = Prices::from_toml(PRICES, "p.toml").unwrap().bills(&run()).unwrap();
+        let [bill] = &bills[..] else { panic!("{bills:?}") };
+        let costs: Vec<(&str, f64, f64)> =
+            bill.costs.iter().map(|cost| (cost.title.as_str(), cost.euro, cost.euro_all)).collect();
+        // The price of a GB first: what a second device of the same kind leaves as it is.
         assert_eq!(
             costs,
             [
-                ("GB of capacity", 5.0),
-                ("GB/s sequential read", 32.0),
-                ("100 ns of a read", 640.0),
-                ("million gets/s", 80.0)
+                ("GB of capacity", 5.0, 320.0),
+                ("GB/s sequential read", 0.5, 32.0),
+                ("100 ns of a read", 10.0, 640.0),
+                ("million gets/s", 1.25, 80.0)
             ]
         );
         assert!(bill.costs[1].point.ends_with("access_size 4096"), "the best of the matrix");
-        assert!(text(&[bill]).contains("EUR 320"));
+        assert!(text(&bills).contains("EUR 320"));
+    }
+
+    #[test]
+    fn every_price_for_the_medium_counts_and_those_of_its_path_before_others() {
+        let second = "[[medium]]
+kind = 'shm'
+name = 'CXL'
+device_gb = 64.0
+device_euro = 64.0
+";
+        let names = |second: &str, path: &str| -> Vec<String> {
+            let mut run = run();
+            run.medium.path = path.into();
+            let prices = Prices::from_toml(&format!("{PRICES}{second}"), "p.toml").unwrap();
+            prices.bills(&run).unwrap().into_iter().map(|bill| bill.name).collect()
+        };
+        assert_eq!(names(second, "/dev/shm/store"), ["DRAM", "CXL"]);
+        let of_path = second.replace("name", "path = '/mnt/cxl'\nname");
+        assert_eq!(names(&of_path, "/mnt/cxl/store"), ["CXL"]);
+        assert_eq!(names(&of_path, "/dev/shm/store"), ["DRAM"]);
+        let error = Prices::from_toml(&format!("{second}{second}"), "p.toml").unwrap_err().to_string();
+        assert!(error.contains("medium \"CXL\" of kind \"shm\" has two prices"), "{error}");
+    }
+
+    #[test]
+    fn a_point_that_the_verdict_left_out_is_not_bought() {
+        let mut run = run();
+        let left_out = vec![run.measurements[1].point()];
+        run.verdict = Some(crate::Verdict { left_out, ..crate::Verdict::default() });
+        let bills = Prices::from_toml(PRICES, "p.toml").unwrap().bills(&run).unwrap();
+        let read = &bills[0].costs[1];
+        assert!((read.euro - 1.0).abs() < 1e-9 && read.point.ends_with("access_size 64"), "{read:?}");
     }
 
     #[test]
@@ -305,7 +387,7 @@ per = 1e6
     #[test]
     fn a_medium_without_a_price_is_said() {
         let prices = Prices::from_toml(PRICES, "p.toml").unwrap();
-        let error = prices.bill(&Run::default()).unwrap_err().to_string();
-        assert!(error.contains("prices are there for [\"shm\"]"), "{error}");
+        let error = prices.bills(&Run::default()).unwrap_err().to_string();
+        assert!(error.contains("prices are there for \"shm\""), "{error}");
     }
 }

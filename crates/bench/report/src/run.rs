@@ -222,6 +222,9 @@ pub struct Verdict {
     pub summary: String,
     /// Each finding in a line.
     pub findings: Vec<Finding>,
+    /// Points that the conclusion does not count ([`Measurement::point`]): what stands alone, far above all points beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Recommended settings, by the name that a configuration file gives them.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub settings: IndexMap<String, String>,

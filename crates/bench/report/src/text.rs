@@ -155,9 +155,29 @@ const LAST_MIN: usize = 30;
 /// The head of a column that tells the spread of the one before.
 const SPREAD: &str = "min to max";
 
-/// The run as text: what it comes to, what it is, a table for each group.
-pub fn run(run: &Run) -> String {
+/// What a reader must know before any figure, as lines: which runs were interrupted, and which began on a busy machine.
+pub fn warnings(runs: &[Run]) -> String {
     let mut text = String::new();
+    for (index, run) in runs.iter().enumerate() {
+        let which = if runs.len() > 1 { format!("run {}", index + 1) } else { "the run".to_owned() };
+        if !run.complete {
+            let warning = format!("{which} was interrupted; what is missing was not measured");
+            text.push_str(&paragraph("INCOMPLETE: ", &warning));
+        }
+        if let Some(load) = run.machine.busy() {
+            let (load, cores) = (scale::digits(load), run.machine.cores);
+            let warning = format!(
+                "{which} began with {load} runnable threads on {cores} cores over the minute before; times are upper bounds"
+            );
+            text.push_str(&paragraph("BUSY MACHINE: ", &warning));
+        }
+    }
+    text
+}
+
+/// The run as text: what to beware of, what it comes to, what it is, a table for each group.
+pub fn run(run: &Run) -> String {
+    let mut text = warnings(std::slice::from_ref(run));
     if let Some(headline) = headline::of(run) {
         text.push_str(&paragraph("", &headline.sentence));
         text.push('\n');
@@ -178,9 +198,6 @@ pub fn run(run: &Run) -> String {
     ));
     text.push_str(&paragraph("machine: ", &machine_line(run)));
     text.push_str(&paragraph("medium: ", &medium_line(&run.medium)));
-    if !run.complete {
-        text.push_str("INCOMPLETE: the run was interrupted; what is missing was not measured\n");
-    }
     for note in &run.notes {
         text.push_str(&paragraph("note: ", note));
     }
@@ -501,6 +518,20 @@ mod tests {
     }
 
     #[test]
+    fn a_busy_machine_is_told_before_any_figure() {
+        let mut busy = Run { complete: true, ..Run::default() };
+        (busy.machine.cores, busy.machine.load) = (2, Some(1.5));
+        assert!(
+            run(&busy).starts_with("BUSY MACHINE: the run began with 1.50 runnable threads on 2 cores"),
+            "{}",
+            run(&busy)
+        );
+        let quiet = Run { complete: true, ..Run::default() };
+        assert_eq!(warnings(std::slice::from_ref(&quiet)), "");
+        assert!(warnings(&[quiet, busy]).starts_with("BUSY MACHINE: run 2 began"));
+    }
+
+    #[test]
     fn a_run_is_a_table_for_each_group_and_says_that_it_is_incomplete() {
         let mut first = Measurement::new("read", "sequential").with("access_size", 4096_u64);
         first.metrics.insert(
@@ -509,7 +540,7 @@ mod tests {
         );
         let second = Measurement::new("write", "random");
         let text = run(&Run { measurements: vec![first, second], ..Run::default() });
-        assert!(text.contains("INCOMPLETE"), "{text}");
+        assert!(text.starts_with("INCOMPLETE: the run was interrupted"), "{text}");
         assert!(text.contains("read: with access size 4 KiB\n"), "{text}");
         assert!(text.contains("name        bandwidth, GB/s  min to max\n"), "{text}");
         assert!(text.contains("sequential                2      1 to 3\n"), "{text}");

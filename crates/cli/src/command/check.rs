@@ -5,6 +5,7 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::{Answer, Failure};
 use duramen::Report;
+use duramen_server::log::counted;
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -65,25 +66,29 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
     for (name, keys) in &report.tables {
         match name {
-            Some(name) => writeln!(out, "table \"{}\": {keys} keys", name.escape_ascii())?,
-            None => writeln!(out, "table whose name is lost: {keys} keys")?,
+            Some(name) => writeln!(out, "table \"{}\": {}", name.escape_ascii(), counted(*keys, "key"))?,
+            None => writeln!(out, "table whose name is lost: {}", counted(*keys, "key"))?,
         }
     }
     if let (Some(saved), Some(into)) = (saved, &args.salvage) {
-        writeln!(out, "saved {saved} keys into {}; {} is as it was", into.display(), path.display())?;
+        let saved = counted(saved, "key");
+        writeln!(out, "saved {saved} into {}; {} is as it was", into.display(), path.display())?;
         return Ok(Answer::Yes);
     }
     writeln!(
         out,
-        "{}: {} keys, {} records in {} blocks, {} bytes; {}",
+        "{}: {}, {} in {}, {}; {}",
         path.display(),
-        report.keys,
-        report.records,
-        report.blocks,
-        report.bytes,
+        counted(report.keys, "key"),
+        counted(report.records, "record"),
+        counted(report.blocks, "block"),
+        counted(report.bytes, "byte"),
         match report.damage.len() {
             0 => "sound".into(),
-            n => format!("{n} damaged; \"duramen check --salvage NEW\" saves what is valid"),
+            n => format!(
+                "{}; \"duramen check --salvage NEW\" saves what is valid",
+                counted(n as u64, "damaged place")
+            ),
         }
     )?;
     Ok(if report.damage.is_empty() && report.differences.is_empty() { Answer::Yes } else { Answer::No })

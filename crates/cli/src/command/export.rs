@@ -5,6 +5,7 @@ use crate::output::{self, Output};
 use crate::place::Place;
 use crate::{Answer, Failure};
 use duramen_server::export;
+use duramen_server::log::counted;
 use std::io::{BufWriter, IntoInnerError};
 use std::path::PathBuf;
 
@@ -37,6 +38,6 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     out.into_inner().map_err(IntoInnerError::into_error)?.keep()?;
     store.close()?;
     bar.finish_and_clear();
-    eprintln!("exported {keys} keys");
+    eprintln!("exported {}", counted(keys, "key"));
     Ok(Answer::Yes)
 }

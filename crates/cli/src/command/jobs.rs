@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use duramen::{ErrorKind, MediumKind};
+use duramen_server::log::counted;
 use duramen_stream::run::{Existing, Kept, forget, jobs};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -108,7 +109,8 @@ fn line(job: &Kept) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let age = (now.as_micros() as i64).saturating_sub(job.at) / 1_000_000;
     let state = if job.finished { "ended" } else { "stopped" };
-    format!("{}: {state} after {} records; checkpoint {}, {age} s ago", job.name, job.records, job.epoch)
+    let records = counted(job.records, "record");
+    format!("{}: {state} after {records}; checkpoint {}, {age} s ago", job.name, job.epoch)
 }
 
 /// The process that has the store.

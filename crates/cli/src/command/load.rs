@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::place::Place;
 use crate::{Answer, Failure};
 use duramen::{Collection, ElementOrder, IndexKind, Meta, Store, Table, Writer};
+use duramen_server::log::counted;
 use std::collections::{HashMap, hash_map};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -51,8 +52,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
                 loader.put_root(&mut writer)?;
                 writer.settle()?;
                 return Err(format!(
-                    "{name} line {}: {why}; {stored} lines before it are stored",
-                    number + 1
+                    "{name} line {}: {why}; stored before it: {}",
+                    number + 1,
+                    counted(stored, "line")
                 )
                 .into());
             }
@@ -69,7 +71,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     drop((writer, loader));
     store.close()?;
     bar.finish_and_clear();
-    eprintln!("loaded {loaded} keys");
+    eprintln!("loaded {}", counted(loaded, "key"));
     Ok(Answer::Yes)
 }
 

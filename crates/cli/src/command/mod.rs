@@ -23,14 +23,29 @@ pub mod version;
 #[cfg(not(feature = "sql"))]
 pub mod without_sql;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
+use std::fmt;
 
-/// A bar on standard error, when that is a terminal.
+/// A bar on standard error, when that is a terminal. Bytes are shown as MiB and the like; a total of 0 is one that is
+/// not known.
 fn progress_bar(total: u64, unit: &str) -> ProgressBar {
-    let template = format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{per_sec}}, {{eta}} left");
-    let bar = ProgressBar::new(total);
+    let template = match (unit, total) {
+        ("bytes", 0) => "{spinner} {binary_bytes}, {binary_bytes_per_sec}".to_owned(),
+        ("bytes", _) => {
+            "{bar:40} {percent} %, {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
+                .to_owned()
+        }
+        (unit, 0) => format!("{{spinner}} {{human_pos}} {unit}, {{rate}}"),
+        (unit, _) => {
+            format!("{{bar:40}} {{percent}} %, {{human_pos}} of {{human_len}} {unit}, {{rate}}, {{eta}} left")
+        }
+    };
+    let bar = if total == 0 { ProgressBar::new_spinner() } else { ProgressBar::new(total) };
+    let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+        let _ = write!(text, "{}/s", HumanCount(state.per_sec() as u64));
+    };
     match ProgressStyle::with_template(&template) {
-        Ok(style) => bar.with_style(style),
+        Ok(style) => bar.with_style(style.with_key("rate", rate)),
         Err(_) => bar,
     }
 }

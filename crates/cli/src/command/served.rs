@@ -202,7 +202,7 @@ impl Run {
         let start = Start { directory: Path::new("."), keep: Some(&keep), threads: None, own };
         let mut running = Running::start_on(&self.job.optimised, start)?;
         let before = running.records_before();
-        log::notice(format_args!("job {} goes on behind {before} records", self.name));
+        log::notice(format_args!("job {} goes on after {}", self.name, log::counted(before, "record")));
         let tell = |state: &str, text: String| format!("state={state},{text}");
         let ended = running.run(&self.stop, |progress| {
             self.door.tell(&self.name, &tell("running", line(progress, before)));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
+use duramen_server::log::counted;
 use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start, open_store, show_notices};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
@@ -253,11 +254,12 @@ fn run_job(job: &Job, keep: Option<&Keep>, threads: Option<usize>, stop: &Atomic
     let mut running = Running::start_on(&job.optimised, start)?;
     let before = running.records_before();
     if running.is_finished() {
-        eprintln!("the job has ended already, after {before} records; --from-start runs it again");
+        let before = counted(before, "record");
+        eprintln!("the job has ended already, after {before}; --from-start runs it again");
         return Ok(());
     }
     if before > 0 {
-        eprintln!("goes on behind {before} records");
+        eprintln!("goes on after {}", counted(before, "record"));
     }
     // Drawn on standard error, when that is a terminal, unless rows are printed there too: each would be between two
     // of its lines.

@@ -5,6 +5,7 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::{Answer, Failure};
 use duramen::{IndexKind, OnDamage, Options, TableStats};
+use duramen_server::log::counted;
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -63,7 +64,12 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     numbers.iter().try_for_each(|(name, number)| writeln!(out, "{name} {number}"))?;
     for table in &tables {
         let (name, kind) = (table.name.escape_ascii(), kind_of(table));
-        writeln!(out, "table \"{name}\": {kind}, {} keys, {} index bytes", table.keys, table.index_bytes)?;
+        writeln!(
+            out,
+            "table \"{name}\": {kind}, {}, {} index bytes",
+            counted(table.keys, "key"),
+            table.index_bytes
+        )?;
     }
     if stats.unverified_bytes > 0 {
         writeln!(

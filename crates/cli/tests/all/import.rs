@@ -73,7 +73,7 @@ fn a_damaged_file_is_told_with_byte_and_key_and_what_came_before_is_there() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{told}");
     let wanted = format!("at byte {}, key 'list:quicklist' of database 0: ", at + 14);
-    assert!(told.contains(&wanted) && told.contains("imported before it: 1 keys"), "{told}");
+    assert!(told.contains(&wanted) && told.contains("imported before it: 1 key"), "{told}");
     let output = duramen(&["stats"], &store, &[]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("redis.0"));
     // A changed byte that no value shows: the checksum tells.

@@ -101,7 +101,7 @@ fn the_log_tells_what_happened_and_what_to_do() {
     // A limit that the system sets, in units of 512 bytes: 24 MiB.
     let mut server = Server::start(directory, "49152");
     let line = server.await_line("recovered in ");
-    assert!(line.contains("; 1 keys, "), "{line}");
+    assert!(line.contains("; 1 key, "), "{line}");
     let mut client = server.client();
     // Not of zeros: a hole takes no space.
     let value = "v".repeat(1 << 20);

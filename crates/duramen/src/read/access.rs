@@ -17,6 +17,27 @@ use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::Offset;
+use std::cell::Cell;
+
+thread_local! {
+    /// Whether reads of this thread are not counted.
+    static IS_UNCOUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `read`, whose reads on this thread do not count for eviction.
+pub fn uncounted<T>(read: impl FnOnce() -> T) -> T {
+    /// Counts as before, also after a panic.
+    struct Restored(bool);
+
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            IS_UNCOUNTED.set(self.0);
+        }
+    }
+
+    let _restored = Restored(IS_UNCOUNTED.replace(true));
+    read()
+}
 
 /// Keys of a word, about.
 const KEYS_PER_WORD: u64 = 8;
@@ -197,7 +218,7 @@ impl Access {
     #[inline(always)]
     pub(crate) fn touch(&self, hash: u64, at: Option<Offset>, now: impl FnOnce() -> u64, guard: &Guard) {
         let counting = self.counting.load(Relaxed);
-        if counting != 0 {
+        if counting != 0 && !IS_UNCOUNTED.get() {
             self.count(hash, at, counting == Counting::ByPlace as u32, now, guard);
         }
     }
@@ -231,6 +252,13 @@ impl Access {
             more += u64::from(counter(word, shift, BITS) == least) << shift;
         }
         words[at].store(more, Relaxed);
+    }
+
+    /// As if a key of this hash had been read so often, where that is counted by hash.
+    pub(crate) fn add(&self, hash: u64, reads: u8, now: u64, guard: &Guard) {
+        if self.counting.load(Relaxed) == Counting::ByHash as u32 {
+            (0..reads.min(READS_MAX)).for_each(|_| self.count(hash, Some(Offset(0)), false, || now, guard));
+        }
     }
 
     /// How often a key of this hash was read, at most, as far as that is counted by hash.

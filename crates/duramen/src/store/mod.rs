@@ -471,6 +471,13 @@ impl<M: Medium> StoreOn<M> {
         at.max(records.access.reads(hash, &guard))
     }
 
+    /// As if `key` had been asked for `reads` times, where eviction by frequency counts that: for a key that comes from elsewhere
+    /// with its count. More than 15 is as 15.
+    pub fn add_reads(&self, key: &[u8], reads: u8) {
+        let records = self.records();
+        records.access.add(records.hasher.hash(key), reads, records.seconds(), &reclaim::pin());
+    }
+
     /// Ends the current epoch and makes it durable: with `Manual`, the only way anything ever is.
     ///
     /// # Errors

@@ -25,6 +25,11 @@ impl<'a> Args<'a> {
         Self { buffer, spans }
     }
 
+    /// Bytes of the buffer: of a request, it and those behind it that were read with it.
+    pub const fn buffer_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// How many there are, with the name.
     #[inline]
     #[allow(clippy::len_without_is_empty)] // There is always a name.

@@ -17,6 +17,7 @@ pub mod replica;
 
 use crate::clients::unix_millis;
 pub use crate::export::Failure;
+use crate::log::counted;
 use commands::Commands;
 use duramen::Store;
 use duramen_structures::dump::Restored;
@@ -75,9 +76,9 @@ impl Done {
 
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} keys", self.keys)?;
+        f.write_str(&counted(self.keys, "key"))?;
         if self.commands > 0 {
-            write!(f, ", {} commands", self.commands)?;
+            write!(f, ", {}", counted(self.commands, "command"))?;
         }
         if self.expired > 0 {
             write!(f, ", without {} that had expired", self.expired)?;

@@ -390,6 +390,7 @@ impl<P: Protocol> Connection<P> {
     fn received(&mut self, bytes: usize, turn: &Turn<'_, P>) {
         turn.stats.reads.add(1);
         turn.stats.input_bytes.add(bytes as u64);
+        turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(bytes as u64));
         self.active = turn.now;
     }
 

@@ -1,10 +1,37 @@
 //! What an operator asks and does: CLIENT PAUSE, MONITOR, SLOWLOG, WAIT and the times of commands, over sockets and across workers.
 
 use crate::support::{Client, Server, eventually};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 fn clients(server: &Server, count: usize) -> Vec<Client> {
     (0..count).map(|_| server.client()).collect()
+}
+
+#[test]
+fn what_is_asked_lies_in_the_query_buffer_and_what_is_unlinked_is_counted() {
+    let server = Server::start();
+    let mut client = server.client();
+    let request = "*2\r\n$6\r\nclient\r\n$4\r\ninfo\r\n";
+    let info = client.text(request.trim_end());
+    assert!(info.contains(&format!(" qbuf={} ", request.len())), "{info}");
+    // And what came with it.
+    client.send(format!("{request}*1\r\n$4\r\nping\r\n"));
+    let bytes = client.line()[1..].parse::<usize>().unwrap();
+    let mut info = vec![0; bytes + 2];
+    client.0.read_exact(&mut info).unwrap();
+    let info = String::from_utf8(info).unwrap();
+    assert!(info.contains(&format!(" qbuf={} ", request.len() + 14)), "{info}");
+    client.expect("+PONG\r\n");
+    assert!(client.field("clients", "client_recent_max_input_buffer") >= request.len() as u64);
+    client.says("mset a 1 b 2 c 3 d 4", "+OK\r\n");
+    client.says("unlink a absent", ":1\r\n");
+    client.says("del b", ":1\r\n");
+    assert_eq!(client.field("memory", "lazyfreed_objects"), 1);
+    client.says("flushall async", "+OK\r\n");
+    assert_eq!(client.field("memory", "lazyfreed_objects"), 3);
+    client.says("config resetstat", "+OK\r\n");
+    assert_eq!(client.field("memory", "lazyfreed_objects"), 0);
 }
 
 #[test]
@@ -243,22 +270,23 @@ fn save_writes_a_file_that_another_server_imports_and_replaces_no_other() {
 fn numbers_of_the_server_are_true() {
     let server = Server::start();
     let mut client = server.client();
-    let field = |client: &mut Client, name: &str| {
-        let text = client.text("info everything");
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
-        line.trim().parse::<u64>().unwrap()
-    };
-    let before = field(&mut client, "used_memory");
+    let before = client.field("everything", "used_memory");
     let value = "v".repeat(50_000);
     client.send(format!("set k {value}\r\n").repeat(100));
     client.expect("+OK\r\n".repeat(100));
     client.says("set gone v px 1", "+OK\r\n");
-    eventually("it has expired", || field(&mut client, "expired_keys") == 1);
-    let after = field(&mut client, "used_memory");
-    assert!(after >= before + 50_000 && field(&mut client, "used_memory_peak") >= after, "{before} {after}");
-    assert_eq!(after, field(&mut client, "duramen_used_bytes"));
+    eventually("it has expired", || client.field("everything", "expired_keys") == 1);
+    let after = client.field("everything", "used_memory");
+    assert!(
+        after >= before + 50_000 && client.field("everything", "used_memory_peak") >= after,
+        "{before} {after}"
+    );
+    assert_eq!(after, client.field("everything", "duramen_used_bytes"));
     client.says("config resetstat", "+OK\r\n");
-    assert_eq!((field(&mut client, "expired_keys"), field(&mut client, "evicted_keys")), (0, 0));
+    assert_eq!(
+        (client.field("everything", "expired_keys"), client.field("everything", "evicted_keys")),
+        (0, 0)
+    );
     if duramen::tuning::HAS_CLOCK {
         eventually("it is idle", || {
             client.send("object idletime k\r\n");

@@ -6,12 +6,6 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-fn field(client: &mut Client, section: &str, name: &str) -> u64 {
-    let info = client.text(&format!("info {section}"));
-    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value.unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_long_command_ends_though_another_client_changes_one_of_its_keys_all_the_time() {
     let server = Server::start();
@@ -135,10 +129,10 @@ fn a_change_of_settings_that_fails_leaves_the_durability_as_it_was() {
     client.send("config set appendfsync no maxclients 4000000000\r\n");
     let refused = client.line();
     assert!(refused.contains("'maxclients'"), "{refused}");
-    let before = field(&mut client, "duramen", "duramen_epoch");
+    let before = client.field("duramen", "duramen_epoch");
     (0..WRITES).for_each(|_| client.says("set k v", "+OK\r\n"));
     // Each was committed before its reply left.
-    assert!(field(&mut client, "duramen", "duramen_epoch") >= before + WRITES);
+    assert!(client.field("duramen", "duramen_epoch") >= before + WRITES);
 }
 
 #[test]
@@ -156,6 +150,23 @@ fn a_restored_key_whose_time_to_live_is_beyond_counting_has_expired() {
     client.send(restore);
     client.expect("+OK\r\n");
     client.says("pexpiretime r", ":-2\r\n");
+}
+
+#[test]
+fn no_collection_is_shared_however_its_bytes_spell() {
+    let server = Server::start();
+    let mut client = server.client();
+    for count in 1..=200 {
+        client.says(&format!("rpush l element-{count}"), &format!(":{count}\r\n"));
+        client.says(&format!("sadd s member-{count}"), ":1\r\n");
+        client.says(
+            &format!("xadd x {count}-1 f v"),
+            &format!("${}\r\n{count}-1\r\n", count.to_string().len() + 2),
+        );
+        client.says("object refcount l\r\nobject refcount s\r\nobject refcount x", ":1\r\n:1\r\n:1\r\n");
+    }
+    client.says("set n 7", "+OK\r\n");
+    client.says("object refcount n", ":2147483647\r\n");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::support::{Client, Server, eventually};
 use duramen::{EvictBy, Eviction};
 use duramen_server::config::policy::Policy;
 use std::collections::HashMap;
+use std::io::Read;
 use std::time::Duration;
 
 const LIMIT: u64 = 16 << 20;
@@ -25,19 +26,13 @@ fn ask(client: &mut Client, line: &str) -> String {
     client.line()
 }
 
-fn field(client: &mut Client, section: &str, name: &str) -> u64 {
-    let text = client.text(&format!("info {section}"));
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
-    line.trim().parse().unwrap()
-}
-
 #[test]
 fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
     let server = Server::with(|config| config.maxmemory = LIMIT);
     let mut client = server.client();
     let full = fill(&mut client, 0..60_000);
     assert!(full > 20_000 && full < 40_000, "{full}");
-    assert_eq!(field(&mut client, "stats", "evicted_keys"), 0);
+    assert_eq!(client.field("stats", "evicted_keys"), 0);
     client.says("config set maxmemory-policy allkeys-lri", "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction\r\n");
     // Before reads are counted.
     let mut tracker = server.client();
@@ -56,7 +51,7 @@ fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
         assert_eq!(fill(&mut client, 100_000 + round * 600..100_600 + round * 600), 600);
         client.says("get hot", "$5\r\nvalue\r\n");
     }
-    let evicted = field(&mut client, "stats", "evicted_keys");
+    let evicted = client.field("stats", "evicted_keys");
     assert!(evicted > 20_000, "{evicted}");
     tracker.expect(">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nkey:5\r\n");
     let (_, kind, channel) =
@@ -95,6 +90,25 @@ fn idle_time_and_frequency_are_told_where_they_are_kept() {
     client.says("object freq other", ":6\r\n");
     client.says("object freq other", ":6\r\n");
     client.says("object freq absent", "$-1\r\n");
+    // Reads of a client that asks for that do not count; TOUCH does.
+    client.says("client no-touch on", "+OK\r\n");
+    (0..3).for_each(|_| client.says("get other", "$1\r\nv\r\n"));
+    client.says("object freq other", ":6\r\n");
+    client.says("touch other", ":1\r\n");
+    client.says("object freq other", ":7\r\n");
+    client.says("client no-touch off", "+OK\r\n");
+    client.says("get other", "$1\r\nv\r\n");
+    client.says("object freq other", ":8\r\n");
+    // A key that comes from elsewhere brings its count.
+    client.send("dump other\r\n");
+    let bytes = client.line()[1..].parse::<usize>().unwrap();
+    let mut payload = vec![0; bytes + 2];
+    client.0.read_exact(&mut payload).unwrap();
+    client.send(format!("*6\r\n$7\r\nrestore\r\n$1\r\nr\r\n$1\r\n0\r\n${bytes}\r\n"));
+    client.send(payload);
+    client.send("$4\r\nfreq\r\n$1\r\n9\r\n");
+    client.expect("+OK\r\n");
+    client.says("object freq r", ":9\r\n");
 }
 
 #[test]

@@ -156,6 +156,14 @@ impl Client {
         String::from_utf8(text).unwrap()
     }
 
+    /// A number of INFO.
+    #[track_caller]
+    pub fn field(&mut self, section: &str, name: &str) -> u64 {
+        let info = self.text(&format!("info {section}"));
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.unwrap().trim().parse().unwrap()
+    }
+
     /// Reads a line of the reply.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();

@@ -10,8 +10,8 @@
 //!
 //! 1. Positions follow on each other: where one node ends the next begins. What comes or goes between the ends moves the positions of
 //!    one side, whichever has fewer nodes; to find the place takes a walk anyway.
-//! 2. A node has at least one element, and no more than [`NODE_BYTES`] unless it has but one or was changed within: beyond twice that
-//!    it is divided.
+//! 2. A node has at least one element, and no more than [`NODE_BYTES`] unless it has but one, was made by an edit that pushed more
+//!    ([`NODE_BYTES_AT_ONCE`]) or was changed within: beyond twice that it is divided then.
 //! 3. A label is [`STEP`] for each position behind the middle when the node is made, if that is beyond its neighbour's. Later the
 //!    positions move and the label stays, so it tells where to begin to look for a position, and no more.
 //! 4. What comes and goes at the ends is *held* until [`Ranged::flush`]: a node is written once for all pushes and pops of an edit, and one
@@ -30,6 +30,9 @@ use crate::sequence::{End, Sequence};
 /// Bytes of a run to which elements are put: enough that what the engine keeps for a record counts little for each of
 /// short elements, few enough to write all of them again for each push.
 const NODE_BYTES: usize = 256;
+/// The same of a node that the edit makes: it is written once, whatever comes to it. So a row of pushes of 200 bytes writes a
+/// tenth of the records. Who pops element by element writes what is left each time, half of this on average.
+const NODE_BYTES_AT_ONCE: usize = 2048;
 /// Between the labels of neighbours is room for this many, so that a node can be divided.
 const STEP: u64 = 1 << 8;
 const MIDDLE: u64 = 1 << 63;
@@ -318,7 +321,7 @@ impl Ranged {
             let positions = self.positions.start;
             let side = self.held.side(end);
             match if end == End::Left { side.front_mut() } else { side.back_mut() } {
-                Some(held) if held.node.has_room_for(element) => {
+                Some(held) if held.has_room_for(element) => {
                     held.node.push(end, element);
                     held.is_changed = true;
                 }
@@ -647,6 +650,12 @@ impl Held {
     }
 }
 
+impl HeldNode {
+    fn has_room_for(&self, element: &[u8]) -> bool {
+        self.node.has_room_for(element, if self.is_stored { NODE_BYTES } else { NODE_BYTES_AT_ONCE })
+    }
+}
+
 impl Change {
     fn label(&self) -> u64 {
         match self {
@@ -683,8 +692,9 @@ impl Node {
         self.first + self.run.len() as i64
     }
 
-    fn has_room_for(&self, element: &[u8]) -> bool {
-        self.run.is_empty() || self.run.run_bytes() + element.len() < NODE_BYTES
+    /// Whether it has no more than so many bytes with this element, too, or no other one.
+    fn has_room_for(&self, element: &[u8], bytes: usize) -> bool {
+        self.run.is_empty() || self.run.run_bytes() + element.len() < bytes
     }
 
     fn push(&mut self, end: End, element: &[u8]) {
@@ -697,7 +707,7 @@ impl Node {
         let mut nodes = vec![Self { run: Sequence::empty(), ..*self }];
         for element in self.run.list()? {
             if let Some(last) = nodes.last()
-                && !last.has_room_for(element)
+                && !last.has_room_for(element, NODE_BYTES)
             {
                 nodes.push(Self { label: 0, first: last.end(), run: Sequence::empty() });
             }

@@ -56,6 +56,7 @@ mod item;
 mod life;
 mod list;
 mod number;
+mod places;
 mod restored;
 pub(crate) mod scratch;
 mod source;

@@ -3,13 +3,13 @@
 //! An entry is found by its database and key, by a walk while there are few and by hashing when there are more.
 //! Keys and small values lie end to end in one arena that is kept from transaction to transaction.
 
-use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
 use duramen::{Batch, Collection, Meta, Room, Stamp, Value, Writer};
 
 use super::life::Life;
 use super::number::{self, Number};
+use super::places::Places;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::string_until;
@@ -21,8 +21,11 @@ const ARENA_VALUE_BYTES: usize = 64 << 10;
 // An arena grown past this by many values in one transaction is given back.
 const ARENA_KEEP_BYTES: usize = 1 << 20;
 
-// What a transaction of more keys than this took is given back after it.
+// What a transaction of more keys than this took is given back when one has come that needs a quarter of it at most: one after
+// another of many keys would spend a fifth of its time on new pages (LMPOP of 10,000 keys) ...
 const ENTRIES_KEEP: usize = 1024;
+// ... and of more than this after it, some 2 MiB.
+const ENTRIES_KEEP_MAX: usize = 16 << 10;
 
 /// The memory of a transaction, kept by the worker for the next one.
 #[derive(Default)]
@@ -31,7 +34,7 @@ pub(crate) struct Scratch {
     pub(super) arena: Vec<u8>,
     pub(super) entries: Vec<Entry>,
     // By database and key; filled when there are more than LINEAR_ENTRIES.
-    by_key: HashMap<Box<[u8]>, usize>,
+    by_key: Places,
     pub(super) batch: Batch,
     /// Collections that were made for large values, which go unless a root has come to name them.
     pub(super) made: Vec<Collection>,
@@ -107,16 +110,18 @@ impl Scratch {
     pub(super) fn clear(&mut self) {
         self.arena.clear();
         self.arena.shrink_to(ARENA_KEEP_BYTES);
+        let (used, capacity) = (self.entries.len(), self.entries.capacity());
         self.entries.clear();
         self.batch.clear();
         self.made.drain(..).for_each(Collection::abandon);
         (self.unsaved, self.is_incomplete) = (false, false);
         (self.edits_one, self.is_alone, self.edits_each) = (false, false, false);
         self.room = Room::Free;
-        if self.entries.capacity() > ENTRIES_KEEP {
+        let is_needless = capacity > ENTRIES_KEEP && used > 0 && used <= capacity / 4;
+        if is_needless || capacity > ENTRIES_KEEP_MAX {
             // Also the table: to clear it takes as long as it is large, not as it is full.
             *self = Self::default();
-        } else if !self.by_key.is_empty() {
+        } else {
             self.by_key.clear();
         }
     }
@@ -126,11 +131,12 @@ impl Scratch {
         let start = self.arena.len();
         self.arena.push(db);
         self.arena.extend_from_slice(key);
-        if let Some(at) = self.find(&self.arena[start..]) {
+        let at = self.entries.len();
+        let hash = if at > LINEAR_ENTRIES { Places::hash(&self.arena[start..]) } else { 0 };
+        if let Some(at) = self.find(&self.arena[start..], hash) {
             self.arena.truncate(start);
             return at;
         }
-        let at = self.entries.len();
         let key = start + 1..self.arena.len();
         self.entries.push(Entry {
             db,
@@ -143,17 +149,17 @@ impl Scratch {
         });
         if at == LINEAR_ENTRIES {
             let Self { arena, entries, by_key, .. } = self;
-            by_key.extend(entries.iter().enumerate().map(|(at, e)| (arena[e.id()].into(), at)));
+            entries.iter().enumerate().for_each(|(at, e)| by_key.insert(Places::hash(&arena[e.id()]), at));
         } else if at > LINEAR_ENTRIES {
-            self.by_key.insert(self.arena[start..].into(), at);
+            self.by_key.insert(hash, at);
         }
         at
     }
 
-    /// The entry of the key whose database and bytes these are.
-    fn find(&self, id: &[u8]) -> Option<usize> {
+    /// The entry of the key whose database and bytes these are, and this their hash, if there are too many for a walk.
+    fn find(&self, id: &[u8], hash: u32) -> Option<usize> {
         if self.entries.len() > LINEAR_ENTRIES {
-            return self.by_key.get(id).copied();
+            return self.by_key.find(hash, |at| self.arena[self.entries[at].id()] == *id);
         }
         self.entries.iter().position(|entry| self.arena[entry.id()] == *id)
     }
@@ -161,7 +167,8 @@ impl Scratch {
     /// Whether there is a pending write of this key.
     pub(super) fn writes(&self, db: u8, key: &[u8]) -> bool {
         let at = if self.entries.len() > LINEAR_ENTRIES {
-            self.find(&[&[db], key].concat())
+            let id = [&[db], key].concat();
+            self.find(&id, Places::hash(&id))
         } else {
             self.entries.iter().position(|entry| entry.db == db && self.arena[entry.key.clone()] == *key)
         };

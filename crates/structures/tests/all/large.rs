@@ -720,6 +720,36 @@ fn an_edit_of_one_element_is_one_record_and_those_who_watch_are_told() {
 }
 
 #[test]
+fn a_row_of_pushes_of_long_elements_writes_few_nodes() {
+    const COUNT: usize = 64;
+    const BYTES: usize = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
+    let mut worker = keyspace.worker().unwrap();
+    let element = [b'e'; BYTES];
+    let push = |worker: &mut Worker, count: usize| {
+        let before = keyspace.store().stats().written_bytes;
+        run(worker, |txn| {
+            let mut list = txn.edit_list(0, b"l").unwrap();
+            list.push(End::Left, std::iter::repeat_n(&element[..], count)).unwrap();
+            list.save().unwrap();
+        });
+        (keyspace.store().stats().written_bytes - before) as usize
+    };
+    push(&mut worker, COUNT);
+    // A node takes some 50 bytes besides its elements, and an element 4: a node for each would take 254.
+    let row = push(&mut worker, COUNT);
+    assert!(row < COUNT * (BYTES + 15), "{row} bytes for {COUNT} elements");
+    // By itself an element is not written with those of the row again.
+    let alone = push(&mut worker, 1);
+    assert!(alone < 2 * BYTES, "{alone} bytes for an element");
+    run(&mut worker, |txn| {
+        let list = txn.list(0, b"l").unwrap().unwrap();
+        assert_eq!((list.len(), list.list().unwrap()), (2 * COUNT + 1, vec![&element[..]; 2 * COUNT + 1]));
+    });
+}
+
+#[test]
 fn a_large_stream_of_an_earlier_build_is_refused_and_the_error_says_how_it_comes_over() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();

@@ -111,9 +111,8 @@ fn warnings(runs: &[Run]) -> String {
             run.measurements.len()
         ));
     }
-    let crowded = |run: &Run| run.machine.load.filter(|load| *load >= run.machine.cores as f64 * 0.5);
     for (index, run) in runs.iter().enumerate() {
-        if let Some(load) = crowded(run) {
+        if let Some(load) = run.machine.busy() {
             let which = if runs.len() > 1 { format!("Run {}", letter(index)) } else { "This run".to_owned() };
             html.push_str(&format!(
                 "<p class=\"warn\">{which} began on a busy machine: {} runnable threads on {} cores over the minute before. \

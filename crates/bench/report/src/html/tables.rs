@@ -1,7 +1,8 @@
 //! Tables: every figure that the plots show, and those that they do not.
 
 use super::choose::Member;
-use crate::compare::{Judgement, judge, same_point};
+use crate::compare::same_point;
+use crate::judgement::{Judgement, judge};
 use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::plot::escape;
@@ -246,10 +247,11 @@ pub(super) fn prices(bills: &[Bill]) -> String {
             titles.push(&cost.title);
         }
     }
-    let mut html = "<section id=\"prices\"><h2>Price-performance</h2><p class=\"soft\">Euro per unit of what is named; for \
-                    times, euro × time. Less is better. The best measurement of each run counts.</p>"
+    let mut html = "<section id=\"prices\"><h2>Price-performance</h2><p class=\"soft\">The price of a GB per unit of what \
+                    is named, and in brackets that of all devices; for times, price × time. Less is better. The best \
+                    measurement of each run counts.</p>"
         .to_owned();
-    html.push_str(&format!("{OPEN}<th scope=\"col\">EUR per</th>"));
+    html.push_str(&format!("{OPEN}<th scope=\"col\">EUR of a GB per</th>"));
     for bill in bills {
         let (name, euro) = (escape(&bill.name), scale::digits(bill.euro));
         html.push_str(&format!("<th scope=\"col\" class=\"n\">{name}, EUR {euro}</th>"));
@@ -259,7 +261,8 @@ pub(super) fn prices(bills: &[Bill]) -> String {
         html.push_str(&format!("<tr><th scope=\"row\">{}</th>", escape(title)));
         for bill in bills {
             let cell = bill.costs.iter().find(|cost| cost.title == title).map_or("–".to_owned(), |cost| {
-                format!("{} <small>{}</small>", scale::digits(cost.euro), escape(&cost.found))
+                let (euro, euro_all) = (scale::digits(cost.euro), scale::digits(cost.euro_all));
+                format!("{euro} <small>({euro_all}) {}</small>", escape(&cost.found))
             });
             html.push_str(&format!("<td class=\"n\">{cell}</td>"));
         }

@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     let mut bills = Vec::new();
     if let Some(path) = &args.prices {
         let prices = Prices::read(path)?;
-        bills = runs.iter().map(|run| prices.bill(run)).collect::<Result<_, _>>()?;
+        bills = runs.iter().map(|run| prices.bills(run)).collect::<Result<Vec<_>, _>>()?.concat();
     }
     let mut out = std::io::stdout().lock();
     if let [run] = runs.as_slice() {

@@ -208,7 +208,7 @@ fn memory(text: &mut Text, facts: &Facts<'_>) {
     text.field("mem_allocator", "system");
     text.field("active_defrag_running", 0);
     text.field("lazyfree_pending_objects", 0);
-    text.field("lazyfreed_objects", 0);
+    text.field("lazyfreed_objects", facts.totals.lazyfreed);
 }
 
 fn persistence(text: &mut Text, facts: &Facts<'_>) {

@@ -1,6 +1,7 @@
 //! Whole databases: DBSIZE, FLUSHDB, FLUSHALL, SWAPDB.
 
 use crate::command::{After, Args, Call, CommandError, errors, integer};
+use std::ops::RangeInclusive;
 
 /// DBSIZE: how many keys the selected database has.
 pub fn dbsize(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
@@ -14,6 +15,7 @@ pub fn dbsize(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn flushdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     check(call.args)?;
     let db = call.db();
+    count_lazyfreed(call, db..=db)?;
     call.local.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
         call.txn.flush(db)?;
@@ -27,6 +29,7 @@ pub fn flushdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// FLUSHALL [ASYNC|SYNC]: deletes every key of all databases.
 pub fn flushall(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     check(call.args)?;
+    count_lazyfreed(call, 0..=call.txn.databases() - 1)?;
     call.local.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
         for db in 0..call.txn.databases() {
@@ -36,6 +39,15 @@ pub fn flushall(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         *call.after = After::FlushAll;
     }
     call.reply.ok();
+    Ok(())
+}
+
+/// Counts what ASYNC leaves to the background.
+fn count_lazyfreed(call: &mut Call<'_, '_>, mut databases: RangeInclusive<u8>) -> Result<(), CommandError> {
+    if call.args.is(1, "async") {
+        let keys = databases.try_fold(0, |keys, db| Ok::<_, CommandError>(keys + call.txn.keys(db)?))?;
+        call.stats.lazyfreed.add(keys);
+    }
     Ok(())
 }
 

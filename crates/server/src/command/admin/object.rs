@@ -70,6 +70,12 @@ fn encoding(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn refcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    // What is no string has bytes, too, which may spell a number.
+    if call.txn.encoding(call.session.db, call.args.at(2))?.is_some() {
+        call.stats.read_key(true);
+        call.reply.integer(1);
+        return Ok(());
+    }
     with_value(call, |reply, value| {
         let shared = integer(value).is_some_and(|value| SHARED_INTEGERS.contains(&value));
         reply.integer(if shared { SHARED_REFCOUNT } else { 1 });

@@ -27,7 +27,8 @@ pub fn save(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         CommandError::with(error)
     })?;
     log::notice(format_args!(
-        "SAVE: {keys} keys written to {} in {:.3} s",
+        "SAVE: {} written to {} in {:.3} s",
+        log::counted(keys, "key"),
         file.display(),
         begun.elapsed().as_secs_f64()
     ));

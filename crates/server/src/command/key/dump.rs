@@ -40,6 +40,9 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.txn.put_restored(db, key, &value, expires_at)?;
         call.notify_new(db, key);
         call.notify(GENERIC, "restore", key);
+        if let Some(frequency) = options.frequency {
+            call.server.keyspace.store().add_reads(key, frequency);
+        }
     }
     call.reply.ok();
     Ok(())
@@ -49,12 +52,14 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 struct Options {
     replace: bool,
     absolute: bool,
+    /// What OBJECT FREQ says of it afterwards, as far as that counts.
+    frequency: Option<u8>,
 }
 
 impl Options {
     fn parse(args: Args<'_>) -> Result<Self, CommandError> {
         let mut options = Self::default();
-        let (mut idle, mut frequency) = (false, false);
+        let mut idle = false;
         let mut at = 4;
         while at < args.len() {
             let more = at + 1 < args.len();
@@ -62,8 +67,8 @@ impl Options {
                 options.replace = true;
             } else if args.is(at, "absttl") {
                 options.absolute = true;
-            } else if args.is(at, "idletime") && more && !frequency {
-                // Checked, and of no effect: nothing is evicted here.
+            } else if args.is(at, "idletime") && more && options.frequency.is_none() {
+                // Checked, and of no effect: a key is idle since it was written here.
                 at += 1;
                 if args.integer(at)? < 0 {
                     return Err(CommandError::new("ERR Invalid IDLETIME value, must be >= 0"));
@@ -71,10 +76,9 @@ impl Options {
                 idle = true;
             } else if args.is(at, "freq") && more && !idle {
                 at += 1;
-                if !(0..=255).contains(&args.integer(at)?) {
-                    return Err(CommandError::new("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-                }
-                frequency = true;
+                let frequency = u8::try_from(args.integer(at)?)
+                    .map_err(|_| CommandError::new("ERR Invalid FREQ value, must be >= 0 and <= 255"))?;
+                options.frequency = Some(frequency);
             } else {
                 return Err(errors::SYNTAX);
             }

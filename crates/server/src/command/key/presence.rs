@@ -13,6 +13,9 @@ pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             call.notify(GENERIC, "del", key);
         }
     }
+    if call.args.is(0, "unlink") {
+        call.stats.lazyfreed.add(count as u64);
+    }
     call.reply.integer(count);
     Ok(())
 }

@@ -5,13 +5,15 @@
 
 use crate::command::{Call, CommandError, errors};
 use crate::notifications::SET;
-use duramen_structures::{Collection, order};
+use duramen_structures::{Collection, Found, Reads, order};
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
 // 32: a read of so many takes little longer than the look for their key.
 const COUNTED_AT_FIRST: usize = 32;
 
+/// As it lies in the store, and a copy of it.
+type Stored<'t> = Collection<'t, Found<'t>, Reads<'t>>;
 type Set<'t> = Collection<'t, Vec<u8>>;
 
 /// What is made of sets.
@@ -141,18 +143,11 @@ fn combine(
     keys: Range<usize>,
     then: impl FnOnce(&mut Call<'_, '_>, Vec<&[u8]>) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
-    let mut sets = Vec::with_capacity(keys.len());
-    for key in keys.clone() {
-        let set = call.stats.read(call.txn.set(call.session.db, call.args.at(key))?);
-        sets.push((key, set.map(|set| set.len())));
-    }
     match operation {
         Operation::Union => {
             let mut all = Vec::new();
-            for (key, len) in sets {
-                if len.is_some() {
-                    all.extend(read(call, key)?);
-                }
+            for key in keys {
+                all.extend(read(call, key)?);
             }
             let (mut seen, mut members) = (HashSet::new(), Vec::new());
             for set in &all {
@@ -162,24 +157,41 @@ fn combine(
             then(call, members)
         }
         Operation::Difference => {
-            let Some(first) = read(call, keys.start)? else { return then(call, Vec::new()) };
-            let mut members = first.list()?;
-            for (key, _) in &sets[1..] {
-                members = filter(call, *key, members, false)?;
+            let first = read(call, keys.start)?;
+            let mut members = first.as_ref().map_or_else(|| Ok(Vec::new()), Collection::list)?;
+            for key in keys.skip(1) {
+                let set = call.stats.read(call.txn.set(call.session.db, call.args.at(key))?);
+                if let Some(set) = set.filter(|_| !members.is_empty()) {
+                    members = filter(&set, members, false)?;
+                }
             }
             order(&mut members, call.txn.thresholds().set);
             then(call, members)
         }
         Operation::Intersection => {
+            let mut sets = Vec::with_capacity(keys.len());
+            for key in keys {
+                let set = call.stats.read(call.txn.set(call.session.db, call.args.at(key))?);
+                sets.push((key, set.map(|set| set.len())));
+            }
             if sets.iter().any(|(_, len)| len.is_none()) {
                 return then(call, Vec::new());
             }
             // The others are looked into for what the smallest has, each by itself.
             sets.sort_by_key(|(_, len)| *len);
-            let Some(smallest) = read(call, sets[0].0)? else { return then(call, Vec::new()) };
+            let smallest = call.txn.set(call.session.db, call.args.at(sets[0].0))?;
+            let Some(smallest) = smallest.map(|set| set.detached()).transpose()? else {
+                return then(call, Vec::new());
+            };
             let mut members = smallest.list()?;
             for (key, _) in &sets[1..] {
-                members = filter(call, *key, members, true)?;
+                if members.is_empty() {
+                    break;
+                }
+                members = match call.txn.set(call.session.db, call.args.at(*key))? {
+                    Some(set) => filter(&set, members, true)?,
+                    None => Vec::new(),
+                };
             }
             then(call, members)
         }
@@ -188,20 +200,12 @@ fn combine(
 
 /// A copy of the set whose key is this argument.
 fn read<'c>(call: &mut Call<'c, '_>, key: usize) -> Result<Option<Set<'c>>, CommandError> {
-    let set = call.txn.set(call.session.db, call.args.at(key))?;
+    let set = call.stats.read(call.txn.set(call.session.db, call.args.at(key))?);
     Ok(set.map(|set| set.detached()).transpose()?)
 }
 
-/// Those of `members` that the set whose key is this argument has, or has not.
-fn filter<'m>(
-    call: &mut Call<'_, '_>,
-    key: usize,
-    members: Vec<&'m [u8]>,
-    has: bool,
-) -> Result<Vec<&'m [u8]>, CommandError> {
-    let Some(set) = call.txn.set(call.session.db, call.args.at(key))? else {
-        return Ok(if has { Vec::new() } else { members });
-    };
+/// Those of `members` that the set has, or has not.
+fn filter<'m>(set: &Stored<'_>, members: Vec<&'m [u8]>, has: bool) -> Result<Vec<&'m [u8]>, CommandError> {
     let names = set.names()?;
     let mut left = Vec::with_capacity(members.len());
     for member in members {

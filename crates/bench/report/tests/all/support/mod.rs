@@ -89,6 +89,7 @@ pub fn full_run(speed: f64) -> Run {
                 value: "24 GB/s".into(),
                 detail: "16 KiB".into(),
             }],
+            left_out: Vec::new(),
             settings: [("persist-step".to_owned(), "clwb".to_owned())].into_iter().collect(),
         }),
     }

@@ -5,8 +5,14 @@ use crate::command::{Call, CommandError, Table, errors, integer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+/// This connection as it is now, not as it was at the end of its last turn: what it asks lies in its buffer still.
+fn publish(call: &Call<'_, '_>) {
     call.session.publish();
+    call.session.client.input_bytes.store(call.args.buffer_bytes() as u64, Ordering::Relaxed);
+}
+
+pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
+    publish(call);
     let mut text = String::new();
     line(&mut text, call.table, &call.session.client);
     call.reply.verbatim(&text);
@@ -14,8 +20,7 @@ pub fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 pub fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    // This connection as it is now, not as it was at the end of its last turn.
-    call.session.publish();
+    publish(call);
     let args = call.args;
     let clients = match args.len() {
         2 => call.server.clients.list(),

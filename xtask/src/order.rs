@@ -1,0 +1,188 @@
+//! `cargo xtask order`: events of keys and clients that wait, over sockets, on a server of four workers.
+//!
+//! Each round races two clients of different workers on one key, and looks at what third ones see:
+//!
+//! | round | race | wrong is |
+//! |---|---|---|
+//! | events | a write of a key (SET, INCR) and its DEL | the last event is not of the one that won |
+//! | arrival | a client that comes to wait, while another waits, and a push | the first one does not get the element, or the second not the next |
+//! | pushes | two pushes, while two clients wait | one gets nothing, both get the same, or something is left |
+//!
+//! That a client waits is known by the reply to a PING that it sends with its command: both are executed in one turn.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::failure::{Attempt, Failure, Result};
+use crate::server::{Server, duramen_program};
+use crate::wire::{Connection, Reply, encode_command};
+
+/// What to run.
+pub struct Settings {
+    /// The `duramen` program; built when not given.
+    pub duramen: Option<PathBuf>,
+    /// Rounds of each kind.
+    pub rounds: u64,
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const KEY: &str = "raced";
+/// Of what goes wrong so many are shown.
+const SHOWN: u64 = 5;
+
+/// Pops that wait, and the push that serves them.
+const QUEUES: [(&str, &str); 3] = [("BLPOP", "RPUSH"), ("BRPOP", "LPUSH"), ("BZPOPMIN", "ZADD")];
+
+/// How many of so many rounds are wrong.
+type Check = fn(&Server, u64) -> Result<u64>;
+
+/// Runs all rounds; returns whether nothing was wrong.
+///
+/// # Errors
+/// When the server cannot be run, or does not answer.
+pub fn run(settings: Settings) -> Result<bool> {
+    let program = duramen_program(settings.duramen)?;
+    let place = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
+    let store = place.path().join("store").display().to_string();
+    let arguments = ["--duramen-path", &store, "--duramen-threads", "4"];
+    let mut server = Server::start_duramen(&program, &arguments, &place.path().join("log"))?;
+    server.demand_ready(PATIENCE)?;
+    let mut is_right = true;
+    let kinds: [(&str, Check); 3] = [("events", events), ("arrival", arrival), ("pushes", pushes)];
+    for (name, check) in kinds {
+        let begun = Instant::now();
+        let wrong = check(&server, settings.rounds)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("{name}: {wrong} of {} rounds wrong, {seconds:.0} s", settings.rounds);
+        is_right &= wrong == 0;
+    }
+    Ok(is_right)
+}
+
+fn unanswered(what: &str) -> Failure {
+    Failure::new(format!("{what}: found no reply, wanted one within {} s", PATIENCE.as_secs()))
+}
+
+fn read(connection: &mut Connection, what: &str) -> Result<Reply> {
+    connection.read(PATIENCE).map_err(|_| unanswered(what))
+}
+
+fn call(connection: &mut Connection, words: &[&str]) -> Result<Reply> {
+    connection.call(words, PATIENCE).map_err(|_| unanswered(words[0]))
+}
+
+fn send(connection: &mut Connection, words: &[&str]) -> Result<()> {
+    connection.send_command(words).attempt(|| format!("send {}", words[0]))
+}
+
+fn tell(wrong: &mut u64, what: impl FnOnce() -> String) {
+    *wrong += 1;
+    if *wrong <= SHOWN {
+        println!("{}", what());
+    }
+}
+
+fn events(server: &Server, rounds: u64) -> Result<u64> {
+    let (mut writer, mut deleter) = (server.connect()?, server.connect()?);
+    let (mut looker, mut listener) = (server.connect()?, server.connect()?);
+    call(&mut looker, &["CONFIG", "SET", "notify-keyspace-events", "K$g"])?;
+    call(&mut looker, &["DEL", KEY])?;
+    call(&mut listener, &["SUBSCRIBE", &format!("__keyspace@0__:{KEY}")])?;
+    let mut wrong = 0;
+    for round in 0..rounds {
+        let write = if round.is_multiple_of(2) { &["SET", KEY, "1"][..] } else { &["INCR", KEY] };
+        send(&mut writer, write)?;
+        send(&mut deleter, &["DEL", KEY])?;
+        read(&mut writer, write[0])?;
+        let is_deleted = read(&mut deleter, "DEL")?.integer() == Some(1);
+        let mut last = String::new();
+        for _ in 0..1 + u64::from(is_deleted) {
+            let event = read(&mut listener, "an event")?;
+            let name = event.items().and_then(|items| items.last()).and_then(Reply::text);
+            last = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
+        }
+        let is_there = call(&mut looker, &["EXISTS", KEY])?.integer() == Some(1);
+        if is_there == (last == "del") {
+            tell(&mut wrong, || format!("round {round}: the last event is {last}, EXISTS says {is_there}"));
+        }
+    }
+    call(&mut looker, &["CONFIG", "SET", "notify-keyspace-events", ""])?;
+    call(&mut looker, &["DEL", KEY])?;
+    Ok(wrong)
+}
+
+/// Has a client wait, which says so by a reply.
+fn come(waiter: &mut Connection, pop: &str) -> Result<()> {
+    let mut bytes = Vec::new();
+    encode_command(&mut bytes, &["PING"]);
+    encode_command(&mut bytes, &[pop, KEY, "0"]);
+    waiter.send(&bytes).attempt(|| format!("send {pop}"))
+}
+
+fn push(producer: &mut Connection, push: &str, element: &str) -> Result<()> {
+    match push {
+        "ZADD" => send(producer, &[push, KEY, element, element]),
+        _ => send(producer, &[push, KEY, element]),
+    }
+}
+
+/// The element that a pop tells.
+fn element(waiter: &mut Connection, pop: &str) -> Result<String> {
+    let reply = read(waiter, pop)?;
+    let text = reply.items().and_then(|items| items.get(1)).and_then(Reply::text);
+    Ok(String::from_utf8_lossy(text.unwrap_or_default()).into_owned())
+}
+
+/// Two that wait, and two that push.
+fn queue(server: &Server) -> Result<([Connection; 2], [Connection; 2])> {
+    Ok(([server.connect()?, server.connect()?], [server.connect()?, server.connect()?]))
+}
+
+fn arrival(server: &Server, rounds: u64) -> Result<u64> {
+    let ([mut first, mut second], [mut producer, mut other]) = queue(server)?;
+    let mut wrong = 0;
+    for (round, (pop, pushed)) in (0..rounds).zip(QUEUES.into_iter().cycle()) {
+        let (one, two) = (round.to_string(), (rounds + round).to_string());
+        come(&mut first, pop)?;
+        read(&mut first, "PING")?;
+        come(&mut second, pop)?;
+        push(&mut producer, pushed, &one)?;
+        read(&mut second, "PING")?;
+        read(&mut producer, pushed)?;
+        push(&mut other, pushed, &two)?;
+        read(&mut other, pushed)?;
+        let got = (element(&mut first, pop)?, element(&mut second, pop)?);
+        if (&got.0, &got.1) != (&one, &two) {
+            tell(&mut wrong, || format!("round {round}: {pop} gave {got:?}, wanted ({one}, {two})"));
+        }
+        std::mem::swap(&mut first, &mut second);
+    }
+    Ok(wrong)
+}
+
+fn pushes(server: &Server, rounds: u64) -> Result<u64> {
+    let ([mut first, mut second], [mut producer, mut other]) = queue(server)?;
+    let mut wrong = 0;
+    for (round, (pop, pushed)) in (0..rounds).zip(QUEUES.into_iter().cycle()) {
+        let (one, two) = (round.to_string(), (rounds + round).to_string());
+        for waiter in [&mut first, &mut second] {
+            come(waiter, pop)?;
+            read(waiter, "PING")?;
+        }
+        push(&mut producer, pushed, &one)?;
+        push(&mut other, pushed, &two)?;
+        read(&mut producer, pushed)?;
+        read(&mut other, pushed)?;
+        let mut got = [element(&mut first, pop)?, element(&mut second, pop)?];
+        got.sort();
+        let mut wanted = [one, two];
+        wanted.sort();
+        let is_left = call(&mut producer, &["EXISTS", KEY])?.integer() != Some(0);
+        if got != wanted || is_left {
+            tell(&mut wrong, || {
+                format!("round {round}: {pop} gave {got:?}, wanted {wanted:?}; left: {is_left}")
+            });
+        }
+    }
+    Ok(wrong)
+}
