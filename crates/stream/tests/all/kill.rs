@@ -165,14 +165,14 @@ fn start_as(
         name: name.to_owned(),
         every: Duration::from_millis(15),
         from_start,
-        existing: if adopt { Existing::Adopt } else { Existing::Refuse },
         note: String::new(),
         room: Room::of(directory, 256 << 10),
     };
     let own = &mut |_: &_, _: &_| Ok(None);
+    let existing = if adopt { Existing::Adopt } else { Existing::Refuse };
     let running = Running::start_on(
         &job.optimised,
-        Start { directory, keep: Some(&keep), threads: Some(threads), own },
+        Start { directory, keep: Some(&keep), threads: Some(threads), existing, own },
     )?;
     assert!(running.is_finished() || running.threads() == threads);
     Ok(running)
@@ -529,7 +529,6 @@ fn a_changed_query_is_refused_and_from_the_start_forgets() {
         name: "job".to_owned(),
         every: Duration::from_secs(10),
         from_start,
-        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     };
