@@ -109,6 +109,21 @@ const CASES: &[Case] = &[
     case("jobs of a script", |_, n| {
         Ok(format!("{SINK}{ROWS}{}", list(n, "", |_| "INSERT INTO o SELECT v FROM t;\n".to_owned())))
     }),
+    case("INSERTs into one file", |_, n| {
+        Ok(format!(
+            "{ROWS}CREATE TABLE f (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'o', 'format' = 'csv');\n{}",
+            list(n, "", |i| format!("INSERT INTO f SELECT v + {i} FROM t;\n"))
+        ))
+    }),
+    case("files that are written", |_, n| {
+        Ok(format!(
+            "{ROWS}{}",
+            list(n, "", |i| format!(
+                "CREATE TABLE f{i} (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'o{i}', 'format' = 'csv');\n\
+                 INSERT INTO f{i} SELECT v FROM t;\n"
+            ))
+        ))
+    }),
     case("files of a directory", |directory, n| {
         let files = directory.join("files");
         fs::create_dir_all(&files).attempt(|| "make a directory".to_owned())?;
