@@ -29,8 +29,6 @@ const SECONDS_MIN: f64 = 0.2;
 /// A script with `n` of something, and files beside it.
 struct Case {
     name: &'static str,
-    /// So many of the asked count are enough, one in how many.
-    one_in: usize,
     store: bool,
     make: fn(&Path, usize) -> Result<String>,
 }
@@ -56,7 +54,7 @@ fn value_of(expr: &str) -> Result<String> {
 }
 
 const fn case(name: &'static str, make: fn(&Path, usize) -> Result<String>) -> Case {
-    Case { name, one_in: 1, store: false, make }
+    Case { name, store: false, make }
 }
 
 const CASES: &[Case] = &[
@@ -79,15 +77,12 @@ const CASES: &[Case] = &[
             list(n, ", ", |i| format!("(CAST({i} AS BIGINT))"))
         ))
     }),
-    Case {
-        one_in: 10,
-        ..case("parts of UNION ALL", |_, n| {
-            Ok(format!(
-                "{SINK}{ROWS}INSERT INTO o {};\n",
-                list(n, " UNION ALL ", |i| format!("SELECT v + {i} FROM t"))
-            ))
-        })
-    },
+    case("parts of UNION ALL", |_, n| {
+        Ok(format!(
+            "{SINK}{ROWS}INSERT INTO o {};\n",
+            list(n, " UNION ALL ", |i| format!("SELECT v + {i} FROM t"))
+        ))
+    }),
     case("columns", |directory, n| {
         let path = directory.join("columns.csv");
         fs::write(&path, format!("{}\n", list(n, ",", |i| i.to_string())))
@@ -111,12 +106,24 @@ const CASES: &[Case] = &[
         let views = list(n, "", |i| format!("CREATE VIEW w{i} AS SELECT v + {i} AS v FROM t;\n"));
         Ok(format!("{SINK}{ROWS}{views}INSERT INTO o SELECT v FROM w0;\n"))
     }),
-    Case {
-        one_in: 10,
-        ..case("jobs of a script", |_, n| {
-            Ok(format!("{SINK}{ROWS}{}", list(n, "", |_| "INSERT INTO o SELECT v FROM t;\n".to_owned())))
-        })
-    },
+    case("jobs of a script", |_, n| {
+        Ok(format!("{SINK}{ROWS}{}", list(n, "", |_| "INSERT INTO o SELECT v FROM t;\n".to_owned())))
+    }),
+    case("INSERTs into one file", |_, n| {
+        Ok(format!(
+            "{ROWS}CREATE TABLE f (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'o', 'format' = 'csv');\n{}",
+            list(n, "", |i| format!("INSERT INTO f SELECT v + {i} FROM t;\n"))
+        ))
+    }),
+    case("files that are written", |_, n| {
+        Ok(format!(
+            "{ROWS}{}",
+            list(n, "", |i| format!(
+                "CREATE TABLE f{i} (x BIGINT) WITH ('connector' = 'filesystem', 'path' = 'o{i}', 'format' = 'csv');\n\
+                 INSERT INTO f{i} SELECT v FROM t;\n"
+            ))
+        ))
+    }),
     case("files of a directory", |directory, n| {
         let files = directory.join("files");
         fs::create_dir_all(&files).attempt(|| "make a directory".to_owned())?;
@@ -177,7 +184,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
         if !settings.only.is_empty() && !settings.only.iter().any(|part| case.name.contains(part.as_str())) {
             continue;
         }
-        let most = (settings.count / case.one_in).max(4);
+        let most = settings.count.max(4);
         let few = (seconds(&duramen, case, most / 4)? - nothing).max(0.01);
         let many = (seconds(&duramen, case, most)? - nothing).max(0.01);
         let growth = many / few;

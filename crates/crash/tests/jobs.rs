@@ -427,7 +427,6 @@ impl Run {
             name: NAME.to_owned(),
             every,
             from_start: false,
-            existing: Existing::Refuse,
             note: String::new(),
             room: Room::default(),
         };
@@ -445,7 +444,13 @@ impl Run {
                 watch,
             })))
         };
-        let start = Start { directory, keep: Some(&keep), threads: Some(self.rhythm.threads()), own };
+        let start = Start {
+            directory,
+            keep: Some(&keep),
+            threads: Some(self.rhythm.threads()),
+            existing: Existing::Refuse,
+            own,
+        };
         Running::start_on(&self.job, start).map_err(|error| format!("the job does not start: {error}"))
     }
 

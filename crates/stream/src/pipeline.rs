@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
-use crate::run::{Fill, Keep, Progress, Running, Start};
+use crate::run::{Existing, Fill, Keep, Progress, Running, Start};
 use crate::session::{Job, Outcome, Session};
 
 /// Makes the source of a table, which is told what columns are wanted.
@@ -37,6 +37,7 @@ pub struct Pipeline<'p> {
     directory: PathBuf,
     keep: Option<Keep>,
     threads: Option<usize>,
+    existing: Existing,
     sources: Vec<(String, Make<'p>)>,
 }
 
@@ -54,6 +55,7 @@ impl<'p> Pipeline<'p> {
                 directory: PathBuf::new(),
                 keep: None,
                 threads: None,
+                existing: Existing::Refuse,
                 sources: Vec::new(),
             }),
             (last, before) => Err(Error::invalid(
@@ -84,6 +86,14 @@ impl<'p> Pipeline<'p> {
         self
     }
 
+    /// What becomes of keys and files that stand where it will write and that it has not written: it does not start, if
+    /// nothing is said.
+    #[must_use]
+    pub fn existing(mut self, existing: Existing) -> Self {
+        self.existing = existing;
+        self
+    }
+
     /// A source of the caller's in the place of a table's connector.
     #[must_use]
     pub fn source(
@@ -97,12 +107,12 @@ impl<'p> Pipeline<'p> {
 
     /// Compiles it, and opens its sources and sinks.
     pub fn start(self) -> Result<Running> {
-        let Pipeline { job, directory, keep, threads, mut sources } = self;
+        let Pipeline { job, directory, keep, threads, existing, mut sources } = self;
         let mut own = |table: &Table, source: &Source| {
             let make = sources.iter_mut().find(|(name, _)| *name == table.name);
             make.map(|(_, make)| make(table, source)).transpose()
         };
-        let start = Start { directory: &directory, keep: keep.as_ref(), threads, own: &mut own };
+        let start = Start { directory: &directory, keep: keep.as_ref(), threads, existing, own: &mut own };
         Running::start_on(&job.optimised, start)
     }
 

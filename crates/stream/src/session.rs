@@ -1,12 +1,14 @@
 //! The door: a session runs statements, keeps tables and views, and makes jobs.
 
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sqlparser::ast::Query;
 
 use crate::catalog::{Catalog, Door, Relation, Table};
 use crate::compile;
-use crate::error::{Error, Result};
+use crate::error::{Error, Position, Result};
 use crate::options;
 use crate::physical::Graph;
 use crate::plan::bind::{self, Binder};
@@ -14,6 +16,9 @@ use crate::plan::partition::Partition;
 use crate::plan::{Node, Sink, changelog, explain, rules};
 use crate::run;
 use crate::sql::{self, Insert, Statement, position_of};
+
+/// Jobs of a script: a second is enough to plan so many.
+const JOBS_MAX: usize = 10_000;
 
 /// Tables, views and options, from statement to statement.
 #[derive(Debug, Default, Clone)]
@@ -75,7 +80,7 @@ impl Session {
     pub fn run(&mut self, script: &str) -> Result<Vec<Outcome>> {
         let mut after = self.clone();
         let outcomes = sql::on_deep_stack(|| -> Result<Vec<Outcome>> {
-            let mut outcomes = Vec::new();
+            let (mut outcomes, mut jobs) = (Vec::new(), Vec::new());
             for statement in sql::parse(script)? {
                 let place = match &statement {
                     Statement::Job(inserts) => inserts.first().and_then(|insert| insert.table.position),
@@ -83,11 +88,22 @@ impl Session {
                 };
                 match after.statement(statement)? {
                     Outcome::Job(job) => {
-                        let merged = merge(&mut outcomes, job).map_err(|error| error.at(place))?;
-                        outcomes.push(merged.map_or(Outcome::Done, Outcome::Job));
+                        if jobs.len() == JOBS_MAX {
+                            return Err(Error::invalid(
+                                format!("a script of more than {JOBS_MAX} jobs"),
+                                format!("at most {JOBS_MAX}"),
+                            )
+                            .at(place)
+                            .hint("make several scripts of it, or statement sets"));
+                        }
+                        jobs.push((outcomes.len(), place, job));
+                        outcomes.push(Outcome::Done);
                     }
                     outcome => outcomes.push(outcome),
                 }
+            }
+            for (number, job) in merge(jobs)? {
+                outcomes[number] = Outcome::Job(job);
             }
             Ok(outcomes)
         })??;
@@ -216,73 +232,95 @@ impl Session {
     }
 }
 
-/// Puts a job into those before it in its script that write to its tables; gives it back if there are none.
-fn merge(outcomes: &mut [Outcome], job: Job) -> Result<Option<Job>> {
-    let shares = |other: &Job| {
-        let same =
-            |sink: &Sink, one: &Sink| one.table.is_written_once() && Arc::ptr_eq(&sink.table, &one.table);
-        other.bound.iter().any(|sink| job.bound.iter().any(|one| same(sink, one)))
-    };
-    let mut first = None;
-    let mut bound: Vec<Sink> = Vec::new();
-    for (number, outcome) in outcomes.iter_mut().enumerate() {
-        let Outcome::Job(before) = outcome else { continue };
-        if !shares(before) {
-            refuse_two_tables(before, &job)?;
-            continue;
-        }
-        bound.append(&mut before.bound);
-        match first {
-            None => first = Some(number),
-            Some(_) => *outcome = Outcome::Done,
+/// What the jobs of a script write to one place through one table.
+struct Written {
+    table: Arc<Table>,
+    /// The first and the last job that do.
+    first: usize,
+    last: usize,
+}
+
+/// Makes one job of all jobs of a script that write to the same table, where the first of them stands. Jobs have the
+/// numbers of their statements, and where these stand in the script.
+///
+/// Each table of each job is looked at a fixed number of times, so that a script may have many jobs.
+fn merge(jobs: Vec<(usize, Option<Position>, Job)>) -> Result<Vec<(usize, Job)>> {
+    let mut written: HashMap<String, Written> = HashMap::new();
+    // For each job one before it with which it is merged, or itself.
+    let mut before: Vec<usize> = (0..jobs.len()).collect();
+    for (number, (_, place, job)) in jobs.iter().enumerate() {
+        for table in job.bound.iter().map(|sink| &sink.table) {
+            let Some(what) = table.written() else { continue };
+            match written.get_mut(&what) {
+                None => {
+                    written.insert(what, Written { table: table.clone(), first: number, last: number });
+                }
+                Some(other) if !Arc::ptr_eq(&other.table, table) => {
+                    return Err(run::two_tables(&other.table.name, &table.name, &what).at(*place));
+                }
+                Some(same) => {
+                    same.last = number;
+                    let (one, two) = (first_of(&mut before, same.first), first_of(&mut before, number));
+                    before[one.max(two)] = one.min(two);
+                }
+            }
         }
     }
-    let Some(first) = first else { return Ok(Some(job)) };
-    bound.extend(job.bound);
-    let merged = Job { optimised: rules::optimise_job(&bound), bound };
+    let firsts: Vec<usize> = (0..jobs.len()).map(|number| first_of(&mut before, number)).collect();
+    let mut counts = vec![0; jobs.len()];
+    firsts.iter().for_each(|first| counts[*first] += 1);
     // They run when the first of them would: what they read must not be what others write, nor the other way round.
-    let others = outcomes[first..].iter().filter_map(|outcome| match outcome {
-        Outcome::Job(job) if !job.bound.is_empty() => Some(job),
-        _ => None,
-    });
-    for other in others.chain([&merged]) {
-        for (writer, reader) in [(other, &merged), (&merged, other)] {
-            if let Some(table) = reads_from(reader, writer) {
+    for (reader, (_, _, job)) in jobs.iter().enumerate() {
+        for table in job.bound.iter().flat_map(Sink::tables) {
+            let Some(found) = table.written().and_then(|what| written.get(&what)) else { continue };
+            let is_wrong = match firsts[reader].cmp(&firsts[found.first]) {
+                Ordering::Equal => counts[firsts[reader]] > 1,
+                Ordering::Less => found.first < reader,
+                Ordering::Greater => reader < found.last,
+            };
+            if is_wrong {
                 return Err(Error::invalid(
                     format!(
-                        "a second INSERT into one table, with `{table}` written and read in the same script"
+                        "a second INSERT into one table, with `{}` written and read in the same script",
+                        table.name
                     ),
                     "the order of both to be seen: INSERTs into one table are one job",
                 )
+                .at(jobs[found.last.max(reader)].1)
                 .hint("write both as one INSERT with UNION ALL, or run them as two scripts"));
             }
         }
     }
-    outcomes[first] = Outcome::Job(merged);
-    Ok(None)
-}
-
-/// A table that one job reads and another writes.
-fn reads_from(reader: &Job, writer: &Job) -> Option<String> {
-    let written: Vec<String> = writer.bound.iter().filter_map(|sink| sink.table.written()).collect();
-    let read = reader.bound.iter().flat_map(Sink::tables);
-    let mut both = read.filter(|table| table.written().is_some_and(|what| written.contains(&what)));
-    both.next().map(|table| table.name.clone())
-}
-
-/// Two tables that write to one place, in two jobs of one script: the second would replace what the first has written.
-fn refuse_two_tables(before: &Job, job: &Job) -> Result<()> {
-    for sink in &before.bound {
-        for other in &job.bound {
-            match (sink.table.written(), other.table.written()) {
-                (Some(one), Some(two)) if one == two => {
-                    return Err(run::two_tables(&sink.table.name, &other.table.name, &one));
-                }
-                _ => {}
+    let mut merged: Vec<(usize, Job)> = Vec::new();
+    // Where each of them is among these, by its first job.
+    let mut places = vec![None; jobs.len()];
+    for (first, (number, _, job)) in firsts.iter().zip(jobs) {
+        match places[*first] {
+            Some(place) => {
+                let (_, into): &mut (usize, Job) = &mut merged[place];
+                into.bound.extend(job.bound);
+            }
+            None => {
+                places[*first] = Some(merged.len());
+                merged.push((number, job));
             }
         }
     }
-    Ok(())
+    for (_, job) in &mut merged {
+        if job.bound.len() > job.optimised.len() {
+            job.optimised = rules::optimise_job(&job.bound);
+        }
+    }
+    Ok(merged)
+}
+
+/// The first job with which one is merged.
+fn first_of(before: &mut [usize], mut number: usize) -> usize {
+    while before[number] != number {
+        before[number] = before[before[number]];
+        number = before[number];
+    }
+    number
 }
 
 fn explain_job(job: &Job) -> Result<String> {

@@ -16,7 +16,7 @@ use duramen_stream::batch::{Batch, Values};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{BATCH_ROWS, Fill, Progress, Room, Running, Start};
+use duramen_stream::run::{BATCH_ROWS, Existing, Fill, Progress, Room, Running, Start};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -102,7 +102,13 @@ fn start(beyond: &Beyond, store: &Path, room: Room) -> Result<Running, Failure> 
     let threads = Some(beyond.threads);
     Ok(Running::start_on(
         &plan()?,
-        Start { directory: Path::new("."), keep: Some(&keep), threads, own: &mut own },
+        Start {
+            directory: Path::new("."),
+            keep: Some(&keep),
+            threads,
+            existing: Existing::Refuse,
+            own: &mut own,
+        },
     )?)
 }
 

@@ -79,7 +79,6 @@ pub fn keep_in(path: &Path, home: &Home, every: Duration, room: Room) -> Result<
         name: "headline".to_owned(),
         every,
         from_start: false,
-        existing: Existing::Refuse,
         note: String::new(),
         room,
     })
@@ -98,7 +97,13 @@ pub fn start<W: Watch + 'static>(
         let generator = Generator::new(keys, per_window(keys));
         Ok(Some(Box::new(Made::new(generator, &source.reads, watch))))
     };
-    let start = Start { directory: Path::new("."), keep, threads: Some(threads), own: &mut own };
+    let start = Start {
+        directory: Path::new("."),
+        keep,
+        threads: Some(threads),
+        existing: Existing::Refuse,
+        own: &mut own,
+    };
     Ok(Running::start_on(&plan(connector)?, start)?)
 }
 

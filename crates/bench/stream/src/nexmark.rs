@@ -157,7 +157,13 @@ fn run_job(
             Box::new(replay) as Box<dyn Fill>
         }))
     };
-    let start = Start { directory: Path::new("."), keep, threads: Some(threads), own: &mut own };
+    let start = Start {
+        directory: Path::new("."),
+        keep,
+        threads: Some(threads),
+        existing: Existing::Refuse,
+        own: &mut own,
+    };
     let mut running = Running::start_on(sinks, start)?;
     let began = Instant::now();
     running.run(&AtomicBool::new(false), |_| ())?;
@@ -178,7 +184,6 @@ fn side_input(directory: &Path) -> Result<Keep, Failure> {
         // Never but at the end.
         every: Duration::from_secs(3600),
         from_start: false,
-        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     };

@@ -194,12 +194,17 @@ impl Run {
             name: self.name.clone(),
             every: self.every,
             from_start: false,
-            existing: self.existing,
             note: self.note.clone(),
             room: Room::beside(&self.store, None, self.jobs)?,
         };
         let own = &mut |_: &_, _: &_| Ok(None);
-        let start = Start { directory: Path::new("."), keep: Some(&keep), threads: None, own };
+        let start = Start {
+            directory: Path::new("."),
+            keep: Some(&keep),
+            threads: None,
+            existing: self.existing,
+            own,
+        };
         let mut running = Running::start_on(&self.job.optimised, start)?;
         let before = running.records_before();
         log::notice(format_args!("job {} goes on after {}", self.name, log::counted(before, "record")));

@@ -46,12 +46,13 @@ pub struct Args {
     /// Forget what the store has of the job, delete what it has written, and begin again
     #[arg(long, requires = "store")]
     from_start: bool,
-    /// Delete keys and files of others that stand where the job will write, which it refuses otherwise
-    #[arg(long, requires = "store", conflicts_with = "adopt")]
+    /// Delete keys and files of others that stand where the job will write, which it refuses otherwise. Without --store: the
+    /// one file of a sink takes the place of what is there, when the job succeeds
+    #[arg(long, conflicts_with = "adopt")]
     overwrite: bool,
     /// Keep keys and files of others that stand where the job will write, as its own: it replaces keys that it writes
-    /// itself
-    #[arg(long, requires = "store")]
+    /// itself, and without --store appends to the one file of a sink
+    #[arg(long)]
     adopt: bool,
 }
 
@@ -131,11 +132,43 @@ impl Script {
                         continue;
                     }
                     let keep = store.map(|open| self.keep(open, number)).transpose()?;
-                    run_job(&job, keep.as_ref(), self.threads, &stop).map_err(refused)?;
+                    self.run_job(&job, keep.as_ref(), &stop).map_err(refused)?;
                 }
             }
         }
         Ok(Answer::Yes)
+    }
+
+    fn run_job(&self, job: &Job, keep: Option<&Keep>, stop: &AtomicBool) -> Result<(), Error> {
+        let own = &mut |_: &_, _: &_| Ok(None);
+        let (threads, existing) = (self.threads, self.existing);
+        let start = Start { directory: Path::new("."), keep, threads, existing, own };
+        let mut running = Running::start_on(&job.optimised, start)?;
+        let before = running.records_before();
+        if running.is_finished() {
+            let before = counted(before, "record");
+            eprintln!("the job has ended already, after {before}; --from-start runs it again");
+            return Ok(());
+        }
+        if before > 0 {
+            eprintln!("goes on after {}", counted(before, "record"));
+        }
+        // Drawn on standard error, when that is a terminal, unless rows are printed there too: each would be between two
+        // of its lines.
+        let prints = job.optimised.iter().any(|sink| sink.table.connector.name == "print");
+        let bar = match prints && std::io::stdout().is_terminal() {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new_spinner(),
+        };
+        let progress = running.run(stop, |progress| bar.set_message(line(progress, before)))?;
+        bar.finish_and_clear();
+        let compiled = running.program().compiled_in().as_secs_f64() * 1e3;
+        let threads = match running.threads() {
+            1 => "one thread".to_owned(),
+            count => format!("{count} threads"),
+        };
+        eprintln!("compiled in {compiled:.1} ms; {threads}; {}", line(&progress, before));
+        Ok(())
     }
 
     fn keep(&self, open: &Open, number: usize) -> Result<Keep, Failure> {
@@ -158,7 +191,6 @@ impl Script {
             name,
             every: self.every,
             from_start: self.from_start,
-            existing: self.existing,
             note: serde_json::to_string(&note)?,
             room: Room::beside(&open.path, self.memory, 1).map_err(|error| told("--memory", error))?,
         })
@@ -246,37 +278,6 @@ fn told(title: &str, error: Error) -> Failure {
         // Its files, or its records.
         ErrorKind::Evaluation | ErrorKind::Connector => text.into(),
     }
-}
-
-fn run_job(job: &Job, keep: Option<&Keep>, threads: Option<usize>, stop: &AtomicBool) -> Result<(), Error> {
-    let own = &mut |_: &_, _: &_| Ok(None);
-    let start = Start { directory: Path::new("."), keep, threads, own };
-    let mut running = Running::start_on(&job.optimised, start)?;
-    let before = running.records_before();
-    if running.is_finished() {
-        let before = counted(before, "record");
-        eprintln!("the job has ended already, after {before}; --from-start runs it again");
-        return Ok(());
-    }
-    if before > 0 {
-        eprintln!("goes on after {}", counted(before, "record"));
-    }
-    // Drawn on standard error, when that is a terminal, unless rows are printed there too: each would be between two
-    // of its lines.
-    let prints = job.optimised.iter().any(|sink| sink.table.connector.name == "print");
-    let bar = match prints && std::io::stdout().is_terminal() {
-        true => ProgressBar::hidden(),
-        false => ProgressBar::new_spinner(),
-    };
-    let progress = running.run(stop, |progress| bar.set_message(line(progress, before)))?;
-    bar.finish_and_clear();
-    let compiled = running.program().compiled_in().as_secs_f64() * 1e3;
-    let threads = match running.threads() {
-        1 => "one thread".to_owned(),
-        count => format!("{count} threads"),
-    };
-    eprintln!("compiled in {compiled:.1} ms; {threads}; {}", line(&progress, before));
-    Ok(())
 }
 
 /// Where a job stands, in one line.

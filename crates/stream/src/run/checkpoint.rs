@@ -33,8 +33,6 @@ pub struct Keep {
     pub every: Duration,
     /// Whether what was kept under this name is forgotten, and what the job has written goes.
     pub from_start: bool,
-    /// What becomes of keys and files that stand where it will write and that it has not written.
-    pub existing: Existing,
     /// Kept with each checkpoint, for whoever starts the job again.
     pub note: String,
     /// Where its state lies while it runs.

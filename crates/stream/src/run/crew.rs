@@ -780,7 +780,6 @@ mod tests {
             name: "job".to_owned(),
             every: Duration::from_millis(10),
             from_start: false,
-            existing: Existing::Refuse,
             note: String::new(),
             room: Room::default(),
         };
@@ -788,7 +787,7 @@ mod tests {
         let own = &mut |_: &Table, _: &Source| -> Result<Option<Box<dyn Fill>>> {
             Ok(Some(Box::new(Numbered { next: 0, end, kept: kept.clone() })))
         };
-        let start = Start { directory, keep: Some(&keep), threads: Some(2), own };
+        let start = Start { directory, keep: Some(&keep), threads: Some(2), existing: Existing::Refuse, own };
         let running = Running::start_on(&job.optimised, start).unwrap();
         assert_eq!(running.threads(), 2);
         (running, kept)

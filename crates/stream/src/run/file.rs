@@ -2,18 +2,23 @@
 //!
 //! # Order
 //!
-//! 1. Rows go to a file beside, whose name begins with a dot and has the number of the process.
-//! 2. It is written back and renamed to the sink's path: when all input has been read, if it ends; else when the first
-//!    rows are there. What stood at the path until then is replaced in one step, or not at all.
-//! 3. What follows is appended to it.
+//! 1. A file with bytes that stands at the sink's path is none of the job, which has no checkpoint to say so: the job does
+//!    not start ([`Existing::Refuse`]), or does as it was told.
+//! 2. Rows go to a file beside, whose name begins with a dot and has the number of the process. With
+//!    [`Existing::Adopt`] it begins as a copy of what stands at the path.
+//! 3. It is written back and renamed to the sink's path: when all input has been read, if it ends; else when the first
+//!    rows are there. What stood at the path until then is replaced in one step, or not at all: not if it has another
+//!    length than when the job began, unless that is [`Existing::Overwrite`].
+//! 4. What follows is appended to it.
 //!
 //! A job that fails before deletes the file beside; one that is killed leaves it, and the path as it was. What is no
 //! regular file, such as a pipe, is written to at once.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use super::claim::Existing;
 use super::format::Writing;
 use super::take::Take;
 use super::writers::resolved;
@@ -26,6 +31,8 @@ pub struct OneFile {
     path: PathBuf,
     /// Where the file is until it appears at its path.
     beside: Option<PathBuf>,
+    /// Bytes of what stood at the path when the job began; none if it may be replaced whatever it has.
+    before: Option<u64>,
     /// Whether it appears when all input has been read.
     at_end: bool,
     writing: Writing,
@@ -34,8 +41,13 @@ pub struct OneFile {
 
 impl OneFile {
     /// For the table of this name.
-    pub fn open(path: &Path, writing: Writing, table: &str) -> Result<OneFile> {
+    pub fn open(path: &Path, writing: Writing, table: &str, existing: Existing) -> Result<OneFile> {
         let path = resolved(path);
+        let length = length(&path);
+        if existing == Existing::Refuse && length > 0 {
+            return Err(refused(table, &path, length));
+        }
+        let before = (existing != Existing::Overwrite).then_some(length);
         let opened = if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
             OpenOptions::new().write(true).open(&path).map(|file| (file, None))
         } else {
@@ -43,11 +55,32 @@ impl OneFile {
         };
         let (file, beside) = opened
             .map_err(|error| Error::connector(format!("cannot create {path:?} for `{table}`: {error}")))?;
-        Ok(OneFile { file, path, beside, at_end: false, writing, table: table.to_owned() })
+        let mut sink =
+            OneFile { file, path, beside, before, at_end: false, writing, table: table.to_owned() };
+        if existing == Existing::Adopt && length > 0 {
+            sink.copy_before().map_err(|error| {
+                Error::connector(format!("cannot copy {:?} for `{table}`: {error}", sink.path))
+            })?;
+        }
+        Ok(sink)
+    }
+
+    /// Begins with what stands at the path; its last line gets an end.
+    fn copy_before(&mut self) -> std::io::Result<()> {
+        let mut before = File::open(&self.path)?;
+        self.before = Some(std::io::copy(&mut before, &mut self.file)?);
+        let mut last = [0];
+        before.seek(SeekFrom::End(-1))?;
+        before.read_exact(&mut last)?;
+        if last == *b"\n" { Ok(()) } else { self.file.write_all(b"\n") }
     }
 
     fn appear(&mut self) -> Result<()> {
         let Some(beside) = &self.beside else { return Ok(()) };
+        let found = length(&self.path);
+        if self.before.is_some_and(|before| before != found) {
+            return Err(refused(&self.table, &self.path, found));
+        }
         let renamed = (|| {
             if let Ok(before) = self.path.metadata() {
                 self.file.set_permissions(before.permissions())?;
@@ -64,6 +97,23 @@ impl OneFile {
         self.beside = None;
         Ok(())
     }
+}
+
+/// Bytes of the file at a path; none if there is no file.
+fn length(path: &Path) -> u64 {
+    path.symlink_metadata().ok().filter(std::fs::Metadata::is_file).map_or(0, |found| found.len())
+}
+
+/// Why a file is not replaced.
+fn refused(table: &str, path: &Path, length: u64) -> Error {
+    Error::connector(format!(
+        "cannot write `{table}`: found {} with {length} bytes, which no checkpoint of the job names; wanted no file there",
+        path.display()
+    ))
+    .hint(
+        "--overwrite replaces it when the job succeeds, --adopt appends to it; or choose another path, or a job with a store, \
+         which knows what it has written",
+    )
 }
 
 /// A new file beside a path.

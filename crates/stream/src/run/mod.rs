@@ -216,6 +216,8 @@ pub struct Start<'s> {
     /// On how many threads it runs, if its plan can be partitioned. If this is none: as many as its checkpoint has, or
     /// else the machine, but on one where nothing is kept by keys.
     pub threads: Option<usize>,
+    /// What becomes of keys and files that stand where it will write and that it has not written.
+    pub existing: Existing,
     /// Asked for each table that is read, and told which columns are wanted.
     pub own: &'s mut Own<'s>,
 }
@@ -356,21 +358,17 @@ impl Running {
         keep: Option<&Keep>,
         own: &mut Own<'_>,
     ) -> Result<Running> {
-        Running::start_on(sinks, Start { directory, keep, threads: Some(1), own })
+        Running::start_on(sinks, Start { directory, keep, threads: Some(1), existing: Existing::Refuse, own })
     }
 
     /// The same on several threads.
     pub fn start_on(sinks: &[Sink], start: Start<'_>) -> Result<Running> {
-        let Start { directory, keep, threads, own } = start;
+        let Start { directory, keep, threads, existing, own } = start;
         let shelf = keep.map(Shelf::open).transpose()?;
         let found = shelf.as_ref().map(Shelf::find).transpose()?.flatten();
         let threads = partition(sinks, threads, found.as_ref());
-        let place = Place {
-            directory,
-            job: keep.map(|keep| keep.name.as_str()),
-            existing: keep.map_or(Existing::Refuse, |keep| keep.existing),
-            goes_on: found.is_some(),
-        };
+        let place =
+            Place { directory, job: keep.map(|keep| keep.name.as_str()), existing, goes_on: found.is_some() };
         let named: Vec<Arc<Table>> = sinks.iter().flat_map(Sink::tables).collect();
         writers::check(sinks, &named, place)?;
         let mut opened: Vec<Shared> = Vec::new();
@@ -454,7 +452,7 @@ impl Running {
                 for letters in feeds.iter_mut().filter_map(|feed| feed.fill.letters()) {
                     letters.look(&claim, &mut strangers)?;
                 }
-                shelf.begin(&mut desk, &mut claim, keep.existing, strangers)?;
+                shelf.begin(&mut desk, &mut claim, existing, strangers)?;
                 if claim.anew {
                     shelf.delete_keys(&mut desk, &claim)?;
                 }

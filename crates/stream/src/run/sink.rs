@@ -53,7 +53,7 @@ pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn Take
                 })?;
                 path = path.join("part-0");
             }
-            Ok(Box::new(OneFile::open(&path, writing, &name)?))
+            Ok(Box::new(OneFile::open(&path, writing, &name, place.existing)?))
         }
         "duramen" => match place.job {
             Some(job) => Ok(Box::new(Own::open(table, job, place.existing)?)),

@@ -52,7 +52,8 @@ pub fn without_kafka(table: &Table) -> Error {
 ///
 /// A file is read on if it is the one that was read (`identity.rs`). One that was renamed is finished first, and then
 /// the one is read that has its name now: of a directory under its new name, and of a single file as long as the new
-/// one is empty, for its writer may still have it open.
+/// one is empty, for its writer may still have it open. A single file that was read to its end is kept open, so that its
+/// rest is read also if it has been deleted.
 struct Files {
     table: String,
     path: PathBuf,
@@ -202,12 +203,14 @@ impl Files {
         if let Some((metadata, file)) = &here
             && (known.is_at(metadata) || known.is_read_of(file).map_err(|error| self.failed(&error))?)
         {
-            self.held = None;
             if metadata.len() < known.read {
                 return Err(self.replaced(&self.path, known));
             }
+            self.held = None;
             if metadata.len() > known.read {
                 self.left = vec![self.path.clone()];
+            } else {
+                self.held = here.map(|(_, file)| self.known(self.path.clone(), file, known.read));
             }
             return Ok(());
         }
@@ -217,7 +220,7 @@ impl Files {
             Some(held) => held,
             None => self.renamed(known)?.ok_or_else(|| match here {
                 Some(_) => self.replaced(&self.path, known),
-                None => self.failed(&ErrorKind::NotFound.into()),
+                None => self.missing(known),
             })?,
         };
         let length = open.reader.get_ref().metadata().map_err(|error| self.failed(&error))?.len();
@@ -265,9 +268,25 @@ impl Files {
             .hint("move the other file away if it needs not be read, or begin with --from-start; a directory of all files \
                    can be followed"));
         }
+        Ok(Some(Open { name, ..self.known(path, file, known.read) }))
+    }
+
+    /// A file that was read to this place.
+    fn known(&self, path: PathBuf, file: File, read: u64) -> Open {
+        let name = file_name(&path);
         let reader = BufReader::with_capacity(1 << 18, file);
-        let (splitter, reached) = (self.records.splitter(known.read == 0), known.read);
-        Ok(Some(Open { path, name, reader, splitter, reached, whole: known.read == 0, rotated: false }))
+        let splitter = self.records.splitter(read == 0);
+        Open { path, name, reader, splitter, reached: read, whole: read == 0, rotated: false }
+    }
+
+    /// Nothing has the name of the file that was read, and that file is not found under another name.
+    fn missing(&self, known: &Known) -> Error {
+        Error::connector(format!(
+            "{:?} of `{}`, of which {} bytes were read, is gone: wanted the file there or under another name in its directory, \
+             for it may have had more",
+            self.path, self.table, known.read
+        ))
+        .hint("put it back, or begin with --from-start; a file that goes while its job runs is read to its end")
     }
 
     /// A file has the name of one that was read, and is another one.
@@ -291,7 +310,13 @@ impl Files {
         let Some(path) = self.left.pop() else { return Ok(false) };
         let failed = |error| Error::connector(format!("cannot open {path:?}: {error}"));
         let name = file_name(&path);
-        let mut file = File::open(&path).map_err(failed)?;
+        let mut file = match File::open(&path) {
+            // It has gone, or has another name, since it was looked for: the next look finds which.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.monitor.is_some() => {
+                return self.next();
+            }
+            opened => opened.map_err(failed)?,
+        };
         let metadata = file.metadata().map_err(failed)?;
         let known = self.read.entry(name.clone()).or_insert_with(|| Known::new(&metadata)).clone();
         if known.read > 0 && !known.is_read_of(&file).map_err(failed)? {
@@ -303,10 +328,7 @@ impl Files {
         opened.read = read;
         self.read.insert(name.clone(), opened);
         file.seek(SeekFrom::Start(read)).map_err(failed)?;
-        let reader = BufReader::with_capacity(1 << 18, file);
-        let splitter = self.records.splitter(read == 0);
-        let whole = read == 0;
-        self.open = Some(Open { path, name, reader, splitter, reached: read, whole, rotated: false });
+        self.open = Some(self.known(path, file, read));
         Ok(true)
     }
 

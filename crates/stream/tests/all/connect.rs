@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Existing, Keep, Progress, Room, Running};
+use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start};
 use duramen_stream::{Error, Outcome, Session};
 
 fn open(directory: &Path) -> Store {
@@ -24,7 +24,6 @@ fn keep(directory: &Path) -> Keep {
         name: "job".to_owned(),
         every: Duration::from_millis(5),
         from_start: false,
-        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     }
@@ -213,7 +212,6 @@ fn what_one_job_keeps_another_looks_up() {
                 name: name.to_owned(),
                 every: Duration::from_secs(1),
                 from_start: true,
-                existing: Existing::Refuse,
                 note: String::new(),
                 room: Room::default(),
             };
@@ -438,8 +436,15 @@ fn a_server_keeps_the_keys_of_others_and_from_the_start_none_of_the_job_is_left(
         let mut session = Session::default();
         session.attach("127.0.0.1", server.port, true);
         let Some(Outcome::Job(job)) = session.run(script).unwrap().pop() else { panic!() };
-        let keep = Keep { from_start, existing, ..keep(directory.path()) };
-        let mut running = Running::start_in(&job.optimised, directory.path(), Some(&keep)).unwrap();
+        let keep = Keep { from_start, ..keep(directory.path()) };
+        let start = Start {
+            directory: directory.path(),
+            keep: Some(&keep),
+            threads: Some(1),
+            existing,
+            own: &mut |_, _| Ok(None),
+        };
+        let mut running = Running::start_on(&job.optimised, start).unwrap();
         let stop = AtomicBool::new(false);
         running.run(&stop, |progress| {
             if enough(progress) || progress.elapsed > Duration::from_secs(20) {
@@ -532,10 +537,11 @@ fn a_silent_table_does_not_hold_up_others_when_it_is_idle() {
             let Some(Outcome::Job(job)) = Session::default().run(&script).unwrap().pop() else { panic!() };
             let mut running = Running::start_on(
                 &job.optimised,
-                duramen_stream::run::Start {
+                Start {
                     directory: directory.path(),
                     keep: None,
                     threads: Some(threads),
+                    existing: Existing::Refuse,
                     own: &mut |_, _| Ok(None),
                 },
             )

@@ -222,7 +222,10 @@ fn decimals_keep_all_their_digits() {
                CAST('100' AS DECIMAL(38, 12)), CAST('0.00000027' AS DECIMAL(9, 8)))"
         );
         run(&script, directory.path()).unwrap();
-        std::fs::read_to_string(directory.path().join("out")).unwrap()
+        let path = directory.path().join("out");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        text
     };
     assert_eq!(
         write(""),
@@ -314,7 +317,10 @@ fn options_of_json_are_those_of_flink() {
                CAST(TIMESTAMP '2020-01-31 23:59:59' AS TIMESTAMP_LTZ(0)), DATE '2020-01-31')"
         );
         run(&script, directory.path()).unwrap();
-        std::fs::read_to_string(directory.path().join("out")).unwrap()
+        let path = directory.path().join("out");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        text
     };
     assert_eq!(
         write(""),

@@ -186,12 +186,15 @@ fn start(script: &str, directory: &Path, threads: usize, every: u64) -> duramen_
         name: "job".to_owned(),
         every: Duration::from_millis(every),
         from_start: false,
-        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     };
     let own = &mut |_: &_, _: &_| Ok(None);
-    Running::start_on(&job.optimised, Start { directory, keep: Some(&keep), threads: Some(threads), own })
+    let existing = Existing::Refuse;
+    Running::start_on(
+        &job.optimised,
+        Start { directory, keep: Some(&keep), threads: Some(threads), existing, own },
+    )
 }
 
 /// Runs a job until it ends, or until `enough` says so of what it tells.

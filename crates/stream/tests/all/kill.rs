@@ -165,14 +165,14 @@ fn start_as(
         name: name.to_owned(),
         every: Duration::from_millis(15),
         from_start,
-        existing: if adopt { Existing::Adopt } else { Existing::Refuse },
         note: String::new(),
         room: Room::of(directory, 256 << 10),
     };
     let own = &mut |_: &_, _: &_| Ok(None);
+    let existing = if adopt { Existing::Adopt } else { Existing::Refuse };
     let running = Running::start_on(
         &job.optimised,
-        Start { directory, keep: Some(&keep), threads: Some(threads), own },
+        Start { directory, keep: Some(&keep), threads: Some(threads), existing, own },
     )?;
     assert!(running.is_finished() || running.threads() == threads);
     Ok(running)
@@ -417,10 +417,15 @@ fn assert_has(directory: &Path, things: &Things, what: &str) {
 
 #[test]
 fn a_killed_job_leaves_what_others_have_written_as_it_was() {
+    kill_beside_others(8, 0x5eed);
+}
+
+/// Kills jobs so many times over keys that were there, beside keys of other jobs, and with two stores.
+fn kill_beside_others(count: usize, seed: u64) {
     let bids = bids();
-    let mut random = Random(0x5eed);
+    let mut random = Random(seed);
     let mut kills = 0;
-    while kills < 8 {
+    while kills < count {
         let directory = input(bids.path(), 1);
         let dir = directory.path();
         let moments = Moments { opens: 1500, runs: 300, later: 50 };
@@ -502,6 +507,7 @@ fn kill_many() {
     eprintln!("seed {seed}");
     let threads = std::env::var(THREADS).ok().and_then(|threads| threads.parse().ok()).unwrap_or(1);
     kill(count, seed | 1, threads);
+    kill_beside_others(count, seed | 1);
 }
 
 #[test]
@@ -529,7 +535,6 @@ fn a_changed_query_is_refused_and_from_the_start_forgets() {
         name: "job".to_owned(),
         every: Duration::from_secs(10),
         from_start,
-        existing: Existing::Refuse,
         note: String::new(),
         room: Room::default(),
     };

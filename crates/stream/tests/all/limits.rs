@@ -7,7 +7,7 @@ use duramen_stream::batch::Batch;
 use duramen_stream::compile::{Output, Program, Rows};
 use duramen_stream::reference::{Arrival, Input, run_plans};
 use duramen_stream::types::Value;
-use duramen_stream::{Result, Session};
+use duramen_stream::{Outcome, Result, Session};
 
 fn session() -> Session {
     let mut session = Session::default();
@@ -129,6 +129,40 @@ fn what_is_too_deep_or_too_long_is_refused() {
         let ran = std::thread::spawn(move || Session::default().run(&script).map(|outcomes| outcomes.len()));
         let _ = ran.join().unwrap();
     }
+}
+
+/// How soon is measured by `cargo xtask linear`.
+#[test]
+fn many_inserts_into_one_table_are_one_job_and_too_many_jobs_are_refused() {
+    let tables = ["a", "b", "c"].map(|name| {
+        format!(
+            "CREATE TABLE {name} (v INT) WITH ('connector' = 'filesystem', 'path' = '{name}', 'format' = 'csv');"
+        )
+    });
+    let inserts = chain(3000, "", |i| format!("INSERT INTO {} SELECT v FROM t;", ["a", "b"][i % 2]));
+    let script = format!("{} INSERT INTO c SELECT v FROM t; {inserts}", tables.concat());
+    let jobs: Vec<(String, usize)> = session()
+        .run(&script)
+        .unwrap()
+        .into_iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Job(job) => Some((job.bound[0].table.name.clone(), job.optimised.len())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(jobs, [("c".to_owned(), 1), ("a".to_owned(), 1500), ("b".to_owned(), 1500)]);
+    // What was written between is read behind the last of them, and not before.
+    let after = |more: &str| format!("{} {inserts} {more}", tables.concat());
+    assert_eq!(session().run(&after("INSERT INTO c SELECT v FROM a;")).unwrap().len(), 3 + 3000 + 1);
+    let error = refused(after("INSERT INTO c SELECT v FROM a; INSERT INTO a SELECT v FROM t;"));
+    assert!(error.contains("`a` written and read in the same script"), "{error}");
+    let error = refused(format!(
+        "{} INSERT INTO a SELECT v FROM t; INSERT INTO c SELECT v FROM a; INSERT INTO c SELECT v FROM t; {inserts}",
+        tables.concat()
+    ));
+    assert!(error.contains("`a` written and read in the same script"), "{error}");
+    let error = refused(format!("{} {}", tables.concat(), "INSERT INTO a SELECT v FROM t;".repeat(10_001)));
+    assert!(error.contains("found a script of more than 10000 jobs, wanted at most 10000"), "{error}");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Existing, Keep, Progress, Room, Running};
-use duramen_stream::{Error, Outcome, Session};
+use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start};
+use duramen_stream::{Error, Job, Outcome, Session};
 use duramen_structures::{DATABASES_MAX, Keyspace, Locks};
 
 fn open(store: &Path) -> Store {
@@ -28,9 +28,14 @@ struct How<'h> {
 const FIRST: How<'static> =
     How { store: "store", name: "job", from_start: false, existing: Existing::Refuse };
 
-fn jobs(script: &str) -> Result<Vec<duramen_stream::Job>, Error> {
+fn jobs(script: &str) -> Result<Vec<Job>, Error> {
     let job = |outcome| if let Outcome::Job(job) = outcome { Some(job) } else { None };
     Ok(Session::default().run(script)?.into_iter().filter_map(job).collect())
+}
+
+fn start(job: &Job, directory: &Path, keep: Option<&Keep>, existing: Existing) -> Result<Running, Error> {
+    let start = Start { directory, keep, threads: Some(1), existing, own: &mut |_, _| Ok(None) };
+    Running::start_on(&job.optimised, start)
 }
 
 /// Runs all jobs of a script to their ends, one after the other, with a store.
@@ -42,19 +47,22 @@ fn run_in(script: &str, directory: &Path, how: How<'_>) -> Result<(), Error> {
             name,
             every: Duration::from_millis(5),
             from_start: how.from_start,
-            existing: how.existing,
             note: String::new(),
             room: Room::default(),
         };
-        Running::start_in(&job.optimised, directory, Some(&keep))?.run(&AtomicBool::new(false), |_| ())?;
+        start(&job, directory, Some(&keep), how.existing)?.run(&AtomicBool::new(false), |_| ())?;
     }
     Ok(())
 }
 
 /// The same without a store.
 fn run(script: &str, directory: &Path) -> Result<(), Error> {
+    run_over(script, directory, Existing::Refuse)
+}
+
+fn run_over(script: &str, directory: &Path, existing: Existing) -> Result<(), Error> {
     for job in jobs(script)? {
-        Running::start(&job.optimised, directory)?.run(&AtomicBool::new(false), |_| ())?;
+        start(&job, directory, None, existing)?.run(&AtomicBool::new(false), |_| ())?;
     }
     Ok(())
 }
@@ -231,11 +239,10 @@ fn follow(
         name: how.name.to_owned(),
         every: Duration::from_millis(5),
         from_start: how.from_start,
-        existing: how.existing,
         note: String::new(),
         room: Room::default(),
     };
-    let mut running = Running::start_in(&job.optimised, directory, Some(&keep))?;
+    let mut running = start(&job, directory, Some(&keep), how.existing)?;
     let stop = AtomicBool::new(false);
     running.run(&stop, |progress| {
         if change(progress) || progress.elapsed > Duration::from_secs(20) {
@@ -297,36 +304,83 @@ fn a_second_store_leaves_finished_parts_alone() {
 }
 
 #[test]
+fn a_file_that_is_there_is_refused_or_what_was_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let script =
+        format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", "in.csv", ""), file("o", "out.csv", ""));
+    write(dir, "in.csv", "a,1\n");
+    // Nothing is lost of an empty file.
+    write(dir, "out.csv", "");
+    run(&script, dir).unwrap();
+    for _ in 0..2 {
+        refused(run(&script, dir), &["`o`", "out.csv with 4 bytes", "--overwrite", "--adopt"]);
+        assert_eq!(read(dir, "out.csv"), "a,1\n");
+    }
+    write(dir, "in.csv", "b,2\n");
+    run_over(&script, dir, Existing::Overwrite).unwrap();
+    assert_eq!(read(dir, "out.csv"), "b,2\n");
+    run_over(&script, dir, Existing::Adopt).unwrap();
+    assert_eq!(read(dir, "out.csv"), "b,2\nb,2\n");
+    // What is there may have no end of its last line.
+    write(dir, "out.csv", "c,3");
+    run_over(&script, dir, Existing::Adopt).unwrap();
+    assert_eq!(read(dir, "out.csv"), "c,3\nb,2\n");
+    write(dir, "in.csv", "bad\n");
+    run_over(&script, dir, Existing::Adopt).unwrap_err();
+    run_over(&script, dir, Existing::Overwrite).unwrap_err();
+    assert_eq!(read(dir, "out.csv"), "c,3\nb,2\n");
+    // A directory gets one file.
+    std::fs::create_dir(dir.join("parts")).unwrap();
+    write(dir, "in.csv", "b,2\n");
+    let parts = script.replace("out.csv", "parts");
+    run(&parts, dir).unwrap();
+    refused(run(&parts, dir), &["parts/part-0 with 4 bytes"]);
+    let there = [dir, &dir.join("parts")].map(|dir| std::fs::read_dir(dir).unwrap().count());
+    assert_eq!(there, [3, 1], "a file beside is left");
+    // What comes to be there while the job runs is none of the job either.
+    for existing in [Existing::Refuse, Existing::Adopt] {
+        std::fs::remove_file(dir.join("out.csv")).unwrap();
+        let mut running = start(&jobs(&script).unwrap()[0], dir, None, existing).unwrap();
+        write(dir, "out.csv", "of others\n");
+        let error = running.run(&AtomicBool::new(false), |_| ()).unwrap_err().to_string();
+        assert!(error.contains("out.csv with 10 bytes"), "{error}");
+        assert_eq!(read(dir, "out.csv"), "of others\n");
+    }
+}
+
+#[test]
 fn a_file_is_replaced_when_the_job_has_ended_and_not_before() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     let script = |input: &str| {
         format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", input, ""), file("o", "out.csv", ""))
     };
+    let over = |script: &str| run_over(script, dir, Existing::Overwrite);
     write(dir, "out.csv", "precious\n");
     write(dir, "bad.csv", "a,1\nbad\n");
     write(dir, "good.csv", "a,1\n");
     write(dir, "empty.csv", "");
     let zero = script("good.csv").replace("SELECT *", "SELECT k, 1 / (v - 1)");
     for wrong in [script("none.csv"), script("bad.csv"), zero] {
-        run(&wrong, dir).unwrap_err();
+        over(&wrong).unwrap_err();
         assert_eq!(read(dir, "out.csv"), "precious\n");
         assert_eq!(files(dir).len(), 4, "a file beside is left: {:?}", files(dir).keys());
     }
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(dir.join("out.csv"), PermissionsExt::from_mode(0o600)).unwrap();
     std::os::unix::fs::symlink("out.csv", dir.join("link.csv")).unwrap();
-    run(&script("good.csv").replace("'out.csv'", "'link.csv'"), dir).unwrap();
+    over(&script("good.csv").replace("'out.csv'", "'link.csv'")).unwrap();
     assert_eq!(read(dir, "out.csv"), "a,1\n");
     assert!(dir.join("link.csv").is_symlink());
     assert_eq!(dir.join("out.csv").metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    run(&script("empty.csv"), dir).unwrap();
+    over(&script("empty.csv")).unwrap();
     assert_eq!(read(dir, "out.csv"), "");
     // Where input does not end, it appears with the first rows.
     let job =
         jobs(&script("good.csv").replace("'csv')", &format!("'csv'{FOLLOWED})"))).unwrap().pop().unwrap();
     write(dir, "out.csv", "old\n");
-    let mut running = Running::start(&job.optimised, dir).unwrap();
+    let mut running = start(&job, dir, None, Existing::Overwrite).unwrap();
     let stop = AtomicBool::new(false);
     running
         .run(&stop, |progress| {
@@ -482,7 +536,7 @@ fn dead_letters_of_runs_before_and_of_other_tables_stay() {
     assert!(text.starts_with("what was there\n") && text.contains("\"bad\"") && text.contains("\"worse\""));
     write(dir, "t.csv", "a,1\n");
     write(dir, "u.csv", "b,2\n");
-    run(&script, dir).unwrap();
+    run_over(&script, dir, Existing::Overwrite).unwrap();
     assert_eq!(read(dir, "dead"), text);
     // A name that a user chooses is no path.
     let strange = script.replace("TABLE t ", "TABLE `../t/x` ").replace("FROM t ", "FROM `../t/x` ");
@@ -664,6 +718,69 @@ fn a_rotated_file_is_finished_before_the_new_one_is_read() {
     follow_to(dir, &script, &format!("{wanted}i,9\n"));
     write(dir, "t.csv", "j,10\n");
     follow_to(dir, &script, &format!("{wanted}i,9\nj,10\n"));
+}
+
+/// Also where nothing new was read of it since the job went on, and where the new one goes before it is read.
+#[test]
+fn a_file_that_is_deleted_is_finished_and_the_next_one_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let script = following("t.csv");
+    write(dir, "t.csv", "a,1\n");
+    follow_to(dir, &script, "a,1\n");
+    for (more, next) in [("y,25\n", "z,26\n"), ("", "other,1\n")] {
+        let (before, mut step) = (rows(dir), 0);
+        follow(&script, dir, FIRST, |progress| {
+            match step {
+                // It has looked some times.
+                0 if progress.elapsed > Duration::from_millis(50) => {
+                    let mut writer =
+                        std::fs::OpenOptions::new().append(true).open(dir.join("t.csv")).unwrap();
+                    std::fs::remove_file(dir.join("t.csv")).unwrap();
+                    std::io::Write::write_all(&mut writer, more.as_bytes()).unwrap();
+                    step = 1;
+                }
+                1 if progress.elapsed > Duration::from_millis(100) => {
+                    assert_eq!(rows(dir), format!("{before}{more}"));
+                    write(dir, "t.csv", next);
+                    step = 2;
+                }
+                _ => {}
+            }
+            step == 2 && rows(dir) == format!("{before}{more}{next}")
+        })
+        .unwrap();
+        assert_eq!(rows(dir), format!("{before}{more}{next}"));
+    }
+    // While nobody looked: it may have had more.
+    std::fs::remove_file(dir.join("t.csv")).unwrap();
+    let error = follow(&script, dir, FIRST, |_| false).unwrap_err().to_string();
+    assert!(error.contains("is gone") && error.contains("--from-start"), "{error}");
+}
+
+#[test]
+fn a_followed_file_may_go_before_it_is_read() {
+    for path in ["in", "in/b.csv"] {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        std::fs::create_dir(dir.join("in")).unwrap();
+        write(dir, "in/a.csv", "a,1\n");
+        write(dir, "in/b.csv", "b,1\n");
+        let script =
+            format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", path, FOLLOWED), file("o", "out", ""));
+        // Files are found when the job starts, and opened when their turn comes.
+        let mut running = start(&jobs(&script).unwrap()[0], dir, None, Existing::Refuse).unwrap();
+        std::fs::remove_file(dir.join("in/b.csv")).unwrap();
+        let stop = AtomicBool::new(false);
+        running
+            .run(&stop, |progress| {
+                write(dir, "in/b.csv", "c,1\n");
+                let is_read = read(dir, "out").ends_with("c,1\n");
+                stop.store(is_read || progress.elapsed > Duration::from_secs(20), Ordering::Relaxed);
+            })
+            .unwrap();
+        assert_eq!(read(dir, "out"), if path == "in" { "a,1\nc,1\n" } else { "c,1\n" });
+    }
 }
 
 fn append(directory: &Path, name: &str, text: &str) {

@@ -10,8 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use duramen::{Create, Durability, Options, Store};
 use duramen_stream::batch::Batch;
-use duramen_stream::run::{Fill, Running};
+use duramen_stream::catalog::Table;
+use duramen_stream::compile::Source;
+use duramen_stream::run::{Existing, Fill, Keep, Room, Running, Start};
 use duramen_stream::types::Value;
 use duramen_stream::{Outcome, Result, Session};
 use proptest::prelude::*;
@@ -38,26 +41,61 @@ impl Fill for Rows {
     }
 }
 
+/// How a job is run.
+#[derive(Clone, Copy, Default)]
+struct How<'h> {
+    /// Its store, and its name there.
+    kept: Option<(&'h Store, &'h str)>,
+    /// The port of the server that it is attached to.
+    attached: Option<u16>,
+}
+
 /// A job whose table `own` has these rows.
-fn start(script: &str, directory: &Path, rows: &[Vec<Value>]) -> Running {
-    let job = match Session::default().run(script).unwrap_or_else(|error| panic!("{error}\n{script}")).pop() {
+fn start(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) -> Running {
+    let mut session = Session::default();
+    if let Some(port) = how.attached {
+        session.attach("127.0.0.1", port, how.kept.is_some());
+    }
+    let job = match session.run(script).unwrap_or_else(|error| panic!("{error}\n{script}")).pop() {
         Some(Outcome::Job(job)) => job,
         other => panic!("{other:?}"),
     };
-    let running = Running::start_with(&job.optimised, directory, None, &mut |table, source| {
+    let keep = how.kept.map(|(store, name)| Keep {
+        store: store.clone(),
+        name: name.to_owned(),
+        every: Duration::from_secs(10),
+        from_start: false,
+        note: String::new(),
+        room: Room::default(),
+    });
+    let mut own = |table: &Table, source: &Source| {
         if table.name != "own" {
             return Ok(None);
         }
         let wanted =
             |row: &Vec<Value>| source.reads.iter().map(|column| row[*column].clone()).collect::<Vec<_>>();
         Ok(Some(Box::new(Rows { rows: rows.iter().map(wanted).collect() }) as Box<dyn Fill>))
-    });
+    };
+    let running = Running::start_on(
+        &job.optimised,
+        Start { directory, keep: keep.as_ref(), threads: Some(1), existing: Existing::Refuse, own: &mut own },
+    );
     running.unwrap_or_else(|error| panic!("{error}\n{script}"))
 }
 
 fn run(script: &str, directory: &Path, rows: &[Vec<Value>]) {
-    let ran = start(script, directory, rows).run(&AtomicBool::new(false), |_| ());
+    run_in(script, directory, rows, How::default());
+}
+
+fn run_in(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) {
+    let ran = start(script, directory, rows, how).run(&AtomicBool::new(false), |_| ());
     ran.unwrap_or_else(|error| panic!("{error}\n{script}\n{rows:?}"));
+}
+
+fn open(directory: &Path) -> Store {
+    let options =
+        Options { durability: Durability::Manual, create: Create::OpenOrCreate, ..Options::default() };
+    options.open(directory.join("store")).unwrap()
 }
 
 const BORDERS: [f64; 8] =
@@ -189,8 +227,15 @@ fn table(name: &str, columns: &str, options: &str) -> String {
     format!("CREATE TABLE {name} ({columns}) WITH ({options});")
 }
 
+/// A file, or the parts of a directory.
 fn file(directory: &Path, name: &str) -> Vec<u8> {
-    std::fs::read(directory.join(name)).unwrap()
+    let path = directory.join(name);
+    if !path.is_dir() {
+        return std::fs::read(path).unwrap();
+    }
+    let parts = std::fs::read_dir(path).unwrap().map(|part| part.unwrap().path());
+    let parts: BTreeSet<_> = parts.collect();
+    parts.iter().flat_map(|part| std::fs::read(part).unwrap()).collect()
 }
 
 /// What the rows are in a file, without a way round.
@@ -219,7 +264,7 @@ fn read(
         table("r", columns, options),
         table("f", columns, FOUND)
     );
-    let mut running = start(&script, directory, &[]);
+    let mut running = start(&script, directory, &[], How::default());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -246,14 +291,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn files_give_what_was_written((columns, rows) in tables(), format in proptest::sample::select(FORMATS.to_vec())) {
+    fn files_give_what_was_written(
+        (columns, rows) in tables(),
+        format in proptest::sample::select(FORMATS.to_vec()),
+        in_parts in any::<bool>(),
+    ) {
         let directory = tempfile::tempdir().unwrap();
+        let store = in_parts.then(|| open(directory.path()));
         let options = format!("'connector' = 'filesystem', 'path' = 'there', {format}");
-        run(
+        run_in(
             &format!("{}{}INSERT INTO t SELECT * FROM own", own(&columns), table("t", &columns, &options)),
             directory.path(),
             &rows,
+            How { kept: store.as_ref().map(|store| (store, "write")), ..How::default() },
         );
+        prop_assert_eq!(directory.path().join("there").is_dir(), in_parts);
         run(
             &format!("{}{}INSERT INTO f SELECT * FROM t", table("t", &columns, &options), table("f", &columns, FOUND)),
             directory.path(),
@@ -333,7 +385,20 @@ fn entries_of_streams_give_what_was_added() {
     ran.unwrap();
 }
 
-/// Keys are looked up by what they were written as: `redis`, with hashes and with JSON.
+/// What keeps the newest row of each key, with its options, whether the jobs that write and read have a store, and
+/// whether they are attached to the server.
+const KEPT: [(&str, bool, bool); 8] = [
+    ("'connector' = 'redis', 'value' = 'hash'", false, false),
+    ("'connector' = 'redis', 'value' = 'json'", false, false),
+    ("'connector' = 'redis', 'value' = 'hash', 'sink.delivery-guarantee' = 'exactly-once'", true, false),
+    ("'connector' = 'redis', 'value' = 'json', 'sink.delivery-guarantee' = 'exactly-once'", true, false),
+    ("'connector' = 'duramen', 'value' = 'hash'", true, false),
+    ("'connector' = 'duramen', 'value' = 'json'", true, false),
+    ("'connector' = 'duramen', 'value' = 'hash'", true, true),
+    ("'connector' = 'duramen', 'value' = 'json'", false, true),
+];
+
+/// Keys are looked up by what they were written as, also where a column of any type is part of the key.
 #[test]
 fn rows_of_keys_give_what_was_kept() {
     let place = tempfile::tempdir().unwrap();
@@ -342,43 +407,56 @@ fn rows_of_keys_give_what_was_kept() {
         return;
     };
     let numbers = AtomicUsize::new(0);
-    let config = ProptestConfig { cases: 24, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases: 96, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let ran = runner.run(&tables(), |(columns, rows)| {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         let directory = tempfile::tempdir().unwrap();
-        let value = if number.is_multiple_of(2) { "hash" } else { "json" };
+        let (options, is_kept, is_attached) = KEPT[number % KEPT.len()];
+        let options = match options.contains("'redis'") {
+            true => format!("{options}, 'port' = '{}', 'key' = 'k{number}'", server.1),
+            false => format!("{options}, 'key' = 'k{number}'"),
+        };
+        let store = is_kept.then(|| open(directory.path()));
+        let how = |name| How {
+            kept: store.as_ref().map(|store| (store, name)),
+            attached: is_attached.then_some(server.1),
+        };
         let keyed: Vec<Vec<Value>> = rows
             .iter()
             .enumerate()
             .map(|(place, row)| [vec![Value::Int(place as i64)], row.clone()].concat())
             .collect();
+        // Not-a-number equals nothing, and is no key to look up.
+        let first = columns.split(", c1 ").next().unwrap();
+        let in_key = first.ends_with(" NOT NULL") && !first.contains("FLOAT") && !first.contains("DOUBLE");
+        let (key, on) = match in_key {
+            true => ("c0, id", "own.c0 = t.c0 AND own.id = t.id"),
+            false => ("id", "own.id = t.id"),
+        };
         let columns = format!("id BIGINT NOT NULL, {columns}");
         let wanted = wanted(&columns, &keyed, directory.path());
-        let options = format!(
-            "'connector' = 'redis', 'port' = '{}', 'key' = 'k{number}', 'value' = '{value}'",
-            server.1
-        );
-        let kept = |name: &str| table(name, &format!("{columns}, PRIMARY KEY (id) NOT ENFORCED"), &options);
-        run(
-            &format!("{}{}INSERT INTO t SELECT * FROM own", own(&columns), kept("t")),
+        let kept = table("t", &format!("{columns}, PRIMARY KEY ({key}) NOT ENFORCED"), &options);
+        run_in(
+            &format!("{}{kept}INSERT INTO t SELECT * FROM own", own(&columns)),
             directory.path(),
             &keyed,
+            how("write"),
         );
-        let names: BTreeSet<usize> = (0..keyed[0].len() - 1).collect();
-        let others: Vec<String> = names.iter().map(|place| format!("t.c{place}")).collect();
-        run(
+        let others: Vec<String> = (0..keyed[0].len() - 1).map(|place| format!("t.c{place}")).collect();
+        run_in(
             &format!(
-                "CREATE TABLE own (id BIGINT NOT NULL, p AS PROCTIME()) WITH ('connector' = 'datagen');{}{}
-                 INSERT INTO f SELECT own.id, {} FROM own JOIN t FOR SYSTEM_TIME AS OF own.p ON own.id = t.id",
-                kept("t"),
+                "{}{kept}{}
+                 INSERT INTO f SELECT own.id, {} FROM own JOIN t FOR SYSTEM_TIME AS OF own.p ON {on}",
+                own(&format!("{columns}, p AS PROCTIME()")),
                 table("f", &columns, FOUND),
                 others.join(", ")
             ),
             directory.path(),
             &keyed,
+            how("read"),
         );
-        same(&file(directory.path(), "found"), &wanted, value)
+        same(&file(directory.path(), "found"), &wanted, &format!("{options}, by {key}"))
     });
     ran.unwrap();
 }
