@@ -421,11 +421,6 @@ impl Appender {
             (open.encode(seeds.head(tail)).crc, body_crc(seeds.body, &[key]))
         });
         let rest = header.rest(head.crc, crc, open, trailer);
-        if planted(Mutant::TailBeforeRecord)
-            && let Some(block) = &self.block
-        {
-            log.blocks.at(block.granule).set_tail(tail + bytes);
-        }
         match trailer {
             None if staged.is_some() => self.write_around(log, at, &header, &head, rest.bytes()),
             None => self.write(log, at, &[head.bytes(), key, value, rest.bytes()]),
