@@ -271,6 +271,10 @@ impl<M: Medium> Device for Probe<M> {
         self.medium.survives_power() && self.mode != Mode::NoPersist
     }
 
+    fn release(&self) {
+        self.medium.release();
+    }
+
     fn describe(&self) -> String {
         let what = match self.mode {
             Mode::NoPersist => "without any flush or drain",

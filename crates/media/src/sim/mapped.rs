@@ -206,6 +206,10 @@ impl Device for Mapped {
         either!(self, medium => medium.survives_power())
     }
 
+    fn release(&self) {
+        either!(self, medium => medium.release());
+    }
+
     fn is_deleted(&self) -> bool {
         either!(self, medium => medium.is_deleted())
     }
