@@ -307,16 +307,18 @@ impl Files {
 
     /// Opens the next file where it was read to; whether there is one.
     fn next(&mut self) -> Result<bool> {
-        let Some(path) = self.left.pop() else { return Ok(false) };
-        let failed = |error| Error::connector(format!("cannot open {path:?}: {error}"));
-        let name = file_name(&path);
-        let mut file = match File::open(&path) {
-            // It has gone, or has another name, since it was looked for: the next look finds which.
-            Err(error) if error.kind() == ErrorKind::NotFound && self.monitor.is_some() => {
-                return self.next();
+        let failed = |path: &Path, error| Error::connector(format!("cannot open {path:?}: {error}"));
+        let (path, mut file) = loop {
+            let Some(path) = self.left.pop() else { return Ok(false) };
+            match File::open(&path) {
+                Ok(file) => break (path, file),
+                // It has gone, or has another name, since it was looked for: the next look finds which.
+                Err(error) if error.kind() == ErrorKind::NotFound && self.monitor.is_some() => {}
+                Err(error) => return Err(failed(&path, error)),
             }
-            opened => opened.map_err(failed)?,
         };
+        let failed = |error| failed(&path, error);
+        let name = file_name(&path);
         let metadata = file.metadata().map_err(failed)?;
         let known = self.read.entry(name.clone()).or_insert_with(|| Known::new(&metadata)).clone();
         if known.read > 0 && !known.is_read_of(&file).map_err(failed)? {

@@ -783,6 +783,29 @@ fn a_followed_file_may_go_before_it_is_read() {
     }
 }
 
+#[test]
+fn very_many_files_of_a_followed_directory_may_go_before_they_are_read() {
+    const FILES: usize = 20_000;
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    std::fs::create_dir(dir.join("in")).unwrap();
+    (0..FILES).for_each(|number| write(dir, &format!("in/b{number}.csv"), "b,1\n"));
+    let script =
+        format!("{}{}INSERT INTO o SELECT * FROM i;", file("i", "in", FOLLOWED), file("o", "out", ""));
+    let mut running = start(&jobs(&script).unwrap()[0], dir, None, Existing::Refuse).unwrap();
+    std::fs::remove_dir_all(dir.join("in")).unwrap();
+    std::fs::create_dir(dir.join("in")).unwrap();
+    let stop = AtomicBool::new(false);
+    running
+        .run(&stop, |progress| {
+            write(dir, "in/c.csv", "c,1\n");
+            let is_read = dir.join("out").exists() && read(dir, "out").ends_with("c,1\n");
+            stop.store(is_read || progress.elapsed > Duration::from_secs(20), Ordering::Relaxed);
+        })
+        .unwrap();
+    assert_eq!(read(dir, "out"), "c,1\n");
+}
+
 fn append(directory: &Path, name: &str, text: &str) {
     use std::io::Write;
     let file = std::fs::OpenOptions::new().create(true).append(true).open(directory.join(name));
