@@ -16,7 +16,7 @@ use duramen_stream::batch::{Batch, Values};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{BATCH_ROWS, Existing, Fill, Progress, Room, Running, Start};
+use duramen_stream::run::{BATCH_ROWS, Fill, Progress, Room, Running, Start};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -99,17 +99,7 @@ fn start(beyond: &Beyond, store: &Path, room: Room) -> Result<Running, Failure> 
     let mut own = |_: &Table, _: &Source| -> Result<Option<Box<dyn Fill>>, Error> {
         Ok(Some(Box::new(Keys { keys: beyond.keys, next: 0, random: 1 })))
     };
-    let threads = Some(beyond.threads);
-    Ok(Running::start_on(
-        &plan()?,
-        Start {
-            directory: Path::new("."),
-            keep: Some(&keep),
-            threads,
-            existing: Existing::Refuse,
-            own: &mut own,
-        },
-    )?)
+    Ok(Running::start_on(&plan()?, Start::here(Some(&keep), Some(beyond.threads), &mut own))?)
 }
 
 fn held(progress: &Progress) -> u64 {

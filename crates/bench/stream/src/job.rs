@@ -9,7 +9,7 @@ use duramen::{Create, Durability, Options};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Existing, Fill, Keep, Room, Running, Start, open_store};
+use duramen_stream::run::{Fill, Keep, Room, Running, Start, open_store};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -97,14 +97,7 @@ pub fn start<W: Watch + 'static>(
         let generator = Generator::new(keys, per_window(keys));
         Ok(Some(Box::new(Made::new(generator, &source.reads, watch))))
     };
-    let start = Start {
-        directory: Path::new("."),
-        keep,
-        threads: Some(threads),
-        existing: Existing::Refuse,
-        own: &mut own,
-    };
-    Ok(Running::start_on(&plan(connector)?, start)?)
+    Ok(Running::start_on(&plan(connector)?, Start::here(keep, Some(threads), &mut own))?)
 }
 
 /// Measures times between batches.

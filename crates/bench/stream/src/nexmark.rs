@@ -16,7 +16,7 @@ use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::nexmark::{Generator, TABLES};
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{BATCH_ROWS, Existing, Fill, Keep, Room, Running, Start};
+use duramen_stream::run::{BATCH_ROWS, Fill, Keep, Room, Running, Start};
 use duramen_stream::types::Type;
 use duramen_stream::{Error, Outcome, Session};
 use serde_json::{Value, json};
@@ -157,14 +157,7 @@ fn run_job(
             Box::new(replay) as Box<dyn Fill>
         }))
     };
-    let start = Start {
-        directory: Path::new("."),
-        keep,
-        threads: Some(threads),
-        existing: Existing::Refuse,
-        own: &mut own,
-    };
-    let mut running = Running::start_on(sinks, start)?;
+    let mut running = Running::start_on(sinks, Start::here(keep, Some(threads), &mut own))?;
     let began = Instant::now();
     running.run(&AtomicBool::new(false), |_| ())?;
     Ok(began.elapsed())

@@ -198,13 +198,7 @@ impl Run {
             room: Room::beside(&self.store, None, self.jobs)?,
         };
         let own = &mut |_: &_, _: &_| Ok(None);
-        let start = Start {
-            directory: Path::new("."),
-            keep: Some(&keep),
-            threads: None,
-            existing: self.existing,
-            own,
-        };
+        let start = Start { existing: self.existing, ..Start::here(Some(&keep), None, own) };
         let mut running = Running::start_on(&self.job.optimised, start)?;
         let before = running.records_before();
         log::notice(format_args!("job {} goes on after {}", self.name, log::counted(before, "record")));

@@ -141,8 +141,7 @@ impl Script {
 
     fn run_job(&self, job: &Job, keep: Option<&Keep>, stop: &AtomicBool) -> Result<(), Error> {
         let own = &mut |_: &_, _: &_| Ok(None);
-        let (threads, existing) = (self.threads, self.existing);
-        let start = Start { directory: Path::new("."), keep, threads, existing, own };
+        let start = Start { existing: self.existing, ..Start::here(keep, self.threads, own) };
         let mut running = Running::start_on(&job.optimised, start)?;
         let before = running.records_before();
         if running.is_finished() {

@@ -222,6 +222,13 @@ pub struct Start<'s> {
     pub own: &'s mut Own<'s>,
 }
 
+impl<'s> Start<'s> {
+    /// In the working directory, where nothing may stand yet that it will write.
+    pub fn here(keep: Option<&'s Keep>, threads: Option<usize>, own: &'s mut Own<'s>) -> Self {
+        Self { directory: Path::new("."), keep, threads, existing: Existing::Refuse, own }
+    }
+}
+
 /// A job that runs.
 pub struct Running {
     program: Program,
