@@ -56,7 +56,6 @@ mod item;
 mod life;
 mod list;
 mod number;
-mod places;
 mod restored;
 pub(crate) mod scratch;
 mod source;

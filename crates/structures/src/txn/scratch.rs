@@ -3,13 +3,16 @@
 //! An entry is found by its database and key, by a walk while there are few and by hashing when there are more.
 //! Keys and small values lie end to end in one arena that is kept from transaction to transaction.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::{Deref, Range};
+use std::sync::LazyLock;
 
 use duramen::{Batch, Collection, Meta, Room, Stamp, Value, Writer};
+use hashbrown::HashTable;
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 use super::life::Life;
 use super::number::{self, Number};
-use super::places::Places;
 use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::string_until;
@@ -27,6 +30,23 @@ const ENTRIES_KEEP: usize = 1024;
 // ... and of more than this after it, some 2 MiB.
 const ENTRIES_KEEP_MAX: usize = 16 << 10;
 
+/// Where an entry is, and the hash by which it is found: keys stay where the entries have them.
+struct Place {
+    hash: u64,
+    at: usize,
+}
+
+/// Clients choose the keys, and must not know which of them meet.
+fn hash_of(id: &[u8]) -> u64 {
+    static SECRETS: LazyLock<RapidSecrets> =
+        LazyLock::new(|| RapidSecrets::seed(RandomState::new().hash_one(())));
+    rapidhash_v3_seeded(id, &SECRETS)
+}
+
+fn insert(by_key: &mut HashTable<Place>, hash: u64, at: usize) {
+    by_key.insert_unique(hash, Place { hash, at }, |place| place.hash);
+}
+
 /// The memory of a transaction, kept by the worker for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -34,7 +54,7 @@ pub(crate) struct Scratch {
     pub(super) arena: Vec<u8>,
     pub(super) entries: Vec<Entry>,
     // By database and key; filled when there are more than LINEAR_ENTRIES.
-    by_key: Places,
+    by_key: HashTable<Place>,
     pub(super) batch: Batch,
     /// Collections that were made for large values, which go unless a root has come to name them.
     pub(super) made: Vec<Collection>,
@@ -132,7 +152,7 @@ impl Scratch {
         self.arena.push(db);
         self.arena.extend_from_slice(key);
         let at = self.entries.len();
-        let hash = if at > LINEAR_ENTRIES { Places::hash(&self.arena[start..]) } else { 0 };
+        let hash = if at > LINEAR_ENTRIES { hash_of(&self.arena[start..]) } else { 0 };
         if let Some(at) = self.find(&self.arena[start..], hash) {
             self.arena.truncate(start);
             return at;
@@ -149,17 +169,18 @@ impl Scratch {
         });
         if at == LINEAR_ENTRIES {
             let Self { arena, entries, by_key, .. } = self;
-            entries.iter().enumerate().for_each(|(at, e)| by_key.insert(Places::hash(&arena[e.id()]), at));
+            entries.iter().enumerate().for_each(|(at, e)| insert(by_key, hash_of(&arena[e.id()]), at));
         } else if at > LINEAR_ENTRIES {
-            self.by_key.insert(hash, at);
+            insert(&mut self.by_key, hash, at);
         }
         at
     }
 
     /// The entry of the key whose database and bytes these are, and this their hash, if there are too many for a walk.
-    fn find(&self, id: &[u8], hash: u32) -> Option<usize> {
+    fn find(&self, id: &[u8], hash: u64) -> Option<usize> {
         if self.entries.len() > LINEAR_ENTRIES {
-            return self.by_key.find(hash, |at| self.arena[self.entries[at].id()] == *id);
+            let is_it = |place: &Place| self.arena[self.entries[place.at].id()] == *id;
+            return self.by_key.find(hash, is_it).map(|place| place.at);
         }
         self.entries.iter().position(|entry| self.arena[entry.id()] == *id)
     }
@@ -168,7 +189,7 @@ impl Scratch {
     pub(super) fn writes(&self, db: u8, key: &[u8]) -> bool {
         let at = if self.entries.len() > LINEAR_ENTRIES {
             let id = [&[db], key].concat();
-            self.find(&id, Places::hash(&id))
+            self.find(&id, hash_of(&id))
         } else {
             self.entries.iter().position(|entry| entry.db == db && self.arena[entry.key.clone()] == *key)
         };
