@@ -244,15 +244,19 @@ mod tests {
         Call { thread, act, begun, ended: end, from: 0, to: end.map(|_| 0), group: None, void: false }
     }
 
-    fn holds(calls: &[Call], goal: Goal<'_>) -> bool {
-        let mut sorted = calls.to_vec();
-        sorted.sort_by_key(|call| call.begun);
-        let events: Vec<Event<'_>> = sorted
+    /// These calls, in the order in which they began.
+    fn events_of(calls: &[Call]) -> Vec<Event<'_>> {
+        let mut events: Vec<Event<'_>> = calls
             .iter()
             .map(|call| Event { call, ended: call.ended.unwrap_or(u64::MAX), required: call.ended.is_some() })
             .collect();
+        events.sort_by_key(|event| event.call.begun);
+        events
+    }
+
+    fn holds(calls: &[Call], goal: Goal<'_>) -> bool {
         let shape = Shape { keys: 2, ..Shape::default() };
-        check(&events, shape, &[ABSENT, ABSENT], goal, &mut Values::default()).is_ok()
+        check(&events_of(calls), shape, &[ABSENT, ABSENT], goal, &mut Values::default()).is_ok()
     }
 
     const NEVER: u64 = u64::MAX;
@@ -321,13 +325,8 @@ mod tests {
     /// Of two places; a collection lies at the first, whose root is there as `root`, with what its elements hold.
     fn collected(calls: &[Call], goal: Option<&[Id]>, values: &mut Values) -> bool {
         let shape = Shape { keys: 1, tables: 0, places: Places { first: 1, count: 2 } };
-        let mut events: Vec<Event<'_>> = calls
-            .iter()
-            .map(|call| Event { call, ended: call.ended.unwrap_or(u64::MAX), required: call.ended.is_some() })
-            .collect();
-        events.sort_by_key(|event| event.call.begun);
         let state = vec![ABSENT; shape.cells()];
-        check(&events, shape, &state, goal.map_or(Goal::Any, Goal::Ends), values).is_ok()
+        check(&events_of(calls), shape, &state, goal.map_or(Goal::Any, Goal::Ends), values).is_ok()
     }
 
     #[test]
@@ -377,16 +376,9 @@ mod tests {
                 call(1, 5, drop_ended, Act::Drop { table: 1, was }),
                 call(2, 6, 7, Act::Gone { cells: vec![shape.of_table(1)] }),
             ];
-            let events: Vec<Event<'_>> = calls
-                .iter()
-                .map(|call| Event {
-                    call,
-                    ended: call.ended.unwrap_or(NEVER),
-                    required: call.ended.is_some(),
-                })
-                .collect();
             let goal = shape.whole(&shown);
-            check(&events, shape, &shape.whole(&[]), Goal::Passes(&goal), &mut Values::default()).is_ok()
+            check(&events_of(&calls), shape, &shape.whole(&[]), Goal::Passes(&goal), &mut Values::default())
+                .is_ok()
         };
         let (made, written, dropped) = ([ABSENT, ABSENT, 1], [5, ABSENT, 1], [5, ABSENT, ABSENT]);
         assert!(holds(NEVER, made) && holds(NEVER, written) && holds(NEVER, dropped));
