@@ -66,7 +66,9 @@ pub(crate) mod atomic {
 /// Statics of the process, and hints about what only takes time, which no model and no schedule decides about: always the
 /// standard library's.
 pub(crate) mod statics {
-    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+    #[cfg(feature = "mutants")]
+    pub(crate) use std::sync::atomic::AtomicU8;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 }
 
 /// Memory that readers may still see is freed when they are gone.

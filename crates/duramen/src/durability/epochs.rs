@@ -171,8 +171,7 @@ pub(crate) struct Epochs {
     gate: Gate,
     incarnation: u32,
     secret: Secret,
-    /// Of the process that opened the store.
-    /// How often the process that opened it had forked; [`CLOSED`] when it is closed.
+    /// How often the process that opened the store had forked then; [`CLOSED`] when the store is closed.
     forks: AtomicU32,
 }
 
@@ -248,14 +247,19 @@ impl Epochs {
 
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.refuses.load(Relaxed) || self.is_forked() { Err(self.refused()) } else { Ok(()) }
+        if self.refuses.load(Relaxed) || self.is_gone() { Err(self.refused()) } else { Ok(()) }
     }
 
-    /// Whether this is a child of the process that opened the store, or the store is closed: the medium is another's, and what is in DRAM
-    /// here goes stale.
+    /// Whether the medium is another's, and what is in DRAM here goes stale: the store is closed, or this is a child of the process that
+    /// opened it.
     #[inline]
-    pub(crate) fn is_forked(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.forks.load(Relaxed) != process::forks()
+    }
+
+    /// Whether this is a child of the process that opened the store.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.is_gone() && !self.is_closed()
     }
 
     /// From now on the medium is another's, whoever still has a handle.
@@ -270,7 +274,7 @@ impl Epochs {
     /// What every read begins with, since it goes by what is in DRAM here.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
-        if self.is_forked() { Err(self.refused()) } else { Ok(()) }
+        if self.is_gone() { Err(self.refused()) } else { Ok(()) }
     }
 
     pub(crate) fn poison(&self) {

@@ -147,7 +147,7 @@ impl DurableState {
     /// thread may not have noted yet.
     #[cold]
     fn commit_failed<M: Medium>(&self, medium: &M, error: Error) -> Error {
-        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) && !self.epochs.is_forked() {
+        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) && !self.epochs.is_gone() {
             self.doubt(medium);
         }
         error

@@ -42,13 +42,13 @@ pub(crate) trait Supply {
     }
 }
 
-/// Writers that make room, or open blocks. They are not inside the gate, since the compactor may wait for those who are. No model or schedule
-/// closes a store beside its handles, so what counts them is of one kind everywhere.
+/// Writers that make room, open blocks or give them up. They are not inside the gate, since the compactor may wait for those who are. No
+/// model or schedule closes a store beside its handles, so what counts them is of one kind everywhere.
 #[derive(Default)]
 pub(crate) struct Reserving(AtomicU32);
 
 /// A writer is among them until this is dropped.
-pub(super) struct Reserved<'l>(&'l Reserving);
+pub(crate) struct Reserved<'l>(&'l Reserving);
 
 /// Of [`Reserving`]: none begins any more.
 const ENDED: u32 = 1 << 31;
@@ -58,7 +58,7 @@ impl Reserving {
     ///
     /// # Errors
     /// The store is closed.
-    pub(super) fn begin(&self) -> Result<Reserved<'_>> {
+    pub(crate) fn begin(&self) -> Result<Reserved<'_>> {
         // AcqRel: pairs with that in `end`, so that one of the two sees the other.
         let before = self.0.fetch_add(1, AcqRel);
         let reserved = Reserved(self);

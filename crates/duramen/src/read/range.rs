@@ -246,7 +246,7 @@ impl<'a, M: Medium> Range<'a, M> {
 
     fn step(&mut self, reverse: bool) -> Option<Result<Value<'a>>> {
         let guard = reclaim::pin();
-        if let Err(closed) = self.table.open() {
+        if let Err(closed) = self.table.check_open() {
             let is_told = self.front.is_over() && self.back.is_over();
             self.front.end();
             self.back.end();

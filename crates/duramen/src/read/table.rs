@@ -26,8 +26,7 @@ use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use crate::sync::current::Current;
 use crate::sync::reclaim::{self, Guard};
-use crate::sync::statics::AtomicU8;
-use crate::sync::{Arc, Mutex, lock, rank};
+use crate::sync::{Arc, Mutex, lock, rank, statics};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Offset;
 use std::collections::{HashMap, HashSet};
@@ -53,7 +52,7 @@ pub(crate) struct Table {
     /// Nothing names it any more.
     dead: AtomicBool,
     /// Its store is closed. Of the one kind everywhere: no model or schedule closes a store beside its handles.
-    closed: AtomicU8,
+    closed: statics::AtomicBool,
     /// One more than its label when its keys may be evicted, else 0.
     label: AtomicU64,
 }
@@ -63,7 +62,8 @@ impl Table {
         let counts = if owner.is_collection() { 0 } else { COUNTS };
         let keys = (0..counts).map(|_| Count::default()).collect();
         let (few, names) = (Few::default(), Names::default());
-        let (dead, closed, label) = (AtomicBool::new(false), AtomicU8::new(0), AtomicU64::new(0));
+        let (dead, label) = (AtomicBool::new(false), AtomicU64::new(0));
+        let closed = statics::AtomicBool::new(false);
         Self { owner, index, few, keys, names, dead, closed, label }
     }
 
@@ -120,14 +120,14 @@ impl Table {
     /// the store, waits for that pin.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self> {
-        if self.is_dead() && !planted(Mutant::DeadHandleUsed) { Err(gone()) } else { self.open() }
+        if self.is_dead() && !planted(Mutant::DeadHandleUsed) { Err(gone()) } else { self.check_open() }
     }
 
-    /// Itself, unless its store is closed.
+    /// Itself, unless its store is closed. Asked as [`Table::alive`].
     #[inline]
-    pub(crate) fn open(&self) -> Result<&Self> {
+    pub(crate) fn check_open(&self) -> Result<&Self> {
         // Acquire: pairs with the Release in `Tables::set_closed`.
-        if self.closed.load(Acquire) == 0 { Ok(self) } else { Err(Error::closed()) }
+        if self.closed.load(Acquire) { Err(Error::closed()) } else { Ok(self) }
     }
 
     /// Whether nothing names it any more: its records are dead, whatever slots say.
@@ -424,7 +424,7 @@ impl Tables {
     pub(crate) fn set_closed(&self, is_closed: bool) {
         for table in self.all_owners() {
             // Release: pairs with the Acquire in `Table::open`.
-            table.closed.store(is_closed.into(), Release);
+            table.closed.store(is_closed, Release);
         }
     }
 
@@ -501,7 +501,7 @@ impl Named {
     #[inline]
     pub(crate) fn table<'g>(&self, guard: &'g Guard) -> Result<&'g Arc<Table>> {
         let table = self.current.load(guard).as_ref().ok_or_else(|| self.dropped())?;
-        table.open().map(|_| table)
+        table.check_open().map(|_| table)
     }
 
     #[cold]
@@ -568,7 +568,7 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn at<'g>(&'g self, target: Target<'g>, guard: &'g Guard) -> Result<&'g Table> {
         match target {
-            Target::Store => self.store.open(),
+            Target::Store => self.store.check_open(),
             Target::Catalog => Ok(&self.catalog),
             Target::Named(named) => named.table(guard).map(|table| &**table),
             Target::Collection(table) => table.alive(),

@@ -103,7 +103,9 @@ impl<M: Medium> Drop for Held<M> {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade()
             && !core.closed.load(Relaxed)
-            && !core.keeper.records.log.epochs().is_forked()
+            && !core.keeper.records.log.epochs().is_gone()
+            // A close that does not wait for all handles waits for this: the block at hand is given back, or sealed.
+            && let Ok(_reserved) = core.keeper.records.log.reserving.begin()
         {
             self.pen.end(&core.keeper.records);
         }

@@ -129,8 +129,7 @@ impl<M: Medium> std::ops::Deref for Part<M> {
 
 impl<M: Medium> Drop for Shared<M> {
     fn drop(&mut self) {
-        let epochs = self.core.keeper.records.log.epochs();
-        if epochs.is_forked() && !epochs.is_closed() {
+        if self.core.keeper.records.log.epochs().is_forked() {
             // The thread is not here, locks may be held by others that are not, and the medium is the parent's: all of it is left as it is.
             let thread = self.thread.get_mut().take();
             let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), thread));
@@ -460,7 +459,7 @@ impl<M: Medium> StoreOn<M> {
     pub fn reads_of(&self, key: &[u8]) -> u8 {
         let records = self.records();
         let (hash, guard) = (records.hasher.hash(key), reclaim::pin());
-        if records.tables.store.open().is_err() {
+        if records.tables.store.check_open().is_err() {
             return 0;
         }
         let reads_in = |table: &Arc<crate::read::table::Table>| {

@@ -398,8 +398,9 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Closes the gate for a change of what names point to, so that each write and each transaction sees one of the two. `None` where this
-/// thread has closed it already. Before the catalog is locked: a transaction that is waited for may want it.
+/// Closes the gate for a change of what names point to, or for the end of the store: each write and each transaction comes before that, or
+/// after it. `None` where this thread has closed it already. The caller locks the catalog after this: a transaction that is waited for may
+/// want it.
 ///
 /// # Errors
 /// `InvalidInput`: this thread holds keys, has a unit that runs, or is within a scan.
