@@ -155,7 +155,7 @@ pub enum Kind {
     Locks,
     /// Tables that are made, cleared and dropped beside who uses them.
     Tables,
-    /// The same, and swapped. Only when it is asked for: a call that found its table before a swap may act on it afterwards
+    /// The same, and swapped. Only when it is asked for: a read that found its table before a swap may act on it afterwards
     /// ([`duramen::StoreOn::swap_tables`]), and seeds find that.
     Swaps,
     /// Collections: elements of several at once, beside plain keys; made, renamed, overwritten and deleted; read in every way, under
