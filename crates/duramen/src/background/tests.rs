@@ -1,12 +1,16 @@
 //! How long readers verify what they read; who wakes the background thread; what a panic of the compactor leaves.
 
-use crate::ErrorKind;
+use crate::format::Granule;
+use crate::log::Log;
+use crate::log::appender::Appender;
 use crate::log::blocks::Use;
 use crate::log::open_block::Purpose;
-use crate::log::supply::Supply;
+use crate::log::supply::{FreeOnly, Supply};
 use crate::options::Options;
 use crate::sync::reclaim;
-use duramen_media::MediumKind;
+use crate::{Error, ErrorKind, Result};
+use duramen_media::{Medium, MediumKind};
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// A reader that has read a slot verifies the record then. The slot may have been set anew since, and the block of the damaged record it
@@ -74,6 +78,87 @@ fn who_finds_nothing_free_under_locks_wakes_the_background_thread() {
     keeper.wake.in_vain.store(true, crate::sync::atomic::Ordering::Relaxed);
     assert!(keeper.take_free([1; 3], Purpose::Write).is_none());
     assert!(!was_woken());
+}
+
+/// Where granules are looked for, and others give their blocks back meanwhile.
+struct GivenBack<'a, M: Medium> {
+    log: &'a Log<M>,
+    others: RefCell<Vec<Appender>>,
+}
+
+impl<M: Medium> Supply for GivenBack<'_, M> {
+    fn take_granules(&self, _: u32, _: [u32; 3], _: Purpose) -> Result<(Granule, u32, Purpose)> {
+        for mut other in self.others.take() {
+            other.put_aside(self.log);
+        }
+        Err(Error::new(ErrorKind::OutOfSpace, "nothing is free"))
+    }
+
+    fn take_free(&self, _: [u32; 3], _: Purpose) -> Option<(Granule, u32, Purpose)> {
+        None
+    }
+
+    fn make_free(&self, _: u64, _: u64, _: Purpose) {}
+
+    fn find_granule(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_block_that_comes_back_while_room_is_looked_for_is_found() {
+    for purpose in [Purpose::Change, Purpose::Delete] {
+        let options = Options {
+            medium: MediumKind::Volatile,
+            granule_bytes: Some(4096),
+            len_max: 1 << 20,
+            background: false,
+            ..Options::default()
+        };
+        let store = options.open("none").unwrap();
+        let (keeper, log) = (store.keeper(), store.log());
+        (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
+        // All that is kept is in the hands of others.
+        let mut others = Vec::new();
+        loop {
+            let mut other = Appender::default();
+            match other.reserve(log, &FreeOnly(keeper), 3000, purpose) {
+                Ok(()) => others.push(other),
+                Err(_) => break,
+            }
+        }
+        assert!(others.len() >= 2, "{purpose:?}: {}", others.len());
+        let supply = GivenBack { log, others: RefCell::new(others) };
+        let mut appender = Appender::default();
+        appender.reserve(log, &supply, 3000, purpose).unwrap();
+        appender.put_aside(log);
+    }
+}
+
+#[test]
+fn a_delete_waits_for_what_a_transaction_replaces() {
+    let options = Options {
+        medium: MediumKind::Volatile,
+        granule_bytes: Some(4096),
+        len_max: 1 << 20,
+        background: false,
+        ..Options::default()
+    };
+    let store = options.open("none").unwrap();
+    let table = store.table(b"table", crate::IndexKind::Hash).unwrap();
+    let keys = (0u32..).take_while(|key| table.put(&key.to_le_bytes(), &[1; 40]).is_ok()).count() as u32;
+    let mut writer = store.writer().unwrap();
+    writer.begin_unit().unwrap();
+    // It takes all that is kept for deletes.
+    let refused = (0..keys).find_map(|key| writer.in_unit(&table).delete(&key.to_le_bytes()).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
+    std::thread::scope(|scope| {
+        let deleted = scope.spawn(|| table.delete(&(keys - 1).to_le_bytes()));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!deleted.is_finished(), "{:?}", deleted.join());
+        writer.give_up_unit().unwrap();
+        assert!(deleted.join().unwrap().unwrap());
+    });
 }
 
 /// Half of a move may be done: a writer that goes on, and a close, would take what is there for whole.

@@ -110,6 +110,8 @@ pub(crate) struct Appender {
     pub grouped: bool,
     /// Where the unit that runs has records.
     reach: Reach,
+    /// Blocks kept for deletes that units have filled which are not settled.
+    kept_filled: u32,
     /// The seed of the shared block when it was last met.
     pub shared_seed: u32,
 }
@@ -178,14 +180,18 @@ impl Appender {
         let (begun, mut backoff) = (Instant::now(), Backoff::default());
         let block = loop {
             let comes = self.reach == Reach::Elsewhere && !planted(Mutant::EnteredTwice);
-            let partial = log.space().take_partial(bytes, purpose, comes);
+            let (partial, was_lent) = {
+                let mut space = log.space();
+                (space.take_partial(bytes, purpose, comes), space.is_lent(self.kept_filled > 0))
+            };
             if let Some(block) = partial {
                 break block;
             }
             match log.open_block(supply, bytes, rest, purpose) {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose.is_kept_for() => {
-                    // Other deletes have what is kept for them in hand.
-                    if !supply.may_wait() || !log.space().is_lent() || begun.elapsed() > LENT_MAX {
+                    // Others have, or had, what is kept for deletes: what came back since the look above was not seen.
+                    let is_lent = was_lent || log.space().is_lent(self.kept_filled > 0);
+                    if !supply.may_wait() || !is_lent || begun.elapsed() > LENT_MAX {
                         return Err(error);
                     }
                     backoff.wait();
@@ -203,7 +209,11 @@ impl Appender {
         let Some(block) = self.block.take() else { return };
         let full = {
             let mut space = log.space();
-            space.returned(block.purpose);
+            if self.reach == Reach::Here {
+                self.kept_filled += u32::from(space.filled_by_unit(block.purpose));
+            } else {
+                space.returned(block.purpose);
+            }
             // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a unit that goes
             // on elsewhere has the last records of a block.
             let is_partial = block.purpose != Purpose::Compaction && self.reach != Reach::Here;
@@ -232,6 +242,13 @@ impl Appender {
     /// The unit that ran is over.
     pub(crate) fn leave_unit(&mut self) {
         self.reach = Reach::Nowhere;
+    }
+
+    /// The units that were over are settled: what they replaced is dead.
+    pub(crate) fn units_settled<M: Medium>(&mut self, log: &Log<M>) {
+        if self.kept_filled > 0 {
+            log.space().units_settled(std::mem::take(&mut self.kept_filled));
+        }
     }
 
     /// The block at hand, and where its records end.

@@ -42,6 +42,8 @@
 //!   changes take is cut from the longest run last (2), and else they have what lies between cleared first (`Keeper::make_adjoin`).
 //! * *What comes back is the writer's first.* With `Manual`, what was moved out of is free only after a commit of the caller. A writer that
 //!   comes then takes what is free before more is moved, which would take all of it again (`Keeper::compact_now`).
+//! * *A transaction that runs has its room too.* What it replaces is dead when it is settled. Until then a delete waits for it, as
+//!   for a block that another delete has in hand ([`Space::is_lent`]).
 //! * *A crash or a close* seals blocks of `D` that hold a few tombstones, and those of the compactor. That may take all of `D`
 //!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
 //!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
@@ -114,6 +116,8 @@ pub(crate) struct Space {
     partial: Vec<OpenBlock>,
     /// Blocks taken for deletes that writers have in hand, or open: they give them back soon.
     lent: u32,
+    /// Those that transactions have filled which are not settled: what they replace is dead then.
+    filled_by_units: u32,
 }
 
 impl Space {
@@ -397,9 +401,23 @@ impl Space {
         self.lent -= u32::from(purpose.is_kept_for());
     }
 
-    /// Whether a block for deletes comes back soon.
-    pub(crate) fn is_lent(&self) -> bool {
-        self.lent > 0
+    /// A transaction has filled a block for this, and goes on. Returns whether it was kept for deletes: then
+    /// [`Space::units_settled`] is called for it.
+    pub(crate) fn filled_by_unit(&mut self, purpose: Purpose) -> bool {
+        self.returned(purpose);
+        self.filled_by_units += u32::from(purpose.is_kept_for());
+        purpose.is_kept_for()
+    }
+
+    /// Transactions that have filled so many of these blocks are settled.
+    pub(crate) fn units_settled(&mut self, blocks: u32) {
+        self.filled_by_units -= blocks;
+    }
+
+    /// Whether room for deletes comes back soon: a block, or what transactions replace. Whoever has filled blocks in one of its own
+    /// does not wait for the others, which may wait for it.
+    pub(crate) fn is_lent(&self, has_filled: bool) -> bool {
+        self.lent > 0 || !has_filled && self.filled_by_units > 0
     }
 
     /// Keeps an open block for the next writer; gives one back to be sealed when there are too many.
@@ -567,12 +585,12 @@ mod tests {
         space.give(Granule(1), RESERVE_GRANULES);
         // It is not open yet: that may take a sync.
         let (granule, purpose) = space.take(1, Purpose::Delete).unwrap();
-        assert!(space.is_lent());
+        assert!(space.is_lent(false));
         space.returned(purpose);
         assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
-        assert!(!space.is_lent());
+        assert!(!space.is_lent(false));
         assert!(space.take_partial(64, Purpose::Delete, false).is_some());
-        assert!(space.is_lent());
+        assert!(space.is_lent(false));
     }
 
     #[test]

@@ -272,9 +272,12 @@ impl Pen {
         self.appender.settle(&records.log);
         self.units_drained(records);
         clear_pending(records, group.pending.into_iter());
-        records.log.wait_for(Epoch(group.owed.epoch.get()))?;
-        group.over.iter().for_each(|over| self.settle_unit(records, over));
-        Ok(())
+        let committed = records.log.wait_for(Epoch(group.owed.epoch.get()));
+        if committed.is_ok() {
+            group.over.iter().for_each(|over| self.settle_unit(records, over));
+        }
+        self.appender.units_settled(&records.log);
+        committed
     }
 }
 
