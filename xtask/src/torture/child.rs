@@ -253,10 +253,13 @@ fn apply(
                 writer.compare_and_swap(key, stamp, Some((&word, meta)))
             })
         }
-        Act::Append { base, index } => unless_moved(writer, key, |writer, stamp, before| {
-            let bytes = [before.unwrap_or_default(), &content::chunk(key, base, index)].concat();
-            writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default())))
-        }),
+        Act::Append { base, index } => {
+            let chunk = content::chunk(key, base, index, own.chunk_filler());
+            unless_moved(writer, key, |writer, stamp, before| {
+                let bytes = [before.unwrap_or_default(), &chunk].concat();
+                writer.compare_and_swap(key, stamp, Some((&bytes, Meta::default())))
+            })
+        }
         Act::Expire { .. } | Act::Enter { .. } | Act::Leave { .. } => {
             Err("the library has no such operation".to_owned())
         }

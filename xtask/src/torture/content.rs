@@ -1,8 +1,8 @@
 //! What the torture writes: values that say themselves what they should be.
 //!
 //! A value begins with a head (key, sequence number, length) and a digest of all its bytes. What follows is filled with bytes of its own
-//! store ([`OwnBytes`]). Of appended values every byte follows from the head of each chunk. Reading one back therefore tells three things
-//! apart: a value that was written, with its number; a value of another key or with a byte changed, which is torn; and nothing.
+//! store ([`OwnBytes`]). Appended values and entries of collections are chunks, which are the same in small. Reading one back therefore tells
+//! three things apart: a value that was written, with its number; a value of another key or with a byte changed, which is torn; and nothing.
 
 use std::fmt;
 
@@ -69,8 +69,13 @@ impl fmt::Display for Content {
     }
 }
 
-/// Bytes of one appended chunk.
-pub const CHUNK_BYTES: usize = 32;
+/// Bytes of one chunk: its head, and what it is filled with.
+pub const CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + FILLER_BYTES;
+const CHUNK_HEAD_BYTES: usize = 32;
+const FILLER_BYTES: usize = 64;
+
+/// What chunks are filled with that must be made again to be taken away.
+pub const NO_FILLER: [u8; FILLER_BYTES] = [b'.'; FILLER_BYTES];
 
 /// Bytes of the digest of a stamped value: 16 digits and a bar.
 const DIGEST_BYTES: usize = 17;
@@ -82,7 +87,9 @@ pub fn encode(form: Form, key: &[u8], content: &Content, own: &mut OwnBytes) -> 
         Content::Stamped { seq, len } => stamped(key, *seq, *len, own),
         Content::Number(number) if form == Form::Word => number.to_le_bytes().to_vec(),
         Content::Number(number) => number.to_string().into_bytes(),
-        Content::Chunks { base, count } => (0..*count).flat_map(|index| chunk(key, *base, index)).collect(),
+        Content::Chunks { base, count } => {
+            (0..*count).flat_map(|index| chunk(key, *base, index, own.chunk_filler())).collect()
+        }
     })
 }
 
@@ -130,16 +137,24 @@ fn decode_stamped(key: &[u8], bytes: &[u8]) -> Option<Content> {
     (is_long_enough && digest == digest_of(head, filler)).then_some(Content::Stamped { seq, len })
 }
 
-/// Bytes of chunk `index`: base, index and a digest of key, base and index.
-pub fn chunk(key: &[u8], base: u64, index: u32) -> [u8; CHUNK_BYTES] {
+/// Bytes of chunk `index`: base, index, a digest of key, base, index and filler, and the filler.
+pub fn chunk(key: &[u8], base: u64, index: u32, filler: [u8; FILLER_BYTES]) -> [u8; CHUNK_BYTES] {
     let mut seed = key.to_vec();
     seed.extend_from_slice(&base.to_le_bytes());
     seed.extend_from_slice(&index.to_le_bytes());
+    seed.extend_from_slice(&filler);
     let mut chunk = [0; CHUNK_BYTES];
+    let (head, rest) = chunk.split_at_mut(CHUNK_HEAD_BYTES);
     // Ten digits hold more operations than a run can do; longer ones would still be cut to fit.
     let text = format!("{base:010}{index:06}{:016x}", digest(&seed));
-    chunk.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+    head.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
+    rest.copy_from_slice(&filler);
     chunk
+}
+
+fn is_chunk(found: &[u8], key: &[u8], base: u64, index: u32) -> bool {
+    let filler = found.get(CHUNK_HEAD_BYTES..).and_then(|rest| rest.try_into().ok());
+    filler.is_some_and(|filler| found == chunk(key, base, index, filler))
 }
 
 fn decode_chunks(key: &[u8], bytes: &[u8]) -> Option<Content> {
@@ -148,7 +163,7 @@ fn decode_chunks(key: &[u8], bytes: &[u8]) -> Option<Content> {
     }
     let base = std::str::from_utf8(&bytes[..10]).ok()?.parse().ok()?;
     let whole =
-        bytes.chunks(CHUNK_BYTES).enumerate().all(|(index, found)| found == chunk(key, base, index as u32));
+        bytes.chunks(CHUNK_BYTES).enumerate().all(|(index, found)| is_chunk(found, key, base, index as u32));
     let count = (bytes.len() / CHUNK_BYTES) as u32;
     whole.then_some(Content::Chunks { base, count })
 }
@@ -175,7 +190,7 @@ pub fn decode_entries(collection: Collection, key: &[u8], strings: &[&[u8]]) -> 
     for (at, (found, index)) in entries.iter().enumerate() {
         let wanted = first as u32 + at as u32;
         let is_its = index.is_none_or(|index| index == wanted.to_string().as_bytes());
-        if *found != chunk(key, base, wanted) || !is_its {
+        if !is_chunk(found, key, base, wanted) || !is_its {
             return Content::Torn(format!(
                 "entry {at} of {} is {}, wanted {wanted} since {base}",
                 entries.len(),
@@ -226,15 +241,17 @@ mod tests {
     #[test]
     fn half_a_chunk_and_a_chunk_out_of_order_are_torn() {
         let chunks = encode(Form::Chunks, b"key", &Content::Chunks { base: 1, count: 3 }).unwrap();
-        let swapped = [&chunks[..32], &chunks[64..], &chunks[32..64]].concat();
-        for bytes in [&chunks[..40], &swapped, b""] {
+        let (one, two) = (CHUNK_BYTES, 2 * CHUNK_BYTES);
+        let swapped = [&chunks[..one], &chunks[two..], &chunks[one..two]].concat();
+        for bytes in [&chunks[..one + 8], &swapped, b""] {
             assert!(matches!(decode(Form::Chunks, b"key", Some(bytes)), Content::Torn(_)));
         }
     }
 
     #[test]
     fn entries_read_back_and_a_missing_one_is_torn() {
-        let chunks: Vec<[u8; CHUNK_BYTES]> = (3..9).map(|index| chunk(b"key", 7, index)).collect();
+        let chunks: Vec<[u8; CHUNK_BYTES]> =
+            (3..9).map(|index| chunk(b"key", 7, index, [index as u8; FILLER_BYTES])).collect();
         let written = Content::Entries { base: 7, first: 3, count: 6 };
         let list: Vec<&[u8]> = chunks.iter().map(|chunk| &chunk[..]).collect();
         let set: Vec<&[u8]> = list.iter().rev().copied().collect();

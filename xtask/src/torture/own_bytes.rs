@@ -40,4 +40,11 @@ impl OwnBytes {
         }
         filler
     }
+
+    /// The same for a chunk.
+    pub fn chunk_filler<const BYTES: usize>(&mut self) -> [u8; BYTES] {
+        let mut filler = [0; BYTES];
+        filler.copy_from_slice(&self.filler(BYTES));
+        filler
+    }
 }

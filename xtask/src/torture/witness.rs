@@ -358,7 +358,10 @@ fn put_operation(
         Act::Add(1) => encode_command(out, &[b"INCR", key.as_slice()]),
         Act::Add(number) => encode_command(out, &[b"INCRBY", key.as_slice(), number.to_string().as_bytes()]),
         Act::Append { base, index } => {
-            encode_command(out, &[b"APPEND", key.as_slice(), &content::chunk(key, base, index)]);
+            encode_command(
+                out,
+                &[b"APPEND", key.as_slice(), &content::chunk(key, base, index, own.chunk_filler())],
+            );
         }
         Act::Enter { .. } | Act::Leave { .. } => {
             let Form::Entries(collection) = unit.form else { return };
@@ -367,7 +370,7 @@ fn put_operation(
                 encode_command(out, &["MULTI"]);
             }
             for key in &unit.keys {
-                encode_command(out, &change(collection, key, operation.act, by_range));
+                encode_command(out, &change(collection, key, operation.act, by_range, own));
             }
             if operation.is_multi() {
                 encode_command(out, &["EXEC"]);
@@ -395,7 +398,7 @@ fn put_operation(
 }
 
 /// The command that puts chunks into a collection, or takes some out.
-fn change(collection: Collection, key: &[u8], act: Act, by_range: bool) -> Vec<Vec<u8>> {
+fn change(collection: Collection, key: &[u8], act: Act, by_range: bool, own: &mut OwnBytes) -> Vec<Vec<u8>> {
     let (Act::Enter { base, first, count } | Act::Leave { base, first, count }) = act else {
         return Vec::new();
     };
@@ -421,7 +424,9 @@ fn change(collection: Collection, key: &[u8], act: Act, by_range: bool) -> Vec<V
         words(&[name, key]);
     }
     for index in first..first + count {
-        let chunk = content::chunk(key, base, index);
+        // Members of a set are named when they leave it.
+        let filler = if collection == Collection::Set { content::NO_FILLER } else { own.chunk_filler() };
+        let chunk = content::chunk(key, base, index, filler);
         match (collection, act) {
             (Collection::Hash, Act::Leave { .. }) => words(&[&number(index)]),
             (Collection::Set, _) => words(&[&chunk]),
