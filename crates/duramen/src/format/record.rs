@@ -789,10 +789,12 @@ mod tests {
     #[test]
     fn what_is_copied_to_another_place_of_its_block_is_no_record() {
         let header = plain(Kind::Value, 3, 4);
-        for at in (64..4096).step_by(8) {
+        let step = if cfg!(miri) { 504 } else { 8 };
+        for at in (64..4096).step_by(step) {
             let bytes = whole_at(at, header, b"key", b"four", seeds(2));
             let read = Header::decode(&bytes).unwrap();
-            let elsewhere = (64..4096).step_by(8).filter(|&other| read.is_at(&bytes, seeds(2).head(other)));
+            let elsewhere =
+                (64..4096).step_by(step).filter(|&other| read.is_at(&bytes, seeds(2).head(other)));
             assert_eq!(elsewhere.collect::<Vec<u64>>(), [at]);
         }
     }

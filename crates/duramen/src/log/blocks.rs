@@ -205,6 +205,7 @@ impl Block {
         u64::from(self.tail.load(Acquire))
     }
 
+    #[inline]
     pub(crate) fn set_tail(&self, tail: u64) {
         self.tail.store(tail as u32, Release);
     }
@@ -350,11 +351,18 @@ impl Blocks {
         u64::from(granule.0) * self.granule_bytes
     }
 
+    #[inline]
     fn entry(&self, granule: Granule) -> &Block {
         let at = granule.0 as usize / CHUNK;
+        let chunk = self.chunks[at].get().map_or_else(|| self.make_chunk(at), Box::as_ref);
+        &chunk[granule.0 as usize % CHUNK]
+    }
+
+    #[cold]
+    fn make_chunk(&self, at: usize) -> &[Block] {
         // A small store takes no more than it can use.
         let blocks = || (0..CHUNK.min(self.granules - at * CHUNK)).map(|_| Block::default()).collect();
-        &self.chunks[at].get_or_init(blocks)[granule.0 as usize % CHUNK]
+        self.chunks[at].get_or_init(blocks)
     }
 
     /// How long a block is.
@@ -363,6 +371,7 @@ impl Blocks {
     }
 
     /// The block whose first granule is `granule`.
+    #[inline]
     pub(crate) fn at(&self, granule: Granule) -> &Block {
         self.entry(granule)
     }
