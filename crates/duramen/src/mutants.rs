@@ -170,7 +170,7 @@ pub enum Mutant {
     OwnerReused,
     /// Two names are swapped by two writes.
     SwapWrittenInTwo,
-    /// A name leads elsewhere before that is written.
+    /// A name leads elsewhere before that is written, and the gate is open meanwhile.
     NameWrittenLate,
     /// Recovery leaves the records of dead tables among the live bytes.
     DeadCountedLive,
