@@ -230,7 +230,7 @@ impl<'r> Session<'r> {
     fn begin(&mut self) -> Result<(), String> {
         let to = Arc::clone(&self.evicted);
         self.store.set_on_evicted(Arc::new(move |evicted| {
-            to.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(evicted);
+            to.lock().unwrap_or_else(PoisonError::into_inner).push(evicted.clone());
         }));
         self.store.set_evictable(Some(0));
         for name in &NAMES[1..] {

@@ -28,6 +28,7 @@ mod expirations;
 pub mod expiries;
 pub mod export;
 pub mod import;
+mod key_list;
 pub mod local;
 pub mod log;
 pub mod memcached;

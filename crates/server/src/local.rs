@@ -139,6 +139,15 @@ impl Local {
         }
     }
 
+    /// Sends the messages that belong to no worker's turn.
+    pub fn send_alone(&mut self, server: &Server) {
+        server.delivery.hand_over(&mut self.outgoing, true, |worker, messages| {
+            if let Some(inbox) = server.inboxes.get(worker) {
+                inbox.send_mail(messages, true);
+            }
+        });
+    }
+
     /// Tells clients that track prefixes of these keys, but for the writer, if it does not want to know.
     pub fn invalidate_by_prefix(&mut self, server: &Server, writer: u64, keys: &[Box<[u8]>]) {
         for (tracked, keys) in server.tracking.of_prefixes(keys, writer) {

@@ -4,6 +4,7 @@ use crate::clients::{Client, Clients};
 use crate::command::CommandError;
 use crate::config::{ClientsMemory, Config};
 use crate::expiries::Expiries;
+use crate::key_list::KeyList;
 use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
@@ -72,9 +73,10 @@ pub struct Server {
     // What the store calls with keys that have expired, while somebody wants to know of them.
     on_expired: OnceLock<OnExpired>,
     listening: Mutex<()>,
-    // Keys that were swept during CLIENT PAUSE, with their databases, and whether there are any.
-    swept: Mutex<Vec<(u8, Vec<u8>)>>,
-    is_any_swept: AtomicBool,
+    /// Keys that the store has swept while nothing was to change: that is told of when CLIENT PAUSE has ended.
+    pub swept: KeyList,
+    /// Streams with groups that were removed and are not cleared yet.
+    pub leftovers: KeyList,
     config: RwLock<Arc<Config>>,
     // Counts changes of `config`, so that workers need no lock to see that there is none.
     config_generation: AtomicU64,
@@ -133,8 +135,8 @@ impl Server {
             may_be_full: AtomicBool::new(config.maxmemory > 0),
             on_expired: OnceLock::new(),
             listening: Mutex::default(),
-            swept: Mutex::default(),
-            is_any_swept: AtomicBool::default(),
+            swept: KeyList::default(),
+            leftovers: KeyList::default(),
             config: RwLock::new(Arc::new(config)),
             config_generation: AtomicU64::new(0),
             reset: Mutex::default(),
@@ -166,26 +168,6 @@ impl Server {
     #[inline]
     pub fn notifications(&self) -> Classes {
         self.notifications.load(Ordering::Relaxed)
-    }
-
-    /// The store has swept a key while nothing was to change: that is told of when CLIENT PAUSE has ended.
-    pub fn note_swept(&self, db: u8, key: Vec<u8>) {
-        self.swept.lock().unwrap_or_else(PoisonError::into_inner).push((db, key));
-        // Relaxed: the lock orders what is behind it.
-        self.is_any_swept.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether there are such keys that were not told of.
-    #[inline]
-    pub fn is_any_swept(&self) -> bool {
-        self.is_any_swept.load(Ordering::Relaxed)
-    }
-
-    /// Those keys, with their databases.
-    pub fn take_swept(&self) -> Vec<(u8, Vec<u8>)> {
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_any_swept.store(false, Ordering::Relaxed);
-        std::mem::take(&mut swept)
     }
 
     /// Whether anybody may want to know when keys expire, whichever.

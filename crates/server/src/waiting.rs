@@ -14,11 +14,12 @@
 
 use crate::clients::Client;
 use crate::command::OwnedArgs;
+use crate::key_list::KeyList;
 use crate::resp::Protocol;
 use duramen_structures::stream::StreamId;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -173,9 +174,8 @@ pub struct Waiting {
     // By database and key.
     shards: [Mutex<HashMap<Box<[u8]>, Queues>>; SHARDS],
     by_client: Mutex<HashMap<u64, Entered>>,
-    // Keys that went by themselves while somebody waited for them, and whether there are any.
-    gone: Mutex<Vec<(u8, Vec<u8>)>>,
-    is_any_gone: AtomicBool,
+    /// Keys that went by themselves while somebody waited for them.
+    pub gone: KeyList,
 }
 
 struct Entered {
@@ -191,8 +191,7 @@ impl Default for Waiting {
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
             by_client: Mutex::default(),
-            gone: Mutex::default(),
-            is_any_gone: AtomicBool::default(),
+            gone: KeyList::default(),
         }
     }
 }
@@ -277,23 +276,8 @@ impl Waiting {
     /// The store has removed a key: who waits for it is looked at by one of the workers, soon.
     pub fn note_gone(&self, db: u8, key: &[u8]) {
         if self.count() > 0 && self.is_awaited(db, key) {
-            lock(&self.gone).push((db, key.to_vec()));
-            // Relaxed: the lock orders what is behind it.
-            self.is_any_gone.store(true, Ordering::Relaxed);
+            self.gone.add(db, key);
         }
-    }
-
-    /// Whether there are such keys that nobody has looked at.
-    #[inline]
-    pub fn is_any_gone(&self) -> bool {
-        self.is_any_gone.load(Ordering::Relaxed)
-    }
-
-    /// Those keys, with their databases.
-    pub fn take_gone(&self) -> Vec<(u8, Vec<u8>)> {
-        let mut gone = lock(&self.gone);
-        self.is_any_gone.store(false, Ordering::Relaxed);
-        std::mem::take(&mut gone)
     }
 
     /// The keys of a database that are waited for.

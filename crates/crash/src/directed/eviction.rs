@@ -23,9 +23,8 @@ pub fn moved_and_evicted() -> Result<(), String> {
     store.set_evictable(Some(0));
     let evicted = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&evicted);
-    store.set_on_evicted(Arc::new(move |more| {
-        let keys = more.iter().map(|evicted| evicted.key.clone());
-        notes.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
+    store.set_on_evicted(Arc::new(move |evicted| {
+        notes.lock().unwrap_or_else(PoisonError::into_inner).push(evicted.key.clone());
     }));
     for key in 0..KEYS {
         store.put(&[key], &[key; 40]).map_err(told)?;

@@ -349,7 +349,6 @@ impl<M: Medium> Keeper<M> {
             }
         }
         self.restore_spare(mover);
-        self.tell(mover);
         let (since, keys) = (mover.queues.since_halved, self.records.tables.keys());
         let is_high = mover.queues.main_least >= LEAST_HIGH;
         if since > 0 && since >= if is_high { keys / HIGH_SHARE } else { keys } {
@@ -700,9 +699,10 @@ impl<M: Medium> Keeper<M> {
         table.count_keys(mover.activity.shard, -1);
         self.records.forgotten.add(of.hash);
         locked.remove(&found, &self.records);
+        self.tell_evicted(table, &gone.met);
         drop(locked);
         table.index.shrink(of.hash, &guard);
-        self.note_evicted(mover, table, &gone.met);
+        self.note_evicted(mover, &gone.met);
         true
     }
 
@@ -733,9 +733,10 @@ impl<M: Medium> Keeper<M> {
         // (`Block::pin`).
         let slot = found.get().moved_to(copy).with_tombstone(true);
         found.lead(of.key, slot, &self.records);
-        drop(locked);
         epochs.leave(&mover.activity, epoch, Some(appended));
         unwinding.over();
+        self.tell_evicted(table, met);
+        drop(locked);
         table.count_keys(mover.activity.shard, -1);
         self.log().blocks.of(place.0).live_sub(header.record_bytes());
         if slot.hides_nothing() {
@@ -746,35 +747,28 @@ impl<M: Medium> Keeper<M> {
         if let Some(names) = names {
             self.records.tables.unname(names);
         }
-        self.note_evicted(mover, table, met);
+        self.note_evicted(mover, met);
         Buried::Done
     }
 
-    fn note_evicted(&self, mover: &mut Mover, table: &Table, met: &Met<'_>) {
+    fn note_evicted(&self, mover: &mut Mover, met: &Met<'_>) {
         self.evictor.keys.fetch_add(1, Relaxed);
         self.evictor.bytes.fetch_add(met.bytes(), Relaxed);
         mover.queues.since_halved += 1;
         if mover.queues.is_fresh {
             mover.queues.ghosts.add(met.of.hash);
         }
-        if let Some(label) = table.label() {
-            mover.queues.told.push(Evicted {
-                label,
-                key: met.of.key.to_vec(),
-                bytes: met.bytes(),
-                expires_at: met.header.expires_at,
-            });
-        }
     }
 
-    fn tell(&self, mover: &mut Mover) {
+    /// Tells that a key was evicted. The caller holds its lock.
+    fn tell_evicted(&self, table: &Table, met: &Met<'_>) {
+        let Some(label) = table.label() else { return };
+        // A copy: no lock of the store but the key's is held while the function runs.
         let told = lock(&self.evictor.told).clone();
-        if let Some(told) = told
-            && !mover.queues.told.is_empty()
-        {
-            told(&mover.queues.told);
+        if let Some(told) = told {
+            let (key, expires_at) = (met.of.key.to_vec(), met.header.expires_at);
+            told(&Evicted { label, key, bytes: met.bytes(), expires_at });
         }
-        mover.queues.told.clear();
     }
 }
 

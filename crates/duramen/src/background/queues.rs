@@ -27,8 +27,9 @@ pub struct Evicted {
     pub expires_at: Option<u64>,
 }
 
-/// Told of keys that were evicted, by the thread that did, which may be one that writes: it does not use the store.
-pub type OnEvicted = Arc<dyn Fn(&[Evicted]) + Send + Sync>;
+/// Called with each key that was evicted, by the thread that evicted it, which may be one that writes another key. The key's lock is held
+/// meanwhile, so the call comes before any later write of the key. It must return soon, and must not use the store.
+pub type OnEvicted = Arc<dyn Fn(&Evicted) + Send + Sync>;
 
 /// What threads share of eviction.
 #[derive(Default)]
@@ -76,7 +77,6 @@ pub(super) struct Queues {
     pub chance: u64,
     /// Blocks that stayed where they are.
     pub passed: HashMap<Granule, Passed>,
-    pub told: Vec<Evicted>,
 }
 
 /// Bytes that were read so often.

@@ -100,13 +100,6 @@ impl<M: Medium> Keeper<M> {
     /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. `None`, and nothing done, while a writer
     /// compacts, unless it `waits` for that.
     pub(super) fn maintain_space(&self, sweep: bool, waits: bool) -> Result<Option<bool>> {
-        let more = self.maintain_as_mover(sweep, waits);
-        // Without the mover: who is told may write, and a write that finds no room wants it.
-        self.expirations.tell();
-        more
-    }
-
-    fn maintain_as_mover(&self, sweep: bool, waits: bool) -> Result<Option<bool>> {
         let mover = if waits { Some(self.mover()) } else { self.mover_if_free() };
         let Some(mut mover) = mover else { return Ok(None) };
         if sweep || mover.sweeping {

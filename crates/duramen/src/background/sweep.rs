@@ -77,8 +77,7 @@ impl<M: Medium> Keeper<M> {
         let Met { of, place, header, .. } = *met;
         let (record_bytes, expires_at) = (header.record_bytes(), header.expires_at);
         let expiring = Expiring { key: of.key, hash: of.hash, place, record_bytes, expires_at };
-        if self.records.hide(table, expiring, &mover.activity, guard) {
-            self.expirations.note(table.owner, of.key);
-        }
+        self.records
+            .hide(table, expiring, &mover.activity, guard, || self.expirations.tell(table.owner, of.key));
     }
 }

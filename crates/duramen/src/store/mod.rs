@@ -420,8 +420,8 @@ impl<M: Medium> StoreOn<M> {
         Ok(())
     }
 
-    /// Has `told` called with the keys of all tables that are swept from now on because they have expired, in the place of whatever
-    /// was called before, which is not called any more when this returns, unless it is what calls this; `None`, as at first: nothing is.
+    /// Has `told` called with each key, of whichever table, that is swept from now on because it has expired. It takes the place of the
+    /// function before, of which a call may still be under way; `None`, as at first: nothing is called.
     pub fn set_on_expired(&self, told: Option<OnExpired>) {
         self.core().keeper.expirations.set_told(told);
     }
@@ -443,7 +443,7 @@ impl<M: Medium> StoreOn<M> {
         self.core().keeper.set_eviction(eviction);
     }
 
-    /// Has `told` called with the keys that are evicted, in the place of whatever was called before.
+    /// Has `told` called with each key that is evicted, in the place of whatever was called before.
     pub fn set_on_evicted(&self, told: OnEvicted) {
         self.core().keeper.evictor.set_told(told);
     }

@@ -6,8 +6,6 @@
 //!
 //! What a writer holds from one call of its caller to the next is no part of it: that is [`super::holding`]'s, since it is of one store.
 
-/// The function that is told of expired keys is called.
-pub(crate) const TELLING: u8 = 0;
 /// The catalog is changed.
 pub(crate) const CATALOG: u8 = 10;
 /// An image of the index is written, or given up.

@@ -20,13 +20,15 @@ pub(crate) struct Expiring<'a> {
 }
 
 impl<M: Medium> Records<M> {
-    /// Makes the key absent for good, unless it has come to lead elsewhere; whether it was this call that did.
+    /// Makes the key absent for good, unless it has come to lead elsewhere; whether it was this call that did. `then` runs if it was, under
+    /// the key's lock.
     pub(crate) fn hide(
         &self,
         table: &Table,
         Expiring { key, hash, place, record_bytes, expires_at }: Expiring<'_>,
         activity: &Activity,
         guard: &Guard,
+        then: impl FnOnce(),
     ) -> bool {
         let locked = table.index.lock(hash, guard);
         let found = locked.find(key, |slot| slot.location() == place);
@@ -46,6 +48,7 @@ impl<M: Medium> Records<M> {
         if found.get().hides_nothing() {
             self.log.uncount(place, record_bytes, activity);
         }
+        then();
         true
     }
 }
@@ -72,6 +75,6 @@ impl Pen {
         self.check_named(records, target, hash)?;
         let (place, record_bytes) = (record.at, record.head.record_bytes());
         let expiring = Expiring { key, hash, place, record_bytes, expires_at };
-        Ok(records.hide(table, expiring, &self.activity, &guard))
+        Ok(records.hide(table, expiring, &self.activity, &guard, || ()))
     }
 }

@@ -5,7 +5,7 @@ use duramen::{
 };
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 const LIMIT: u64 = 4 << 20;
@@ -82,6 +82,37 @@ fn without_eviction_a_limit_refuses_and_can_be_raised_and_lowered() {
 }
 
 #[test]
+fn no_later_write_of_a_key_comes_before_its_eviction_is_told() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, table) = open(&dir.path().join("store"), &options(policy(EvictBy::Chance, false), false));
+    let (table, early, told) = (Arc::new(table), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (to, at, seen) = (Arc::clone(&table), Arc::clone(&early), Arc::clone(&told));
+    store.set_on_evicted(Arc::new(move |evicted| {
+        if seen.fetch_add(1, Relaxed) % 500 != 0 {
+            return;
+        }
+        let (table, key, is_written) = (Arc::clone(&to), evicted.key.clone(), Arc::new(AtomicU64::new(0)));
+        let by = Arc::clone(&is_written);
+        std::thread::spawn(move || {
+            // There may be no room at this moment.
+            let _ = table.put(&key, b"again");
+            by.store(1, Relaxed);
+        });
+        // What does not wait for this is done by then.
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        at.fetch_add(is_written.load(Relaxed), Relaxed);
+    }));
+    for at in 0..60_000u64 {
+        table.put(&key(at), &value(at, at)).unwrap();
+    }
+    assert!(told.load(Relaxed) > 5_000, "{} are evicted", told.load(Relaxed));
+    assert_eq!(early.load(Relaxed), 0, "written before their eviction was told");
+    while Arc::strong_count(&table) > 2 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
     for (by, volatile_only) in [
         (EvictBy::Recency, false),
@@ -99,7 +130,7 @@ fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
             let (store, table) = open(&path, &options);
             let told: Arc<Mutex<Vec<Evicted>>> = Arc::default();
             let to = Arc::clone(&told);
-            store.set_on_evicted(Arc::new(move |evicted| to.lock().unwrap().extend_from_slice(evicted)));
+            store.set_on_evicted(Arc::new(move |evicted| to.lock().unwrap().push(evicted.clone())));
             let other = store.table(b"kept", IndexKind::Ordered).unwrap();
             let far = 4_000_000_000_000;
             let meta = Meta { expires_at: volatile_only.then_some(far), ..Meta::default() };

@@ -1,6 +1,7 @@
 //! The store's promises through its public door, over media and durabilities.
 
 mod batches;
+mod expiry;
 mod long;
 mod pick;
 
@@ -426,7 +427,7 @@ fn an_expired_key_is_told_of_once_whoever_sweeps_it() {
         let table = store.table(b"t", store.index_kind()).unwrap();
         let told: Arc<std::sync::Mutex<Vec<duramen::Expired>>> = Arc::default();
         let to = Arc::clone(&told);
-        store.set_on_expired(Some(Arc::new(move |keys| to.lock().unwrap().extend_from_slice(keys))));
+        store.set_on_expired(Some(Arc::new(move |expired| to.lock().unwrap().push(expired.clone()))));
         let meta = |at| Meta { expires_at: Some(at), ..Meta::default() };
         let mut writer = store.writer().unwrap();
         for key in [b"a", b"b", b"c"] {

@@ -152,3 +152,29 @@ fn a_trim_that_finds_only_deleted_entries_changes_nothing_and_fails_nothing() {
         "$4\r\n15-0\r\n*1\r\n*2\r\n$4\r\n15-0\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n",
     );
 }
+
+#[test]
+fn a_group_with_much_pending_is_destroyed_at_once_and_its_elements_go_behind() {
+    let server = Server::start();
+    let mut client = server.client();
+    let add: String = (1..=3_000).map(|at| format!("xadd s {at}-1 f v\r\n")).collect();
+    client.send(add);
+    (0..6_000).for_each(|_| drop(client.line()));
+    client.says("xgroup create s g 0", "+OK\r\n");
+    let usage = |client: &mut Client| {
+        client.send("memory usage s samples 0\r\n");
+        client.line()[1..].trim_end().parse::<u64>().unwrap()
+    };
+    let before = usage(&mut client);
+    let claim: String = (1..=3_000).map(|at| format!("xclaim s g c 0 {at}-1 force justid\r\n")).collect();
+    client.send(claim);
+    (0..9_000).for_each(|_| drop(client.line()));
+    assert!(usage(&mut client) > before);
+    client.says("xgroup destroy s g\r\nxgroup destroy s g", ":1\r\n:0\r\n");
+    client.says("xgroup create s g 0\r\nxpending s g", "+OK\r\n*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while usage(&mut client) > before {
+        assert!(std::time::Instant::now() < deadline, "{} > {before}", usage(&mut client));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

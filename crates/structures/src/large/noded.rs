@@ -10,6 +10,7 @@
 //! | 16 zero bytes, 4, number of a group, the first 512 bytes of a consumer's name | the numbers of all consumers whose names begin so |
 //! | 16 zero bytes, 5, number of a group, an id (16) | how the entry is pending |
 //! | 16 zero bytes, 6, number of a group, number of a consumer, an id (16) | nothing: the entry is pending for this consumer |
+//! | 16 zero bytes, 7, number of a group | nothing: the group was removed, and its elements of the kinds 3 to 6 are not all deleted yet |
 //! | id of a node (16 bytes, big-endian) | a stream of this node alone, without groups |
 //!
 //! Numbers have 4 bytes, big-endian in keys and little-endian in values.
@@ -19,6 +20,10 @@
 //! 2. The first is always there. All others come before the nodes: no id is 0-0.
 //! 3. What one consumer does to one entry reads and writes a fixed number of elements, however many groups, consumers and entries there are.
 //!    All that one command changes of them is one transaction of the engine.
+//! 4. Elements of the kinds 3 to 6 count only while the element of their group is there. A group that has many is removed by a fixed number of
+//!    writes, and they are deleted in parts, each a transaction ([`Noded::clear_part`]). Its number is not used again before the last part:
+//!    that is what the element of kind 7 is for, which is written with the removal and deleted with the last part. So a crash between two
+//!    parts leaves what the next one deletes.
 //!
 //! What is done to a stream is done to a *window* of it: a stream with its head and those nodes that it is about.
 
@@ -40,11 +45,14 @@ const CONSUMER: u8 = 3;
 const CONSUMER_NAME: u8 = 4;
 const PENDING: u8 = 5;
 const PENDING_FOR: u8 = 6;
+const REMOVED: u8 = 7;
 
 /// Bytes of a name that are in the key of an element. Longer ones that begin alike share one.
 const NAME_BYTES: usize = 512;
-/// Elements that are deleted at once.
+/// Elements whose keys are read together, to be deleted.
 const TOGETHER: usize = 1000;
+/// A group with more elements than this is removed in parts.
+const AT_ONCE: usize = 64;
 
 // Flags of the root. Builds before them had the head, and all groups, in an element each.
 const HEAD_IN_NODE: u8 = 1;
@@ -119,13 +127,33 @@ impl Noded {
             groups.insert(number, Group::of_element(number, value)?);
             Ok(true)
         })?;
+        let removed = self.removed(reads)?;
         self.visit(reads, &key(CONSUMER, &[]), &[], |rest, value| {
             let (group, rest) = rest.split_at_checked(4).ok_or(NO_NUMBER)?;
-            let group = groups.get_mut(&number_in(group)?).ok_or(NO_GROUP)?;
-            group.know_consumer(number_in(rest)?, Consumer::of_element(value)?);
+            let number = number_in(group)?;
+            match groups.get_mut(&number) {
+                Some(group) => group.know_consumer(number_in(rest)?, Consumer::of_element(value)?),
+                None if removed.contains(&number) => {}
+                None => return Err(NO_GROUP.into()),
+            }
             Ok(true)
         })?;
         Ok(Groups::of(groups.into_values().collect()))
+    }
+
+    /// The numbers of groups that were removed and have elements still.
+    fn removed(&self, reads: CollectionReader<'_>) -> Result<Vec<u32>> {
+        let mut removed = Vec::new();
+        self.visit(reads, &key(REMOVED, &[]), &[], |rest, _| {
+            removed.push(number_in(rest)?);
+            Ok(true)
+        })?;
+        Ok(removed)
+    }
+
+    /// Whether there are elements of groups that were removed.
+    pub(crate) fn has_removed(&self, reads: CollectionReader<'_>) -> Result<bool> {
+        Ok(!self.removed(reads)?.is_empty())
     }
 
     /// How many groups there are.
@@ -492,7 +520,8 @@ impl Noded {
         if self.group(reads, name)?.is_some() {
             return Ok(false);
         }
-        let number = self.next_number(reads, &key(GROUP, &[]))?;
+        let number =
+            self.next_number(reads, &key(GROUP, &[]))?.max(self.next_number(reads, &key(REMOVED, &[]))?);
         self.put_group(pen, &Group::new(name, last_id, entries_read).into_elements(number))?;
         Ok(true)
     }
@@ -536,17 +565,51 @@ impl Noded {
         Ok(())
     }
 
-    /// Removes the group of this name with all that belongs to it; whether it was there.
+    /// Removes the group of this name with what belongs to it; whether it was there. Of a group that has much the rest goes by
+    /// [`Self::clear_part`].
     pub(crate) fn remove_group(&self, pen: &mut impl Pen, name: &[u8]) -> Result<bool> {
         let group = self.group(pen.reads(&self.elements), name)?;
         let Some(number) = group.and_then(|group| group.number()) else { return Ok(false) };
-        let its = number.to_be_bytes();
-        for kind in [CONSUMER, CONSUMER_NAME, PENDING, PENDING_FOR] {
-            self.delete_all(pen, &key(kind, &[&its]))?;
-        }
         self.drop_number(pen, &name_key(GROUP_NAME, &[], name), number)?;
-        pen.delete(&self.elements, &key(GROUP, &[&its]))?;
+        pen.delete(&self.elements, &key(GROUP, &[&number.to_be_bytes()]))?;
+        if self.clear_group(pen, number, AT_ONCE)? {
+            pen.put(&self.elements, &key(REMOVED, &[&number.to_be_bytes()]), &[])?;
+        }
         Ok(true)
+    }
+
+    /// Deletes so many elements of groups that were removed, at most; whether there may be more.
+    pub(crate) fn clear_part(&self, pen: &mut impl Pen, most: usize) -> Result<bool> {
+        let removed = self.removed(pen.reads(&self.elements))?;
+        let Some(&number) = removed.first() else { return Ok(false) };
+        if self.clear_group(pen, number, most)? {
+            return Ok(true);
+        }
+        pen.delete(&self.elements, &key(REMOVED, &[&number.to_be_bytes()]))?;
+        Ok(removed.len() > 1)
+    }
+
+    /// Deletes so many elements of a removed group, at most; whether there may be more.
+    fn clear_group(&self, pen: &mut impl Pen, number: u32, most: usize) -> Result<bool> {
+        let mut left = most;
+        for kind in [CONSUMER, CONSUMER_NAME, PENDING, PENDING_FOR] {
+            let prefix = key(kind, &[&number.to_be_bytes()]);
+            while left > 0 {
+                let (mut keys, together) = (Vec::new(), left.min(TOGETHER));
+                self.visit(pen.reads(&self.elements), &prefix, &[], |rest, _| {
+                    keys.push([&prefix, rest].concat());
+                    Ok(keys.len() < together)
+                })?;
+                for key in &keys {
+                    pen.delete(&self.elements, key)?;
+                }
+                left -= keys.len();
+                if keys.len() < together {
+                    break;
+                }
+            }
+        }
+        Ok(left == 0)
     }
 
     /// Adds a number to those of a name, unless it is among them.
@@ -574,23 +637,6 @@ impl Noded {
             pen.put(&self.elements, key, &bytes)?;
         }
         Ok(())
-    }
-
-    /// Deletes the elements whose keys begin so.
-    fn delete_all(&self, pen: &mut impl Pen, prefix: &[u8]) -> Result<()> {
-        loop {
-            let mut keys = Vec::new();
-            self.visit(pen.reads(&self.elements), prefix, &[], |rest, _| {
-                keys.push([prefix, rest].concat());
-                Ok(keys.len() < TOGETHER)
-            })?;
-            for key in &keys {
-                pen.delete(&self.elements, key)?;
-            }
-            if keys.len() < TOGETHER {
-                return Ok(());
-            }
-        }
     }
 
     /// Writes the head, if it changed since it was written.

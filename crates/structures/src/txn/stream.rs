@@ -516,6 +516,24 @@ impl EditStream<'_, '_> {
         self.told(removed)
     }
 
+    /// Whether groups that were removed have left something, which [`Self::clear_part`] deletes.
+    pub fn has_leftovers(&self) -> Result<bool> {
+        match &self.stream.form {
+            Form::Packed(_) => Ok(false),
+            Form::Large(noded) => self.told(noded.has_removed(self.stream.reads(noded))),
+        }
+    }
+
+    /// Deletes so much, at most, of what removed groups have left; whether there may be more. Nobody sees a difference.
+    pub fn clear_part(&mut self, most: usize) -> Result<bool> {
+        let StreamAt { source, form, .. } = &mut self.stream;
+        let cleared = match form {
+            Form::Packed(_) => Ok(false),
+            Form::Large(noded) => noded.clear_part(&mut **source, most),
+        };
+        self.told(cleared)
+    }
+
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
         let Self { db, expires_at, stream: StreamAt { key, source: txn, form }, .. } = self;

@@ -462,6 +462,9 @@ fn streams_are_the_same_in_both_forms() {
                 if random.below(12) == 0 {
                     said.say(stream.remove_group(name).unwrap());
                 }
+                if random.below(4) == 0 {
+                    stream.clear_part(random.below(30)).unwrap();
+                }
                 said.say(stream.create_group(name, id(random), None).unwrap());
                 let group = &mut stream.group(name).unwrap().unwrap();
                 for _ in 0..random.below(9) {
@@ -777,4 +780,69 @@ fn a_large_stream_of_an_earlier_build_is_refused_and_the_error_says_how_it_comes
         "{said}"
     );
     assert!(run(&mut worker, |txn| txn.delete(0, b"s").unwrap()));
+}
+
+#[test]
+fn a_large_group_is_removed_at_once_and_cleared_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 2).unwrap();
+    keyspace.set_packed_bytes_max(0);
+    let mut worker = keyspace.worker().unwrap();
+    let limits = NodeLimits { bytes: 4096, entries: 100 };
+    let id = |at| StreamId { ms: at, seq: 1 };
+    run(&mut worker, |txn| {
+        let mut stream = txn.edit_stream(0, b"x").unwrap();
+        (1..=300).for_each(|at| stream.append(id(at), &[b"f", b"v"], limits).unwrap());
+        for name in [&b"g"[..], b"other"] {
+            assert!(stream.create_group(name, StreamId::MIN, None).unwrap());
+            let mut group = stream.group(name).unwrap().unwrap();
+            let (consumer, _) = stream.see_consumer(&mut group, b"c", 7).unwrap();
+            for at in 1..=300 {
+                let pending = Pending { consumer, delivered_at: 7, deliveries: 1 };
+                stream.set_pending(&mut group, id(at), pending).unwrap();
+            }
+            stream.set_group(&group).unwrap();
+        }
+        stream.save().unwrap();
+    });
+    let pending = |txn: &mut Txn<'_>, name: &[u8]| {
+        let stream = txn.stream(0, b"x").unwrap().unwrap();
+        let group = stream.group(name).unwrap()?;
+        Some(stream.pending_from(&group, StreamId::MIN, None, usize::MAX).unwrap().len())
+    };
+    run(&mut worker, |txn| {
+        let mut stream = txn.edit_stream(0, b"x").unwrap();
+        assert!(stream.remove_group(b"g").unwrap() && stream.has_leftovers().unwrap());
+        stream.save().unwrap();
+    });
+    run(&mut worker, |txn| {
+        assert_eq!((pending(txn, b"g"), pending(txn, b"other")), (None, Some(300)));
+        // One of the same name begins with nothing, and its number is another.
+        let mut stream = txn.edit_stream(0, b"x").unwrap();
+        assert!(!stream.remove_group(b"g").unwrap());
+        assert!(stream.create_group(b"g", StreamId::MIN, None).unwrap());
+        stream.save().unwrap();
+        assert_eq!((pending(txn, b"g"), pending(txn, b"other")), (Some(0), Some(300)));
+        // A copy has none of what is left.
+        assert!(txn.copy(0, b"x", 1, b"x").unwrap());
+        let stream = txn.edit_stream(1, b"x").unwrap();
+        assert!(!stream.has_leftovers().unwrap());
+        stream.save().unwrap();
+    });
+    let mut parts = 0;
+    let mut has_more = true;
+    while has_more {
+        run(&mut worker, |txn| {
+            let mut stream = txn.edit_stream(0, b"x").unwrap();
+            has_more = stream.clear_part(50).unwrap();
+            stream.save().unwrap();
+        });
+        run(&mut worker, |txn| {
+            assert_eq!((pending(txn, b"g"), pending(txn, b"other")), (Some(0), Some(300)));
+        });
+        parts += 1;
+    }
+    // 602 elements, of which 64 went with the group.
+    assert_eq!(parts, 11);
+    run(&mut worker, |txn| assert!(!txn.edit_stream(0, b"x").unwrap().has_leftovers().unwrap()));
 }

@@ -110,7 +110,12 @@ fn create(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if !stream.create_group(args.at(3), id, options.entries_read)? {
         return Err(CommandError::new("BUSYGROUP Consumer Group name already exists"));
     }
+    let has_leftovers = stream.has_leftovers()?;
     stream.save()?;
+    if has_leftovers {
+        // Of before a restart.
+        call.server.leftovers.add(call.session.db, args.at(2));
+    }
     call.notify(STREAM, "xgroup-create", args.at(2));
     call.reply.ok();
     Ok(())
@@ -141,8 +146,14 @@ fn destroy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let mut stream = stream(call)?;
     let is_gone = stream.remove_group(args.at(3))?;
+    let has_leftovers = stream.has_leftovers()?;
     if is_gone {
         stream.save()?;
+    }
+    if has_leftovers {
+        call.server.leftovers.add(call.session.db, args.at(2));
+    }
+    if is_gone {
         call.notify(STREAM, "xgroup-destroy", args.at(2));
     }
     call.reply.integer(i64::from(is_gone));
