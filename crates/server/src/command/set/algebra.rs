@@ -92,6 +92,11 @@ pub fn count_common(
     sets.sort_by_key(|(_, len)| *len);
     let Some(((smallest, len), others)) = sets.split_first() else { return Ok(0) };
     let (db, len) = (call.session.db, len.unwrap_or_default());
+    // A key that is named again has what it has.
+    let others: Vec<&[u8]> = others.iter().map(|(key, _)| *key).filter(|key| key != smallest).collect();
+    if others.is_empty() {
+        return Ok(len.min(count_max));
+    }
     // If too few of those are in the others, it begins again with four times as many: so at most a third more than all is read.
     let mut most = count_max.max(COUNTED_AT_FIRST).saturating_mul(2);
     loop {
@@ -103,7 +108,7 @@ pub fn count_common(
             })?;
         }
         let is_all = members.len() < most;
-        for (key, _) in others {
+        for &key in &others {
             let Some(set) = call.txn.set_or_sorted_set(db, key)? else { return Ok(0) };
             let mut is_there = Vec::with_capacity(members.len());
             set.get_each(members.iter().map(Vec::as_slice), |found| is_there.push(found.is_some()))?;
@@ -179,16 +184,19 @@ fn combine(
             }
             // The others are looked into for what the smallest has, each by itself.
             sets.sort_by_key(|(_, len)| *len);
-            let smallest = call.txn.set(call.session.db, call.args.at(sets[0].0))?;
+            let smallest_key = call.args.at(sets[0].0);
+            let smallest = call.txn.set(call.session.db, smallest_key)?;
             let Some(smallest) = smallest.map(|set| set.detached()).transpose()? else {
                 return then(call, Vec::new());
             };
             let mut members = smallest.list()?;
-            for (key, _) in &sets[1..] {
+            // A key that is named again has what it has.
+            for key in sets[1..].iter().map(|(key, _)| call.args.at(*key)).filter(|key| *key != smallest_key)
+            {
                 if members.is_empty() {
                     break;
                 }
-                members = match call.txn.set(call.session.db, call.args.at(*key))? {
+                members = match call.txn.set(call.session.db, key)? {
                     Some(set) => filter(&set, members, true)?,
                     None => Vec::new(),
                 };
