@@ -325,7 +325,12 @@ impl Config {
 
     /// Sets one directive.
     fn set(&mut self, name: &str, values: &[&str]) -> Result<(), String> {
-        match find(name) {
+        let known = match find(name) {
+            // CONFIG GET has it.
+            Known::Unknown(_) if inert::find(name).is_some() => Known::WithoutEffect,
+            known => known,
+        };
+        match known {
             Known::Directive(directive) => {
                 let (least, most) = directive.values;
                 if values.len() < least || values.len() > most {
@@ -497,6 +502,14 @@ mod tests {
         );
         let error = from(&["--prot", "1"], &[]).unwrap_err();
         assert_eq!(error, "argument '--prot 1': unknown directive \"prot\"; did you mean \"port\"?");
+    }
+
+    #[test]
+    fn a_file_may_have_what_config_get_tells() {
+        for (name, value, _) in inert::INERT {
+            let set = Config::default().set(name, &[value]);
+            assert!(set.is_ok() || matches!(find(name), Known::NotSupported(_)), "{name}: {set:?}");
+        }
     }
 
     #[test]
