@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+/// What Redis has in a client's first buffer, and in each of the list.
+const REPLY_BUFFER_BYTES: u64 = 16 << 10;
+
 /// What others may know of a connection.
 #[derive(Debug)]
 pub struct Client {
@@ -238,6 +241,9 @@ impl Client {
         }
         let (input, input_free, output) =
             (get(&self.input_bytes), get(&self.input_free_bytes), get(&self.output_bytes));
+        // What waits to be sent, as Redis keeps it: one buffer, and a list of further ones.
+        let (first, listed) = (output.min(REPLY_BUFFER_BYTES), output.saturating_sub(REPLY_BUFFER_BYTES));
+        let buffers = listed.div_ceil(REPLY_BUFFER_BYTES);
         // Arguments lie where they were read: they are counted with what is read.
         let (multi, buffer) = (get(&self.multi_bytes), get(&self.output_buffer_bytes));
         let mut line = String::with_capacity(320);
@@ -246,7 +252,7 @@ impl Client {
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} \
              multi={} qbuf={input} qbuf-free={input_free} argv-mem=0 multi-mem={multi} rbs={buffer} rbp={buffer} \
-             obl={output} oll=0 omem=0 tot-mem={} events=r cmd={command} user=default redir={} resp={} \
+             obl={first} oll={buffers} omem={listed} tot-mem={} events=r cmd={command} user=default redir={} resp={} \
              lib-name={} lib-ver={}",
             self.id,
             self.address,

@@ -19,9 +19,12 @@ pub fn unblock(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let waiter = u64::try_from(args.integer(2)?).ok().and_then(|id| call.server.waiting.of_client(id));
     let claimed = waiter.filter(|waiter| waiter.claim());
     call.reply.integer(i64::from(claimed.is_some()));
-    call.local.claims.extend(claimed.map(|waiter| {
-        let reply = if is_error { UNBLOCKED.into() } else { null_reply(&waiter) };
-        Claim::told(waiter, reply)
+    call.local.claims.extend(claimed.map(|waiter| match is_error {
+        true => Claim { failed: Some("UNBLOCKED".to_owned()), ..Claim::told(waiter, UNBLOCKED.into()) },
+        false => {
+            let reply = null_reply(&waiter);
+            Claim::told(waiter, reply)
+        }
     }));
     Ok(())
 }
