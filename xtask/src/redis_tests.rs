@@ -2,9 +2,14 @@
 //!
 //! Their source is not kept here (`apt-get source redis`, or an unpacked tarball). What is known to fail stands with its reason in
 //! `testdata/protocol/redis-tests.txt`; an entry that nothing needs any more fails the run. `redis-tests-skipped.txt` beside it has those that
-//! are not run. In that mode the tests leave out what starts
-//! servers of its own, as all about replication, files and clusters.
+//! are not run. In that mode the tests leave out what starts servers of its own, as all about replication, files and clusters. Units that
+//! would be left out whole ([`OWN_SERVERS`]) are run in the other mode: the tests start duramen in the place of redis-server. A unit of
+//! which no test is run fails the run.
+//!
+//! Left out are `unit/networking` (port and addresses are not changed while the server runs) and `unit/pendingquerybuf` (replicas).
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -51,12 +56,25 @@ const UNITS: &[&str] = &[
     "unit/limits",
     "unit/obuf-limits",
     "unit/querybuf",
-    "unit/pendingquerybuf",
-    "unit/networking",
     "unit/replybufsize",
     "unit/lazyfree",
     "unit/other",
 ];
+
+/// Those of them that only run against servers that they have started.
+const OWN_SERVERS: &[&str] =
+    &["unit/auth", "unit/info", "unit/limits", "unit/obuf-limits", "unit/pubsubshard"];
+
+/// What such tests start as redis-server, with the path of a file of directives. They read from its output that it is ready; the store is to
+/// lie in the directory that the file names. Directives for the tests of Redis are taken out.
+const STAND_IN: &str = r#"#!/bin/sh
+file=$1
+shift
+sed -i '/^propagation-error-behavior/d' "$file"
+directory=$(sed -n 's/^dir //p' "$file")
+echo "Server PID: $$: Ready to accept connections"
+exec "$DURAMEN" serve "$file" "$@" --duramen-path "$directory/store" --duramen-threads 1 2>&1
+"#;
 
 const KNOWN: &str = "testdata/protocol/redis-tests.txt";
 const SKIPPED: &str = "testdata/protocol/redis-tests-skipped.txt";
@@ -98,7 +116,7 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
     let Settings { source, duramen, only } = settings;
     let program = duramen_program(duramen)?;
     let is_wanted = |unit: &str| only.is_empty() || only.iter().any(|part| unit.contains(part.as_str()));
-    let mut is_good = true;
+    let (mut is_good, mut all) = (true, [0; 3]);
     for unit in UNITS.iter().filter(|unit| is_wanted(unit)) {
         let Outcome { passed, failed } = run_unit(unit, &source, &program, &repository.join(SKIPPED))?;
         let (as_known, new): (Vec<_>, Vec<_>) = failed.iter().partition(|(name, _)| known.covers(unit, name));
@@ -106,8 +124,16 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
         for (name, why) in &new {
             println!("{unit}: {name} => {why}");
         }
-        is_good &= new.is_empty();
+        if passed + failed.len() == 0 {
+            println!("{unit}: none of its tests was run");
+        }
+        is_good &= new.is_empty() && passed + failed.len() > 0;
+        for (sum, count) in all.iter_mut().zip([passed, as_known.len(), new.len()]) {
+            *sum += count;
+        }
     }
+    let [passed, as_known, new] = all;
+    println!("all: {passed} passed, {as_known} failed as known, {new} failed");
     for (line, test) in known.unused().filter(|(_, test)| test.split(':').next().is_some_and(is_wanted)) {
         println!("{KNOWN}:{line}: {test} does not fail, so the entry is to go");
         is_good = false;
@@ -118,15 +144,22 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
 /// Runs a unit against a server of its own, since some leave settings as they made them.
 fn run_unit(unit: &str, source: &Path, program: &Path, skipped: &Path) -> Result<Outcome> {
     let directory = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
-    let store = directory.path().join("store").display().to_string();
-    let settings_of_server =
-        ["--medium", "auto", "--path", &store, "--enable-debug-command", "yes", "--threads", "1"];
-    let mut server = Server::start_duramen(program, &settings_of_server, &directory.path().join("log"))?;
-    server.demand_ready(Duration::from_secs(10))?;
-    let output = Command::new("tclsh")
-        .current_dir(source)
-        .args(["tests/test_helper.tcl", "--host", "127.0.0.1", "--port", &server.port().to_string()])
-        .args(["--single", unit, "--durable", "--timeout", UNIT_SECONDS_MAX])
+    let mut tests = Command::new("tclsh");
+    tests.args(["tests/test_helper.tcl", "--single", unit, "--durable", "--timeout", UNIT_SECONDS_MAX]);
+    let mut server = None;
+    if OWN_SERVERS.contains(&unit) {
+        lay_out(directory.path(), source)?;
+        tests.current_dir(directory.path()).env("DURAMEN", program).args(["--clients", "1"]);
+    } else {
+        let store = directory.path().join("store").display().to_string();
+        let settings =
+            ["--medium", "auto", "--path", &store, "--enable-debug-command", "yes", "--threads", "1"];
+        let server = server.insert(Server::start_duramen(program, &settings, &directory.path().join("log"))?);
+        server.demand_ready(Duration::from_secs(10))?;
+        let port = server.port().to_string();
+        tests.current_dir(source).args(["--host", "127.0.0.1", "--port", &port]);
+    }
+    let output = tests
         // Theirs is one for all, and what another run left behind may have it.
         .args(["--baseport", &free_port()?.to_string()])
         .args(["--tags", "-needs:repl -needs:save -cluster"])
@@ -137,6 +170,25 @@ fn run_unit(unit: &str, source: &Path, program: &Path, skipped: &Path) -> Result
         .output()
         .attempt(|| "start tclsh (Debian's package tcl)".to_owned())?;
     Ok(outcome(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// Makes a directory as the tests expect it that start servers: with `tests`, of which another run may use the `tmp` of the source at this
+/// moment, and with the [`STAND_IN`] where redis-server would be.
+fn lay_out(directory: &Path, source: &Path) -> Result<()> {
+    let stand_in = directory.join("src/redis-server");
+    let laid_out = || -> std::io::Result<()> {
+        fs::create_dir(directory.join("src"))?;
+        fs::create_dir_all(directory.join("tests/tmp"))?;
+        for part in fs::read_dir(source.canonicalize()?.join("tests"))? {
+            let part = part?;
+            if part.file_name() != "tmp" {
+                symlink(part.path(), directory.join("tests").join(part.file_name()))?;
+            }
+        }
+        fs::write(&stand_in, STAND_IN)?;
+        fs::set_permissions(&stand_in, Permissions::from_mode(0o755))
+    };
+    laid_out().attempt(|| format!("make {}", stand_in.display()))
 }
 
 /// What the tests printed, read. Colours are taken off.
