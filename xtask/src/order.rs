@@ -7,6 +7,10 @@
 //! | events | a write of a key (SET, INCR) and its DEL | the last event is not of the one that won |
 //! | arrival | a client that comes to wait, while another waits, and a push | the first one does not get the element, or the second not the next |
 //! | pushes | two pushes, while two clients wait | one gets nothing, both get the same, or something is left |
+//! | expiry | the store's sweep of a key that nobody looked at, and a SET of it | `expired` comes after `set` |
+//!
+//! In a round of *expiry* nobody wants to know of events when the keys are written with their times, so that no worker looks at them at their
+//! time. They are written again while the store sweeps them; so it takes a second for some thousands.
 //!
 //! That a client waits is known by the reply to a PING that it sends with its command: both are executed in one turn.
 
@@ -48,7 +52,8 @@ pub fn run(settings: Settings) -> Result<bool> {
     let mut server = Server::start_duramen(&program, &arguments, &place.path().join("log"))?;
     server.demand_ready(PATIENCE)?;
     let mut is_right = true;
-    let kinds: [(&str, Check); 3] = [("events", events), ("arrival", arrival), ("pushes", pushes)];
+    let kinds: [(&str, Check); 4] =
+        [("events", events), ("arrival", arrival), ("pushes", pushes), ("expiry", expiry)];
     for (name, check) in kinds {
         let begun = Instant::now();
         let wrong = check(&server, settings.rounds)?;
@@ -184,5 +189,71 @@ fn pushes(server: &Server, rounds: u64) -> Result<u64> {
             });
         }
     }
+    Ok(wrong)
+}
+
+/// Keys that are swept together.
+const SWEPT: u64 = 100_000;
+
+/// How many keys were swept so far.
+fn swept(looker: &mut Connection) -> Result<Option<u64>> {
+    let info = call(looker, &["INFO", "stats"])?;
+    let text = String::from_utf8_lossy(info.text().unwrap_or_default()).into_owned();
+    Ok(text.lines().find_map(|line| line.strip_prefix("expired_keys:")?.trim().parse().ok()))
+}
+
+fn expiry(server: &Server, rounds: u64) -> Result<u64> {
+    let (mut writer, mut looker, mut listener) = (server.connect()?, server.connect()?, server.connect()?);
+    let mut wrong = 0;
+    for first in (0..rounds).step_by(SWEPT as usize) {
+        let keys: Vec<String> = (first..rounds.min(first + SWEPT)).map(|at| format!("swept{at}")).collect();
+        call(&mut looker, &["CONFIG", "SET", "notify-keyspace-events", ""])?;
+        call(&mut looker, &["FLUSHALL"])?;
+        for key in &keys {
+            send(&mut writer, &["SET", key, "1", "PX", "1500"])?;
+        }
+        for _ in &keys {
+            read(&mut writer, "SET")?;
+        }
+        let before = swept(&mut looker)?;
+        call(&mut looker, &["CONFIG", "SET", "notify-keyspace-events", "K$x"])?;
+        call(&mut listener, &["PSUBSCRIBE", "__keyspace@0__:swept*"])?;
+        // In the order of the sweep, and from its other end.
+        let order = keys.iter().zip(keys.iter().rev()).flat_map(|(one, other)| [one, other]);
+        let mut bytes = Vec::new();
+        order.take(keys.len()).for_each(|key| encode_command(&mut bytes, &["SET", key, "2"]));
+        let sweep = Instant::now();
+        while swept(&mut looker)? == before && sweep.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        for part in bytes.chunks(64 << 10) {
+            writer.send(part).attempt(|| "send SET".to_owned())?;
+        }
+        for _ in &keys {
+            read(&mut writer, "SET")?;
+        }
+        // What the sweep has still to tell.
+        std::thread::sleep(Duration::from_millis(100));
+        call(&mut looker, &["SET", "swept", "end"])?;
+        let mut set = std::collections::HashSet::new();
+        loop {
+            let event = read(&mut listener, "an event")?;
+            let words: Vec<String> = (event.items().unwrap_or_default().iter().filter_map(Reply::text))
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect();
+            let [.., channel, name] = &words[..] else { continue };
+            let key = channel.trim_start_matches("__keyspace@0__:").to_owned();
+            if key == "swept" {
+                break;
+            }
+            if name == "set" {
+                set.insert(key);
+            } else if set.contains(&key) {
+                tell(&mut wrong, || format!("{key} expired after it was set without a time"));
+            }
+        }
+        call(&mut listener, &["PUNSUBSCRIBE"])?;
+    }
+    call(&mut looker, &["CONFIG", "SET", "notify-keyspace-events", ""])?;
     Ok(wrong)
 }
