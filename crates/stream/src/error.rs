@@ -131,12 +131,21 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Characters of a name that others are compared with, which costs the product of both lengths.
+const NEAREST_MAX: usize = 100;
+
 /// The name among `names` that differs least from `found`, if it differs in no more than a third of it.
 fn nearest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    if found.chars().nth(NEAREST_MAX).is_some() {
+        return None;
+    }
     let found = found.to_lowercase();
-    let limit = (found.chars().count() / 3).max(1);
+    let count = found.chars().count();
+    let limit = (count / 3).max(1);
     names
         .into_iter()
+        // Each character more or less is an edit.
+        .filter(|name| name.chars().take(count + limit + 1).count().abs_diff(count) <= limit)
         .map(|name| (edits(&found, &name.to_lowercase()), name))
         .filter(|(edits, _)| *edits <= limit)
         .min()
@@ -170,6 +179,13 @@ mod tests {
         assert_eq!(nearest("prise", names), Some("price"));
         assert_eq!(nearest("AUCTIONS", names), Some("auction"));
         assert_eq!(nearest("x", names), None);
+    }
+
+    #[test]
+    fn names_of_megabytes_are_not_compared() {
+        let long = "x".repeat(4_000_000);
+        assert_eq!(nearest(&long, [long.as_str(), "x"]), None);
+        assert_eq!(nearest("price", [long.as_str(), "prices"]), Some("prices"));
     }
 
     #[test]

@@ -5,11 +5,12 @@
 mod dialect;
 mod stack;
 mod statement;
+mod tokens;
 mod types;
 
 use sqlparser::ast::{self, Ident, ObjectName, ObjectNamePart, Query, Spanned};
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{Error, Position, Result};
 use crate::types::Type;
@@ -108,27 +109,12 @@ pub enum Statement {
     Set(Name, String),
 }
 
-/// Tokens of a statement. A chain of operators makes a tree that is half as deep, and the stack holds that ([`stack`]).
-const TOKENS_MAX: usize = 200_000;
-
 /// Reads a script: statements that `;` parts.
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
     // A byte order mark, which some editors write.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let dialect = dialect::Flink;
-    let tokens = Tokenizer::new(&dialect, text)
-        .tokenize_with_location()
-        .map_err(|error| Error::syntax(error.message, "a script of SQL").at(position(error.location)))?;
-    for token in &tokens {
-        if let Token::Whitespace(Whitespace::MultiLineComment(comment)) = &token.token
-            && comment.starts_with('+')
-        {
-            return Err(Error::unsupported("hints")
-                .at(position(token.span.start))
-                .hint("set options in the table's WITH"));
-        }
-    }
-    refuse_long(&tokens)?;
+    let tokens = tokens::read(text)?;
     let end = end_of(text);
     // 50: nested queries and parentheses; deeper ones would use up a thread's stack.
     let mut parser = Parser::new(&dialect).with_recursion_limit(50).with_tokens_with_locations(tokens);
@@ -144,25 +130,6 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
             return Err(unexpected(&next, "`;` or the end of the statement").at(Some(end)));
         }
     }
-}
-
-/// Refuses a statement that is longer than the stack is for. Those of a statement set are counted one by one, like
-/// all others.
-fn refuse_long(tokens: &[TokenWithSpan]) -> Result<()> {
-    for statement in tokens.split(|token| token.token == Token::SemiColon) {
-        let mut words = statement.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
-        if let Some(first) = words.next()
-            && words.nth(TOKENS_MAX - 1).is_some()
-        {
-            return Err(Error::syntax(
-                format!("a statement of more than {TOKENS_MAX} words, numbers and signs"),
-                format!("at most {TOKENS_MAX} in one statement"),
-            )
-            .at(position(first.span.start))
-            .hint("read many values from a file, and join them"));
-        }
-    }
-    Ok(())
 }
 
 fn end_of(text: &str) -> Position {

@@ -3,10 +3,10 @@
 
 use crate::error::{Error, Result};
 
-/// A tree of `TOKENS_MAX` tokens is at most half as deep. Bytes for a level: an unoptimised build takes more than 2 KiB. Pages
-/// that no tree reaches are never there.
+/// A tree of `STATEMENT_TOKENS_MAX` tokens is at most half as deep. Bytes for a level: an unoptimised build takes more
+/// than 2 KiB. Pages that no tree reaches are never there.
 const LEVEL_BYTES: usize = if cfg!(debug_assertions) { 8 << 10 } else { 2 << 10 };
-const STACK_BYTES: usize = super::TOKENS_MAX / 2 * LEVEL_BYTES;
+const STACK_BYTES: usize = super::tokens::STATEMENT_TOKENS_MAX / 2 * LEVEL_BYTES;
 
 /// Runs a function on a stack that holds any tree of the parser's.
 pub(crate) fn on_deep_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {

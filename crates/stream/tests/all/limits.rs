@@ -131,6 +131,113 @@ fn what_is_too_deep_or_too_long_is_refused() {
     }
 }
 
+/// Which script of [`of_ten_megabytes`] a child process runs.
+const SHAPE: &str = "DURAMEN_STREAM_SHAPE";
+
+/// A number of Linux's `/proc/self/status`.
+fn own_status(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Makes a script.
+type Make = Box<dyn Fn() -> String>;
+
+/// Scripts of ten megabytes, by what they are full of.
+fn of_ten_megabytes() -> Vec<(&'static str, Make)> {
+    const BYTES: usize = 10_000_000;
+    fn full(before: impl Into<String>, part: impl Into<String>, after: &'static str) -> Make {
+        let (before, part) = (before.into(), part.into());
+        Box::new(move || format!("{before}{}{after}", part.repeat(BYTES / part.len())))
+    }
+    fn counted(part: fn(usize) -> String) -> Make {
+        Box::new(move || {
+            let mut script = String::with_capacity(BYTES);
+            let mut number = 0;
+            while script.len() < BYTES {
+                script.push_str(&part(number));
+                number += 1;
+            }
+            script
+        })
+    }
+    let select = "EXPLAIN SELECT v FROM t WHERE ";
+    let into = "CREATE TABLE o (x INT) WITH ('connector' = 'blackhole'); ";
+    vec![
+        ("OR", full(select, "v = 1 OR ", "v = 2")),
+        ("+", full("EXPLAIN SELECT v", "+v", " FROM t")),
+        ("minus", full("EXPLAIN SELECT ", "- ", "v FROM t")),
+        ("names with points", full("EXPLAIN SELECT v", ".v", " FROM t")),
+        ("texts", full(select, "s = 'abc' OR ", "v = 2")),
+        ("IN", full(select, "v IN (1, 2, 3) OR ", "v = 2")),
+        ("CASE", full("EXPLAIN SELECT CASE", " WHEN v = 1 THEN 2", " END FROM t")),
+        ("VALUES", full(format!("{into} INSERT INTO o SELECT x FROM (VALUES (0)"), ", (1)", ") AS u (x)")),
+        ("UNION ALL", full("EXPLAIN SELECT v FROM t", " UNION ALL SELECT v FROM t", "")),
+        ("parentheses", full("EXPLAIN SELECT ", "(", "v FROM t")),
+        ("signs", full("EXPLAIN SELECT ", "~", "v FROM t")),
+        ("statements without words", full("", ";", "")),
+        ("SET", full("", "SET 'table.local-time-zone' = 'UTC';", "")),
+        ("jobs", full(into, "INSERT INTO o SELECT v FROM t;", "")),
+        (
+            "a statement set",
+            full(format!("{into} EXECUTE STATEMENT SET BEGIN "), "INSERT INTO o SELECT v FROM t;", "END;"),
+        ),
+        (
+            "tables",
+            counted(|number| format!("CREATE TABLE t{number} (x INT) WITH ('connector' = 'datagen');\n")),
+        ),
+        ("views", counted(|number| format!("CREATE VIEW w{number} AS SELECT v FROM t;\n"))),
+        ("a text", full("EXPLAIN SELECT '", "ab c,d;", "' FROM t")),
+        ("a text of quotes", full("EXPLAIN SELECT '", "''", "' FROM t")),
+        ("a text without an end", full("EXPLAIN SELECT '", "ab c,d;", "")),
+        ("a name", full("EXPLAIN SELECT `", "ab c,d;", "` FROM t")),
+        ("a word", full("EXPLAIN SELECT ", "abc", " FROM t")),
+        ("a number", full("EXPLAIN SELECT ", "123", " FROM t")),
+        ("large texts", full("EXPLAIN SELECT ", format!("'{}', ", "x, ".repeat(30_000)), "v FROM t")),
+        ("comments", full("EXPLAIN SELECT v FROM t", "-- of a line\n/* of none */\n", "")),
+        ("a comment", full("EXPLAIN SELECT v /*", "ab c,d;", "*/ FROM t")),
+        ("a comment without an end", full("EXPLAIN SELECT v /*", "ab c,d;", " FROM t")),
+        ("a comment of a line", full("EXPLAIN SELECT v FROM t --", "ab c,d;", "")),
+        ("blanks", full("EXPLAIN SELECT v", " ", "FROM t")),
+        ("lines", full("EXPLAIN SELECT v", "\n", "FROM t")),
+    ]
+}
+
+/// Any script is planned or refused within a second, and in bounded memory. A child process runs each, so that the
+/// memory is its own.
+#[test]
+fn scripts_of_ten_megabytes_are_planned_or_refused_soon_and_in_little_memory() {
+    if let Ok(shape) = std::env::var(SHAPE) {
+        let (_, make) = of_ten_megabytes().into_iter().find(|(name, _)| *name == shape).unwrap();
+        let script = make();
+        // With the script itself.
+        let before = own_status("VmRSS:");
+        let began = Instant::now();
+        let said = match session().run(&script) {
+            Ok(outcomes) => format!("{} outcomes", outcomes.len()),
+            Err(error) => error.to_string().chars().take(150).collect(),
+        };
+        let megabytes = own_status("VmHWM:").saturating_sub(before) / 1024;
+        println!("said {} {megabytes} {said}", began.elapsed().as_millis());
+        return;
+    }
+    // An optimised build takes less than a second, alone on the machine.
+    let patience = if cfg!(debug_assertions) { Duration::from_secs(60) } else { Duration::from_secs(4) };
+    for (shape, _) in of_ten_megabytes() {
+        let name = "limits::scripts_of_ten_megabytes_are_planned_or_refused_soon_and_in_little_memory";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let ran = child.args([name, "--exact", "--nocapture"]).env(SHAPE, shape).output().unwrap();
+        let out = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(ran.status.success(), "{shape}: {}\n{out}", String::from_utf8_lossy(&ran.stderr));
+        let said = out.split_once("said ").unwrap().1.lines().next().unwrap();
+        println!("{shape}: {said}");
+        let mut numbers = said.split(' ').map(|word| word.parse::<u64>().unwrap_or_default());
+        let (millis, megabytes) = (numbers.next().unwrap(), numbers.next().unwrap());
+        assert!(Duration::from_millis(millis) < patience && megabytes < 300, "{shape}: {said}");
+    }
+}
+
 /// How soon is measured by `cargo xtask linear`.
 #[test]
 fn many_inserts_into_one_table_are_one_job_and_too_many_jobs_are_refused() {
