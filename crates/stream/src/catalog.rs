@@ -288,23 +288,10 @@ pub fn options(
             .at(place("connector"))
             .did_you_mean(name, names));
     };
-    for key in ["format", "key.format", "value.format"] {
-        if let Some(format) = options.get(key)
-            && connector.format
-            && !options::formats().any(|name| name == format)
-        {
-            return Err(Error::unsupported(format!("the format '{format}'"))
-                .at(place(key))
-                .hint(format_args!("there are {}", options::formats().collect::<Vec<_>>().join(", "))));
-        }
-    }
     options::check(name, connector.format, columns, given)?;
     if connector.format && !options.contains_key("format") && !options.contains_key("value.format") {
-        return Err(Error::invalid(
-            format!("no option 'format' for '{name}'"),
-            "'format' = 'csv', 'json', 'raw' or 'binary'",
-        )
-        .at(place("connector")));
+        let wanted = format!("'format' = {}", options::formats_wanted());
+        return Err(Error::invalid(format!("no option 'format' for '{name}'"), wanted).at(place("connector")));
     }
     Ok((*connector, options))
 }

@@ -297,7 +297,6 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
 
 /// The options of formats.
 const FORMATS: &[(&str, &[Declared])] = &[
-    ("binary", &[]),
     (
         "csv",
         &[
@@ -354,7 +353,6 @@ const FORMATS: &[(&str, &[Declared])] = &[
             ),
         ],
     ),
-    ("raw", &[]),
 ];
 
 /// The options of formats that keys and values of messages may have each for themselves.
@@ -371,9 +369,12 @@ const SESSION: &[Declared] = &[
     ),
 ];
 
-/// The names of formats.
-pub fn formats() -> impl Iterator<Item = &'static str> {
-    FORMATS.iter().map(|(name, _)| *name)
+/// The names of formats. A test holds them against the declarations.
+const FORMAT: Kind = Choice(&["csv", "json"]);
+
+/// The formats that there are, for an error.
+pub fn formats_wanted() -> String {
+    FORMAT.wanted()
 }
 
 /// The options that a connector has itself.
@@ -387,7 +388,6 @@ fn of_format(format: &str) -> &'static [Declared] {
 
 /// Checks the options that WITH gives a table of a connector, which has a format if `has_format` says so.
 pub fn check(connector: &str, has_format: bool, columns: &[&str], given: &[(Name, String)]) -> Result<()> {
-    let formats = Choice(&["binary", "csv", "json", "raw"]);
     let mut all: Vec<(String, Declared)> = vec![("connector".to_owned(), option("", Text, "", ""))];
     all.extend(of_connector(connector).iter().map(|one| (one.name.to_owned(), *one)));
     if has_format {
@@ -396,7 +396,12 @@ pub fn check(connector: &str, has_format: bool, columns: &[&str], given: &[(Name
             prefixes.extend(PARTS);
         }
         for prefix in prefixes {
-            all.push((format!("{prefix}format"), option("", formats, "", "")));
+            let one = (format!("{prefix}format"), option("", FORMAT, "", ""));
+            // First, since it says which other options there are.
+            for (name, value) in given.iter().filter(|(name, _)| name.text == one.0) {
+                fits(&one.1, &name.text, value).map_err(|error| error.at(name.position))?;
+            }
+            all.push(one);
             for (name, format) in given.iter().filter(|(name, _)| name.text.ends_with("format")) {
                 // What is said without a prefix goes for all.
                 if prefix.is_empty() || name.text.starts_with(prefix) {
@@ -498,7 +503,7 @@ pub fn document() -> String {
     for (name, options) in CONNECTORS {
         table(&format!("Connector `{name}`:"), options);
     }
-    for (name, options) in FORMATS.iter().filter(|(_, options)| !options.is_empty()) {
+    for (name, options) in FORMATS {
         table(&format!("Format `{name}`:"), options);
     }
     table("`SET`:", SESSION);
@@ -517,6 +522,12 @@ mod tests {
         for wrong in ["", "s", "1 fortnight", "-1 s", "99999999999999999999"] {
             assert_eq!(duration(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn formats_that_are_named_are_those_that_are_declared() {
+        assert!(FORMAT == Choice(&FORMATS.iter().map(|(name, _)| *name).collect::<Vec<_>>().leak()[..]));
+        assert_eq!(formats_wanted(), "'csv' or 'json'");
     }
 
     #[test]

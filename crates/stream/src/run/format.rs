@@ -9,6 +9,7 @@ use super::texts::{decode, not_null, parse, text};
 use crate::catalog::Table;
 use crate::compile::{Rows, Source};
 use crate::error::{Error, Result};
+use crate::options;
 use crate::types::{DataType, Row, Type, Value};
 
 /// A format with its options.
@@ -72,12 +73,10 @@ impl Format {
                 iso: get("json.timestamp-format.standard") == Some("ISO-8601"),
                 plain: is("json.encode.decimal-as-plain-number", true),
             })),
-            other => Err(Error::unsupported(format!(
-                "the format '{}' of `{}` in a running job",
-                other.unwrap_or(""),
-                table.name
-            ))
-            .hint("there are csv and json")),
+            other => Err(Error::invalid(
+                format!("'format' = '{}' of `{}`", other.unwrap_or_default(), table.name),
+                options::formats_wanted(),
+            )),
         }
     }
 }
