@@ -8,12 +8,14 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
 use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start};
+use duramen_stream::types::Value;
 use duramen_stream::{Outcome, Session};
+use proptest::test_runner::{Config, TestRunner};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
@@ -21,6 +23,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::Offset;
 use rdkafka::{Message, TopicPartitionList};
 
+use super::round_trip::{self, FORMATS, FOUND, How, file, own, same, table, tables, wanted};
 use super::support::{Moments, Random, kill_until_it_ends};
 
 /// The directory with Kafka's libraries.
@@ -59,8 +62,12 @@ fn free_port() -> u16 {
 }
 
 impl Broker {
-    /// One that is there, but does not run.
+    /// One that is there, but does not run. Its topics have three partitions.
     fn new() -> Broker {
+        Broker::with_partitions(3)
+    }
+
+    fn with_partitions(partitions: u32) -> Broker {
         let directory = tempfile::tempdir().unwrap();
         let (port, controller) = (free_port(), free_port());
         let data = directory.path().join("data");
@@ -71,7 +78,7 @@ impl Broker {
              listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\nlog.dirs={}\n\
              offsets.topic.replication.factor=1\noffsets.topic.num.partitions=2\n\
              transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n\
-             transaction.state.log.num.partitions=2\nnum.partitions=3\nlog.retention.ms=-1\n\
+             transaction.state.log.num.partitions=2\nnum.partitions={partitions}\nlog.retention.ms=-1\n\
              log.message.timestamp.before.max.ms=9223372036854775807\n",
             data.display()
         );
@@ -436,6 +443,79 @@ fn a_broker_that_is_missing_is_waited_for_and_shown() {
     }
     let shown = shown.into_inner().unwrap();
     assert!(shown.iter().any(|text| text.contains("waits for")), "{shown:?}");
+}
+
+/// The options of a format behind a prefix.
+fn behind(prefix: &str, format: &str) -> String {
+    ["'format'", "'csv.", "'json."]
+        .iter()
+        .fold(format.to_owned(), |options, name| options.replace(name, &format!("'{prefix}{}", &name[1..])))
+}
+
+/// Each format with its options, as values and as keys, each type at its borders, in a job with a store and in one
+/// without, by both connectors.
+#[test]
+#[ignore = "needs Kafka: cargo xtask kafka"]
+fn messages_give_what_was_written() {
+    // One partition, whose messages are in order.
+    let mut broker = Broker::with_partitions(1);
+    broker.start();
+    let numbers = AtomicUsize::new(0);
+    let mut runner = TestRunner::new(Config { cases: 8 * FORMATS.len() as u32, ..Config::default() });
+    let ran = runner.run(&tables(), |(columns, rows)| {
+        let number = numbers.fetch_add(1, Ordering::Relaxed);
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let (value, key) = (FORMATS[number % FORMATS.len()], FORMATS[(number * 7 + 3) % FORMATS.len()]);
+        let columns = format!("id BIGINT NOT NULL, {columns}");
+        let rows: Vec<Vec<Value>> = (0..)
+            .zip(&rows)
+            .map(|(place, row)| [vec![Value::Int(place)], row.clone()].concat())
+            .collect();
+        let topic = format!(
+            "'topic' = 't{number}', 'properties.bootstrap.servers' = '{}', 'sink.transactional-id-prefix' = 'p{number}'",
+            broker.servers()
+        );
+        let source = "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'";
+        let both = format!("{}, {}", behind("key.", key), behind("value.", value));
+        // A key of another column: it may be NULL but in a primary key.
+        let is_upsert = number / FORMATS.len() % 4 == 3;
+        let first = columns.split(", c1 ").next().unwrap();
+        let fields = match is_upsert && !first.ends_with(" NOT NULL") {
+            true => vec!["id"],
+            false => vec!["c0", "id"],
+        };
+        let keyed = format!("{both}, 'key.fields' = '{}'", fields.join(";"));
+        let options = match number / FORMATS.len() % 4 {
+            0 => value.to_owned(),
+            1 => format!("{keyed}, 'value.fields-include' = 'EXCEPT_KEY'"),
+            _ => keyed,
+        };
+        let there = format!("'connector' = 'kafka', {topic}, {options}");
+        let written = match is_upsert {
+            true => table(
+                "t",
+                &format!("{columns}, PRIMARY KEY ({}) NOT ENFORCED", fields.join(", ")),
+                &format!("'connector' = 'upsert-kafka', {topic}, {both}"),
+            ),
+            false => table("t", &columns, &there),
+        };
+        let store = (number / FORMATS.len() / 4).is_multiple_of(2).then(|| round_trip::open(directory));
+        round_trip::run_in(
+            &format!("{}{written}INSERT INTO t SELECT * FROM own", own(&columns)),
+            directory,
+            &rows,
+            How { kept: store.as_ref().map(|store| (store, "write")), ..How::default() },
+        );
+        let read = format!(
+            "{}{}INSERT INTO f SELECT * FROM t",
+            table("t", &columns, &format!("{there}, {source}")),
+            table("f", &columns, FOUND)
+        );
+        round_trip::run(&read, directory, &[]);
+        same(&file(directory, "found"), &wanted(&columns, &rows, directory), &read)
+    });
+    ran.unwrap();
 }
 
 #[test]

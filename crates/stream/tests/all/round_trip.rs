@@ -43,11 +43,11 @@ impl Fill for Rows {
 
 /// How a job is run.
 #[derive(Clone, Copy, Default)]
-struct How<'h> {
+pub(super) struct How<'h> {
     /// Its store, and its name there.
-    kept: Option<(&'h Store, &'h str)>,
+    pub(super) kept: Option<(&'h Store, &'h str)>,
     /// The port of the server that it is attached to.
-    attached: Option<u16>,
+    pub(super) attached: Option<u16>,
 }
 
 /// A job whose table `own` has these rows.
@@ -83,16 +83,16 @@ fn start(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) -> R
     running.unwrap_or_else(|error| panic!("{error}\n{script}"))
 }
 
-fn run(script: &str, directory: &Path, rows: &[Vec<Value>]) {
+pub(super) fn run(script: &str, directory: &Path, rows: &[Vec<Value>]) {
     run_in(script, directory, rows, How::default());
 }
 
-fn run_in(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) {
+pub(super) fn run_in(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) {
     let ran = start(script, directory, rows, how).run(&AtomicBool::new(false), |_| ());
     ran.unwrap_or_else(|error| panic!("{error}\n{script}\n{rows:?}"));
 }
 
-fn open(directory: &Path) -> Store {
+pub(super) fn open(directory: &Path) -> Store {
     let options =
         Options { durability: Durability::Manual, create: Create::OpenOrCreate, ..Options::default() };
     options.open(directory.join("store")).unwrap()
@@ -183,7 +183,7 @@ fn types() -> Vec<(&'static str, BoxedStrategy<Value>)> {
 }
 
 /// Columns and rows: a table of all types, of some, or of one.
-fn tables() -> impl Strategy<Value = (String, Vec<Vec<Value>>)> {
+pub(super) fn tables() -> impl Strategy<Value = (String, Vec<Vec<Value>>)> {
     let count = types().len();
     let all = Just((0..count).collect::<Vec<usize>>());
     let some = proptest::sample::subsequence((0..count).collect::<Vec<usize>>(), 1..4);
@@ -204,7 +204,7 @@ fn tables() -> impl Strategy<Value = (String, Vec<Vec<Value>>)> {
 }
 
 /// Formats with their options.
-const FORMATS: [&str; 12] = [
+pub(super) const FORMATS: [&str; 12] = [
     "'format' = 'csv'",
     "'format' = 'csv', 'csv.null-literal' = 'NULL'",
     "'format' = 'csv', 'csv.field-delimiter' = ';', 'csv.allow-comments' = 'true'",
@@ -219,16 +219,16 @@ const FORMATS: [&str; 12] = [
     "'format' = 'json', 'json.fail-on-missing-field' = 'true'",
 ];
 
-fn own(columns: &str) -> String {
+pub(super) fn own(columns: &str) -> String {
     format!("CREATE TABLE own ({columns}) WITH ('connector' = 'datagen');")
 }
 
-fn table(name: &str, columns: &str, options: &str) -> String {
+pub(super) fn table(name: &str, columns: &str, options: &str) -> String {
     format!("CREATE TABLE {name} ({columns}) WITH ({options});")
 }
 
 /// A file, or the parts of a directory.
-fn file(directory: &Path, name: &str) -> Vec<u8> {
+pub(super) fn file(directory: &Path, name: &str) -> Vec<u8> {
     let path = directory.join(name);
     if !path.is_dir() {
         return std::fs::read(path).unwrap();
@@ -239,7 +239,7 @@ fn file(directory: &Path, name: &str) -> Vec<u8> {
 }
 
 /// What the rows are in a file, without a way round.
-fn wanted(columns: &str, rows: &[Vec<Value>], directory: &Path) -> Vec<u8> {
+pub(super) fn wanted(columns: &str, rows: &[Vec<Value>], directory: &Path) -> Vec<u8> {
     let plain = "'connector' = 'filesystem', 'path' = 'wanted', 'format' = 'csv'";
     run(
         &format!("{}{}INSERT INTO w SELECT * FROM own", own(columns), table("w", columns, plain)),
@@ -249,7 +249,7 @@ fn wanted(columns: &str, rows: &[Vec<Value>], directory: &Path) -> Vec<u8> {
     file(directory, "wanted")
 }
 
-const FOUND: &str = "'connector' = 'filesystem', 'path' = 'found', 'format' = 'csv'";
+pub(super) const FOUND: &str = "'connector' = 'filesystem', 'path' = 'found', 'format' = 'csv'";
 
 /// Reads a table with a job until it has all rows.
 fn read(
@@ -281,7 +281,7 @@ fn read(
     file(directory, "found")
 }
 
-fn same(found: &[u8], wanted: &[u8], what: &str) -> std::result::Result<(), TestCaseError> {
+pub(super) fn same(found: &[u8], wanted: &[u8], what: &str) -> std::result::Result<(), TestCaseError> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     prop_assert_eq!(text(found), text(wanted), "{}", what);
     Ok(())
