@@ -6,6 +6,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use duramen_stream::Session;
 use duramen_stream::reference::{Arrival, Input, final_rows};
@@ -512,6 +513,7 @@ fn queries_give_what_datafusion_gives() {
     let pairs = number(PAIRS).unwrap_or(1000);
     let first = number(SEED).unwrap_or(1);
     let mut other = Other::start();
+    let started = Instant::now();
     let (mut empty, mut rows, mut compared, mut not_planned) = (0, 0, 0, 0);
     for seed in first.. {
         if compared == pairs {
@@ -569,6 +571,9 @@ fn queries_give_what_datafusion_gives() {
         compared += 1;
         empty += u64::from(found.is_empty());
         rows += found.len();
+        if compared % 500 == 0 {
+            eprintln!("{compared} of {pairs} pairs, 0 differences, {:.0} s", started.elapsed().as_secs_f64());
+        }
     }
     assert!(empty < pairs / 2, "{empty} of {pairs} pairs gave nothing");
     assert!(not_planned <= 1 + pairs / 500, "DataFusion planned {not_planned} of {pairs} pairs wrongly");
