@@ -354,15 +354,9 @@ impl Blocks {
     #[inline]
     fn entry(&self, granule: Granule) -> &Block {
         let at = granule.0 as usize / CHUNK;
-        let chunk = self.chunks[at].get().map_or_else(|| self.make_chunk(at), Box::as_ref);
-        &chunk[granule.0 as usize % CHUNK]
-    }
-
-    #[cold]
-    fn make_chunk(&self, at: usize) -> &[Block] {
         // A small store takes no more than it can use.
         let blocks = || (0..CHUNK.min(self.granules - at * CHUNK)).map(|_| Block::default()).collect();
-        self.chunks[at].get_or_init(blocks)
+        &self.chunks[at].get_or_init(blocks)[granule.0 as usize % CHUNK]
     }
 
     /// How long a block is.

@@ -183,17 +183,14 @@ fn keys_that_stay_are_seen_once_and_in_order_while_neighbours_come_and_go() {
         stay.sort();
         stay
     };
-    let stop = &AtomicBool::new(false);
+    let (stop, turns) = (&AtomicBool::new(false), &AtomicU64::new(0));
     std::thread::scope(|scope| {
         for thread in 1..=2 {
             scope.spawn(move || {
                 let (mut writer, mut random) = (store.writer().unwrap(), Random(thread as u64));
-                for turn in 0.. {
-                    if stop.load(Relaxed) {
-                        break;
-                    }
-                    // Many come, then many go, so that leaves are split and merged whatever the threads' pace.
-                    let grows = (turn / 3000) % 2 == 0;
+                while !stop.load(Relaxed) {
+                    // Both threads add for a while, then both remove. In opposite phases no leaf would be merged.
+                    let grows = (turns.fetch_add(1, Relaxed) / 6000).is_multiple_of(2);
                     let i = random.below(500) * 4;
                     match random.below(6) {
                         0..4 if grows => writer.put(&key(i + thread), &[2; 40]).unwrap(),
