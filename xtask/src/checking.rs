@@ -181,7 +181,7 @@ pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
         command.args(["--seconds", &seconds, "--round-seconds", "15", "--seed", &seed.to_string()]);
         if medium == "shm" && turn % 2 == 1 {
             // Real flushes, where the default on shm is to order only.
-            command.args(["--persist-step", "clwb"]);
+            command.args(["--flush-instruction", "clwb"]);
         }
         if !run(&mut command)? {
             return Ok(false);

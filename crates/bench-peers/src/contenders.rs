@@ -10,7 +10,7 @@ use crate::red::Red;
 use crate::rocks::Rocks;
 use duramen_bench_kv::contender::{Contender, Held, Opened};
 use duramen_bench_kv::place::Place;
-use duramen_bench_kv::{Durability, IndexKind, MediumKind, Options, PersistStep, Result};
+use duramen_bench_kv::{Durability, IndexKind, MediumKind, Options, FlushInstruction, Result};
 use duramen_hyperkv::LogKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Peer {
     /// Of Duramen.
     index: IndexKind,
     /// How lines become durable, of the engines on mapped memory.
-    persist_step: Option<PersistStep>,
+    flush_instruction: Option<FlushInstruction>,
 }
 
 impl Peer {
@@ -35,10 +35,10 @@ impl Peer {
         level: Level,
         directory: &Path,
         index: IndexKind,
-        persist_step: Option<PersistStep>,
+        flush_instruction: Option<FlushInstruction>,
     ) -> Option<Self> {
         let (durability, directory) = (name.durability(level)?, directory.to_owned());
-        Some(Self { name, level, durability, directory, index, persist_step })
+        Some(Self { name, level, durability, directory, index, flush_instruction })
     }
 
     /// Whether its scans are in the order of keys.
@@ -63,14 +63,14 @@ impl Peer {
                 durability,
                 medium,
                 index: self.index,
-                persist_step: self.persist_step,
+                flush_instruction: self.flush_instruction,
                 ..Options::default()
             },
         }
     }
 
     fn hyper(&self, path: &Path, log: LogKind) -> Result<Placed> {
-        Placed::make(path, &duramen_hyperkv::Options { log, ..Default::default() }, self.persist_step)
+        Placed::make(path, &duramen_hyperkv::Options { log, ..Default::default() }, self.flush_instruction)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The persistent skip list of `duramen-hyperkv`: log, nodes and values in one mapped file.
 
 use crate::engine::Directory;
-use duramen_bench_kv::{Engine, PersistStep, Result, Session};
+use duramen_bench_kv::{Engine, FlushInstruction, Result, Session};
 use duramen_hyperkv::{Options, Store};
 use duramen_media::{Create, Mapped, MediaOptions, Medium};
 use std::path::Path;
@@ -11,8 +11,8 @@ fn failed<T>(result: duramen_hyperkv::Result<T>) -> Result<T> {
 }
 
 /// The medium at `path`, as Duramen opens one.
-pub fn medium(path: &Path, create: Create, persist_step: Option<PersistStep>) -> Result<Mapped> {
-    failed(Mapped::open(path, &MediaOptions { create, persist_step, ..MediaOptions::default() }))
+pub fn medium(path: &Path, create: Create, flush_instruction: Option<FlushInstruction>) -> Result<Mapped> {
+    failed(Mapped::open(path, &MediaOptions { create, flush_instruction, ..MediaOptions::default() }))
 }
 
 /// An open store.
@@ -78,9 +78,9 @@ pub struct Placed {
 
 impl Placed {
     /// Makes one.
-    pub fn make(path: &Path, options: &Options, persist_step: Option<PersistStep>) -> Result<Self> {
+    pub fn make(path: &Path, options: &Options, flush_instruction: Option<FlushInstruction>) -> Result<Self> {
         let directory = Directory::new(path)?;
-        let medium = medium(&directory.path().join("hyperkv"), Create::CreateNew, persist_step)?;
+        let medium = medium(&directory.path().join("hyperkv"), Create::CreateNew, flush_instruction)?;
         Ok(Self { hyper: Hyper::open(medium, options)?, directory })
     }
 

@@ -7,7 +7,7 @@ use clap::Parser;
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::suite::{self, redistributed};
 use duramen_bench_kv::{
-    Clock, Distribution, Failure, IndexKind, Latency, Options, Outcome, Pace, PersistStep, Result, Shape,
+    Clock, Distribution, Failure, IndexKind, Latency, Options, Outcome, Pace, FlushInstruction, Result, Shape,
     Watch, Workload, reporting,
 };
 use duramen_bench_peers::contenders::Peer;
@@ -41,7 +41,7 @@ struct Args {
     index: Option<IndexKind>,
     /// How Duramen and hyperkv make lines durable, as clwb [default: as the medium needs]
     #[arg(long, value_name = "STEP")]
-    persist_step: Option<PersistStep>,
+    flush_instruction: Option<FlushInstruction>,
     /// Records [default: 1 million; 20 thousand for every-write, where each waits for the device]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
     keys: Option<u64>,
@@ -116,7 +116,7 @@ fn measure(args: &Args) -> Result<()> {
     if asked.is_empty() {
         asked.extend(Name::ALL.into_iter().filter(|name| !name.lies_on_memory_alone()));
     }
-    let step = args.persist_step;
+    let step = args.flush_instruction;
     let peer = |name: &Name| Peer::new(*name, args.durability, &args.path, index, step);
     let peers: Vec<Peer> = asked.iter().filter_map(peer).collect();
     if let Some(name) = args.engines.iter().find(|name| name.durability(args.durability).is_none()) {
@@ -140,7 +140,7 @@ fn measure(args: &Args) -> Result<()> {
     let _everything = Everything(args.path.clone());
     run.medium = reporting::medium_of(
         &args.path.join("medium"),
-        &Options { persist_step: step, ..Options::default() },
+        &Options { flush_instruction: step, ..Options::default() },
     );
     let contenders: Vec<&dyn Contender> = peers.iter().map(|peer| peer as &dyn Contender).collect();
     let (cells, described) = suite::measure(&contenders, &settings, &Bar::default())?;

@@ -66,7 +66,7 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> ExitCode {
     let args = Args::parse();
     // The server adds its log.
-    duramen::tell_faults(None);
+    duramen::report_faults(None);
     let answer = match args.command {
         Command::Serve(args) => command::serve::run(&args),
         Command::Bench(args) => command::bench::run(args),

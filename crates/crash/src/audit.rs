@@ -35,8 +35,8 @@ struct Record {
 pub struct Audit {
     /// Bytes of the store, by its superblock.
     pub bytes: u64,
-    /// Granules whose header says that they are free.
-    pub free_granules: u64,
+    /// Extents whose header says that they are free.
+    pub free_extents: u64,
     /// Data blocks without a seal.
     pub unsealed: u64,
     /// Bytes of all records.
@@ -71,7 +71,7 @@ impl Audit {
         (!newest.is_absent(now)).then(|| (newest.names, newest.value.clone()))
     }
 
-    /// The owner that a name leads to.
+    /// The owner that a name points to.
     #[must_use]
     pub fn owner(&self, name: &[u8]) -> Option<u64> {
         self.newest(CATALOG, name, 0).map(|value| u64_at(&value, 0))
@@ -86,7 +86,7 @@ impl Audit {
 
     /// Bytes of the newest record of each key of an owner that is named, but for tombstones that hide nothing; and, for
     /// each root that has expired, those of what it names. They are dead, and the store counts them so when it has
-    /// buried them, after somebody met the root.
+    /// reclaimed them, after somebody met the root.
     #[must_use]
     pub fn live_bytes(&self, now: u64) -> (u64, Vec<u64>) {
         let mut owners: Vec<u64> = self.names().iter().filter_map(|name| self.owner(name)).collect();
@@ -104,8 +104,9 @@ impl Audit {
             };
             self.keys.iter().filter_map(live).sum()
         };
-        let unburied = expired.iter().filter_map(|root| root.names).map(|owner| bytes_of(&[owner])).collect();
-        (bytes_of(&owners), unburied)
+        let unreclaimed =
+            expired.iter().filter_map(|root| root.names).map(|owner| bytes_of(&[owner])).collect();
+        (bytes_of(&owners), unreclaimed)
     }
 }
 
@@ -153,8 +154,8 @@ impl Secret {
         self.number(2, 0) as u32
     }
 
-    fn tie(self, granule: u64) -> u64 {
-        self.number(3, granule)
+    fn tie(self, extent: u64) -> u64 {
+        self.number(3, extent)
     }
 }
 
@@ -184,38 +185,38 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
         (a, b) => usize::from(b > a),
     };
     let secret = Secret(u64_at(head(copy), 128));
-    let granule_bytes = u64::from(u32_at(head(copy), 32));
-    let granules = u64_at(head(copy), 88);
-    let mut audit = Audit { bytes: granules * granule_bytes, ..Audit::default() };
+    let extent_bytes = u64::from(u32_at(head(copy), 32));
+    let extents = u64_at(head(copy), 88);
+    let mut audit = Audit { bytes: extents * extent_bytes, ..Audit::default() };
     if audit.bytes > medium.len() {
         return Err(format!("the superblock says {} bytes, the medium has {}", audit.bytes, medium.len()));
     }
-    let mut granule = HEAD_BYTES.div_ceil(granule_bytes);
+    let mut extent = HEAD_BYTES.div_ceil(extent_bytes);
     // Nothing but blocks behind the head: their bytes are used or free, the head's are used.
-    while granule < granules {
-        let at = granule * granule_bytes;
+    while extent < extents {
+        let at = extent * extent_bytes;
         let block = &bytes[at as usize..];
         let word = u64_at(block, 0);
         let generation = u64_at(block, if word & 16 != 0 { 16 } else { 8 });
         let low = word as u32;
         let check =
-            [&(granule as u32).to_le_bytes()[..], &low.to_le_bytes(), &generation.to_le_bytes()].concat();
+            [&(extent as u32).to_le_bytes()[..], &low.to_le_bytes(), &generation.to_le_bytes()].concat();
         if crc32c_append(secret.of_blocks(), &check) != (word >> 32) as u32 {
-            return Err(format!("the header of granule {granule} has a wrong check"));
+            return Err(format!("the header of extent {extent} has a wrong check"));
         }
-        if (u64_at(block, 48), u64_at(block, 56)) != (secret.0, secret.tie(granule)) {
-            return Err(format!("the header of granule {granule} is not tied to its place"));
+        if (u64_at(block, 48), u64_at(block, 56)) != (secret.0, secret.tie(extent)) {
+            return Err(format!("the header of extent {extent} is not tied to its place"));
         }
         let length = u64::from(low >> 5);
         match low & 15 {
-            1 => audit.free_granules += length,
-            2 => records(&mut audit, at, &block[..(length * granule_bytes) as usize], generation, secret)?,
-            other => return Err(format!("granule {granule} has state {other}")),
+            1 => audit.free_extents += length,
+            2 => records(&mut audit, at, &block[..(length * extent_bytes) as usize], generation, secret)?,
+            other => return Err(format!("extent {extent} has state {other}")),
         }
-        granule += length;
+        extent += length;
     }
-    if granule != granules {
-        return Err(format!("the last block ends at granule {granule} of {granules}"));
+    if extent != extents {
+        return Err(format!("the last block ends at extent {extent} of {extents}"));
     }
     Ok(audit)
 }
@@ -241,32 +242,37 @@ fn records(
     run(audit, base, &block[..tail as usize], generation, secret)
 }
 
-/// Records of one unit, in a row.
+/// Records of one transaction, in a row.
 #[derive(Default)]
-struct OfUnit {
-    unit: u64,
+struct OfTransaction {
+    transaction: u64,
     records: Vec<((u64, Vec<u8>), Record)>,
     /// How many, and a sum over them.
     sum: (u64, u64),
 }
 
-impl OfUnit {
+impl OfTransaction {
     /// Takes it over if it counts, which its end says, or the block's header.
-    fn end(self, audit: &mut Audit, end: Option<(u64, u64)>, fates: u32) -> Result<(), String> {
-        let fate = match end {
+    fn end(
+        self,
+        audit: &mut Audit,
+        end: Option<(u64, u64)>,
+        transaction_outcomes: u32,
+    ) -> Result<(), String> {
+        let transaction_outcome = match end {
             Some((0, _)) => 2,
             Some(end) if end == self.sum => 1,
-            Some(_) => fates & 3,
-            None => fates >> 2 & 3,
+            Some(_) => transaction_outcomes & 3,
+            None => transaction_outcomes >> 2 & 3,
         };
-        match fate {
+        match transaction_outcome {
             _ if self.records.is_empty() => {}
             1 => self
                 .records
                 .into_iter()
                 .for_each(|(key, record)| audit.keys.entry(key).or_default().push(record)),
             2 => {}
-            _ => return Err(format!("nothing says whether unit {:#x} counts", self.unit)),
+            _ => return Err(format!("nothing says whether transaction {:#x} counts", self.transaction)),
         }
         Ok(())
     }
@@ -282,10 +288,10 @@ fn summand(at: u64, crc: u32) -> u64 {
 fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secret) -> Result<(), String> {
     let seeds = secret.seeds(generation);
     let word = u64_at(bytes, 40);
-    let check = [&(word as u32).to_le_bytes()[..], b"UNIT", &generation.to_le_bytes()].concat();
+    let check = [&(word as u32).to_le_bytes()[..], b"TRANSACTION", &generation.to_le_bytes()].concat();
     let is_known = crc32c_append(secret.of_blocks(), &check) == (word >> 32) as u32;
-    let fates = if is_known { word as u32 } else { 0 };
-    let mut of_unit = OfUnit::default();
+    let transaction_outcomes = if is_known { word as u32 } else { 0 };
+    let mut of_transaction = OfTransaction::default();
     let mut at = 64;
     while at < bytes.len() {
         let record = &bytes[at..];
@@ -320,13 +326,14 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secr
         }
         let value = &record[head + key_bytes..head + key_bytes + value_bytes];
         let names = (kind == 6).then(|| u64_at(value, 0));
-        let unit = if member { u64_at(record, trailer) } else { 0 };
-        if unit != of_unit.unit {
-            std::mem::replace(&mut of_unit, OfUnit { unit, ..OfUnit::default() }).end(audit, None, fates)?;
+        let transaction = if member { u64_at(record, trailer) } else { 0 };
+        if transaction != of_transaction.transaction {
+            std::mem::replace(&mut of_transaction, OfTransaction { transaction, ..OfTransaction::default() })
+                .end(audit, None, transaction_outcomes)?;
         }
         if kind == 5 {
             let sum = (u64_at(value, 0), u64_at(value, 8));
-            std::mem::take(&mut of_unit).end(audit, Some(sum), fates)?;
+            std::mem::take(&mut of_transaction).end(audit, Some(sum), transaction_outcomes)?;
         } else {
             let version = u64_at(record, 16) & ((1 << 52) - 1);
             let owner = if owned { u64_at(record, head - 8) } else { STORE };
@@ -345,16 +352,16 @@ fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secr
                 names,
             };
             if member {
-                of_unit.records.push(((owner, key), record));
-                of_unit.sum.0 += 1;
-                of_unit.sum.1 = of_unit.sum.1.wrapping_add(summand(base + at as u64, crc));
+                of_transaction.records.push(((owner, key), record));
+                of_transaction.sum.0 += 1;
+                of_transaction.sum.1 = of_transaction.sum.1.wrapping_add(summand(base + at as u64, crc));
             } else {
                 audit.keys.entry((owner, key)).or_default().push(record);
             }
         }
         at += end;
     }
-    of_unit.end(audit, None, fates)
+    of_transaction.end(audit, None, transaction_outcomes)
 }
 
 /// A word of the medium, for tests that damage it.

@@ -236,7 +236,7 @@ fn again(setup: &Setup, medium: &SimMedium) -> SimMedium {
     SimMedium::from_image(setup.case.model, setup.len_max, memory, medium.len())
 }
 
-fn told(what: &'static str) -> impl Fn(duramen::Error) -> String {
+fn reported(what: &'static str) -> impl Fn(duramen::Error) -> String {
     move |error| format!("going on after recovery, {what}: {error}")
 }
 
@@ -255,12 +255,9 @@ fn is_less_some(all: u64, found: u64, parts: &[u64]) -> bool {
 pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> Result<(), String> {
     let stats = store.stats();
     let found = audit::read(medium)?;
-    let free = stats.free_bytes / stats.granule_bytes;
-    if found.free_granules != free {
-        return Err(format!(
-            "{} granules are free on the medium, the store says {free}",
-            found.free_granules
-        ));
+    let free = stats.free_bytes / stats.extent_bytes;
+    if found.free_extents != free {
+        return Err(format!("{} extents are free on the medium, the store says {free}", found.free_extents));
     }
     if found.unsealed > 0 {
         return Err(format!("{} blocks are not sealed after recovery", found.unsealed));
@@ -272,10 +269,10 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
         ));
     }
     let used = found.record_bytes;
-    let (live, unburied) = found.live_bytes(setup.now());
+    let (live, unreclaimed) = found.live_bytes(setup.now());
     let dead = used - live + found.room_bytes;
-    // A recovery that reads all records buries what expired roots name. One by an image leaves that to the mover.
-    let may_be_counted: &[u64] = if store.recovery().imaged > 0 { &unburied } else { &[] };
+    // A recovery that reads all records reclaims what expired roots name. One by an image leaves that to the mover.
+    let may_be_counted: &[u64] = if store.recovery().imaged > 0 { &unreclaimed } else { &[] };
     let is_right = is_less_some(dead, stats.dead_bytes, may_be_counted);
     if !is_right && !store.recovery().estimated {
         return Err(format!(
@@ -324,23 +321,23 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
 /// Gets rid of all that named tables have: by clearing, by dropping, and key by key.
 fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: &mut State) -> Result<(), String> {
     let delete = |name: &[u8]| retry(store, manual, || store.delete(name));
-    delete_places(setup, delete, 0, state).map_err(told("delete a root"))?;
+    delete_places(setup, delete, 0, state).map_err(reported("delete a root"))?;
     let mut dropped = Vec::new();
     for table in 1..=setup.tables {
         let name = table_name(table);
-        let Some(handle) = store.find_table(&name).map_err(told("find a table"))? else { continue };
+        let Some(handle) = store.find_table(&name).map_err(reported("find a table"))? else { continue };
         match (setup.seed + table as u64) % 3 {
             0 => {
-                retry(store, manual, || store.drop_table(&name)).map_err(told("drop a table"))?;
+                retry(store, manual, || store.drop_table(&name)).map_err(reported("drop a table"))?;
                 dropped.push(setup.cell_of_table(table));
             }
-            1 => retry(store, manual, || handle.clear()).map_err(told("clear a table"))?,
+            1 => retry(store, manual, || handle.clear()).map_err(reported("clear a table"))?,
             _ => {
                 for name in &setup.keys {
-                    retry(store, manual, || handle.delete(name)).map_err(told("delete in a table"))?;
+                    retry(store, manual, || handle.delete(name)).map_err(reported("delete in a table"))?;
                 }
                 let delete = |name: &[u8]| retry(store, manual, || handle.delete(name));
-                delete_places(setup, delete, table, state).map_err(told("delete a root in a table"))?;
+                delete_places(setup, delete, table, state).map_err(reported("delete a root in a table"))?;
             }
         }
         state[setup.cells_of_places(table)].fill(None);
@@ -362,7 +359,7 @@ pub fn delete_all(
 ) -> Result<(), String> {
     let manual = setup.case.promise() == Promise::Uncommitted;
     for (key, name) in setup.keys.iter().enumerate() {
-        let was = retry(&store, manual, || store.delete(name)).map_err(told("delete"))?;
+        let was = retry(&store, manual, || store.delete(name)).map_err(reported("delete"))?;
         if was != state[key].is_some() {
             return Err(format!("delete of key {key} said {was}, it was present: {}", state[key].is_some()));
         }
@@ -371,7 +368,7 @@ pub fn delete_all(
     empty[..setup.cell(setup.tables + 1, 0)].fill(None);
     empty_tables(setup, &store, manual, &mut empty)?;
     if setup.case.promise() == Promise::Uncommitted {
-        store.commit().map_err(told("commit"))?;
+        store.commit().map_err(reported("commit"))?;
     }
     medium.power_off();
     drop(store);
@@ -380,7 +377,7 @@ pub fn delete_all(
         .map_err(|what| format!("everything was deleted, then the process died: {what}"))?;
     for (key, name) in setup.keys.iter().enumerate() {
         let value = value(key as u64 + 77, 12);
-        retry(&store, manual, || store.put(name, &value)).map_err(told("put"))?;
+        retry(&store, manual, || store.put(name, &value)).map_err(reported("put"))?;
         state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
     }
     if setup.places > 0 {
@@ -388,21 +385,22 @@ pub fn delete_all(
             let mut state = state.clone();
             make_again(setup, &store, 0, &mut state).map(|()| state)
         };
-        state = retry(&store, manual, make).map_err(told("make a collection"))?;
+        state = retry(&store, manual, make).map_err(reported("make a collection"))?;
     }
     // One key in each table, of which some are made anew.
     for table in 1..=setup.tables {
         let kind = [IndexKind::Hash, IndexKind::Ordered]
             [usize::from(state[setup.cell_of_table(table)].as_ref().is_some_and(|kind| kind.value == [1]))];
-        let handle = retry(&store, manual, || store.table(&table_name(table), kind)).map_err(told("make"))?;
+        let handle =
+            retry(&store, manual, || store.table(&table_name(table), kind)).map_err(reported("make"))?;
         let value = value(table as u64 + 770, 12);
-        retry(&store, manual, || handle.put(&setup.keys[0], &value)).map_err(told("put in a table"))?;
+        retry(&store, manual, || handle.put(&setup.keys[0], &value)).map_err(reported("put in a table"))?;
         state[setup.cell_of_table(table)] = Some(Arc::new(Setup::entry_of_table(kind == IndexKind::Ordered)));
         state[setup.cell(table, 0)] =
             Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
     }
     if setup.case.promise() == Promise::Uncommitted {
-        store.commit().map_err(told("commit"))?;
+        store.commit().map_err(reported("commit"))?;
     }
     medium.power_off();
     drop(store);
@@ -415,7 +413,8 @@ pub fn delete_all(
 }
 
 /// With `Manual` space comes back only after commits of the caller's. Each frees what was moved out of before it, and in a store that
-/// is two thirds live the next moves take most of that: in `--seed 9960028 --case page/manual` it was the fourth that won a granule.
+/// is two thirds live the next moves take most of that: in `--seed 9960028 --case page/manual` it was the fourth that
+/// won an extent.
 fn retry<T>(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<T>) -> duramen::Result<T> {
     const COMMITS_MAX: u32 = 8;
     for _ in 0..COMMITS_MAX {
@@ -446,25 +445,25 @@ pub fn overwrite_all(
     state[tables.clone()].clone_from_slice(&before[tables]);
     // Deleting first makes room.
     for name in &setup.keys {
-        retry(&store, manual, || store.delete(name)).map_err(told("delete"))?;
+        retry(&store, manual, || store.delete(name)).map_err(reported("delete"))?;
     }
     empty_tables(setup, &store, manual, &mut state)?;
     let mut kept = state.clone();
     if manual {
-        store.commit().map_err(told("commit"))?;
+        store.commit().map_err(reported("commit"))?;
     }
     for (key, name) in setup.keys.iter().enumerate() {
         let value = value(rng.bits(), 16);
         let updatable = key % 3 == 0;
         let put = || store.put_with(name, &value, Meta { updatable, ..Meta::default() });
         let committed = store.stats().epoch_committed;
-        retry(&store, manual, put).map_err(told("put"))?;
+        retry(&store, manual, put).map_err(reported("put"))?;
         if store.stats().epoch_committed != committed {
             kept.clone_from(&state);
         }
         state[key] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable }));
     }
-    store.close_discarding().map_err(|error| told("close")(error.into()))?;
+    store.close_discarding().map_err(|error| reported("close")(error.into()))?;
     let next = again(setup, medium);
     let store = if manual {
         // What was not committed is dropped by the next open.
@@ -480,9 +479,9 @@ pub fn overwrite_all(
     let few = setup.keys.len().min(4);
     let mut last = vec![Vec::new(); few];
     let make = || store.table(&table_name(1), IndexKind::Hash);
-    let table = match store.find_table(&table_name(1)).map_err(told("find a table"))? {
+    let table = match store.find_table(&table_name(1)).map_err(reported("find a table"))? {
         Some(table) => Some(table),
-        None if setup.tables > 0 => Some(retry(&store, manual, make).map_err(told("make a table"))?),
+        None if setup.tables > 0 => Some(retry(&store, manual, make).map_err(reported("make a table"))?),
         None => None,
     };
     for round in 0..rounds {
@@ -490,27 +489,28 @@ pub fn overwrite_all(
         last[key] = value(rng.bits(), 20);
         if let Some(table) = table.as_ref().filter(|_| round % 5 == 0) {
             retry(&store, manual, || table.put(&setup.keys[key], &last[key]))
-                .map_err(told("writing to a table"))?;
+                .map_err(reported("writing to a table"))?;
             if round % 25 == 0 {
-                retry(&store, manual, || table.clear()).map_err(told("clearing a table again and again"))?;
+                retry(&store, manual, || table.clear())
+                    .map_err(reported("clearing a table again and again"))?;
             }
         }
         if setup.places > 0 && round % 11 == 0 {
             // Over the one that is there.
             let make = || make_again(setup, &store, 0, &mut vec![None; setup.cells()]);
-            retry(&store, manual, make).map_err(told("making a collection again and again"))?;
+            retry(&store, manual, make).map_err(reported("making a collection again and again"))?;
         }
         if round % 7 == 0 {
             let mut batch = Batch::new();
             batch.put(&setup.keys[key], &last[key]);
-            retry(&store, manual, || store.apply(&batch).map(|_| ())).map_err(told("batch"))?;
+            retry(&store, manual, || store.apply(&batch).map(|_| ())).map_err(reported("batch"))?;
         } else {
             let put = || store.put(&setup.keys[key], &last[key]);
-            retry(&store, manual, put).map_err(told("overwriting a few keys"))?;
+            retry(&store, manual, put).map_err(reported("overwriting a few keys"))?;
         }
     }
     for (key, value) in last.iter().enumerate().filter(|(_, value)| !value.is_empty()) {
-        let found = store.get(&setup.keys[key]).map_err(told("get"))?;
+        let found = store.get(&setup.keys[key]).map_err(reported("get"))?;
         if found.as_deref() != Some(&value[..]) {
             return Err(format!("going on after recovery, key {key} is not what was written last"));
         }

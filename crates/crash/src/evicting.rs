@@ -51,8 +51,8 @@ struct Change {
 struct Run {
     seed: u64,
     model: Model,
-    granule_bytes: u64,
-    granules: u64,
+    extent_bytes: u64,
+    extents: u64,
     keys: usize,
     index: IndexKind,
     residence: Residence,
@@ -67,12 +67,12 @@ impl Run {
         let mut rng = Rng::new(seed ^ 0x6576_6963_7400);
         let by = [EvictBy::Recency, EvictBy::Recency, EvictBy::Frequency, EvictBy::Chance, EvictBy::Expiry]
             [rng.below(5) as usize];
-        let granule_bytes = [512, 512, 1024][rng.below(3) as usize];
+        let extent_bytes = [512, 512, 1024][rng.below(3) as usize];
         Self {
             seed,
             model: [Model::CacheLine, Model::CacheLine, Model::Byte, Model::Page][rng.below(4) as usize],
-            granule_bytes,
-            granules: (16u64 << 10).div_ceil(granule_bytes) + 10 + rng.below(14),
+            extent_bytes,
+            extents: (16u64 << 10).div_ceil(extent_bytes) + 10 + rng.below(14),
             keys: 5 + rng.below(20) as usize,
             index: if rng.one_in(2) { IndexKind::Ordered } else { IndexKind::Hash },
             residence: if rng.one_in(3) { Residence::Persistent } else { Residence::Dram },
@@ -85,7 +85,7 @@ impl Run {
 
     fn len_max(&self) -> u64 {
         // More than the limit, so that it is the limit that counts.
-        ((self.granules + 40) * self.granule_bytes).next_multiple_of(4096)
+        ((self.extents + 40) * self.extent_bytes).next_multiple_of(4096)
     }
 
     fn options(&self, boot: u64) -> Options {
@@ -94,9 +94,9 @@ impl Run {
         Options {
             durability: Durability::EveryWrite,
             len_max: self.len_max(),
-            limit: self.granules * self.granule_bytes,
+            limit: self.extents * self.extent_bytes,
             eviction: Some(self.eviction),
-            granule_bytes: Some(self.granule_bytes as u32),
+            extent_bytes: Some(self.extent_bytes as u32),
             recovery_threads: 1,
             background: false,
             clock: Some(Arc::new(|| NOW)),
@@ -106,9 +106,9 @@ impl Run {
             index_image: self.image,
             hash_mask: self.hash_mask,
             tuning: Tuning {
-                granules_initial: 8,
-                growth_bytes_min: self.granule_bytes,
-                compaction_bytes_min: Some(self.granule_bytes),
+                extents_initial: 8,
+                growth_bytes_min: self.extent_bytes,
+                compaction_bytes_min: Some(self.extent_bytes),
                 image_bytes_min: 0,
                 checkpoint_bytes_min: 800,
                 ..Tuning::default()
@@ -132,12 +132,12 @@ impl Run {
 
     fn describe(&self) -> String {
         format!(
-            "evicting seed {}: {:?}, {:?}, {} granules of {} bytes, {} keys, index {}, residence {:?}",
+            "evicting seed {}: {:?}, {:?}, {} extents of {} bytes, {} keys, index {}, residence {:?}",
             self.seed,
             self.model,
             self.eviction,
-            self.granules,
-            self.granule_bytes,
+            self.extents,
+            self.extent_bytes,
             self.keys,
             self.index,
             self.residence
@@ -145,7 +145,7 @@ impl Run {
     }
 }
 
-fn told(what: &str) -> impl Fn(duramen::Error) -> String + '_ {
+fn reported(what: &str) -> impl Fn(duramen::Error) -> String + '_ {
     move |error| format!("{what}: {error}")
 }
 
@@ -163,19 +163,19 @@ struct Session<'r> {
 }
 
 fn open(run: &Run, medium: &SimMedium, boot: u64) -> Result<Sim, String> {
-    StoreOn::open_on(medium.clone(), &run.options(boot)).map_err(told("open"))
+    StoreOn::open_on(medium.clone(), &run.options(boot)).map_err(reported("open"))
 }
 
 fn tables_of(store: &Sim) -> Result<Vec<Option<TableOn<SimMedium>>>, String> {
-    NAMES.iter().map(|name| store.find_table(name).map_err(told("find a table"))).collect()
+    NAMES.iter().map(|name| store.find_table(name).map_err(reported("find a table"))).collect()
 }
 
 fn content(store: &Sim, value: &Value<'_>) -> Result<Content, String> {
     let Some(id) = value.meta().collection else { return Ok(Content::Plain(value.to_vec())) };
-    let collection = store.collection(id).map_err(told("a root leads to no collection"))?;
+    let collection = store.collection(id).map_err(reported("a root points to no collection"))?;
     let mut elements = Vec::new();
     for element in 0..ELEMENTS {
-        if let Some(value) = collection.get(&element.to_be_bytes()).map_err(told("get an element"))? {
+        if let Some(value) = collection.get(&element.to_be_bytes()).map_err(reported("get an element"))? {
             elements.push(value.to_vec());
         }
     }
@@ -194,7 +194,7 @@ fn read(run: &Run, store: &Sim) -> Result<Vec<Option<Content>>, String> {
             (_, Some(table)) => table.get(&name),
             (_, None) => continue,
         };
-        if let Some(value) = value.map_err(told("get"))? {
+        if let Some(value) = value.map_err(reported("get"))? {
             *holds = Some(content(store, &value)?);
             counts[table] += 1;
         }
@@ -237,7 +237,7 @@ impl<'r> Session<'r> {
             // There may be no space for a name.
             let made = self.store.table(name, self.run.index);
             if made.as_ref().is_err_and(|error| error.kind() != ErrorKind::OutOfSpace) {
-                made.map_err(told("make a table"))?;
+                made.map_err(reported("make a table"))?;
             }
         }
         self.tables = tables_of(&self.store)?;
@@ -254,9 +254,9 @@ impl<'r> Session<'r> {
 
     /// Takes note of what was evicted since `start`.
     fn note_evicted(&mut self, start: usize) -> Result<(), String> {
-        let told = std::mem::take(&mut *self.evicted.lock().unwrap_or_else(PoisonError::into_inner));
+        let reported = std::mem::take(&mut *self.evicted.lock().unwrap_or_else(PoisonError::into_inner));
         let end = self.medium.position();
-        for evicted in told {
+        for evicted in reported {
             let first = evicted.label as usize * self.run.keys;
             let cell = (first..first + self.run.keys).find(|&cell| self.run.name(cell) == evicted.key);
             let Some(cell) = cell.filter(|_| evicted.label < KEPT as u32) else {
@@ -340,7 +340,7 @@ impl<'r> Session<'r> {
                 self.write(cell, Some(Content::Elements(elements)), expires_at)
             }
             _ => {
-                let most = [60, 60, self.run.granule_bytes / 2][rng.below(3) as usize];
+                let most = [60, 60, self.run.extent_bytes / 2][rng.below(3) as usize];
                 let bytes = 10 + rng.below(most);
                 let value = self.value(bytes);
                 self.write(cell, Some(Content::Plain(value)), expires_at)
@@ -354,14 +354,14 @@ impl<'r> Session<'r> {
             match rng.below(40) {
                 0..=2 => {
                     let start = self.medium.position();
-                    self.store.maintain().map_err(told("maintain"))?;
+                    self.store.maintain().map_err(reported("maintain"))?;
                     self.note_evicted(start)?;
                 }
                 3..=5 => {
                     // A value that is held while others are written: its block stays.
                     let cell = rng.below(self.run.keys as u64) as usize;
                     let (store, name) = (self.store.clone(), self.run.name(cell));
-                    let held = store.get(&name).map_err(told("get"))?;
+                    let held = store.get(&name).map_err(reported("get"))?;
                     let was = held.as_ref().map(|value| value.to_vec());
                     for _ in 0..rng.below(25) {
                         self.some(rng)?;
@@ -373,7 +373,7 @@ impl<'r> Session<'r> {
                 6..=9 => {
                     for _ in 0..4 {
                         let cell = rng.below(self.run.keys as u64) as usize;
-                        let found = self.store.get(&self.run.name(cell)).map_err(told("get"))?;
+                        let found = self.store.get(&self.run.name(cell)).map_err(reported("get"))?;
                         let found = found.map(|value| content(&self.store, &value)).transpose()?;
                         if found != self.now[cell] {
                             return Err(format!("key {cell} holds {found:?}, wanted {:?}", self.now[cell]));
@@ -402,7 +402,7 @@ impl<'r> Session<'r> {
         let other = SimMedium::resume(Log::empty(self.run.model, self.run.len_max()));
         let nothing = open(self.run, &other, boot)?;
         let store = std::mem::replace(&mut self.store, nothing);
-        store.close_discarding().map_err(|error| told("close")(error.into()))?;
+        store.close_discarding().map_err(|error| reported("close")(error.into()))?;
         self.note_evicted(start)?;
         self.store = open(self.run, &medium, boot)?;
         self.begin()?;
@@ -473,11 +473,11 @@ fn delete_all(run: &Run, store: Sim, medium: &SimMedium, boot: u64) -> Result<()
                 None if at == 0 => store.delete(&name).map(|_| ()),
                 None => Ok(()),
             }
-            .map_err(told("delete after recovery"))?;
+            .map_err(reported("delete after recovery"))?;
         }
     }
     for _ in 0..3 {
-        store.maintain().map_err(told("maintain"))?;
+        store.maintain().map_err(reported("maintain"))?;
     }
     medium.power_off();
     drop(store);

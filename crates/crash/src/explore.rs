@@ -135,7 +135,7 @@ fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
                 group.get_or_insert(step.start);
                 continue;
             }
-            Means::Settle => group.take().unwrap_or(step.start),
+            Means::FlushGroup => group.take().unwrap_or(step.start),
             Means::Write | Means::Commit if step.effects.is_empty() => continue,
             Means::Write | Means::Commit => step.start,
         };

@@ -122,31 +122,31 @@ fn main() -> ExitCode {
         {
             break;
         }
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         // Else one seed in three, beside the others.
         if arguments.evicting || case.is_none() && threads.is_none() && seed.is_multiple_of(3) {
             match evicting::run_seed(seed) {
                 Ok(more) => evicting_totals.add(&more),
-                Err(violation) => told.push(violation),
+                Err(violation) => reported.push(violation),
             }
         }
         if !arguments.evicting && threads.is_none_or(|threads| threads == 1) {
             match run_seed(seed, case, effort) {
                 Ok(more) => totals.add(&more),
-                Err(violation) => told.push(violation),
+                Err(violation) => reported.push(violation),
             }
         }
         if !arguments.evicting && threads != Some(1) {
             match run_plan(&Plan::new(seed, arguments.kind, case, threads), IMAGES_MAX) {
                 Ok(more) => counts.add(&more),
-                Err(violation) => told.push(violation),
+                Err(violation) => reported.push(violation),
             }
         }
-        for violation in &told {
+        for violation in &reported {
             violations += 1;
             println!("VIOLATION {violation}");
         }
-        if !told.is_empty() && !arguments.keep_going {
+        if !reported.is_empty() && !arguments.keep_going {
             break;
         }
     }

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// What is measured: bytes of the medium, of a granule, of a value.
+/// What is measured: bytes of the medium, of an extent, of a value.
 const SIZES: [(u64, u32, usize); 4] =
     [(32 << 10, 512, 60), (256 << 10, 4096, 200), (1 << 20, 4096, 1000), (1 << 20, 4096, 100)];
 
@@ -44,13 +44,13 @@ pub fn run() -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-fn one(name: &str, (len_max, granule_bytes, value_bytes): (u64, u32, usize)) -> Result<String, String> {
+fn one(name: &str, (len_max, extent_bytes, value_bytes): (u64, u32, usize)) -> Result<String, String> {
     let case = Case::named(name).ok_or("no such case")?;
     // Half full.
     let count = len_max as usize / 2 / (value_bytes + 40);
     let mut rng = Rng::new(1);
     let mut setup = Setup {
-        granule_bytes,
+        extent_bytes,
         len_max,
         hash_mask: u64::MAX,
         keys: (0..count).map(|key| format!("key{key:06}").into_bytes()).collect(),

@@ -74,7 +74,7 @@ macro_rules! lost {
 
 /// Calls that are left out which one thread shows, each with the medium and durability where it does.
 static LOST: [(Lost, &str); 13] = [
-    // A record is stored and its write-back never started before its slot leads to it.
+    // A record is stored and its write-back never started before its slot points to it.
     (
         lost!(
             "RecordNotFlushed",
@@ -84,7 +84,7 @@ static LOST: [(Lost, &str); 13] = [
         ),
         "line/every-write",
     ),
-    // The same of members of a unit, and of its end.
+    // The same of members of a transaction, and of its end.
     (
         lost!(
             "MembersNotFlushed",
@@ -112,7 +112,7 @@ static LOST: [(Lost, &str); 13] = [
         "line/every-write",
     ),
     // A commit does not flush what the epoch wrote.
-    (lost!("EpochNotFlushed", "log/told.rs", "fn flush", "medium.flush("), "line/interval"),
+    (lost!("EpochNotFlushed", "log/dirty.rs", "fn flush", "medium.flush("), "line/interval"),
     // Recovery does not flush what a dead process left in the caches.
     (
         lost!(
@@ -128,27 +128,27 @@ static LOST: [(Lost, &str); 13] = [
         lost!("SuperblockCopiesTogether", "format/superblock.rs", "fn persist_from", "medium.sync()?;"),
         "page/every-write",
     ),
-    // New granules are counted before their headers are durable.
+    // New extents are counted before their headers are durable.
     (
-        lost!("GrownBeforeHeaders", "background/grow.rs", "fn adopt_granules", "log.sync_or_poison()?;"),
+        lost!("GrownBeforeHeaders", "background/grow.rs", "fn adopt_extents", "log.sync_or_poison()?;"),
         "page/every-write",
     ),
-    // A freed block of several granules is made one granule long before the others have headers.
+    // A freed block of several extents is made one extent long before the others have headers.
     (
         lost!(
-            "FreedGranulesWithoutHeaders",
+            "FreedExtentsWithoutHeaders",
             "log/space.rs",
-            "granule.0 + 1, header.granules - 1",
+            "extent.0 + 1, header.extents - 1",
             "medium.sync()"
         ),
         "page/every-write",
     ),
     // The superblock begins the new incarnation before what recovery decided is durable.
     (
-        lost!("AdoptedTooLate", "recovery/mod.rs", "fn adopt", "free_blocks(medium, granule_bytes"),
+        lost!("AdoptedTooLate", "recovery/mod.rs", "fn adopt", "free_blocks(medium, extent_bytes"),
         "page/every-write",
     ),
-    // The superblock leads to an index image before the records are durable that its slots led to.
+    // The superblock points to an index image before the records are durable that its slots pointed to.
     (
         lost!(
             "ImageBeforeCommit",
@@ -162,10 +162,14 @@ static LOST: [(Lost, &str); 13] = [
     (lost!("TableShownEarly", "store/tables.rs", "fn commit_names", "log.commit()?;"), "page/interval"),
 ];
 
-/// A group is settled without a drain.
-static GROUP_NOT_DRAINED: Lost =
-    lost!("GroupNotDrained", "write/mod.rs", "pub(crate) fn settle", "self.appender.settle(");
-/// Compaction lets slots lead to copies, and frees the originals, before the copies are durable.
+/// A group is flushed without a drain.
+static GROUP_NOT_DRAINED: Lost = lost!(
+    "GroupNotDrained",
+    "write/mod.rs",
+    "pub(crate) fn flush_group",
+    "self.appender.advance_durable_tail("
+);
+/// Compaction lets slots point to copies, and frees the originals, before the copies are durable.
 static COPIES_NOT_DRAINED: Lost =
     lost!("CopiesNotDrained", "log/reachable.rs", "fn make_all_durable", "self.drain(log);");
 /// An update in place is not one atomic store.
@@ -179,9 +183,9 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::CellCopyNotChecked, Kind::Cells, Some("line/every-write")),
     (Mutant::SwapNotRechecked, Kind::Mixed, None),
     (Mutant::UpdateNotRechecked, Kind::Cells, Some("byte/every-write")),
-    (Mutant::UnitShownInParts, Kind::Batches, None),
-    (Mutant::RunningOverwritten, Kind::Batches, None),
-    (Mutant::BeforeUnitMoved, Kind::Batches, None),
+    (Mutant::TransactionShownInParts, Kind::Batches, None),
+    (Mutant::ActiveOverwritten, Kind::Batches, None),
+    (Mutant::BeforeTransactionMoved, Kind::Batches, None),
     (Mutant::NextNotWoken, Kind::Mixed, Some("page/every-write")),
     (Mutant::StripeNotLocked, Kind::Mixed, None),
     (Mutant::OverflowNotMarked, Kind::Splits, None),
@@ -190,23 +194,23 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::SegmentBeforeLock, Kind::Splits, None),
     (Mutant::EnterNotRechecked, Kind::Mixed, Some("page/every-write")),
     (Mutant::CommitDoesNotWait, Kind::Mixed, None),
-    (Mutant::ToldInOneList, Kind::Mixed, Some("line/interval")),
+    (Mutant::DirtyBlocksInOneList, Kind::Mixed, Some("line/interval")),
     (Mutant::SumsNotKept, Kind::Churn, Some("page/interval")),
     (Mutant::PartialTakenTwice, Kind::Churn, None),
     (Mutant::GrownTwice, Kind::Growth, None),
     (Mutant::MovedIntoReserve, Kind::Churn, Some("line/manual")),
     (Mutant::NameWrittenLate, Kind::Tables, Some("line/every-write")),
-    (Mutant::GateOpenForNames, Kind::Tables, Some("page/interval")),
-    (Mutant::StepOfUnitShown, Kind::Batches, Some("byte/every-write")),
+    (Mutant::BarrierOpenForNames, Kind::Tables, Some("page/interval")),
+    (Mutant::StepOfTransactionShown, Kind::Batches, Some("byte/every-write")),
     (Mutant::KeysUnlockedEarly, Kind::Locks, None),
     (Mutant::DiesWithAnyRoot, Kind::Collections, None),
 ];
 
 /// Bugs that one thread shows without any crash: values that are held while others write.
-const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::HoldNotLookedAt];
+const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::PinNotChecked];
 
-/// Bugs that one thread shows in units that go on from block to block.
-const IN_UNITS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::SettledTooEarly];
+/// Bugs that one thread shows in transactions that go on from block to block.
+const IN_TRANSACTIONS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::FinalizedTooEarly];
 
 /// Bugs of eviction.
 const EVICTING: [Mutant; 6] = [
@@ -233,25 +237,25 @@ const DIRECTED: [(Mutant, Scenario); 26] = [
     (Mutant::BodySearched, directed::damaged_forged_value),
     (Mutant::SecretLeftOut, directed::guessed_value_without_header),
     (Mutant::PlaceNotChecked, directed::copied_value_without_header),
-    (Mutant::EnteredTwice, directed::two_units_in_one_block),
-    (Mutant::UnitsConfirmedEarly, directed::confirmed_by_recovery),
-    (Mutant::ImageOfRunning, directed::image_beside_unit),
-    (Mutant::ImageTreeLacks, directed::image_beside_unit_of_elements),
+    (Mutant::EnteredTwice, directed::two_transactions_in_one_block),
+    (Mutant::TransactionsConfirmedEarly, directed::confirmed_by_recovery),
+    (Mutant::ImageOfActive, directed::image_beside_transaction),
+    (Mutant::ImageTreeLacks, directed::image_beside_transaction_of_elements),
     (Mutant::MovedRootForgotten, directed::root_moved_before_image),
     (Mutant::ImageRootsLost, directed::root_deleted_beside_image),
-    (Mutant::BuriedBesideGroup, directed::root_deleted_before_image),
+    (Mutant::ReclaimedBesideGroup, directed::root_deleted_before_image),
     (Mutant::ImageOfPending, directed::image_beside_group),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),
-    (Mutant::NamelessBuried, directed::name_lost),
+    (Mutant::NamelessReclaimed, directed::name_lost),
     (Mutant::DamagedPlacedByGuess, directed::written_around_damage),
-    (Mutant::BuiltOnUndrained, directed::renamed_before_settled),
+    (Mutant::BuiltOnUndrained, directed::renamed_before_durable),
     (Mutant::DiesWithAnyRoot, directed::named_anew),
     (Mutant::TreeNotLed, directed::overwritten),
     (Mutant::LedInTwoSteps, directed::counted_beside_overwrites),
-    (Mutant::LostBeforeShown, directed::deleted_in_vain),
-    (Mutant::RankedAsSettled, directed::ranked_before_settled),
+    (Mutant::LostBeforeShown, directed::deleted_absent),
+    (Mutant::RankedAsDurable, directed::ranked_before_durable),
     (Mutant::LocksNotSorted, directed::locked_in_any_order),
     (Mutant::LockedInEpoch, directed::committed_beside_locks),
     (Mutant::EvictedCopyAlone, directed::moved_and_evicted),
@@ -270,7 +274,7 @@ pub fn all() -> Vec<Prey> {
         case,
         ..Prey::of(Bug::Logic(mutant))
     });
-    let group = Prey { scenario: Some(directed::settled), ..Prey::of(Bug::Lost(&GROUP_NOT_DRAINED)) };
+    let group = Prey { scenario: Some(directed::flushed_group), ..Prey::of(Bug::Lost(&GROUP_NOT_DRAINED)) };
     let torn = Prey {
         threads: Some(Kind::Cells),
         case: Some("line/every-write"),
@@ -375,9 +379,9 @@ impl Prey {
         let begun = all_busy();
         let took = || all_busy().saturating_sub(begun);
         let mut by = None;
-        let is_in_units = self.is_alone() && self.bug.is_among(&IN_UNITS);
+        let is_in_transactions = self.is_alone() && self.bug.is_among(&IN_TRANSACTIONS);
         let case = self.case.and_then(Case::named);
-        for seed in (seed..).filter(|&seed| !is_in_units || Setup::new(seed, case).spans) {
+        for seed in (seed..).filter(|&seed| !is_in_transactions || Setup::new(seed, case).spans) {
             if took() >= patience {
                 break;
             }

@@ -33,7 +33,7 @@ pub enum Means {
     /// A change of tables within a group: durable by itself, whatever the group's writes are.
     Table,
     /// The end of a group.
-    Settle,
+    FlushGroup,
     /// Everything before it is durable once it returned.
     Commit,
 }

@@ -38,7 +38,7 @@ pub enum Inside {
     Sweep,
     /// A round of maintenance in which compaction ran by itself.
     Background,
-    /// A put of a value longer than a granule.
+    /// A put of a value longer than an extent.
     Large,
     /// A batch.
     Batch,

@@ -236,10 +236,10 @@ impl<'s> Session<'s> {
                 means = Means::Grouped;
                 Outcome::Done
             }
-            Op::Settle => {
+            Op::FlushGroup => {
                 self.grouped = false;
-                means = Means::Settle;
-                let done = self.writer()?.settle();
+                means = Means::FlushGroup;
+                let done = self.writer()?.flush_group();
                 self.outcome(done)?.0
             }
             Op::Advance(millis) => {
@@ -310,7 +310,7 @@ impl<'s> Session<'s> {
             Op::Make { .. } | Op::Clear { .. } | Op::Drop { .. } | Op::Exchange { .. } => {
                 inside.push(Inside::Tables);
             }
-            Op::Put { bytes, .. } if *bytes as u64 > u64::from(self.setup.granule_bytes) => {
+            Op::Put { bytes, .. } if *bytes as u64 > u64::from(self.setup.extent_bytes) => {
                 inside.push(Inside::Large);
             }
             _ => {}
@@ -541,11 +541,11 @@ impl<'s> Session<'s> {
         }
         let is_closure = (self.setup.spans || self.setup.seed.is_multiple_of(3)) && expects.is_empty();
         let done = if is_closure {
-            // Over the same keys; some are given up before.
+            // Over the same keys; some are aborted before.
             if writes.len().is_multiple_of(if self.setup.spans { 2 } else { 3 }) {
-                let _ = self.unit(writes, effects, true)?;
+                let _ = self.transaction(writes, effects, true)?;
             }
-            self.unit(writes, effects, false)?
+            self.transaction(writes, effects, false)?
         } else {
             self.writer()?.apply(&batch)
         };
@@ -624,8 +624,8 @@ impl<'s> Session<'s> {
         Ok(outcome)
     }
 
-    /// The writes of a batch, whose effects are known, as a unit that reads what it has written.
-    fn unit(
+    /// The writes of a batch, whose effects are known, as a transaction that reads what it has written.
+    fn transaction(
         &mut self,
         writes: &[(usize, Option<usize>, Option<u64>)],
         effects: &Effects,
@@ -635,19 +635,19 @@ impl<'s> Session<'s> {
             writes.iter().map(|(key, ..)| (self.table_of(*key), self.setup.of_cell(*key).1)).collect();
         let mut wrong = None;
         let written = &effects[effects.len() - writes.len()..];
-        // What a unit wrote before belongs to an epoch that is committed then, and its end does not.
+        // What a transaction wrote before belongs to an epoch that is committed then, and its end does not.
         let commits = self.setup.spans && !self.grouped && writes.len() == 3;
         let (store, medium) = (self.store()?.clone(), self.medium.clone());
         let mut committed = None;
-        let done = self.writer()?.unit(|unit| {
+        let done = self.writer()?.transaction(|transaction| {
             for (number, ((table, name), (_, entry))) in keys.iter().zip(written).enumerate() {
                 if commits && number == 2 {
                     store.commit()?;
                     committed = Some(medium.position());
                 }
                 let mut keys = match table {
-                    Some(table) => unit.table(table),
-                    None => unit.store(),
+                    Some(table) => transaction.table(table),
+                    None => transaction.store(),
                 };
                 match entry {
                     Some(entry) => {
@@ -660,10 +660,10 @@ impl<'s> Session<'s> {
                 }
                 let found = keys.get(name)?.map(|value| value.to_vec());
                 if found != entry.as_ref().map(|entry| entry.value.clone()) {
-                    wrong = Some(format!("a unit does not see what it wrote to {name:?}: {found:?}"));
+                    wrong = Some(format!("a transaction does not see what it wrote to {name:?}: {found:?}"));
                 }
             }
-            if gives_up { Err(Error::given_up("on purpose")) } else { Ok(Swap::Done) }
+            if gives_up { Err(Error::aborted("on purpose")) } else { Ok(Swap::Done) }
         });
         if committed.is_some() {
             self.committed.clone_from(&self.state);
@@ -671,7 +671,7 @@ impl<'s> Session<'s> {
         }
         match (wrong, done) {
             (Some(wrong), _) => Err(wrong),
-            (None, Err(error)) if error.kind() == ErrorKind::GivenUp => Ok(Ok(Swap::Done)),
+            (None, Err(error)) if error.kind() == ErrorKind::Aborted => Ok(Ok(Swap::Done)),
             (None, done) => Ok(done),
         }
     }
@@ -735,11 +735,11 @@ impl<'s> Session<'s> {
         if let Some(handle) = &self.tables[table - 1] {
             let said = [handle.get(name).map(|_| ()), handle.put(name, b"never"), handle.clear()];
             // A put looks for space first.
-            let is_told = |at: usize| {
+            let is_reported = |at: usize| {
                 let kind = said[at].as_ref().err().map(duramen::Error::kind);
                 kind == Some(ErrorKind::NotFound) || at == 1 && kind == Some(ErrorKind::OutOfSpace)
             };
-            if let Some(other) = (0..said.len()).find(|&at| !is_told(at)) {
+            if let Some(other) = (0..said.len()).find(|&at| !is_reported(at)) {
                 return Err(format!("a handle of a dropped table says {:?}", said[other]));
             }
         }

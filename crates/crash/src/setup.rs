@@ -120,7 +120,7 @@ pub enum Op {
     /// Begins a group.
     Group,
     /// Ends it.
-    Settle,
+    FlushGroup,
     /// Lets time pass.
     Advance(u64),
     /// Sweeps, compacts, commits when the interval says so.
@@ -142,8 +142,8 @@ pub struct Setup {
     pub seed: u64,
     /// Medium and durability.
     pub case: Case,
-    /// Bytes of a granule.
-    pub granule_bytes: u32,
+    /// Bytes of an extent.
+    pub extent_bytes: u32,
     /// The most bytes of the medium.
     pub len_max: u64,
     /// How keys are found. Recovery of one image may choose the other kind: the bytes know of none.
@@ -160,7 +160,7 @@ pub struct Setup {
     pub places: usize,
     /// Whether puts and deletes of few keys are most of what is done.
     pub churns: bool,
-    /// Whether units of values that are large beside a block are most of what is done.
+    /// Whether transactions of values that are large beside a block are most of what is done.
     pub spans: bool,
     /// What is done.
     pub ops: Vec<Op>,
@@ -183,31 +183,31 @@ impl Setup {
     pub fn new(seed: u64, case: Option<Case>) -> Self {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let case = case.unwrap_or(CASES[(seed % CASES.len() as u64) as usize]);
-        let granule_bytes = [512, 512, 512, 1024, 768, 4096][rng.below(6) as usize];
-        let head = (16u64 << 10).div_ceil(granule_bytes);
+        let extent_bytes = [512, 512, 512, 1024, 768, 4096][rng.below(6) as usize];
+        let head = (16u64 << 10).div_ceil(extent_bytes);
         // From too small for everything to roomy.
         let spread = [12, 30, 80][rng.below(3) as usize];
         // One in four: few keys, little space, and much that is dead.
         let churns = rng.one_in(4);
-        let granules = head + 9 + rng.below(if churns { 6 } else { spread });
+        let extents = head + 9 + rng.below(if churns { 6 } else { spread });
         let mut hash_mask = [u64::MAX, u64::MAX, u64::MAX, 1 << 63 | 1, 0][rng.below(5) as usize];
         let mut tuning = Tuning::default();
         if rng.one_in(2) {
-            tuning.granules_initial = 5 + rng.below(8) as u32;
-            tuning.growth_bytes_min = granule_bytes << rng.below(3);
+            tuning.extents_initial = 5 + rng.below(8) as u32;
+            tuning.growth_bytes_min = extent_bytes << rng.below(3);
         }
         if rng.one_in(2) {
-            tuning.compaction_bytes_min = Some(granule_bytes);
+            tuning.compaction_bytes_min = Some(extent_bytes);
         }
         // About one in seven: all keys in two buckets of a segment, so that it splits with every few of them.
         let splits = !churns && rng.one_in(5);
         let key_count = if splits { 40 + rng.below(25) } else { 3 + rng.below(18) };
         let mut keys = keys(&mut rng, key_count);
-        let mut granules = granules;
+        let mut extents = extents;
         if splits {
             hash_mask = !0xffff_ffff;
             tuning.split_count_min = 8;
-            granules += 24;
+            extents += 24;
         }
         keys.truncate(if churns { 4 } else { usize::MAX });
         let count = match (churns, splits) {
@@ -231,17 +231,17 @@ impl Setup {
         // Half of them have collections; from a source of their own again.
         let mut theirs = Rng::new(seed ^ 0x636f_6c6c_6563_7473);
         let places = if theirs.one_in(2) { 0 } else { 1 + theirs.below(2) as usize };
-        granules += if places > 0 { 6 } else { 0 };
-        // One in six: units that go on from block to block, and half of them are given up.
+        extents += if places > 0 { 6 } else { 0 };
+        // One in six: transactions that go on from block to block, and half of them are aborted.
         let spans = Rng::new(seed ^ 0x7370_616e_7300).one_in(6);
-        granules += if spans { 16 } else { 0 };
+        extents += if spans { 16 } else { 0 };
         let mut setup = Self {
             seed,
             case,
             index,
             residence,
-            granule_bytes: granule_bytes as u32,
-            len_max: (granules * granule_bytes).next_multiple_of(4096),
+            extent_bytes: extent_bytes as u32,
+            len_max: (extents * extent_bytes).next_multiple_of(4096),
             hash_mask,
             keys,
             tables,
@@ -294,7 +294,7 @@ impl Setup {
             if group_left > 0 {
                 group_left -= 1;
                 let which = [0, 0, 0, 1, 2, 3, 4][rng.below(7) as usize];
-                ops.push(if group_left == 0 { Op::Settle } else { self.op(rng, which, large) });
+                ops.push(if group_left == 0 { Op::FlushGroup } else { self.op(rng, which, large) });
                 continue;
             }
             let total: u64 = weights.iter().sum::<u64>() + 10;
@@ -329,17 +329,17 @@ impl Setup {
             let key = rng.below(self.keys.len() as u64) as usize;
             if self.tables == 0 { key } else { self.cell(rng.below(self.tables as u64 + 1) as usize, key) }
         };
-        let granule = u64::from(self.granule_bytes);
+        let extent = u64::from(self.extent_bytes);
         let bytes = |rng: &mut Rng| {
             if self.spans {
-                return rng.below(granule * 3 / 4) as usize;
+                return rng.below(extent * 3 / 4) as usize;
             }
             let bound = match rng.below(12) {
                 0 => return 0,
                 1..=5 => 24,
                 6..=8 => 80,
-                9 | 10 => granule.min(600),
-                _ if large => granule * 4,
+                9 | 10 => extent.min(600),
+                _ if large => extent * 4,
                 _ => 150,
             };
             rng.below(bound) as usize
@@ -407,7 +407,7 @@ impl Setup {
         Options {
             durability: self.case.durability,
             len_max: self.len_max,
-            granule_bytes: Some(self.granule_bytes),
+            extent_bytes: Some(self.extent_bytes),
             recovery_threads: 1,
             background: false,
             clock: Some(Arc::new(move || clock.load(Relaxed))),
@@ -487,12 +487,12 @@ impl Setup {
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
-            "seed {} {}, index {}: granules of {} bytes, medium of {} KiB, {} keys, {} tables, \
+            "seed {} {}, index {}: extents of {} bytes, medium of {} KiB, {} keys, {} tables, \
              {} places of collections, {} ops, hash mask {:#x}",
             self.seed,
             self.case.name,
             self.index,
-            self.granule_bytes,
+            self.extent_bytes,
             self.len_max >> 10,
             self.keys.len(),
             self.tables,

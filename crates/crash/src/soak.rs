@@ -5,7 +5,7 @@
 //! between, with values kept by readers meanwhile. Some stores are damaged between a close and the next open. Values hold bytes of their
 //! own store ([`hostile`]).
 //!
-//! Demanded, whatever the mix of sizes, granules, fill, medium, index, residence and durability:
+//! Demanded, whatever the mix of sizes, extents, fill, medium, index, residence and durability:
 //!
 //! 1. A delete succeeds at any fill (P8), and so does a delete of everything, one key after the other.
 //! 2. Space comes back: after everything was deleted, about as much fits as at first.
@@ -22,7 +22,7 @@ use crate::explore::caught;
 use crate::{hostile, setup};
 use duramen::tuning::Tuning;
 use duramen::{
-    Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, OnDamage, Options, Residence, StoreOn,
+    Batch, Create, Durability, ErrorKind, IndexKind, MediumKind, OnCorruption, Options, Residence, StoreOn,
 };
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
 use duramen_media::{Bytes, Mapped, Medium};
@@ -38,7 +38,7 @@ const REFILL_PERCENT: usize = 80;
 /// Bytes at the beginning of a medium that hold its superblocks and marks.
 const HEAD_BYTES: usize = 16 << 10;
 /// How long a store's background thread may take to make space before a put is tried again.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
+const FLUSH_GROUP_MAX: Duration = Duration::from_secs(5);
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,7 @@ pub struct Counts {
     /// ... of which the open was refused.
     pub refused_opens: u64,
     /// Reads and writes answered with `Corrupt`.
-    pub told: u64,
+    pub reported: u64,
     /// Deletes of keys of which nobody knew whether they were there.
     pub unknown: u64,
     /// Damaged stores of which the rest was served, with an image and without.
@@ -83,7 +83,7 @@ impl Counts {
         self.kept += more.kept;
         self.damaged += more.damaged;
         self.refused_opens += more.refused_opens;
-        self.told += more.told;
+        self.reported += more.reported;
         self.unknown += more.unknown;
         self.served[0] += more.served[0];
         self.served[1] += more.served[1];
@@ -106,7 +106,7 @@ impl std::fmt::Display for Counts {
             self.kept,
             self.damaged,
             self.refused_opens,
-            self.told,
+            self.reported,
             self.unknown,
             self.served[0],
             self.served[1],
@@ -283,13 +283,13 @@ impl Plan {
             [pick(&[0, 1, 2, 2, 3, 4]) as usize];
         // That of a volatile one has nothing to be damaged in.
         let place = if what == What::Damage && place == Place::Volatile { Place::Line } else { place };
-        let granule_bytes = pick(&[512, 1024, 4096, 4096, 24 << 10, 64 << 10]);
+        let extent_bytes = pick(&[512, 1024, 4096, 4096, 24 << 10, 64 << 10]);
         let sizes =
             [(0, 60), (100, 1000), (3 << 10, 5 << 10), (10 << 10, 20 << 10), (1, 100 << 10), (0, 8 << 10)];
         let sizes = sizes[pick(&[0, 1, 2, 3, 4, 5]) as usize];
-        // Room for some dozens of the largest values and of granules, at least.
+        // Room for some dozens of the largest values and of extents, at least.
         let len_max =
-            (granule_bytes * pick(&[24, 40, 100, 400])).max(sizes.1 * pick(&[20, 40, 80])).max(128 << 10);
+            (extent_bytes * pick(&[24, 40, 100, 400])).max(sizes.1 * pick(&[20, 40, 80])).max(128 << 10);
         let simulated = matches!(place, Place::Line | Place::Page);
         let len_max = len_max.min(if simulated { 2 << 20 } else { 32 << 20 }).next_multiple_of(4096);
         let index = if pick(&[0, 1]) == 0 { IndexKind::Hash } else { IndexKind::Ordered };
@@ -314,8 +314,8 @@ impl Plan {
         let tuning = Tuning {
             image_bytes_min: pick(&[0, 0, u64::MAX]),
             checkpoint_bytes_min: 16 << 10,
-            granules_initial: 8,
-            growth_bytes_min: granule_bytes,
+            extents_initial: 8,
+            growth_bytes_min: extent_bytes,
             ..Tuning::default()
         };
         let medium = match place {
@@ -331,7 +331,7 @@ impl Plan {
             index,
             residence,
             len_max,
-            granule_bytes: Some(granule_bytes as u32),
+            extent_bytes: Some(extent_bytes as u32),
             recovery_threads: 1,
             prefault: false,
             background,
@@ -396,10 +396,10 @@ impl<G: Ground> Run<'_, G> {
     }
 
     /// Whether an error may be an answer here.
-    fn is_told(&mut self, error: &duramen::Error) -> bool {
-        let told = self.damaged && error.kind() == ErrorKind::Corrupt;
-        self.counts.told += u64::from(told);
-        told
+    fn is_reported(&mut self, error: &duramen::Error) -> bool {
+        let reported = self.damaged && error.kind() == ErrorKind::Corrupt;
+        self.counts.reported += u64::from(reported);
+        reported
     }
 
     /// Puts a new value under `number`; whether there was space.
@@ -416,7 +416,7 @@ impl<G: Ground> Run<'_, G> {
                 self.counts.refused += 1;
                 Ok(false)
             }
-            Err(error) if self.is_told(&error) => Ok(true),
+            Err(error) if self.is_reported(&error) => Ok(true),
             Err(error) => Err(format!("a put of key {number} failed: {error}")),
         }
     }
@@ -545,7 +545,7 @@ impl<G: Ground> Run<'_, G> {
                 Ok(false)
             }
             Err(error) if error.kind() == ErrorKind::OutOfSpace => Ok(true),
-            Err(error) if self.is_told(&error) => Ok(false),
+            Err(error) if self.is_reported(&error) => Ok(false),
             Err(error) => Err(format!("a batch failed: {error}")),
         }
     }
@@ -556,7 +556,7 @@ impl<G: Ground> Run<'_, G> {
         }
         match store.maintain() {
             Ok(()) => Ok(()),
-            Err(error) if self.is_told(&error) => Ok(()),
+            Err(error) if self.is_reported(&error) => Ok(()),
             Err(error) => Err(format!("maintain failed: {error}")),
         }
     }
@@ -572,7 +572,7 @@ impl<G: Ground> Run<'_, G> {
                 let lengths = (found.as_ref().map(|f| f.len()), wanted.map(<[u8]>::len));
                 Err(format!("key {number} is wrong: found and wanted have {lengths:?} bytes"))
             }
-            Err(error) if self.is_told(&error) => Ok(()),
+            Err(error) if self.is_reported(&error) => Ok(()),
             Err(error) => Err(format!("a get of key {number} failed: {error}")),
         }
     }
@@ -606,7 +606,7 @@ impl<G: Ground> Run<'_, G> {
             (Some(wrong), _) => Err(wrong),
             (None, Ok(())) if seen.len() == self.content.len() || self.damaged => Ok(()),
             (None, Ok(())) => Err(format!("a scan showed {} of {} keys", seen.len(), self.content.len())),
-            (None, Err(error)) if self.is_told(&error) => Ok(()),
+            (None, Err(error)) if self.is_reported(&error) => Ok(()),
             (None, Err(error)) => Err(format!("a scan failed: {error}")),
         }
     }
@@ -631,7 +631,7 @@ impl<G: Ground> Run<'_, G> {
             if now * 100 >= first * REFILL_PERCENT || self.damaged {
                 return Ok(());
             }
-            if begun.elapsed() > SETTLE_MAX {
+            if begun.elapsed() > FLUSH_GROUP_MAX {
                 return Err(format!(
                     "{first} bytes fitted at first, {now} after everything was deleted: {:?}",
                     store.stats()
@@ -646,7 +646,7 @@ impl<G: Ground> Run<'_, G> {
         let Some(number) = self.some_key() else { return Ok(()) };
         let kept = match store.get(&key(number)) {
             Ok(kept) => kept,
-            Err(error) if self.is_told(&error) => return Ok(()),
+            Err(error) if self.is_reported(&error) => return Ok(()),
             Err(error) => return Err(format!("a get of key {number} failed: {error}")),
         };
         let Some(kept) = kept else { return Err(format!("key {number} is absent")) };
@@ -666,7 +666,7 @@ impl<G: Ground> Run<'_, G> {
     fn close(&mut self, store: StoreOn<G::Medium>) -> Result<(), String> {
         match store.close_discarding() {
             Ok(()) => Ok(()),
-            Err(error) if self.is_told(&error) => Ok(()),
+            Err(error) if self.is_reported(&error) => Ok(()),
             Err(error) => Err(format!("the store does not close: {error}")),
         }
     }
@@ -763,12 +763,12 @@ impl<G: Ground> Run<'_, G> {
 
     /// Opens what others refuse.
     fn serve(&mut self) -> Result<StoreOn<G::Medium>, String> {
-        let options = Options { on_damage: OnDamage::Serve, ..self.plan.options.clone() };
+        let options = Options { on_corruption: OnCorruption::Serve, ..self.plan.options.clone() };
         let store = self.ground.open(&options);
         let store = store.map_err(|error| format!("the rest of a damaged store is not served: {error}"))?;
-        let told = (store.stats().damaged_blocks, store.recovery().damage.len());
-        if (told.0 == 0) != (told.1 == 0) {
-            return Err(format!("{} blocks are damaged, and {} places told", told.0, told.1));
+        let reported = (store.stats().damaged_blocks, store.recovery().damage.len());
+        if (reported.0 == 0) != (reported.1 == 0) {
+            return Err(format!("{} blocks are damaged, and {} places told", reported.0, reported.1));
         }
         Ok(store)
     }
@@ -776,7 +776,7 @@ impl<G: Ground> Run<'_, G> {
     /// Closes a store in which damage is known: refused from then on, or its rest served. `None` when there is nothing left to look at.
     fn serve_again(&mut self, store: StoreOn<G::Medium>) -> Result<Option<StoreOn<G::Medium>>, String> {
         let begun = Instant::now();
-        while store.stats().unverified_bytes > 0 && begun.elapsed() < SETTLE_MAX {
+        while store.stats().unverified_bytes > 0 && begun.elapsed() < FLUSH_GROUP_MAX {
             self.maintain(&store)?;
         }
         let damaged = store.stats().damaged_blocks;
@@ -861,14 +861,14 @@ pub fn run_seed(seed: u64, folder: &Path, what: What) -> Result<Counts, String> 
         Err(wrong) => wrong,
     };
     Err(format!(
-        "seed {seed} ({:?}, {:?}, {:?}, values of {:?} bytes, granules of {:?}, {} bytes, {:?}, \
+        "seed {seed} ({:?}, {:?}, {:?}, values of {:?} bytes, extents of {:?}, {} bytes, {:?}, \
          background {}, damage {:?}): {wrong}\n  \
          cargo xtask crash -- --soak --seed {seed} --seeds 1{}",
         plan.place,
         plan.options.index,
         plan.options.residence,
         plan.sizes,
-        plan.options.granule_bytes,
+        plan.options.extent_bytes,
         plan.options.len_max,
         plan.options.durability,
         plan.options.background,

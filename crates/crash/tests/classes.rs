@@ -48,7 +48,7 @@ fn recorded(setup: &Setup) -> (Log, duramen_crash::oracle::History) {
 fn a_flush_that_leaves_out_a_line_is_caught() {
     let _alone = alone();
     let mut ops = mixed(20);
-    ops.extend([Op::Group, put(1, 70), put(2, 33), Op::Settle]);
+    ops.extend([Op::Group, put(1, 70), put(2, 33), Op::FlushGroup]);
     let setup = small(1, "line/every-write", &KEYS, ops);
     crash(&setup, 500);
     let broken = Setup { flush_short: true, ..setup };
@@ -60,7 +60,7 @@ fn a_flush_that_leaves_out_a_line_is_caught() {
 fn every_event_of_creation_opening_and_growth_leaves_no_store_or_one_that_works() {
     let _alone = alone();
     for case in CASES {
-        let tuning = Tuning { granules_initial: 5, growth_bytes_min: 512, ..Tuning::default() };
+        let tuning = Tuning { extents_initial: 5, growth_bytes_min: 512, ..Tuning::default() };
         let ops: Vec<Op> = (0..12).map(|i| put(i % 4, 300)).collect();
         let setup = Setup { tuning, ..small(1, case.name, &KEYS, ops) };
         let totals = crash_at_every_point(&setup);
@@ -115,7 +115,7 @@ fn an_index_that_splits_and_doubles_meanwhile_loses_nothing() {
 }
 
 #[test]
-fn free_and_used_granules_are_those_on_the_medium_after_every_recovery() {
+fn free_and_used_extents_are_those_on_the_medium_after_every_recovery() {
     let _alone = alone();
     for name in ["line/every-write", "page/every-write", "byte/manual"] {
         let tuning = Tuning { compaction_bytes_min: Some(64), growth_bytes_min: 512, ..Tuning::default() };
@@ -219,9 +219,9 @@ fn tag_and_expiry_are_those_of_the_value() {
 #[test]
 fn batches_at_the_borders_of_blocks_are_whole_or_absent() {
     let _alone = alone();
-    // A block of one granule of 512 bytes has 448 for records. Batch and member take 24 each, the key 8.
-    for granules in 1..=3usize {
-        let exact = granules * 512 - 64 - 24 - 24 - 8;
+    // A block of one extent of 512 bytes has 448 for records. Batch and member take 24 each, the key 8.
+    for extents in 1..=3usize {
+        let exact = extents * 512 - 64 - 24 - 24 - 8;
         for bytes in [exact - 9, exact - 8, exact - 7, exact - 1, exact, exact + 1, exact + 8, exact + 9] {
             let batch = |bytes| Op::Batch { writes: vec![(2, Some(bytes), None)], expects: vec![] };
             let ops = vec![batch(bytes), batch(bytes), put(0, 8), batch(bytes)];

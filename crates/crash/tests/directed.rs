@@ -16,7 +16,7 @@ fn records_that_were_not_committed_keep_no_tombstone() {
 #[test]
 fn what_was_read_of_another_group_is_durable_before_what_is_written_next() {
     let _alone = alone();
-    directed::renamed_before_settled().unwrap();
+    directed::renamed_before_durable().unwrap();
 }
 
 #[test]
@@ -32,27 +32,27 @@ fn a_key_stays_deleted_whose_older_record_lies_in_a_block_that_a_kept_value_hold
 }
 
 #[test]
-fn a_table_whose_name_is_damaged_is_told_of_and_saved() {
+fn a_table_whose_name_is_damaged_is_reported_of_and_saved() {
     let _alone = alone();
     directed::name_lost().unwrap();
 }
 
 #[test]
-fn what_becomes_of_two_units_that_went_on_to_one_block_is_told_apart() {
+fn what_becomes_of_two_transactions_that_went_on_to_one_block_is_reported_apart() {
     let _alone = alone();
-    directed::two_units_in_one_block().unwrap();
+    directed::two_transactions_in_one_block().unwrap();
 }
 
 #[test]
-fn an_image_knows_nothing_of_a_unit_that_runs() {
+fn an_image_knows_nothing_of_a_transaction_that_runs() {
     let _alone = alone();
-    directed::image_beside_unit().unwrap();
+    directed::image_beside_transaction().unwrap();
 }
 
 #[test]
-fn an_image_knows_elements_in_the_order_that_they_had_before_a_unit_that_runs() {
+fn an_image_knows_elements_in_the_order_that_they_had_before_a_transaction_that_runs() {
     let _alone = alone();
-    directed::image_beside_unit_of_elements().unwrap();
+    directed::image_beside_transaction_of_elements().unwrap();
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn an_image_knows_a_root_that_is_deleted_while_it_is_written() {
 }
 
 #[test]
-fn what_a_group_has_deleted_is_not_buried_before_that_is_durable() {
+fn what_a_group_has_deleted_is_not_reclaimed_before_that_is_durable() {
     let _alone = alone();
     directed::root_deleted_before_image().unwrap();
 }
@@ -74,7 +74,7 @@ fn an_image_knows_where_a_root_is_that_was_moved() {
 }
 
 #[test]
-fn an_image_leads_to_nothing_that_a_power_failure_takes_away() {
+fn an_image_points_to_nothing_that_a_power_failure_takes_away() {
     let _alone = alone();
     directed::image_beside_group().unwrap();
 }
@@ -86,13 +86,13 @@ fn what_was_moved_is_durable_before_its_block_is_free() {
 }
 
 #[test]
-fn a_unit_that_recovery_confirms_outlives_a_power_failure() {
+fn a_transaction_that_recovery_confirms_outlives_a_power_failure() {
     let _alone = alone();
     directed::confirmed_by_recovery().unwrap();
 }
 
 #[test]
-fn a_check_finds_nothing_wrong_where_a_process_died_within_a_unit() {
+fn a_check_finds_nothing_wrong_where_a_process_died_within_a_transaction() {
     let _alone = alone();
     directed::checked_before_recovery().unwrap();
 }
@@ -104,9 +104,9 @@ fn keys_written_around_damaged_ones_are_found_and_in_order() {
 }
 
 #[test]
-fn a_group_that_was_settled_outlives_a_power_failure() {
+fn a_group_that_was_flushed_outlives_a_power_failure() {
     let _alone = alone();
-    directed::settled().unwrap();
+    directed::flushed_group().unwrap();
 }
 
 #[test]
@@ -140,15 +140,15 @@ fn a_collection_lives_while_anything_names_it() {
 }
 
 #[test]
-fn a_collection_outlives_a_unit_that_deletes_its_root_and_is_given_up() {
+fn a_collection_outlives_a_transaction_that_deletes_its_root_and_is_aborted() {
     let _alone = alone();
-    directed::deleted_in_vain().unwrap();
+    directed::deleted_absent().unwrap();
 }
 
 #[test]
-fn who_goes_along_the_ranks_is_told_of_nothing_that_is_not_settled() {
+fn who_goes_along_the_ranks_is_reported_of_nothing_that_is_not_settled() {
     let _alone = alone();
-    directed::ranked_before_settled().unwrap();
+    directed::ranked_before_durable().unwrap();
 }
 
 #[test]
@@ -184,5 +184,5 @@ fn what_is_copied_from_the_medium_is_no_record_behind_a_lost_header() {
 #[test]
 fn a_value_that_was_not_written_after_all_leaves_no_record() {
     let _alone = alone();
-    directed::given_up_forged_value().unwrap();
+    directed::aborted_forged_value().unwrap();
 }

@@ -17,7 +17,7 @@ use support::{alone, image_of, options};
 
 const LEN_MAX: u64 = 256 << 10;
 
-/// A checkpoint reads a slot that leads to a record of a group which its thread has not drained. The image then says
+/// A checkpoint reads a slot that points to a record of a group which its thread has not drained. The image then says
 /// nothing of the record before, which lies in a block that is kept, and so is not read.
 #[test]
 fn a_checkpoint_beside_an_open_group_loses_no_acknowledged_write() {
@@ -236,7 +236,7 @@ impl Device for Kernel {
 }
 
 fn page_options(boot: u8) -> Options {
-    Options { granule_bytes: Some(16 << 10), ..options(boot) }
+    Options { extent_bytes: Some(16 << 10), ..options(boot) }
 }
 
 /// The background thread raises the time floor once a second and looks at no error. The sync of that loses a page with a record that
@@ -256,14 +256,14 @@ fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
     writer.put(b"key", &[7; 9000]).unwrap();
     // Page 0 is the superblock, then come the record's.
     medium.fail_in(0, 2);
-    let told = store.maintain();
-    let settled = writer.settle();
+    let reported = store.maintain();
+    let settled = writer.flush_group();
     let next = medium.device();
     drop(writer);
     drop(store);
     let found =
         StoreOn::open_on(next, &page_options(2)).unwrap().get(b"key").unwrap().map(|value| value.to_vec());
-    assert!(told.is_err(), "the test is wrong: that sync did not fail");
+    assert!(reported.is_err(), "the test is wrong: that sync did not fail");
     assert!(
         settled.is_err() || found == Some(vec![7; 9000]),
         "acknowledged, and after a power failure: {found:?}"
@@ -272,22 +272,22 @@ fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
 
 /// Two syncs at once, of which one fails for both: the kernel tells it one of them.
 #[test]
-fn a_failed_sync_that_another_thread_is_told_of_acknowledges_nothing() {
+fn a_failed_sync_that_another_thread_is_reported_of_acknowledges_nothing() {
     let _alone = alone();
     let medium = Kernel::new(&[], 0);
     let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
     store.put(b"a", &[1; 100]).unwrap();
     let other = store.clone();
-    let (tell, told) = channel();
+    let (report, reported) = channel();
     *medium.between.lock().unwrap() = Some(Box::new(move || {
-        // A block of several granules is opened, which is synced: that one could be told instead.
-        std::thread::spawn(move || tell.send(other.put(b"large", &[3; 40_000])));
+        // A block of several extents is opened, which is synced: that one could be told instead.
+        std::thread::spawn(move || report.send(other.put(b"large", &[3; 40_000])));
         std::thread::sleep(Duration::from_millis(300));
     }));
     // The second put commits: mark and record. The record's page is the one that fails.
     medium.fail_in(0, 1);
     let put = store.put(b"b", &[2; 100]);
-    let other = told.recv_timeout(Duration::from_secs(5)).unwrap();
+    let other = reported.recv_timeout(Duration::from_secs(5)).unwrap();
     assert!(put.is_err() && other.is_err(), "{put:?}, {other:?}");
     let next = medium.device();
     drop(store);
@@ -314,7 +314,7 @@ fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
             writer.put(&[i], &[i; 3900]).unwrap();
         }
         medium.fail_in(0, which);
-        assert!(writer.settle().is_err());
+        assert!(writer.flush_group().is_err());
         drop(writer);
         drop(store);
         match StoreOn::open_on(medium.unmounted(), &page_options(1)) {
@@ -340,7 +340,7 @@ fn a_process_that_is_killed_right_after_a_failed_write_back_has_noted_it() {
             writer.put(&[i], &[i; 3900]).unwrap();
         }
         medium.fail_in(0, which);
-        assert!(writer.settle().is_err());
+        assert!(writer.flush_group().is_err());
         let _killed = std::mem::ManuallyDrop::new((store, writer));
         match StoreOn::open_on(medium.unmounted(), &page_options(1)) {
             Ok(store) => assert!(store.get(b"a").unwrap().is_some()),
@@ -356,7 +356,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
     let _alone = alone();
     let options = Options {
         medium: duramen::MediumKind::Volatile,
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         len_max: 1 << 20,
         residence: Residence::Persistent,
         checkpoint_bytes: 1,
@@ -413,7 +413,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
 fn salvage_saves_batches_that_lie_behind_damage() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let options = Options { granule_bytes: Some(4096), ..options(1) };
+    let options = Options { extent_bytes: Some(4096), ..options(1) };
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     store.put(b"before", b"old").unwrap();
     store.put(b"damaged", &[0xAB; 64]).unwrap();
@@ -441,7 +441,7 @@ fn salvage_saves_batches_that_lie_behind_damage() {
 fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
-    let mut options = Options { granule_bytes: Some(4096), ..options(1) };
+    let mut options = Options { extent_bytes: Some(4096), ..options(1) };
     options.tuning.image_bytes_min = 0;
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     store.put(b"damaged!", &[0xAB; 64]).unwrap();
@@ -454,7 +454,7 @@ fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
     let store = StoreOn::open_on(image, &options).unwrap();
     assert!(store.recovery().imaged > 0);
     let first = store.clone();
-    let (tell, told) = channel();
+    let (report, reported) = channel();
     std::thread::spawn(move || {
         // As a worker of the server, all of whose writes are in a group.
         let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -463,17 +463,17 @@ fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
             writer.put(b"sound", b"new").unwrap();
             writer.put(b"damaged!", b"new")
         }));
-        tell.send(put.is_err()).unwrap();
+        report.send(put.is_err()).unwrap();
         let _ = std::mem::ManuallyDrop::new(first);
     });
-    assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(false), "a panic");
+    assert_eq!(reported.recv_timeout(Duration::from_secs(5)), Ok(false), "a panic");
     let second = store.clone();
-    let (tell, told) = channel();
+    let (report, reported) = channel();
     std::thread::spawn(move || {
-        tell.send(second.put(b"other", b"value")).unwrap();
+        report.send(second.put(b"other", b"value")).unwrap();
         let _ = std::mem::ManuallyDrop::new(second);
     });
-    let put = told.recv_timeout(Duration::from_secs(5));
+    let put = reported.recv_timeout(Duration::from_secs(5));
     let _ = std::mem::ManuallyDrop::new(store);
     assert!(put.is_ok(), "a put of another key hangs");
 }
@@ -492,7 +492,7 @@ fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable
             writer.put(&[i], &[i; 3900]).unwrap();
         }
         medium.fail_in(0, which);
-        assert!(writer.settle().is_err());
+        assert!(writer.flush_group().is_err());
         drop(writer);
         drop(store);
         let store = StoreOn::open_on(medium.opened_again(), &page_options(1)).unwrap();
@@ -546,7 +546,7 @@ fn a_read_of_what_compaction_moved_waits_for_no_commit() {
             assert!(store.get_into(&[i], &mut into).unwrap());
             writer.group();
             assert_eq!(writer.get(&[i]).unwrap().as_deref(), Some(&wanted[..]));
-            writer.settle().unwrap();
+            writer.flush_group().unwrap();
         }
         store.for_each(|_| {}).unwrap();
         assert_eq!(store.stats().epoch_committed, committed, "{index}: reads led commits");

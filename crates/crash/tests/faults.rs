@@ -4,7 +4,7 @@
 
 mod support;
 
-use duramen::{Batch, ErrorKind, Meta, OnDamage, Options, StoreOn, check_on, salvage_on};
+use duramen::{Batch, ErrorKind, Meta, OnCorruption, Options, StoreOn, check_on, salvage_on};
 use duramen_media::sim::{Log, Model, Rng, SimMedium};
 use duramen_media::{Bytes, LINE_BYTES, Offset};
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ fn salvaged(medium: &SimMedium, content: &Content) -> usize {
 
 /// The rest is served, without a touch of what cannot be read, and the damage stays known.
 fn rest_is_served(medium: &SimMedium, at: u64) {
-    let serve = |boot| Options { on_damage: OnDamage::Serve, ..options(boot) };
+    let serve = |boot| Options { on_corruption: OnCorruption::Serve, ..options(boot) };
     let whole_head = match StoreOn::open_on(medium.clone(), &serve(3)) {
         Ok(store) => {
             assert!(store.stats().damaged_blocks > 0 || !store.recovery().damage.is_empty(), "{at:#x}");
@@ -107,7 +107,7 @@ fn rest_is_served(medium: &SimMedium, at: u64) {
 }
 
 #[test]
-fn a_range_that_cannot_be_read_is_told_with_its_place_and_the_rest_saved() {
+fn a_range_that_cannot_be_read_is_reported_with_its_place_and_the_rest_saved() {
     let _alone = alone();
     for model in [Model::CacheLine, Model::Byte, Model::Page] {
         let (lines, len, content) = closed(model);
@@ -159,7 +159,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
             store.put(&[i], &[round; 59]).unwrap();
         }
     }
-    // Granule 32 is the first with records, of the first round: all dead.
+    // Extent 32 is the first with records, of the first round: all dead.
     medium.poison(Offset(32 * 512 + 64), 64);
     for _ in 0..8 {
         store.maintain().unwrap();
@@ -172,7 +172,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
 }
 
 #[test]
-fn a_key_in_a_block_that_cannot_be_read_is_told_and_made_whole() {
+fn a_key_in_a_block_that_cannot_be_read_is_reported_and_made_whole() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut options = options(1);
@@ -190,8 +190,8 @@ fn a_key_in_a_block_that_cannot_be_read_is_told_and_made_whole() {
         store.maintain().unwrap();
     }
     assert_eq!(store.stats().damaged_blocks, 1, "{:?}", store.stats());
-    let told: Vec<u8> = (0..20u8).filter(|&i| store.get(&[i]).is_err()).collect();
-    assert_eq!(told, [0]);
+    let reported: Vec<u8> = (0..20u8).filter(|&i| store.get(&[i]).is_err()).collect();
+    assert_eq!(reported, [0]);
     let error = store.get(&[0]).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("cannot be read"), "{error}");
     assert!(store.delete(&[0]).unwrap());
@@ -201,7 +201,7 @@ fn a_key_in_a_block_that_cannot_be_read_is_told_and_made_whole() {
 }
 
 /// Opens a damaged image: told, or nothing changed. Whether it was told.
-fn told_or_the_same(medium: &SimMedium, content: &Content, what: &str) -> bool {
+fn reported_or_the_same(medium: &SimMedium, content: &Content, what: &str) -> bool {
     let report = check_on(medium, &options(2));
     let opened = StoreOn::open_on(medium.clone(), &options(2));
     match opened {
@@ -222,29 +222,29 @@ fn told_or_the_same(medium: &SimMedium, content: &Content, what: &str) -> bool {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_is_told_and_never_returned() {
+fn a_flipped_bit_anywhere_is_reported_and_never_returned() {
     let _alone = alone();
     let mut rng = Rng::new(11);
     for model in [Model::CacheLine, Model::Page] {
         let (lines, len, content) = closed(model);
-        let mut told = 0;
+        let mut reported = 0;
         for _ in 0..3_000 {
             let bit = rng.below(len * 8);
             let medium = image(model, &lines, len);
             medium.memory().flip_bit(bit);
-            told += u32::from(told_or_the_same(&medium, &content, &format!("bit {bit}")));
+            reported += u32::from(reported_or_the_same(&medium, &content, &format!("bit {bit}")));
         }
-        assert!(told > 100, "{told}");
+        assert!(reported > 100, "{reported}");
     }
 }
 
 #[test]
-fn a_line_that_changed_is_told_and_never_returned() {
+fn a_line_that_changed_is_reported_and_never_returned() {
     let _alone = alone();
     let mut rng = Rng::new(12);
     let (lines, len, content) = closed(Model::CacheLine);
     let count = (len / LINE_BYTES) as usize;
-    let mut told = 0;
+    let mut reported = 0;
     for at in 0..count {
         let other = lines[rng.below(count as u64) as usize];
         let noise = std::array::from_fn(|_| rng.bits());
@@ -254,10 +254,11 @@ fn a_line_that_changed_is_told_and_never_returned() {
             }
             let medium = image(Model::CacheLine, &lines, len);
             medium.memory().set_line(at as u32, u8::MAX, &line);
-            told += u32::from(told_or_the_same(&medium, &content, &format!("line {at} became {how}")));
+            reported +=
+                u32::from(reported_or_the_same(&medium, &content, &format!("line {at} became {how}")));
         }
     }
-    assert!(told > 100, "{told}");
+    assert!(reported > 100, "{reported}");
 }
 
 #[test]
@@ -288,9 +289,9 @@ fn growth_that_fails_in_the_device_is_an_error_and_the_store_goes_on() {
 }
 
 #[test]
-fn a_sync_that_lies_leaves_whole_values_that_were_written_or_is_told() {
+fn a_sync_that_lies_leaves_whole_values_that_were_written_or_is_reported() {
     let _alone = alone();
-    let mut told = 0;
+    let mut reported = 0;
     for lie in 0..16 {
         let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
         let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
@@ -309,7 +310,7 @@ fn a_sync_that_lies_leaves_whole_values_that_were_written_or_is_told() {
             match StoreOn::open_on(image.clone(), &options(2)) {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-                    told += 1;
+                    reported += 1;
                 }
                 Ok(store) => {
                     for (key, value) in content_of(&store) {
@@ -321,5 +322,5 @@ fn a_sync_that_lies_leaves_whole_values_that_were_written_or_is_told() {
             image.power_off();
         }
     }
-    assert!(told > 0, "no lie was ever told");
+    assert!(reported > 0, "no lie was ever told");
 }

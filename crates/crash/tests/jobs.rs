@@ -228,18 +228,20 @@ fn keys(store: &Store) -> Result<Keys, String> {
     let mut keys = Keys::new();
     for database in [0u8, 1] {
         let name = format!("redis.{database}");
-        let Some(table) = store.find_table(name.as_bytes()).map_err(told("find a table"))? else { continue };
+        let Some(table) = store.find_table(name.as_bytes()).map_err(reported("find a table"))? else {
+            continue;
+        };
         table
             .for_each(|value| {
                 let key = [&[database], value.key()].concat();
                 keys.insert(key, [&[value.tag()], &value[..]].concat());
             })
-            .map_err(told("read a table"))?;
+            .map_err(reported("read a table"))?;
     }
     Ok(keys)
 }
 
-fn told(what: &'static str) -> impl Fn(duramen::Error) -> String {
+fn reported(what: &'static str) -> impl Fn(duramen::Error) -> String {
     move |error| format!("cannot {what}: {error}")
 }
 
@@ -351,10 +353,10 @@ impl History {
     fn lay_out(&self, directory: &Path, epoch: u64, at: usize, rng: &mut Rng) {
         let out = directory.join("out");
         std::fs::create_dir_all(&out).unwrap();
-        let is_told = *self.epochs(at, false).start() >= epoch;
+        let is_reported = *self.epochs(at, false).start() >= epoch;
         for part in &self.parts {
             let hidden = format!(".{}", part.name);
-            if part.epoch < epoch || part.epoch == epoch && (is_told || rng.one_in(2)) {
+            if part.epoch < epoch || part.epoch == epoch && (is_reported || rng.one_in(2)) {
                 std::fs::write(out.join(&part.name), &part.bytes).unwrap();
             } else if part.epoch == epoch {
                 std::fs::write(out.join(hidden), &part.bytes).unwrap();
@@ -406,13 +408,13 @@ impl Run {
         let options = Options {
             durability: self.case.durability,
             len_max: self.size.len_max,
-            granule_bytes: Some(16 << 10),
+            extent_bytes: Some(16 << 10),
             recovery_threads: 1,
             background: matches!(self.rhythm, Rhythm::Beside(_)),
             boot_id: Some(id),
             ..Options::default()
         };
-        Store::open_on(Mapped::simulated(medium.clone()), &options).map_err(told("open the store"))
+        Store::open_on(Mapped::simulated(medium.clone()), &options).map_err(reported("open the store"))
     }
 
     fn start(
@@ -471,7 +473,7 @@ impl Run {
             while !running.is_finished() {
                 // One that is stopped at once reads a batch of each source and makes a checkpoint.
                 running.run(&AtomicBool::new(true), |_| ()).map_err(failed)?;
-                store.maintain().map_err(told("maintain"))?;
+                store.maintain().map_err(reported("maintain"))?;
             }
             return Ok(claimed);
         }

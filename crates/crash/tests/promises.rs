@@ -79,7 +79,7 @@ fn a_long_chain_of_updates_and_deletes_ends_in_its_last_state() {
 }
 
 #[test]
-fn values_over_several_granules_are_whole_or_absent() {
+fn values_over_several_extents_are_whole_or_absent() {
     let ops: Vec<Op> = (0..24).map(|i| put(i % 3, 400 + 130 * i)).collect();
     for name in ["line/every-write", "byte/every-write", "page/interval"] {
         crashed(name, &[b"a", b"b", b"c"], &ops);
@@ -136,7 +136,7 @@ fn batches_are_applied_whole_or_not_at_all() {
 fn open(medium: &SimMedium, durability: Durability, boot: u8) -> duramen::Result<StoreOn<SimMedium>> {
     let options = Options {
         durability,
-        granule_bytes: Some(512),
+        extent_bytes: Some(512),
         recovery_threads: 1,
         background: false,
         boot_id: Some([boot; 16]),
@@ -178,7 +178,7 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
     const LEN_MAX: u64 = 256 << 10;
     let open = |medium: &SimMedium, boot: u8| {
         let mut options = Options {
-            granule_bytes: Some(512),
+            extent_bytes: Some(512),
             residence: Residence::Persistent,
             recovery_threads: 1,
             background: false,
@@ -239,9 +239,9 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
 }
 
 #[test]
-fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_told() {
+fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_reported() {
     let _alone = alone();
-    let (mut old, mut told) = (0, 0);
+    let (mut old, mut reported) = (0, 0);
     for lie in 0..12 {
         let medium = SimMedium::resume(Log::empty(Model::Page, 64 << 10));
         let store = open(&medium, Durability::EveryWrite, 1).unwrap();
@@ -260,7 +260,7 @@ fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_told() {
             match open(&image, Durability::EveryWrite, 2) {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-                    told += 1;
+                    reported += 1;
                 }
                 Ok(store) => {
                     for i in 0..4 {
@@ -275,11 +275,11 @@ fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_told() {
             image.power_off();
         }
     }
-    assert!(old + told > 0);
+    assert!(old + reported > 0);
 }
 
 #[test]
-fn a_flipped_bit_is_told_or_changes_nothing() {
+fn a_flipped_bit_is_reported_or_changes_nothing() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, 64 << 10));
     let store = open(&medium, Durability::EveryWrite, 1).unwrap();
@@ -294,14 +294,14 @@ fn a_flipped_bit_is_told_or_changes_nothing() {
     let mut walker = Walker::new(&log);
     walker.advance(log.events.len());
     let mut rng = Rng::new(7);
-    let mut told = 0;
+    let mut reported = 0;
     for _ in 0..2_000 {
         let all = walker.all();
         let (memory, len) = walker.form(&all);
         memory.flip_bit(rng.below(24 << 13));
         let image = SimMedium::from_image(Model::CacheLine, 64 << 10, memory, len);
         match open(&image, Durability::EveryWrite, 2) {
-            Err(_) => told += 1,
+            Err(_) => reported += 1,
             Ok(store) => {
                 for i in 0..20u8 {
                     assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[i; 60][..]));
@@ -311,7 +311,7 @@ fn a_flipped_bit_is_told_or_changes_nothing() {
         }
         image.power_off();
     }
-    assert!(told > 50, "{told}");
+    assert!(reported > 50, "{reported}");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn sixteen_keys_with_one_hash_are_all_kept() {
         let setup = Setup {
             hash_mask: 0,
             tuning: duramen::tuning::Tuning::default(),
-            granule_bytes: 512,
+            extent_bytes: 512,
             len_max: 64 << 10,
             keys: keys.iter().map(|key| key.to_vec()).collect(),
             ops: (0..80)

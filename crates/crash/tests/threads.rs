@@ -72,7 +72,7 @@ fn a_schedule_repeats_by_its_seed_and_another_seed_gives_another() {
 }
 
 #[test]
-fn a_deadlock_is_told_with_what_each_thread_did() {
+fn a_deadlock_is_reported_with_what_each_thread_did() {
     let _alone = alone();
     let report = schedule::run(&settings(1, WALK), || {
         schedule::say("waits for nobody");
@@ -83,7 +83,7 @@ fn a_deadlock_is_told_with_what_each_thread_did() {
 }
 
 #[test]
-fn a_livelock_is_told_and_ended() {
+fn a_livelock_is_reported_and_ended() {
     let _alone = alone();
     let report = schedule::run(&settings(1, WALK), || while schedule::relax() {});
     let failure = report.failure.unwrap();
@@ -91,7 +91,7 @@ fn a_livelock_is_told_and_ended() {
 }
 
 #[test]
-fn a_panic_of_one_thread_is_told_and_ends_the_others() {
+fn a_panic_of_one_thread_is_reported_and_ends_the_others() {
     let _alone = alone();
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -110,12 +110,12 @@ fn a_panic_of_one_thread_is_told_and_ends_the_others() {
 fn sleepers_wake_in_simulated_time() {
     let _alone = alone();
     let slept = Arc::new(OnceLock::new());
-    let told = Arc::clone(&slept);
+    let reported = Arc::clone(&slept);
     let began = std::time::Instant::now();
     let report = schedule::run(&settings(1, WALK), move || {
         let before = schedule::now().unwrap();
         assert!(schedule::sleep(Duration::from_secs(3600)));
-        told.set(schedule::now().unwrap() - before).unwrap();
+        reported.set(schedule::now().unwrap() - before).unwrap();
     });
     assert_eq!(report.failure, None);
     assert!(slept.get().unwrap().as_secs() >= 3600);
@@ -175,7 +175,7 @@ fn crashed(case: &str, keys: usize, threads: &[&[Op]], seeds: u64) {
         plan.setup.places = 2;
         plan.setup.hash_mask = u64::MAX;
         plan.setup.tuning = Tuning::default();
-        plan.setup.granule_bytes = 512;
+        plan.setup.extent_bytes = 512;
         plan.setup.len_max = 96 << 10;
         plan.background = false;
         plan.threads = threads.iter().map(|ops| (false, ops.to_vec())).collect();
@@ -215,7 +215,8 @@ fn a_batch_that_writes_nothing_waits_for_what_it_tells() {
 /// did not.
 #[test]
 fn what_a_step_was_built_on_survives_with_it() {
-    let step = |change| Op::Touch(Touch::Change { changes: vec![change], keys: Vec::new(), way: Way::Unit });
+    let step =
+        |change| Op::Touch(Touch::Change { changes: vec![change], keys: Vec::new(), way: Way::Transaction });
     let elements = vec![(0, 24), (1, 24)];
     let make = [step(Change::Make { place: 0, kind: 1, elements, ttl: None })];
     let rename = [0, 1].map(|_| step(Change::Rename { from: 0, to: 1 }));
@@ -238,7 +239,7 @@ fn a_store_whose_garbage_cannot_be_freed_lets_its_thread_rest() {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, 48 << 10));
     let options = Options {
         durability: Durability::Manual,
-        granule_bytes: Some(512),
+        extent_bytes: Some(512),
         compaction_dead_percent: 5,
         tuning: Tuning { compaction_bytes_min: Some(512), ..Tuning::default() },
         ..Options::default()
@@ -280,7 +281,7 @@ fn puts_go_on_beside_a_long_batch() {
         let settings = Settings { steps_max: 1_000_000, ..settings(seed, WALK) };
         let report = schedule::run(&settings, move || {
             let medium = SimMedium::resume(Log::empty(Model::CacheLine, 1 << 20));
-            let options = Options { background: false, granule_bytes: Some(4096), ..Options::default() };
+            let options = Options { background: false, extent_bytes: Some(4096), ..Options::default() };
             let store = StoreOn::open_on(medium, &options).unwrap();
             let mut batch = Batch::new();
             (0..KEYS).for_each(|key| {

@@ -34,7 +34,7 @@ fn write(path: &std::path::Path) -> Result<()> {
         writer.put(format!("item:{number}").as_bytes(), &number.to_le_bytes())?;
     }
     // Nothing of the group may be acknowledged to anybody before this returns.
-    writer.settle()?;
+    writer.flush_group()?;
     drop(writer);
 
     // Tells what went wrong; dropping the last handle closes too, but has nowhere to tell it.

@@ -17,7 +17,7 @@ pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for (number, amount) in [30i64, 500, 40].into_iter().enumerate() {
         match transfer(&mut writer, &accounts, &journal, number as u64, amount) {
             Ok(left) => println!("{amount} paid, {left} left"),
-            Err(error) if error.kind() == ErrorKind::GivenUp => println!("{amount} not paid: {error}"),
+            Err(error) if error.kind() == ErrorKind::Aborted => println!("{amount} not paid: {error}"),
             Err(error) => return Err(error.into()),
         }
     }
@@ -28,22 +28,27 @@ pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 
 /// Returns what alice has left. Readers see both accounts and the journal as before, or as after.
 fn transfer(writer: &mut Writer, accounts: &Table, journal: &Table, number: u64, amount: i64) -> Result<i64> {
-    writer.unit(|unit| {
-        journal_entry(unit, journal, number, amount)?;
-        let bob = balance(unit.table(accounts).get(b"bob")?) + amount;
-        unit.table(accounts).put(b"bob", &bob.to_le_bytes())?;
-        let alice = balance(unit.table(accounts).get(b"alice")?) - amount;
+    writer.transaction(|transaction| {
+        journal_entry(transaction, journal, number, amount)?;
+        let bob = balance(transaction.table(accounts).get(b"bob")?) + amount;
+        transaction.table(accounts).put(b"bob", &bob.to_le_bytes())?;
+        let alice = balance(transaction.table(accounts).get(b"alice")?) - amount;
         if alice < 0 {
             // What was written above was seen by nobody, and is gone.
-            return Err(Error::given_up(format!("{} are missing", -alice)));
+            return Err(Error::aborted(format!("{} are missing", -alice)));
         }
-        unit.table(accounts).put(b"alice", &alice.to_le_bytes())?;
+        transaction.table(accounts).put(b"alice", &alice.to_le_bytes())?;
         Ok(alice)
     })
 }
 
-fn journal_entry(unit: &mut duramen::Unit<'_>, journal: &Table, number: u64, amount: i64) -> Result<()> {
-    unit.table(journal).put(&number.to_be_bytes(), format!("alice to bob: {amount}").as_bytes())
+fn journal_entry(
+    transaction: &mut duramen::Transaction<'_>,
+    journal: &Table,
+    number: u64,
+    amount: i64,
+) -> Result<()> {
+    transaction.table(journal).put(&number.to_be_bytes(), format!("alice to bob: {amount}").as_bytes())
 }
 
 fn balance(value: Option<duramen::Value<'_>>) -> i64 {

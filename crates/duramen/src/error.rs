@@ -31,10 +31,11 @@ pub enum ErrorKind {
     Poisoned,
     /// The store was opened to be read only.
     ReadOnly,
-    /// A unit met a key that another unit has written, and neither may wait for the other: give it up, and begin again.
+    /// A transaction met a key that another transaction has written, and neither may wait for the other: give it up,
+    /// and begin again.
     Conflict,
-    /// A unit that its caller gave up: [`Error::given_up`].
-    GivenUp,
+    /// A transaction that its caller gave up: [`Error::aborted`].
+    Aborted,
 }
 
 /// What was attempted, on what, what was found and wanted, and what to do.
@@ -52,9 +53,10 @@ impl Error {
         Self { kind, message: message.into(), os_error: None, cursor: None }
     }
 
-    /// For who gives up a unit ([`Writer::unit`](crate::Writer::unit)): what `work` returns, and why.
-    pub fn given_up(why: impl Into<String>) -> Self {
-        Self::new(ErrorKind::GivenUp, why)
+    /// For who gives up a transaction ([`Writer::transaction`](crate::Writer::transaction)): what `work` returns, and
+    /// why.
+    pub fn aborted(why: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Aborted, why)
     }
 
     /// A call on a handle of a store that was closed.

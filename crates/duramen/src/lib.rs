@@ -25,7 +25,7 @@
 //! | a few writes from any thread | [`Store::put`], [`Store::delete`], [`Store::update`] |
 //! | many writes from one thread | [`Store::writer`] → [`Writer`] |
 //! | several keys at once, or on a condition | [`Batch`] → [`Writer::apply`], [`Writer::compare_and_swap`] |
-//! | one drain for many writes | [`Writer::group`] and [`Writer::settle`] |
+//! | one drain for many writes | [`Writer::group`] and [`Writer::flush_group`] |
 //! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
 //! | plain structs as keys and values | [`TypedStore`] |
 //!
@@ -89,13 +89,13 @@ mod write;
 
 pub use background::expirations::{Expired, OnExpired, TableId};
 pub use background::queues::{Evicted, OnEvicted};
-pub use duramen_media::fault::tell_faults;
+pub use duramen_media::fault::report_faults;
 pub use duramen_media::process::return_large_allocations;
-pub use duramen_media::{Create, MediumKind, PersistStep, Scratch};
+pub use duramen_media::{Create, FlushInstruction, MediumKind, Scratch};
 pub use error::{Error, ErrorKind, Result};
 pub use format::FORMAT_VERSION;
 pub use options::{
-    Clock, Durability, EvictBy, Eviction, IndexKind, OnDamage, OnProgress, Options, Progress, Residence,
+    Clock, Durability, EvictBy, Eviction, IndexKind, OnCorruption, OnProgress, Options, Progress, Residence,
 };
 pub use read::access::uncounted;
 pub use read::{CollectionId, Cursor, Meta, Range, Room, Stamp, Value};
@@ -103,7 +103,8 @@ pub use recovery::Summary;
 pub use store::{
     CloseError, Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder,
     Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
-    TypedStore, Unit, UnitKeys, UnitOn, Writer, WriterOn, begins_store, check, erase, salvage,
+    Transaction, TransactionKeys, TransactionOn, TypedStore, Writer, WriterOn, begins_store, check, erase,
+    salvage,
 };
 #[doc(hidden)]
 pub use store::{check_on, salvage_on};
@@ -127,7 +128,7 @@ pub mod measuring {
 /// The parsers of what is read from a medium, for fuzzing: any bytes, no panic.
 #[doc(hidden)]
 pub mod fuzzing {
-    use crate::format::unit::keep_what_counts;
+    use crate::format::transaction::keep_what_counts;
     use crate::format::{Generation, Secret, block, mark::Mark, record, superblock::Superblock};
 
     /// Parses `bytes` as superblock, commit mark and block header.
@@ -136,7 +137,7 @@ pub mod fuzzing {
         let secret = Secret::new(1);
         let _ = Mark::decode(secret, bytes);
         if bytes.len() >= block::HEADER_BYTES as usize {
-            let _ = block::Header::decode(secret, crate::format::Granule(1), bytes);
+            let _ = block::Header::decode(secret, crate::format::Extent(1), bytes);
         }
     }
 
@@ -147,7 +148,7 @@ pub mod fuzzing {
         while let record::Step::Record { at, header } = walk.step() {
             records.push((at, header));
         }
-        keep_what_counts(bytes, 0, block::Fates::default(), false, &mut records);
+        keep_what_counts(bytes, 0, block::TransactionOutcomes::default(), false, &mut records);
         let _ = walk.find_after(0, |_| true);
     }
 }

@@ -39,7 +39,7 @@ pub enum Mutant {
     /// A block is freed while readers may still see it.
     FreedBeforeReadersLeave,
     /// A block is freed though a value that was read in it is kept.
-    HoldNotLookedAt,
+    PinNotChecked,
     /// A value that is kept holds back all blocks that are retired later.
     KeptHoldsBackAll,
     /// The records of a block that stays because of a value are not counted again.
@@ -52,8 +52,8 @@ pub enum Mutant {
     ExpiryNotCopied,
     /// An expired key is shown.
     ExpiredShown,
-    /// Recovery's headers say that units count before the new incarnation is durable.
-    UnitsConfirmedEarly,
+    /// Recovery's headers say that transactions count before the new incarnation is durable.
+    TransactionsConfirmedEarly,
     /// The first update of the superblock begins with copy 0, whichever was read.
     SuperblockCopyZeroFirst,
     /// Writers of one key do not wait for each other.
@@ -73,12 +73,12 @@ pub enum Mutant {
     /// A commit does not wait for writers that are in its epoch.
     CommitDoesNotWait,
     /// A commit takes the blocks that the next epoch has told of already, and flushes them too early.
-    ToldInOneList,
+    DirtyBlocksInOneList,
     /// What a writer added to the current epoch goes with it.
     SumsNotKept,
     /// A partial block stays in the list when a writer has taken it.
     PartialTakenTwice,
-    /// Two writers that find no space both grow the store by the same granules.
+    /// Two writers that find no space both grow the store by the same extents.
     GrownTwice,
     /// A writer says that there is no space, though another made some since it looked.
     SpaceNotLookedForAgain,
@@ -96,9 +96,9 @@ pub enum Mutant {
     SwapNotRechecked,
     /// A conditional update in place compares before it locks, and not again.
     UpdateNotRechecked,
-    /// A split lets the directory lead to the halves before the keys are in them.
+    /// A split lets the directory point to the halves before the keys are in them.
     SplitPublishedFirst,
-    /// A merge of two segments lets the directory lead to the new one before the keys are in it.
+    /// A merge of two segments lets the directory point to the new one before the keys are in it.
     MergePublishedFirst,
     /// A merge copies slots while writers change them.
     MergeWithoutLocks,
@@ -118,7 +118,7 @@ pub enum Mutant {
     NextNotWoken,
     /// A block counts as kept by an image though it was freed since, or is of another generation.
     ImageKeepsFreed,
-    /// Slots of an image count that do not lead into kept blocks.
+    /// Slots of an image count that do not point into kept blocks.
     ImageSlotsAllKept,
     /// What names a collection is not taken from an image of which all counts ...
     ImageNamesForgotten,
@@ -126,18 +126,18 @@ pub enum Mutant {
     ImageRootsForgotten,
     /// An image passes over roots that are superseded or moved while it is written.
     ImageRootsLost,
-    /// A collection is buried before the group has ended that superseded its root.
-    BuriedBesideGroup,
+    /// A collection is reclaimed before the group has ended that superseded its root.
+    ReclaimedBesideGroup,
     /// Compaction moves a root and does not say so.
     MovedRootForgotten,
     /// An image does not say what a collection's tree may lack.
     ImageTreeLacks,
     /// A table that nothing names is given up though something is damaged.
-    NamelessBuried,
-    /// A dead table is buried while writers may still put something into it.
-    BuriedBeforeWritersLeave,
-    /// An image is written while dead tables wait to be buried.
-    ImageBesideDying,
+    NamelessReclaimed,
+    /// A dead table is reclaimed while writers may still put something into it.
+    ReclaimedBeforeWritersLeave,
+    /// An image is written while dead tables wait to be reclaimed.
+    ImageBesideRetired,
     /// The copy that compaction makes belongs to the store's own table.
     OwnerNotCopied,
     /// Recovery takes every root for one that lives.
@@ -158,19 +158,19 @@ pub enum Mutant {
     GoneNamedAgain,
     /// A root that is swept since it has expired does not take its collection with it.
     SweptRootKept,
-    /// The tree of a collection keeps what its elements led to before.
+    /// The tree of a collection keeps what its elements pointed to before.
     TreeNotLed,
     /// An element that is led elsewhere is out of the tree for a moment.
     LedInTwoSteps,
     /// Elements that a walk by ranks meets are taken for settled ones.
-    RankedAsSettled,
-    /// A collection dies when a unit has superseded its root, before the unit is shown.
+    RankedAsDurable,
+    /// A collection dies when a transaction has superseded its root, before the transaction is shown.
     LostBeforeShown,
     /// Numbers of owners are used again.
     OwnerReused,
     /// Two names are swapped by two writes.
     SwapWrittenInTwo,
-    /// A name leads elsewhere before that is written, and the gate is open meanwhile.
+    /// A name points elsewhere before that is written, and the gate is open meanwhile.
     NameWrittenLate,
     /// Recovery leaves the records of dead tables among the live bytes.
     DeadCountedLive,
@@ -182,7 +182,7 @@ pub enum Mutant {
     ImageVersionsForgotten,
     /// Two threads that touch a page of an image at once both make a part of the index of it.
     PageReadTwice,
-    /// An index image leads to records that their groups have not settled.
+    /// An index image points to records that their groups have not settled.
     ImageOfPending,
     /// Records that an open by image did not read are used before they were verified.
     UsedUnverified,
@@ -190,7 +190,7 @@ pub enum Mutant {
     LostHeadIsEmpty,
     /// Who serves the rest of a damaged store ends its damaged blocks where their first whole records end.
     DamageForgotten,
-    /// Puts take the granules, and the room in open blocks, that are kept for deletes and the compactor.
+    /// Puts take the extents, and the room in open blocks, that are kept for deletes and the compactor.
     ReserveTakenByPuts,
     /// Blocks that the compactor moves to count as kept for deletes.
     MovedIntoReserve,
@@ -204,43 +204,43 @@ pub enum Mutant {
     LocksNotSorted,
     /// A writer locks the stripe of its key when it is in an epoch.
     LockedInEpoch,
-    /// Keys are held that a unit writes which runs.
-    HeldBesideRunning,
+    /// Keys are held that a transaction writes which runs.
+    LockedBesideActive,
     /// Who closes the gate does not wait until those have left who are inside.
-    GateNotWaitedFor,
+    BarrierNotWaitedFor,
     /// What a name points to changes while transactions are active.
-    GateOpenForNames,
+    BarrierOpenForNames,
     /// Of keys that were locked and not written the versions are not raised.
     VersionNotRaised,
-    /// Headers of blocks say that a unit counts before it is durable.
-    SettledTooEarly,
-    /// Of a unit of several blocks the header of the one with the end does not say that it counts.
-    EndNotConfirmed,
+    /// Headers of blocks say that a transaction counts before it is durable.
+    FinalizedTooEarly,
+    /// Of a transaction of several blocks the header of the one with the end does not say that it counts.
+    CommitNotConfirmed,
     /// Members that do not count are counted as stale records of their keys.
     VoidCounted,
-    /// A unit goes on to a block that another one went on to before.
+    /// A transaction goes on to a block that another one went on to before.
     EnteredTwice,
-    /// Recovery does not write down that a unit does not count whose end was not found.
+    /// Recovery does not write down that a transaction does not count whose end was not found.
     TornNotVoided,
-    /// Recovery counts members whose unit has no end.
-    EndNotLookedFor,
-    /// A unit is shown without its end.
-    UnitWithoutEnd,
-    /// A unit that is given up leaves its slots where they are.
+    /// Recovery counts transaction records whose transaction has no end.
+    CommitNotLookedFor,
+    /// A transaction is shown without its end.
+    TransactionWithoutCommit,
+    /// A transaction that is aborted leaves its slots where they are.
     PreviousNotPutBack,
-    /// Readers see what a unit writes while it runs.
-    UnitShownInParts,
-    /// A key that was absent when a unit deleted it may be there when the unit is shown.
+    /// Readers see what a transaction writes while it runs.
+    TransactionShownInParts,
+    /// A key that was absent when a transaction deleted it may be there when the transaction is shown.
     MissedNotLookedAt,
-    /// A reader shows what a unit wrote and then wrote again, when the unit ends while the reader goes back along its
-    /// members.
-    StepOfUnitShown,
-    /// A writer writes a key that a unit writes which runs.
-    RunningOverwritten,
-    /// What a unit took the place of is moved and freed while it runs.
-    BeforeUnitMoved,
-    /// An index image leads to members of units that run.
-    ImageOfRunning,
+    /// A reader shows what a transaction wrote and then wrote again, when the transaction ends while the reader goes
+    /// back along its transaction records.
+    StepOfTransactionShown,
+    /// A writer writes a key that a transaction writes which runs.
+    ActiveOverwritten,
+    /// What a transaction took the place of is moved and freed while it runs.
+    BeforeTransactionMoved,
+    /// An index image points to transaction records of transactions that run.
+    ImageOfActive,
     /// A key is evicted without a tombstone though older records of it are left.
     EvictedWithStale,
     /// A block that keys were evicted from is freed before others that have older records of them.
@@ -298,7 +298,7 @@ mod planting {
         Mutant::SegmentBeforeLock,
         Mutant::EnterNotRechecked,
         Mutant::CommitDoesNotWait,
-        Mutant::ToldInOneList,
+        Mutant::DirtyBlocksInOneList,
         Mutant::SumsNotKept,
         Mutant::PartialTakenTwice,
         Mutant::GrownTwice,
@@ -313,12 +313,12 @@ mod planting {
         Mutant::LeafChangedUnmarked,
         Mutant::NodeLeftLinked,
         Mutant::NextNotWoken,
-        Mutant::UnitShownInParts,
-        Mutant::StepOfUnitShown,
+        Mutant::TransactionShownInParts,
+        Mutant::StepOfTransactionShown,
         Mutant::MissedNotLookedAt,
         Mutant::PreviousNotPutBack,
-        Mutant::HeldBesideRunning,
-        Mutant::GateNotWaitedFor,
+        Mutant::LockedBesideActive,
+        Mutant::BarrierNotWaitedFor,
         Mutant::KeysUnlockedEarly,
         Mutant::LocksNotSorted,
         Mutant::VersionNotRaised,
@@ -338,7 +338,7 @@ mod planting {
         Mutant::SealOfOldEpoch,
         Mutant::FreedBeforeCommit,
         Mutant::FreedBeforeReadersLeave,
-        Mutant::HoldNotLookedAt,
+        Mutant::PinNotChecked,
         Mutant::FreedWithoutOrder,
         Mutant::ExpiryNotCopied,
         Mutant::ExpiredShown,
@@ -360,13 +360,13 @@ mod planting {
         Mutant::NewestNameIgnored,
         Mutant::DeadHandleUsed,
         Mutant::RootNotDied,
-        Mutant::SettledTooEarly,
-        Mutant::EndNotConfirmed,
+        Mutant::FinalizedTooEarly,
+        Mutant::CommitNotConfirmed,
         Mutant::VoidCounted,
         Mutant::EnteredTwice,
         Mutant::TornNotVoided,
-        Mutant::EndNotLookedFor,
-        Mutant::UnitWithoutEnd,
+        Mutant::CommitNotLookedFor,
+        Mutant::TransactionWithoutCommit,
         Mutant::PreviousNotPutBack,
     ];
 }

@@ -1,8 +1,8 @@
-//! How a store is opened: each field with its meaning, unit, bound and default.
+//! How a store is opened: each field with its meaning, transaction, bound and default.
 
 use crate::sync::Arc;
 use crate::{Error, Result};
-use duramen_media::{Create, Granularity, Mapped, MediaOptions, Medium, MediumKind, PersistStep};
+use duramen_media::{Create, FlushInstruction, Granularity, Mapped, MediaOptions, Medium, MediumKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ impl std::str::FromStr for Residence {
 
 /// What an open does with a store in which damage is known, or found by the open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnDamage {
+pub enum OnCorruption {
     /// It fails with `Corrupt`, and changes nothing.
     #[default]
     Refuse,
@@ -124,7 +124,7 @@ pub enum OnDamage {
     Serve,
 }
 
-impl OnDamage {
+impl OnCorruption {
     /// Its name, as [`str::parse`] takes it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -135,20 +135,22 @@ impl OnDamage {
     }
 }
 
-impl std::fmt::Display for OnDamage {
+impl std::fmt::Display for OnCorruption {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl std::str::FromStr for OnDamage {
+impl std::str::FromStr for OnCorruption {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "refuse" => Ok(Self::Refuse),
             "serve" => Ok(Self::Serve),
-            _ => Err(Error::invalid(format!("on-damage \"{text}\" is unknown; there are refuse and serve"))),
+            _ => Err(Error::invalid(format!(
+                "on-corruption \"{text}\" is unknown; there are refuse and serve"
+            ))),
         }
     }
 }
@@ -264,10 +266,10 @@ pub struct Options {
     /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.
     pub index_image: bool,
     /// What to do with a store in which damage is known or found by the open. Default `Refuse`.
-    pub on_damage: OnDamage,
+    pub on_corruption: OnCorruption,
     /// Whether an open by image verifies all records before it returns, on as many threads as recovery has, instead of the background
-    /// thread afterwards: the open then takes as long as to read the store. What it finds damaged is met as `on_damage`
-    /// says. Default false. An open without an image always reads everything.
+    /// thread afterwards: the open then takes as long as to read the store. What it finds damaged is met as
+    /// `on_corruption` says. Default false. An open without an image always reads everything.
     pub verify_at_open: bool,
     /// The most bytes that the store may take on the medium. Default 1 TiB; at most 8 TiB. Only
     /// address space is reserved. Ignored on devices, which have a size.
@@ -277,13 +279,13 @@ pub struct Options {
     pub limit: u64,
     /// What is given up when there is no more room. Default `None`: nothing, writes are refused with `OutOfSpace`.
     pub eviction: Option<Eviction>,
-    /// Bytes of one granule, the grain of space and the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default:
+    /// Bytes of one extent, the grain of space and the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default:
     /// the device's stripe times its ways (4 KiB × 6), and eight times that on page media, where fewer and larger
     /// blocks mean fewer waits. Ignored when the store exists.
-    pub granule_bytes: Option<u32>,
+    pub extent_bytes: Option<u32>,
     /// How lines are flushed. Default: what the CPU and the device have, and none where stores survive without a flush. Set
     /// for measuring, and where a flush that is not needed is quicker: `duramen bench mem --tune` tells.
-    pub persist_step: Option<PersistStep>,
+    pub flush_instruction: Option<FlushInstruction>,
     /// Bytes of one interleave stripe of the device. Default: what sysfs tells, else 4 KiB.
     pub stripe_bytes: Option<u64>,
     /// Stripes side by side. Default: what sysfs tells, else 6.
@@ -331,13 +333,13 @@ impl Default for Options {
             residence: Residence::Dram,
             checkpoint_bytes: 0,
             index_image: true,
-            on_damage: OnDamage::Refuse,
+            on_corruption: OnCorruption::Refuse,
             verify_at_open: false,
             len_max: 1 << 40,
             limit: 0,
             eviction: None,
-            granule_bytes: None,
-            persist_step: None,
+            extent_bytes: None,
+            flush_instruction: None,
             stripe_bytes: None,
             ways: None,
             prefault: true,
@@ -361,8 +363,8 @@ impl std::fmt::Debug for Options {
             .field("durability", &self.durability)
             .field("index", &self.index)
             .field("len_max", &self.len_max)
-            .field("granule_bytes", &self.granule_bytes)
-            .field("persist_step", &self.persist_step)
+            .field("extent_bytes", &self.extent_bytes)
+            .field("flush_instruction", &self.flush_instruction)
             .finish_non_exhaustive()
     }
 }
@@ -372,8 +374,8 @@ impl Options {
     /// keeps its default.
     ///
     /// A profile is a small subset of TOML: comments, `[medium]` and `[engine]`, and lines of `key = value` with a
-    /// word in quotes, a number, or true or false. `medium`: `kind`, `persist-step`, `stripe-bytes`, `ways`,
-    /// `prefault`. `engine`: `recovery-threads`, `granule-bytes`, and `threads`, which is the server's and ignored
+    /// word in quotes, a number, or true or false. `medium`: `kind`, `flush-instruction`, `stripe-bytes`, `ways`,
+    /// `prefault`. `engine`: `recovery-threads`, `extent-bytes`, and `threads`, which is the server's and ignored
     /// here.
     ///
     /// ```
@@ -418,23 +420,23 @@ impl Options {
             ("medium", "kind") => {
                 self.medium = value.parse().map_err(|error: duramen_media::Error| error.to_string())?;
             }
-            ("medium", "persist-step") if value == "auto" => self.persist_step = None,
-            ("medium", "persist-step") => {
+            ("medium", "flush-instruction") if value == "auto" => self.flush_instruction = None,
+            ("medium", "flush-instruction") => {
                 let step = value.parse().map_err(|error: duramen_media::Error| error.to_string())?;
-                self.persist_step = Some(step);
+                self.flush_instruction = Some(step);
             }
             ("medium", "stripe-bytes") => self.stripe_bytes = Some(parsed(value, "a number of bytes")?),
             ("medium", "ways") => self.ways = Some(parsed(value, "a number")?),
             ("medium", "prefault") => self.prefault = parsed(value, "true or false")?,
             ("engine", "recovery-threads") => self.recovery_threads = parsed(value, "a number")?,
-            ("engine", "granule-bytes") => self.granule_bytes = Some(parsed(value, "a number of bytes")?),
+            ("engine", "extent-bytes") => self.extent_bytes = Some(parsed(value, "a number of bytes")?),
             ("engine", "threads") => {
                 parsed::<usize>(value, "a number")?;
             }
             ("medium", _) => {
-                return Err("wanted kind, persist-step, stripe-bytes, ways or prefault".to_owned());
+                return Err("wanted kind, flush-instruction, stripe-bytes, ways or prefault".to_owned());
             }
-            ("engine", _) => return Err("wanted recovery-threads, granule-bytes or threads".to_owned()),
+            ("engine", _) => return Err("wanted recovery-threads, extent-bytes or threads".to_owned()),
             _ => return Err("it stands before any section; begin with [medium] or [engine]".to_owned()),
         }
         Ok(())
@@ -447,7 +449,7 @@ impl Options {
             create: self.create,
             read_only: self.read_only,
             len_max: self.len_max,
-            persist_step: self.persist_step,
+            flush_instruction: self.flush_instruction,
             stripe_bytes: self.stripe_bytes,
             ways: self.ways,
             prefault: self.prefault,
@@ -457,21 +459,21 @@ impl Options {
         Ok(Mapped::open(path, &media)?)
     }
 
-    /// The granule of a new store on `medium`.
-    pub(crate) fn granule_for<M: Medium>(&self, medium: &M) -> Result<u32> {
-        use crate::format::superblock::{GRANULE_BYTES_MAX, GRANULE_BYTES_MIN};
+    /// The extent of a new store on `medium`.
+    pub(crate) fn extent_for<M: Medium>(&self, medium: &M) -> Result<u32> {
+        use crate::format::superblock::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN};
         let (stripe, ways) = medium.interleave();
         let factor = if medium.granularity() == Granularity::Page { 8 } else { 1 };
         let default = (stripe * u64::from(ways) * factor)
-            .clamp(u64::from(GRANULE_BYTES_MIN), u64::from(GRANULE_BYTES_MAX));
-        let granule = self.granule_bytes.unwrap_or(default as u32 & !63);
-        if !(GRANULE_BYTES_MIN..=GRANULE_BYTES_MAX).contains(&granule) || !granule.is_multiple_of(64) {
+            .clamp(u64::from(EXTENT_BYTES_MIN), u64::from(EXTENT_BYTES_MAX));
+        let extent = self.extent_bytes.unwrap_or(default as u32 & !63);
+        if !(EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent) || !extent.is_multiple_of(64) {
             return Err(Error::invalid(format!(
-                "granule_bytes is {granule}; it must be a multiple of 64 from {GRANULE_BYTES_MIN} \
-                 to {GRANULE_BYTES_MAX}"
+                "extent_bytes is {extent}; it must be a multiple of 64 from {EXTENT_BYTES_MIN} \
+                 to {EXTENT_BYTES_MAX}"
             )));
         }
-        Ok(granule)
+        Ok(extent)
     }
 
     /// The kernel's boot id: tells whether the machine was rebooted since the last open.
@@ -515,29 +517,31 @@ mod tests {
     #[test]
     fn a_profile_sets_what_it_names() {
         let text = "# made by bench mem\n\n[medium]\nkind = \"devdax\"\npersist-step = \"order-only\"\nways=12\n\
-                    prefault = false\n[engine]\nrecovery-threads = 3\nthreads = 8\ngranule-bytes = 4096\n";
+                    prefault = false\n[engine]\nrecovery-threads = 3\nthreads = 8\nextent-bytes = 4096\n";
         let options = Options::from_profile(text).unwrap();
         assert_eq!(
-            (options.medium, options.persist_step),
-            (MediumKind::Devdax, Some(PersistStep::OrderOnly))
+            (options.medium, options.flush_instruction),
+            (MediumKind::Devdax, Some(FlushInstruction::OrderOnly))
         );
         assert_eq!((options.ways, options.prefault, options.recovery_threads), (Some(12), false, 3));
-        assert_eq!(options.granule_bytes, Some(4096));
+        assert_eq!(options.extent_bytes, Some(4096));
         let options = Options::from_profile("[medium]\npersist-step = \"auto\"\n").unwrap();
-        assert_eq!(options.persist_step, None);
+        assert_eq!(options.flush_instruction, None);
     }
 
     /// On `shm` nothing must be flushed; a step that was measured to pay is taken all the same.
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn a_store_takes_the_persist_step_of_its_profile() {
+    fn a_store_takes_the_flush_instruction_of_its_profile() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        for (step, wanted) in [("auto", PersistStep::OrderOnly), ("nt-sse2", PersistStep::NonTemporalSse2)] {
+        for (step, wanted) in
+            [("auto", FlushInstruction::OrderOnly), ("nt-sse2", FlushInstruction::NonTemporalSse2)]
+        {
             let profile = format!("[medium]\nkind = \"shm\"\npersist-step = \"{step}\"\n");
             let options = Options { background: false, ..Options::from_profile(&profile).unwrap() };
             let path = directory.path().join(step);
             let store = options.open(&path).unwrap();
-            assert_eq!(store.log().medium.persist_step(), wanted);
+            assert_eq!(store.log().medium.flush_instruction(), wanted);
             // The stores of the step are those of the records: they are whole, also after the next open.
             (0..100u8).for_each(|key| store.put(&[key], &[key; 300]).unwrap());
             store.close().unwrap();
@@ -555,7 +559,7 @@ mod tests {
             ),
             ("\n[mdium]\n", "profile line 2: \"[mdium]\": there is no such section"),
             ("ways = 3\n", "begin with [medium]"),
-            ("[medium]\nspeed = 3\n", "wanted kind, persist-step"),
+            ("[medium]\nspeed = 3\n", "wanted kind, flush-instruction"),
             ("[engine]\nrecovery-threads = many\n", "found \"many\", wanted a number"),
             ("[engine]\nnothing\n", "wanted key = value"),
         ] {

@@ -6,8 +6,8 @@
 //! With the feature `schedule` (the crash driver's) they are the standard library's with points at which a schedule
 //! may let another thread go on: see `scheduled`.
 
+pub(crate) mod barrier;
 pub(crate) mod current;
-pub(crate) mod gate;
 pub(crate) mod holding;
 mod mutex;
 pub(crate) mod rank;
@@ -75,12 +75,14 @@ pub(crate) mod statics {
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
     pub(crate) use super::reclamation::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
+        Atomic, GracePeriod, Guard, Hold, Owned, Turns, collect, held, is_pinned, pin, pin_to_write,
+        published,
     };
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::reclaim::{
-        Atomic, Guard, Hold, Moment, Owned, Turns, collect, held, is_pinned, pin, pin_to_write, published,
+        Atomic, GracePeriod, Guard, Hold, Owned, Turns, collect, held, is_pinned, pin, pin_to_write,
+        published,
     };
 }
 

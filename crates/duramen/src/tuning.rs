@@ -14,7 +14,7 @@ pub enum Phase {
     Create,
     /// What recovery decided is made durable, and the new incarnation begun.
     Adopt,
-    /// New granules get headers, and are counted.
+    /// New extents get headers, and are counted.
     Grow,
     /// A block is opened.
     OpenBlock,
@@ -48,11 +48,11 @@ pub struct Tuning {
     pub stripe_bits: u32,
     /// Slots of a leaf of the ordered index, from 2 to 14.
     pub leaf_slots: usize,
-    /// The first granules of a new store, beyond the head.
-    pub granules_initial: u32,
+    /// The first extents of a new store, beyond the head.
+    pub extents_initial: u32,
     /// The least that a store grows by, in bytes.
     pub growth_bytes_min: u64,
-    /// Background compaction leaves this many dead bytes alone, however small the store is; `None`: by the granule.
+    /// Background compaction leaves this many dead bytes alone, however small the store is; `None`: by the extent.
     pub compaction_bytes_min: Option<u64>,
     /// The least that a store uses, in bytes, for an index image to be worth it.
     pub image_bytes_min: u64,
@@ -68,7 +68,7 @@ impl Default for Tuning {
             split_count_min: crate::index::hash::SPLIT_COUNT_MIN,
             stripe_bits: crate::index::stripes::STRIPE_BITS,
             leaf_slots: usize::MAX,
-            granules_initial: 16,
+            extents_initial: 16,
             // So that a small store does not jump; a writer that has to wait for growth waits for one step of it.
             growth_bytes_min: 1 << 20,
             compaction_bytes_min: None,

@@ -62,7 +62,7 @@ fn forked(directory: &Path, medium: MediumKind, index: IndexKind) {
             refused(writer.put(b"of the child", b"2"));
             writer.group();
             refused(writer.put(b"of the child", b"3"));
-            refused(writer.settle());
+            refused(writer.flush_group());
         }
         // Neither waits for a thread that is not here, nor says to the medium that the store was closed.
         drop(writer.take());

@@ -8,7 +8,7 @@
 //! Run: `cargo run --release -p duramen-media --example persist_steps [PATH [MEBIBYTES [ROUNDS]]]`
 
 use duramen_media::{
-    Bytes, Create, Device, LINE_BYTES, Mapped, MediaOptions, Offset, PersistStep, Persistent,
+    Bytes, Create, Device, FlushInstruction, LINE_BYTES, Mapped, MediaOptions, Offset, Persistent,
 };
 use std::error::Error;
 use std::path::PathBuf;
@@ -40,8 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = PathBuf::from(arguments.next().unwrap_or_else(|| "/dev/shm/duramen-persist-steps".to_owned()));
     let mebibytes: u64 = arguments.next().map_or(Ok(256), |a| a.parse())?;
     let rounds: usize = arguments.next().map_or(Ok(15), |a| a.parse())?;
-    let mut steps = PersistStep::available();
-    steps.sort_by_key(|step| *step != PersistStep::OrderOnly);
+    let mut steps = FlushInstruction::available();
+    steps.sort_by_key(|step| *step != FlushInstruction::OrderOnly);
 
     // medians[size][step]
     let mut nanoseconds = vec![vec![Vec::new(); steps.len()]; SIZES.len()];
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let options = MediaOptions {
                 create: if round + index == 0 { Create::CreateNew } else { Create::OpenExisting },
                 len_initial: mebibytes << 20,
-                persist_step: Some(*step),
+                flush_instruction: Some(*step),
                 prefault: true,
                 ..MediaOptions::default()
             };

@@ -61,7 +61,7 @@ static PLACES: [Place; PLACES_COUNT] = [const {
     Place { taken: AtomicBool::new(false), from: AtomicU64::new(0), to: AtomicU64::new(0), path: Text::new() }
 }; PLACES_COUNT];
 static LOG: Text = Text::new();
-static TELLING: AtomicBool = AtomicBool::new(false);
+static REPORTING: AtomicBool = AtomicBool::new(false);
 
 /// The name of a range of addresses, until it is dropped.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Drop for Named {
 
 /// From now on the process says on standard error, and at the end of the file `log`, which page of which medium it could not have, before
 /// SIGBUS ends it. For programs, not for libraries: it takes the process's handler.
-pub fn tell_faults(log: Option<&Path>) {
+pub fn report_faults(log: Option<&Path>) {
     LOG.set(log.map_or(&[][..], |log| log.as_os_str().as_bytes()));
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -109,7 +109,7 @@ pub fn tell_faults(log: Option<&Path>) {
 }
 
 extern "C" fn faulted(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    if TELLING.swap(true, Acquire) {
+    if REPORTING.swap(true, Acquire) {
         loop {
             // SAFETY: it waits for a signal, whatever that is (invariant 3).
             unsafe { libc::pause() };
@@ -122,7 +122,7 @@ extern "C" fn faulted(signal: c_int, info: *mut libc::siginfo_t, _context: *mut 
     if is_access {
         // SAFETY: for SIGBUS of an access the address is set.
         let address = unsafe { info.si_addr() };
-        tell(address as u64);
+        report(address as u64);
     }
     // SAFETY: to set the default action is always allowed (invariant 4).
     unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -132,7 +132,7 @@ extern "C" fn faulted(signal: c_int, info: *mut libc::siginfo_t, _context: *mut 
     }
 }
 
-fn tell(address: u64) {
+fn report(address: u64) {
     let mut line = Line { bytes: [0; TEXT_BYTES_MAX], len: 0 };
     line.text(b"process ");
     line.number(u64::from(std::process::id()), 10);

@@ -75,7 +75,7 @@ pub use mapped::Mapped;
 pub use medium::{Bytes, Device, Granularity, LINE_BYTES, Medium, Offset, PAGE_BYTES, Persistent, lines_of};
 pub use options::{Create, MediaOptions, MediumKind};
 pub use persist::page::Syncs;
-pub use persist::{PersistStep, prefetch as prefetch_line};
+pub use persist::{FlushInstruction, prefetch as prefetch_line};
 pub use scratch::Scratch;
 #[cfg(feature = "sim")]
 pub use sim::Mapped;

@@ -15,7 +15,7 @@ use crate::medium::load_words;
 use crate::opening::{self, Opened};
 use crate::options::{Create, MediaOptions, MediumKind};
 use crate::persist::page::{self, Syncs};
-use crate::persist::{self, Persist, PersistStep};
+use crate::persist::{self, FlushInstruction, Persist};
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::topology::{self, NdRegion, PersistenceDomain, Sysfs};
 use crate::{
@@ -213,7 +213,7 @@ impl Mapped {
         // A store that was made with a larger bound must still open.
         let reserved = (len_max & !(PAGE_BYTES - 1)).max(length.next_multiple_of(PAGE_BYTES));
         let addresses = Region::reserve(reserved, align.max(HUGE_PAGE_BYTES))?;
-        let persist = choose_persist(&backing, region, options.persist_step)?;
+        let persist = choose_persist(&backing, region, options.flush_instruction)?;
         Ok(Self {
             granularity: granularity_of(&backing, region, &persist),
             _named: Named::new(addresses.base() as u64, reserved, &path),
@@ -352,7 +352,7 @@ impl Mapped {
 
     /// How stores are made durable. On `File` this is `OrderOnly`, and [`Persistent::sync`] does the rest.
     #[must_use]
-    pub fn persist_step(&self) -> PersistStep {
+    pub fn flush_instruction(&self) -> FlushInstruction {
         self.persist.step()
     }
 
@@ -497,10 +497,10 @@ fn granularity_of(backing: &Backing, region: Option<NdRegion>, persist: &Persist
 fn choose_persist(
     backing: &Backing,
     region: Option<NdRegion>,
-    asked: Option<PersistStep>,
+    asked: Option<FlushInstruction>,
 ) -> Result<Persist> {
     match (backing, asked) {
-        (_, Some(PersistStep::OrderOnly)) => Ok(Persist::order_only()),
+        (_, Some(FlushInstruction::OrderOnly)) => Ok(Persist::order_only()),
         (Backing::File { .. }, Some(step)) => Err(Error::new(
             ErrorKind::InvalidInput,
             format!(
@@ -799,8 +799,8 @@ mod tests {
             let persist = choose_persist(&volatile, region(domain), step).unwrap();
             (granularity_of(&volatile, region(domain), &persist), persist.flushes(), persist.step())
         };
-        for step in PersistStep::available() {
-            let flushes = step != PersistStep::OrderOnly;
+        for step in FlushInstruction::available() {
+            let flushes = step != FlushInstruction::OrderOnly;
             assert_eq!(of(PersistenceDomain::CpuCache, Some(step)), (Granularity::Byte, flushes, step));
             let wanted = if flushes { Granularity::CacheLine } else { Granularity::Byte };
             assert_eq!(of(PersistenceDomain::MemoryController, Some(step)), (wanted, flushes, step));

@@ -253,8 +253,8 @@ pub trait Device {
     /// mapped. For media that have such a lock.
     fn release(&self) {}
 
-    /// Whether the path leads to the file no more, which was deleted or moved since it was opened: it is there for as long as it is open, and,
-    /// unless it has another name, no longer. Some system calls.
+    /// Whether the path points to the file no more, which was deleted or moved since it was opened: it is there for as
+    /// long as it is open, and, unless it has another name, no longer. Some system calls.
     fn is_deleted(&self) -> bool {
         false
     }

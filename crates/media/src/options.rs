@@ -1,6 +1,6 @@
 //! How a medium is opened: its kind, its sizes, and the knobs for measuring.
 
-use crate::PersistStep;
+use crate::FlushInstruction;
 use crate::names::{name_of, named};
 use std::fmt;
 use std::str::FromStr;
@@ -91,7 +91,7 @@ pub struct MediaOptions {
     /// persistent memory whose caches survive a power failure, where the granularity stays "byte". `Unsupported` when the CPU lacks it. On `Shm` and `Volatile` real flushes are then made and
     /// the granularity reads "cache line", so that DRAM can stand in for persistent memory. Default:
     /// `None`. `InvalidInput` on `File`, whose stores reach the device by write-back of pages only.
-    pub persist_step: Option<PersistStep>,
+    pub flush_instruction: Option<FlushInstruction>,
 
     /// Bytes in one interleave stripe of the device: where the next device behind the memory controller
     /// takes over. A power of two from 64 up. Default: `None`, which is 4096, the stripe of Optane.
@@ -127,7 +127,7 @@ impl Default for MediaOptions {
             // 1 TiB: above one socket of persistent memory, and 1/128 of the address space, so
             // that a process can hold many stores.
             len_max: 1 << 40,
-            persist_step: None,
+            flush_instruction: None,
             stripe_bytes: None,
             ways: None,
             prefault: false,

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use duramen_media::{
-    Bytes, Create, Device, ErrorKind, Granularity, Mapped, MediaOptions, MediumKind, Offset, PAGE_BYTES,
-    PersistStep, Persistent,
+    Bytes, Create, Device, ErrorKind, FlushInstruction, Granularity, Mapped, MediaOptions, MediumKind,
+    Offset, PAGE_BYTES, Persistent,
 };
 use std::fs::{self, File};
 use std::io::Write;
@@ -156,7 +156,7 @@ fn create_says_what_must_be_there() {
 }
 
 #[test]
-fn a_second_opener_is_told_the_owner() {
+fn a_second_opener_is_reported_the_owner() {
     for_each_file_kind(|kind, path| {
         let medium = Mapped::open(path, &options(kind)).unwrap();
         let error = Mapped::open(path, &options(kind)).unwrap_err();
@@ -189,7 +189,7 @@ fn open_elsewhere(path: &Path) -> Command {
 }
 
 #[test]
-fn another_process_is_told_the_owner_until_it_closes() {
+fn another_process_is_reported_the_owner_until_it_closes() {
     for_each_file_kind(|kind, path| {
         let said = || {
             let output = open_elsewhere(path).output().unwrap();
@@ -463,17 +463,20 @@ fn options_that_cannot_be_are_refused_before_anything_is_made() {
 #[test]
 fn granularity_follows_the_medium_and_the_forced_step() {
     for_each_file_kind(|kind, path| {
-        let forced = |step| MediaOptions { persist_step: Some(step), ..options(kind) };
+        let forced = |step| MediaOptions { flush_instruction: Some(step), ..options(kind) };
         let plain = Mapped::open(path, &options(kind)).unwrap();
         let is_file = kind == MediumKind::File;
         let wanted = if is_file { Granularity::Page } else { Granularity::Byte };
-        assert_eq!((plain.granularity(), plain.persist_step()), (wanted, PersistStep::OrderOnly));
+        assert_eq!((plain.granularity(), plain.flush_instruction()), (wanted, FlushInstruction::OrderOnly));
         assert_eq!(plain.survives_power(), is_file);
         drop(plain);
-        for step in PersistStep::available().into_iter().filter(|s| *s != PersistStep::OrderOnly) {
+        for step in FlushInstruction::available().into_iter().filter(|s| *s != FlushInstruction::OrderOnly) {
             match Mapped::open(path, &forced(step)) {
                 Ok(medium) => {
-                    assert_eq!((medium.granularity(), medium.persist_step()), (Granularity::CacheLine, step));
+                    assert_eq!(
+                        (medium.granularity(), medium.flush_instruction()),
+                        (Granularity::CacheLine, step)
+                    );
                     assert!(medium.describe().ends_with(&step.to_string()), "{}", medium.describe());
                 }
                 Err(error) => {
@@ -483,7 +486,8 @@ fn granularity_follows_the_medium_and_the_forced_step() {
             }
         }
         if !is_file {
-            let foreign = if cfg!(target_arch = "x86_64") { PersistStep::DcCvap } else { PersistStep::Clwb };
+            let foreign =
+                if cfg!(target_arch = "x86_64") { FlushInstruction::DcCvap } else { FlushInstruction::Clwb };
             let error = Mapped::open(path, &forced(foreign)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
             assert!(error.to_string().contains("lacks"), "{error}");
@@ -705,7 +709,7 @@ fn threads_grow_and_use_a_medium_at_once() {
 }
 
 #[test]
-fn a_range_that_would_raise_a_signal_is_told_as_unreadable() {
+fn a_range_that_would_raise_a_signal_is_reported_as_unreadable() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let options = MediaOptions { prefault: false, len_initial: 1 << 20, ..options(MediumKind::File) };

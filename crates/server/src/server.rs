@@ -15,7 +15,7 @@ use crate::stats::{Totals, WorkerStats};
 use crate::times::{HistogramSums, Times};
 use crate::tracking::Tracking;
 use crate::waiting::Waiting;
-use duramen::{OnDamage, OnExpired};
+use duramen::{OnCorruption, OnExpired};
 use duramen_structures::Keyspace;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -350,9 +350,11 @@ impl Server {
     pub fn tell_damage_at_end(&self) {
         let damaged = self.keyspace.store().stats().damaged_blocks;
         if damaged > 0 {
-            let next = match self.config().on_damage {
-                OnDamage::Refuse => "the next start refuses it, unless \"duramen-on-damage serve\" is set",
-                OnDamage::Serve => "the next start serves the rest, as this one did",
+            let next = match self.config().on_corruption {
+                OnCorruption::Refuse => {
+                    "the next start refuses it, unless \"duramen-on-corruption serve\" is set"
+                }
+                OnCorruption::Serve => "the next start serves the rest, as this one did",
             };
             log::warning(format_args!(
                 "the store is closed with damage in {}; {next}. {}",

@@ -15,7 +15,7 @@ use crate::net::{self, Inbox, Listener, Message, Place, Protocol as _, Worker, a
 use crate::notify::{READY, STOPPING, notify};
 use crate::protocols::{MEMCACHED, Protocols, REDIS};
 use crate::server::{Server, Stop};
-use duramen::{OnDamage, Options};
+use duramen::{OnCorruption, Options};
 use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -56,7 +56,7 @@ pub fn serve_with<B>(config: Config, beside: impl FnOnce(Door) -> B) -> Result<(
     })?;
     log_panics();
     let logfile = Some(Path::new(&config.logfile)).filter(|_| log::is_to_file());
-    duramen::tell_faults(logfile);
+    duramen::report_faults(logfile);
     // Whoever starts it is told by the error itself; whoever reads the file would not know why the log ends.
     serve_logged(config, beside).inspect_err(|error| {
         if log::is_to_file() {
@@ -378,7 +378,7 @@ fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
 fn open_store(config: &Config) -> Result<Keyspace, Error> {
     let options = Options {
         medium: config.medium,
-        persist_step: config.persist_step,
+        flush_instruction: config.flush_instruction,
         durability: config.durability,
         index: config.index,
         index_cache_slots: config.index_cache_slots,
@@ -387,7 +387,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
         recovery_threads: config.recovery_threads,
         compaction_bytes_per_second: config.compaction_rate,
         compaction_dead_percent: config.compaction_dead_percent,
-        on_damage: config.on_damage,
+        on_corruption: config.on_corruption,
         verify_at_open: config.verify_at_start,
         len_max: config.maxmemory.max(Options::default().len_max),
         limit: config.maxmemory,
@@ -396,9 +396,9 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
     };
     let store = options.open(&config.path).map_err(|error| {
         let more = match error.kind() {
-            duramen::ErrorKind::Corrupt if config.on_damage == OnDamage::Refuse => {
+            duramen::ErrorKind::Corrupt if config.on_corruption == OnCorruption::Refuse => {
                 "; copy the store before anything else is tried, and read docs/operating.md, Check and salvage, before \
-                 \"duramen-on-damage serve\": it may bring back older values, and keys that were deleted"
+                 \"duramen-on-corruption serve\": it may bring back older values, and keys that were deleted"
             }
             _ => "",
         };

@@ -99,7 +99,7 @@ impl Worker {
             // Whatever happens in between, even a panic, has not settled it.
             self.failed = true;
             let ending = EndOfTurn(&self.turn);
-            let settled = self.writer.settle();
+            let settled = self.writer.flush_group();
             drop(ending);
             settled?;
             self.failed = false;

@@ -344,7 +344,7 @@ fn load_strings(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Res
             let (key, value) = (key_of(number), value_of(number, 0));
             writer.table(&database).put_with(&key, &value, meta).attempt(attempt)?;
         }
-        writer.settle().attempt(attempt)?;
+        writer.flush_group().attempt(attempt)?;
     }
     drop((writer, database));
     store.close().attempt(attempt)

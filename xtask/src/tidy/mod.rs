@@ -14,6 +14,7 @@ mod modules;
 mod sources;
 mod tree;
 mod violation;
+mod words;
 
 use std::path::Path;
 
@@ -50,6 +51,7 @@ fn check(tree: &Tree) -> Vec<Violation> {
     changelog::check(tree, &mut violations);
     circles::check(tree, &mut violations);
     lines::check(tree, &mut violations);
+    words::check(tree, &mut violations);
     violations.sort();
     violations
 }

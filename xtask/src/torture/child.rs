@@ -181,7 +181,7 @@ fn step(
             for _ in 0..count {
                 sent.push(send(scribe, writer, random, own)?);
             }
-            writer.settle().attempt(|| "settle a group".to_owned())?;
+            writer.flush_group().attempt(|| "settle a group".to_owned())?;
             sent.into_iter().try_for_each(|op| scribe.add(Event::Acked { op, at: now_ms() }))
         }
         _ => {

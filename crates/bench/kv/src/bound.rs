@@ -83,7 +83,7 @@ impl Scratch {
         let media = MediaOptions {
             kind: options.medium,
             create: duramen::Create::CreateNew,
-            persist_step: options.persist_step,
+            flush_instruction: options.flush_instruction,
             len_initial: bytes,
             prefault: true,
             ..MediaOptions::default()

@@ -43,7 +43,7 @@ mod workload;
 pub use clock::Clock;
 pub use distribution::Distribution;
 /// What stores are opened by, for those who do not depend on the engine themselves.
-pub use duramen::{Durability, IndexKind, MediumKind, Options, PersistStep};
+pub use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, Options};
 pub use duramen_engine::DuramenEngine;
 pub use engine::{Changed, Engine, Session, Unwatched, Visit, Watch};
 pub use failure::{Failure, Result};

@@ -42,7 +42,7 @@ pub fn medium_of(path: &Path, options: &duramen::Options) -> Medium {
     let media = MediaOptions {
         kind: options.medium,
         create: duramen::Create::CreateNew,
-        persist_step: options.persist_step,
+        flush_instruction: options.flush_instruction,
         ..MediaOptions::default()
     };
     if let Ok(mapped) = Mapped::open(Path::new(&name), &media) {

@@ -6,7 +6,7 @@
 //! | `in-dram` | records in anonymous memory too: nothing survives |
 //! | `step-…` | how lines are flushed: each instruction that the CPU has |
 //! | `no-persist` | nothing is flushed and nothing drained |
-//! | `unaligned` | granules begin anywhere, not at stripes of the device |
+//! | `unaligned` | extents begin anywhere, not at stripes of the device |
 //! | `new-versions` | updates of 8 bytes write the whole value anew |
 //! | `hash`, `ordered` | the kind of index |
 //! | `persistent`, `ordered-persistent` | the same with residence `persistent`: checkpoints are written while it runs |
@@ -24,13 +24,13 @@ use crate::place::{Place, Remove};
 use crate::probe::{Meter, Mode, Probe};
 use crate::workload::unknown;
 use crate::{DuramenEngine, Result};
-use duramen::{Create, ElementOrder, IndexKind, MediumKind, Options, PersistStep, Residence, StoreOn};
+use duramen::{Create, ElementOrder, FlushInstruction, IndexKind, MediumKind, Options, Residence, StoreOn};
 use duramen_media::{Mapped, MediaOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-// A multiple of 64, as a granule must be, and of nothing that a device's stripe is: 401 lines.
-const UNALIGNED_GRANULE_BYTES: u32 = 401 * 64;
+// A multiple of 64, as an extent must be, and of nothing that a device's stripe is: 401 lines.
+const UNALIGNED_EXTENT_BYTES: u32 = 401 * 64;
 
 /// Slots of the ordered index's cache.
 const CACHES: [(&str, usize); 6] =
@@ -54,7 +54,7 @@ pub fn names() -> Vec<String> {
         "collection",
         "collection-ordered",
     ];
-    let steps = PersistStep::available().into_iter().map(|step| format!("step-{step}"));
+    let steps = FlushInstruction::available().into_iter().map(|step| format!("step-{step}"));
     let caches = CACHES.into_iter().map(|(name, _)| format!("ordered-cache-{name}"));
     fixed.into_iter().map(str::to_owned).chain(steps).chain(caches).collect()
 }
@@ -73,7 +73,7 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
     match name {
         "duramen" | "hybrid" => plain(options, true),
         "in-dram" => plain(Options { medium: MediumKind::Volatile, ..options }, true),
-        "unaligned" => plain(Options { granule_bytes: Some(UNALIGNED_GRANULE_BYTES), ..options }, true),
+        "unaligned" => plain(Options { extent_bytes: Some(UNALIGNED_EXTENT_BYTES), ..options }, true),
         "new-versions" => plain(options, false),
         "hash" => plain(Options { index: IndexKind::Hash, ..options }, true),
         "ordered" => plain(Options { index: IndexKind::Ordered, ..options }, true),
@@ -88,14 +88,14 @@ pub fn named(name: &str, place: &Place) -> Result<Box<dyn Contender>> {
         "collection-ordered" => Ok(elsewhere(name, place, Kind::Collection(ElementOrder::ByValue))),
         "no-persist" => Ok(Box::new(NoPersist { place: place.clone() })),
         _ => {
-            let step = PersistStep::available().into_iter().find(|step| name == format!("step-{step}"));
+            let step = FlushInstruction::available().into_iter().find(|step| name == format!("step-{step}"));
             let cache = CACHES.into_iter().find(|(cache, _)| name == format!("ordered-cache-{cache}"));
             if let Some((_, index_cache_slots)) = cache {
                 return plain(Options { index: IndexKind::Ordered, index_cache_slots, ..options }, true);
             }
             let names = names();
             match step {
-                Some(step) => plain(Options { persist_step: Some(step), ..options }, true),
+                Some(step) => plain(Options { flush_instruction: Some(step), ..options }, true),
                 None => Err(unknown(name, "variant", names.iter().map(String::as_str))),
             }
         }
@@ -127,7 +127,7 @@ pub fn probed(place: &Place, mode: Mode, meter: &Arc<Meter>) -> Result<(StoreOn<
         kind: options.medium,
         create: Create::CreateNew,
         len_max: options.len_max,
-        persist_step: options.persist_step,
+        flush_instruction: options.flush_instruction,
         prefault: options.prefault,
         ..MediaOptions::default()
     };

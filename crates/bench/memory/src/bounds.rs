@@ -118,17 +118,17 @@ fn median_ns(time: Duration, mut batch: impl FnMut() -> Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use duramen_media::{MediaOptions, MediumKind, PersistStep};
+    use duramen_media::{FlushInstruction, MediaOptions, MediumKind};
     use std::path::Path;
 
     #[test]
     fn bounds_of_memory_are_sane() {
-        for step in [None, Some(PersistStep::OrderOnly)] {
+        for step in [None, Some(FlushInstruction::OrderOnly)] {
             let options = MediaOptions {
                 kind: MediumKind::Volatile,
                 len_initial: 64 << 20,
                 len_max: 64 << 20,
-                persist_step: step,
+                flush_instruction: step,
                 prefault: true,
                 ..MediaOptions::default()
             };
@@ -143,12 +143,13 @@ mod tests {
 
     #[test]
     fn flushing_media_are_measured_with_flushes() {
-        let step = PersistStep::available().into_iter().find(|step| *step != PersistStep::OrderOnly);
+        let step =
+            FlushInstruction::available().into_iter().find(|step| *step != FlushInstruction::OrderOnly);
         let options = MediaOptions {
             kind: MediumKind::Volatile,
             len_initial: 8 << 20,
             len_max: 8 << 20,
-            persist_step: step,
+            flush_instruction: step,
             ..MediaOptions::default()
         };
         let mut medium = Mapped::open(Path::new("test"), &options).unwrap();

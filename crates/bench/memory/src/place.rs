@@ -9,7 +9,7 @@
 use crate::error::{Error, Result, bytes_text};
 use crate::tier::{Placing, node_of_device};
 use crate::workload::Workload;
-use duramen_media::{Bytes, Create, Device, Mapped, MediaOptions, MediumKind, PersistStep};
+use duramen_media::{Bytes, Create, Device, FlushInstruction, Mapped, MediaOptions, MediumKind};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub struct Target {
     /// Whether what is there at the path may be overwritten.
     pub overwrite: bool,
     /// How the medium's stores are made durable, instead of its own way.
-    pub persist_step: Option<PersistStep>,
+    pub flush_instruction: Option<FlushInstruction>,
 }
 
 /// The smallest piece that is opened before the file loses its name: one huge page.
@@ -78,7 +78,7 @@ impl Target {
             len_max: bytes.next_multiple_of(FIRST_BYTES).max(FIRST_BYTES),
             prefault: workload.prefault_memory,
             huge_pages: workload.huge_pages,
-            persist_step: self.persist_step,
+            flush_instruction: self.flush_instruction,
             ..MediaOptions::default()
         };
         placing.taking_memory(|| {

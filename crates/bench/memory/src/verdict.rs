@@ -3,7 +3,7 @@
 use crate::bounds::Bounds;
 use crate::kernel::Persist;
 use duramen_bench_report::{Argument, Finding, Measurement, Run, Unit, Verdict, figure};
-use duramen_media::{Granularity, PersistStep};
+use duramen_media::{FlushInstruction, Granularity};
 
 /// A point within so much of the best counts as good as it: runs of one point differ by that much.
 const AS_GOOD: f64 = 0.95;
@@ -115,7 +115,8 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
     let settings = &mut verdict.settings;
     // "dram" is what people call it; a configuration file calls it volatile.
     settings.insert("medium.kind".to_owned(), if kind == "dram" { "volatile".to_owned() } else { kind });
-    settings.insert("medium.persist-step".to_owned(), persist_step(run, granularity, wide.as_ref()));
+    settings
+        .insert("medium.flush-instruction".to_owned(), flush_instruction(run, granularity, wide.as_ref()));
     // More threads than cores may win by chance; a server gains nothing by them.
     let bounded = |threads: u64| threads.min(run.machine.cores.max(1)).to_string();
     if let Some(threads) = read_threads {
@@ -239,16 +240,19 @@ fn size_text(bytes: u64) -> String {
 /// The engine's step. Where lines must be flushed, `auto` flushes short records and stores long ones past the cache. Where
 /// they need not be, on persistent memory, `auto` does neither, and what was measured to pay is named. (On `shm` a step makes DRAM stand in for
 /// a medium whose lines must be flushed: it is for measuring.)
-fn persist_step(run: &Run, granularity: Granularity, wide: Option<&Found>) -> String {
+fn flush_instruction(run: &Run, granularity: Granularity, wide: Option<&Found>) -> String {
     let flush = |persist: &str| match persist {
-        "cache" if cfg!(target_arch = "x86_64") => Some(PersistStep::Clwb),
-        "cache_invalidate" if cfg!(target_arch = "x86_64") => Some(PersistStep::Clflushopt),
+        "cache" if cfg!(target_arch = "x86_64") => Some(FlushInstruction::Clwb),
+        "cache_invalidate" if cfg!(target_arch = "x86_64") => Some(FlushInstruction::Clflushopt),
         _ => None,
     };
     let past_cache = || {
-        let widest =
-            [PersistStep::NonTemporalAvx512, PersistStep::NonTemporalAvx2, PersistStep::NonTemporalSse2];
-        let available = PersistStep::available();
+        let widest = [
+            FlushInstruction::NonTemporalAvx512,
+            FlushInstruction::NonTemporalAvx2,
+            FlushInstruction::NonTemporalSse2,
+        ];
+        let available = FlushInstruction::available();
         widest.into_iter().find(|step| available.contains(step))
     };
     let step = match granularity {
@@ -342,7 +346,7 @@ mod tests {
         assert_eq!(value("best persist instruction").0, "no_cache");
         assert!(value("best persist instruction").1.contains("at random cache in"));
         assert!(value("does flushing pay").0.starts_with("yes: 1.20 times"));
-        assert_eq!(found.settings["medium.persist-step"], "auto");
+        assert_eq!(found.settings["medium.flush-instruction"], "auto");
         assert_eq!(found.settings["engine.recovery-threads"], "2");
         let found = verdict(&run(), Granularity::CacheLine, None);
         assert!(found.findings.iter().any(|f| f.value.starts_with("needed")));
@@ -356,7 +360,8 @@ mod tests {
     fn flushes_that_pay_on_persistent_memory_are_set_though_durability_needs_none() {
         let mut run = run();
         run.medium.kind = "devdax".into();
-        let step = |run: &Run| verdict(run, Granularity::Byte, None).settings["medium.persist-step"].clone();
+        let step =
+            |run: &Run| verdict(run, Granularity::Byte, None).settings["medium.flush-instruction"].clone();
         let past_cache = step(&run);
         if cfg!(target_arch = "x86_64") {
             assert!(past_cache.starts_with("nt-"), "{past_cache}");
@@ -372,7 +377,7 @@ mod tests {
         if cfg!(target_arch = "x86_64") {
             assert_eq!(step(&run), "clwb");
             run.verdict = Some(verdict(&run, Granularity::Byte, None));
-            assert!(profile(&run).unwrap().contains("persist-step = \"clwb\""));
+            assert!(profile(&run).unwrap().contains("flush-instruction = \"clwb\""));
         }
         run.medium.kind = "shm".into();
         assert_eq!(step(&run), "auto");

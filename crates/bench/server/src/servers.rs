@@ -38,7 +38,7 @@ const KNOWN: [(&str, &str, &str); 8] = [
         "duramen-flush",
         "as duramen, with each line really flushed (clwb)",
         "{self} serve --port {port} --bind 127.0.0.1 --duramen-path {directory} --duramen-durability every-write \
-         --duramen-threads 1 --duramen-persist-step clwb",
+         --duramen-threads 1 --duramen-flush-instruction clwb",
     ),
     (
         "redis",

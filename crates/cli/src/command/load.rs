@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         match parse(&line).map_err(Failure::from).and_then(|line| loader.put(&mut writer, line)) {
             Err(why) => {
                 loader.put_root(&mut writer)?;
-                writer.settle()?;
+                writer.flush_group()?;
                 return Err(format!(
                     "{name} line {}: {why}; stored before it: {}",
                     number + 1,
@@ -61,12 +61,12 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
             Ok(keys) => (stored, loaded) = (stored + 1, loaded + keys),
         }
         if stored % GROUP_LINES == 0 {
-            writer.settle()?;
+            writer.flush_group()?;
             writer.group();
         }
     }
     loader.put_root(&mut writer)?;
-    writer.settle()?;
+    writer.flush_group()?;
     // They hold the store.
     drop((writer, loader));
     store.close()?;

@@ -4,7 +4,7 @@ use crate::entry::split;
 use crate::output::Output;
 use crate::place::Place;
 use crate::{Answer, Failure};
-use duramen::{IndexKind, OnDamage, Options, TableStats};
+use duramen::{IndexKind, OnCorruption, Options, TableStats};
 use duramen_server::log::counted;
 use serde::Serialize;
 use std::io::Write;
@@ -27,7 +27,8 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     // Before what may take long.
     let json = args.json.as_deref().map(Output::create).transpose()?;
     // Also of a store that others would refuse.
-    let options = Options { on_damage: OnDamage::Serve, verify_at_open: args.verify, ..args.place.options() };
+    let options =
+        Options { on_corruption: OnCorruption::Serve, verify_at_open: args.verify, ..args.place.options() };
     let store = args.place.open_to_read_with(&options)?;
     let stats = store.stats();
     let numbers = [
@@ -37,7 +38,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         ("live_bytes", stats.live_bytes),
         ("dead_bytes", stats.dead_bytes),
         ("free_bytes", stats.free_bytes),
-        ("granule_bytes", stats.granule_bytes),
+        ("extent_bytes", stats.extent_bytes),
         ("index_bytes", stats.index_bytes),
         ("index_pages_left", stats.index_pages_left),
         ("damaged_blocks", stats.damaged_blocks),

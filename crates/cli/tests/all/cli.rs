@@ -370,7 +370,7 @@ fn damage_that_an_open_did_not_read_is_told() {
     let said = ends(dir, 0, &["stats"]);
     assert!(said.contains("\ndamaged_blocks ") && said.contains("\nunverified_bytes "), "{said}");
     let said = ends(dir, 1, &["dump"]);
-    assert!(said.contains("damaged in 1 block: at granule") && !said.contains("vvvv"), "{said}");
+    assert!(said.contains("damaged in 1 block: at extent") && !said.contains("vvvv"), "{said}");
     assert!(ends(dir, 1, &["dump", "dumped"]).contains("damaged in 1 block"));
     assert!(!dir.join("dumped").exists());
 

@@ -112,10 +112,13 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     );
     let said = ends(dir, 0, &["stats", "--verify"]);
     assert!(said.contains("\ndamaged_blocks 3\n") && said.contains("\nunverified_bytes 0\n"), "{said}");
-    assert!(said.contains("\ndamage: block at granule ") && !said.contains("not verified"), "{said}");
+    assert!(said.contains("\ndamage: block at extent ") && !said.contains("not verified"), "{said}");
     let before = fs::read(&path).unwrap();
     let said = ends(dir, 3, &[&SERVE[..], &["--duramen-verify-at-start", "yes"]].concat());
-    assert!(said.contains("no whole record at offset") && said.contains("duramen-on-damage serve"), "{said}");
+    assert!(
+        said.contains("no whole record at offset") && said.contains("duramen-on-corruption serve"),
+        "{said}"
+    );
     assert!(fs::read(&path).unwrap() == before, "a refused start changed the store");
 
     // A start that does not verify finds it while it serves; the end tells of it, and the next start refuses.
@@ -135,7 +138,7 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     let log = server.shut_down();
     assert!(log.contains("closed with damage in 3 blocks; the next start refuses it"), "{log}");
     let said = ends(dir, 3, &SERVE);
-    assert!(said.contains("damaged in 3 places") && said.contains("duramen-on-damage serve"), "{said}");
+    assert!(said.contains("damaged in 3 places") && said.contains("duramen-on-corruption serve"), "{said}");
     let said = ends(dir, 0, &["stats"]);
     assert!(said.contains("\ndamaged_blocks 3\n"), "{said}");
 
@@ -159,10 +162,10 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     assert_eq!(Some(saved.lines().count() as u64), found["saved"].as_u64());
 
     // The rest is served, until what is damaged is gone.
-    let server = Server::start(dir, &["--duramen-on-damage", "serve"]);
-    server.await_line("damaged: block at granule ");
+    let server = Server::start(dir, &["--duramen-on-corruption", "serve"]);
+    server.await_line("damaged: block at extent ");
     server.await_line("the store is damaged in 3 blocks");
-    assert!(server.ask("CONFIG GET duramen-on-damage").contains("serve\r\n"));
+    assert!(server.ask("CONFIG GET duramen-on-corruption").contains("serve\r\n"));
     assert!(server.ask("GET key123").starts_with("-CORRUPT "));
     assert!(
         (0..800)
@@ -206,7 +209,7 @@ fn a_server_scans_past_damaged_keys_and_flushes_them() {
             let dir = tempfile::tempdir_in("/dev/shm").unwrap();
             let dir = dir.path();
             damaged_store(dir, index);
-            let server = Server::start(dir, &["--duramen-on-damage", "serve", "--duramen-index", index]);
+            let server = Server::start(dir, &["--duramen-on-corruption", "serve", "--duramen-index", index]);
             server.await_line("the store is damaged in 3 blocks");
             let keys = |number: usize| format!("key{number}");
             let whole: BTreeSet<String> =

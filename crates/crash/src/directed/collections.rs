@@ -1,7 +1,7 @@
 //! Collections: what names them, and what is shown of them.
 
 use super::threads::{Work, in_all_ways};
-use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, elements_are, options, told};
+use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, elements_are, options, reported};
 use duramen::{Batch, CollectionOn, Durability, ElementOrder, Error, Meta, StoreOn};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 
@@ -10,21 +10,21 @@ use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 ///
 /// # Errors
 /// What is wrong.
-pub fn renamed_before_settled() -> Result<(), String> {
+pub fn renamed_before_durable() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
     let keys = [&b"one"[..], b"two"];
     let elements = store.new_collection(ElementOrder::Unordered);
     let root = Meta { collection: Some(elements.id()), ..Meta::default() };
-    let mut writer = store.writer().map_err(told)?;
+    let mut writer = store.writer().map_err(reported)?;
     writer.group();
     let made = writer.locked(keys, |writer| {
-        writer.unit(|unit| {
-            unit.store().put_with(keys[0], b"", root)?;
-            unit.collection(&elements).put(b"element", &[1; 100])
+        writer.transaction(|transaction| {
+            transaction.store().put_with(keys[0], b"", root)?;
+            transaction.collection(&elements).put(b"element", &[1; 100])
         })
     });
-    made.map_err(told)?;
+    made.map_err(reported)?;
     let rename = || -> duramen::Result<()> {
         let mut writer = store.writer()?;
         writer.locked(keys, |writer| {
@@ -37,8 +37,8 @@ pub fn renamed_before_settled() -> Result<(), String> {
     // Another thread: what it drains is its own.
     std::thread::scope(|scope| scope.spawn(rename).join())
         .map_err(|_| "the rename panicked".to_owned())?
-        .map_err(told)?;
-    writer.settle().map_err(told)?;
+        .map_err(reported)?;
+    writer.flush_group().map_err(reported)?;
     let log = medium.log();
     let mut walker = Walker::new(&log);
     let mut rng = Rng::new(1);
@@ -46,11 +46,11 @@ pub fn renamed_before_settled() -> Result<(), String> {
         for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
             let (memory, len) = walker.form(&choice);
             let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
-            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(told)?;
+            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(reported)?;
             let mut places = Vec::new();
             for key in keys {
-                let names = found.get(key).map_err(told)?.and_then(|root| root.meta().collection);
-                let elements = names.map(|names| found.collection(names)).transpose().map_err(told)?;
+                let names = found.get(key).map_err(reported)?.and_then(|root| root.meta().collection);
+                let elements = names.map(|names| found.collection(names)).transpose().map_err(reported)?;
                 places.push(elements.map(|elements| elements.len()));
             }
             if !matches!(places[..], [None, None] | [Some(1), None] | [None, Some(1)]) {
@@ -81,9 +81,9 @@ fn made(
 /// What is wrong.
 pub fn overwritten() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
-    let (_, elements) = made(&store, b"root", ElementOrder::ByValue).map_err(told)?;
-    elements.put(b"first", &[3; 8]).map_err(told)?;
+    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(reported)?;
+    let (_, elements) = made(&store, b"root", ElementOrder::ByValue).map_err(reported)?;
+    elements.put(b"first", &[3; 8]).map_err(reported)?;
     elements_are(&store, b"root", &[(b"second", &[2; 8]), (b"first", &[3; 8])])?;
     audited(&store)
 }
@@ -108,7 +108,7 @@ pub fn counted_beside_overwrites() -> Result<(), String> {
                 true
             };
             elements.ranked(0, false, visit)?;
-            if found == 2 { Ok(()) } else { Err(Error::given_up(format!("{found} elements of 2 are there"))) }
+            if found == 2 { Ok(()) } else { Err(Error::aborted(format!("{found} elements of 2 are there"))) }
         })
     };
     in_all_ways(Durability::EveryWrite, make, [overwrites, counts])
@@ -116,7 +116,7 @@ pub fn counted_beside_overwrites() -> Result<(), String> {
 
 fn named_by(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<CollectionOn<SimMedium>> {
     let names = store.get(root)?.and_then(|root| root.meta().collection);
-    store.collection(names.ok_or_else(|| Error::given_up("no root is there"))?)
+    store.collection(names.ok_or_else(|| Error::aborted("no root is there"))?)
 }
 
 /// A collection gets another name, is written under that, and gets a second one beside it, of which one goes.
@@ -125,67 +125,67 @@ fn named_by(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<Collecti
 /// What is wrong.
 pub fn named_anew() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
-    let (names, elements) = made(&store, b"one", ElementOrder::ByKey).map_err(told)?;
+    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(reported)?;
+    let (names, elements) = made(&store, b"one", ElementOrder::ByKey).map_err(reported)?;
     let mut batch = Batch::new();
     batch.delete(b"one").put_with(b"two", b"", names);
-    let _ = store.apply(&batch).map_err(told)?;
+    let _ = store.apply(&batch).map_err(reported)?;
     elements_are(&store, b"two", &[(b"first", &[1; 8]), (b"second", &[2; 8])])?;
-    elements.put(b"first", &[3; 8]).map_err(told)?;
-    store.put_with(b"three", b"", names).map_err(told)?;
-    store.delete(b"two").map_err(told)?;
+    elements.put(b"first", &[3; 8]).map_err(reported)?;
+    store.put_with(b"three", b"", names).map_err(reported)?;
+    store.delete(b"two").map_err(reported)?;
     elements_are(&store, b"three", &[(b"first", &[3; 8]), (b"second", &[2; 8])])?;
     audited(&store)
 }
 
-/// A unit deletes what names a collection, and is given up.
+/// A transaction deletes what names a collection, and is aborted.
 ///
 /// # Errors
 /// What is wrong.
-pub fn deleted_in_vain() -> Result<(), String> {
+pub fn deleted_absent() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(told)?;
-    let (_, elements) = made(&store, b"root", ElementOrder::ByKey).map_err(told)?;
+    let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(reported)?;
+    let (_, elements) = made(&store, b"root", ElementOrder::ByKey).map_err(reported)?;
     let are_there = || elements_are(&store, b"root", &[(b"first", &[1; 8]), (b"second", &[2; 8])]);
     let mut meanwhile = Ok(());
-    let given_up = store.writer().map_err(told)?.unit(|unit| {
-        unit.delete(b"root")?;
+    let aborted = store.writer().map_err(reported)?.transaction(|transaction| {
+        transaction.delete(b"root")?;
         meanwhile = are_there();
-        Err::<(), Error>(Error::given_up("on purpose"))
+        Err::<(), Error>(Error::aborted("on purpose"))
     });
-    if given_up.is_ok() {
-        return Err("a unit that is given up commits".into());
+    if aborted.is_ok() {
+        return Err("a transaction that is aborted commits".into());
     }
-    meanwhile.map_err(|what| format!("while the unit runs, {what}"))?;
+    meanwhile.map_err(|what| format!("while the transaction runs, {what}"))?;
     are_there()?;
-    elements.put(b"first", &[1; 8]).map_err(told)?;
+    elements.put(b"first", &[1; 8]).map_err(reported)?;
     audited(&store)
 }
 
-/// An element is overwritten, by a unit that runs, and by a group that is not settled. Who goes along the ranks meanwhile is told of what
-/// was before the unit, and of nothing that a power failure undoes.
+/// An element is overwritten, by a transaction that runs, and by a group that is not settled. Who goes along the ranks
+/// meanwhile is told of what was before the transaction, and of nothing that a power failure undoes.
 ///
 /// # Errors
 /// What is wrong.
-pub fn ranked_before_settled() -> Result<(), String> {
+pub fn ranked_before_durable() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
-    let (_, elements) = made(&store, b"root", ElementOrder::ByKey).map_err(told)?;
-    let mut writer = store.writer().map_err(told)?;
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
+    let (_, elements) = made(&store, b"root", ElementOrder::ByKey).map_err(reported)?;
+    let mut writer = store.writer().map_err(reported)?;
     let mut meanwhile = Ok(());
-    let run = writer.unit(|unit| {
-        unit.collection(&elements).put(b"first", &[3; 8])?;
+    let run = writer.transaction(|transaction| {
+        transaction.collection(&elements).put(b"first", &[3; 8])?;
         meanwhile = elements_are(&store, b"root", &[(b"first", &[1; 8]), (b"second", &[2; 8])]);
         Ok(())
     });
-    run.map_err(told)?;
-    meanwhile.map_err(|what| format!("while the unit runs, {what}"))?;
+    run.map_err(reported)?;
+    meanwhile.map_err(|what| format!("while the transaction runs, {what}"))?;
     writer.group();
-    writer.collection(&elements).put(b"first", &[4; 8]).map_err(told)?;
+    writer.collection(&elements).put(b"first", &[4; 8]).map_err(reported)?;
     let wanted: [(&[u8], &[u8]); 2] = [(b"first", &[4; 8]), (b"second", &[2; 8])];
     elements_are(&store, b"root", &wanted)?;
     let failed = after_power_failure(&medium, Model::CacheLine);
-    writer.settle().map_err(told)?;
-    let again = StoreOn::open_on(failed, &options(2, Durability::EveryWrite)).map_err(told)?;
+    writer.flush_group().map_err(reported)?;
+    let again = StoreOn::open_on(failed, &options(2, Durability::EveryWrite)).map_err(reported)?;
     elements_are(&again, b"root", &wanted).map_err(|what| format!("what was shown is undone: {what}"))
 }

@@ -1,6 +1,6 @@
 //! Blocks that are compacted: what is moved, counted, and freed.
 
-use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, options, told};
+use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, options, reported};
 use duramen::{Durability, Options, StoreOn};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 
@@ -10,25 +10,25 @@ use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 /// What is wrong.
 pub fn behind_the_tail() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let options = Options { granule_bytes: Some(4096), ..options(1, Durability::Manual) };
-    let store = StoreOn::open_on(medium.clone(), &options).map_err(told)?;
-    let mut writer = store.writer().map_err(told)?;
-    (0..60u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(told)?;
-    writer.delete(b"key").map_err(told)?;
+    let options = Options { extent_bytes: Some(4096), ..options(1, Durability::Manual) };
+    let store = StoreOn::open_on(medium.clone(), &options).map_err(reported)?;
+    let mut writer = store.writer().map_err(reported)?;
+    (0..60u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(reported)?;
+    writer.delete(b"key").map_err(reported)?;
     // That fills a block. The next one is nearly all live, so it stays.
-    writer.put(b"other", &[0; 1500]).map_err(told)?;
-    writer.put(b"another", &[0; 3000]).map_err(told)?;
-    store.commit().map_err(told)?;
+    writer.put(b"other", &[0; 1500]).map_err(reported)?;
+    writer.put(b"another", &[0; 3000]).map_err(reported)?;
+    store.commit().map_err(reported)?;
     // Behind what was committed: these do not count, and lie there for as long as their block is not freed.
-    (0..3u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(told)?;
+    (0..3u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(reported)?;
     drop(writer);
     drop(store);
-    let store = StoreOn::open_on(medium, &options).map_err(told)?;
+    let store = StoreOn::open_on(medium, &options).map_err(reported)?;
     audited(&store)?;
     for round in 0..40 {
-        store.put(b"third", &[round; 500]).map_err(told)?;
-        store.commit().map_err(told)?;
-        store.maintain().map_err(told)?;
+        store.put(b"third", &[round; 500]).map_err(reported)?;
+        store.commit().map_err(reported)?;
+        store.maintain().map_err(reported)?;
     }
     if store.stats().recounts == 0 {
         return Err("nothing was counted again".into());
@@ -43,19 +43,19 @@ pub fn behind_the_tail() -> Result<(), String> {
 pub fn copied_and_freed() -> Result<(), String> {
     const STAYS: [u8; 40] = [3; 40];
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
     let keys = [b"one", b"two"];
     for key in keys {
-        store.put(key, &STAYS).map_err(told)?;
-        (0..2).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(told)?;
+        store.put(key, &STAYS).map_err(reported)?;
+        (0..2).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(reported)?;
     }
     // That is the oldest block, behind which all is live for long: it is moved out of, and freed, before those of which all is dead.
-    (0..60).try_for_each(|key| store.put(format!("live {key:02}").as_bytes(), &STAYS)).map_err(told)?;
-    (0..20).try_for_each(|_| store.put(b"filler", &[2; 40])).map_err(told)?;
+    (0..60).try_for_each(|key| store.put(format!("live {key:02}").as_bytes(), &STAYS)).map_err(reported)?;
+    (0..20).try_for_each(|_| store.put(b"filler", &[2; 40])).map_err(reported)?;
     let from = medium.position();
-    (0..2).try_for_each(|_| store.maintain()).map_err(told)?;
+    (0..2).try_for_each(|_| store.maintain()).map_err(reported)?;
     let stats = store.stats();
-    if stats.compacted_bytes == 0 || stats.freed_granules == 0 {
+    if stats.compacted_bytes == 0 || stats.freed_extents == 0 {
         return Err("nothing was moved and freed".into());
     }
     let log = medium.log();
@@ -68,9 +68,9 @@ pub fn copied_and_freed() -> Result<(), String> {
         for choice in walker.choices(&mut rng, IMAGES_AT_ONCE) {
             let (memory, len) = walker.form(&choice);
             let image = SimMedium::from_image(Model::CacheLine, LEN_MAX, memory, len);
-            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(told)?;
+            let found = StoreOn::open_on(image, &options(2, Durability::EveryWrite)).map_err(reported)?;
             for key in keys {
-                if found.get(key).map_err(told)?.is_none_or(|value| *value != STAYS) {
+                if found.get(key).map_err(reported)?.is_none_or(|value| *value != STAYS) {
                     return Err(format!("{} is lost at event {at}", String::from_utf8_lossy(key)));
                 }
             }
@@ -85,26 +85,26 @@ pub fn copied_and_freed() -> Result<(), String> {
 /// What is wrong.
 pub fn copied_and_shown() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
-    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
-    let mut writer = store.writer().map_err(told)?;
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
+    let mut writer = store.writer().map_err(reported)?;
     writer.group();
-    writer.put(b"key", b"not committed").map_err(told)?;
+    writer.put(b"key", b"not committed").map_err(reported)?;
     for round in 0..20 {
-        writer.put(b"filler", &[round; 40]).map_err(told)?;
+        writer.put(b"filler", &[round; 40]).map_err(reported)?;
     }
     let before = store.stats().compacted_bytes;
-    store.maintain().map_err(told)?;
+    store.maintain().map_err(reported)?;
     if store.stats().compacted_bytes == before {
         return Err("nothing was moved".into());
     }
-    let shown = store.get(b"key").map_err(told)?.map(|value| value.to_vec());
+    let shown = store.get(b"key").map_err(reported)?.map(|value| value.to_vec());
     let found =
         StoreOn::open_on(after_power_failure(&medium, Model::Page), &options(2, Durability::EveryWrite))
-            .map_err(told)?
+            .map_err(reported)?
             .get(b"key")
-            .map_err(told)?
+            .map_err(reported)?
             .map(|value| value.to_vec());
-    writer.settle().map_err(told)?;
+    writer.flush_group().map_err(reported)?;
     match shown {
         None => Err("a reader does not wait for the commit, and is shown nothing".into()),
         shown if shown != found => Err("a reader was shown what a power failure undid".into()),
@@ -120,30 +120,30 @@ pub fn kept_and_deleted() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut first = options(1, Durability::EveryWrite);
     // Where room is short nothing is moved out of blocks that stay.
-    first.tuning.granules_initial = 256;
-    let store = StoreOn::open_on(medium.clone(), &first).map_err(told)?;
+    first.tuning.extents_initial = 256;
+    let store = StoreOn::open_on(medium.clone(), &first).map_err(reported)?;
     // More than fill a block, so that what was before is sealed, and nearly all of it is dead: but for what fills the compactor's
     // block, so that what was moved there is moved on.
     let fill = |round: u8| {
         store.put(&[round], &[round; 40])?;
         (0..12).try_for_each(|_| store.put(b"filler", &[round; 40]))
     };
-    store.put(b"key", &[1; 40]).map_err(told)?;
-    let kept = store.get(b"key").map_err(told)?;
-    fill(0).map_err(told)?;
-    store.put(b"key", &[2; 40]).map_err(told)?;
+    store.put(b"key", &[1; 40]).map_err(reported)?;
+    let kept = store.get(b"key").map_err(reported)?;
+    fill(0).map_err(reported)?;
+    store.put(b"key", &[2; 40]).map_err(reported)?;
     for round in 1..8 {
-        fill(round).map_err(told)?;
-        store.maintain().map_err(told)?;
+        fill(round).map_err(reported)?;
+        store.maintain().map_err(reported)?;
     }
     audited(&store)?;
-    store.delete(b"key").map_err(told)?;
+    store.delete(b"key").map_err(reported)?;
     for round in 8..80 {
-        fill(round).map_err(told)?;
-        store.maintain().map_err(told)?;
+        fill(round).map_err(reported)?;
+        store.maintain().map_err(reported)?;
         let medium = after_power_failure(&medium, Model::CacheLine);
-        let again = StoreOn::open_on(medium, &options(2, Durability::EveryWrite)).map_err(told)?;
-        if again.get(b"key").map_err(told)?.is_some() {
+        let again = StoreOn::open_on(medium, &options(2, Durability::EveryWrite)).map_err(reported)?;
+        if again.get(b"key").map_err(reported)?.is_some() {
             return Err(format!("round {round}: a deleted key came back in a crash"));
         }
     }

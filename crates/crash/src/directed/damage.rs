@@ -1,7 +1,7 @@
 //! Stores that are damaged while they are closed.
 
-use super::{LEN_MAX, audited, options, told, with_images};
-use duramen::{Durability, ErrorKind, IndexKind, OnDamage, Options, StoreOn, check_on, salvage_on};
+use super::{LEN_MAX, audited, options, reported, with_images};
+use duramen::{Durability, ErrorKind, IndexKind, OnCorruption, Options, StoreOn, check_on, salvage_on};
 use duramen_media::MediumKind;
 use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use std::sync::Arc;
 /// What is wrong.
 pub fn name_lost() -> Result<(), String> {
     const KEYS: u64 = 30;
-    let options = |boot, on_damage| Options { on_damage, ..options(boot, Durability::EveryWrite) };
+    let options = |boot, on_corruption| Options { on_corruption, ..options(boot, Durability::EveryWrite) };
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium.clone(), &options(1, OnDamage::Refuse)).map_err(told)?;
-    let table = store.table(b"the-one-that-is-lost", IndexKind::Hash).map_err(told)?;
-    let other = store.table(b"the-other", IndexKind::Ordered).map_err(told)?;
+    let store = StoreOn::open_on(medium.clone(), &options(1, OnCorruption::Refuse)).map_err(reported)?;
+    let table = store.table(b"the-one-that-is-lost", IndexKind::Hash).map_err(reported)?;
+    let other = store.table(b"the-other", IndexKind::Ordered).map_err(reported)?;
     for key in 0..KEYS {
-        table.put(&key.to_le_bytes(), b"lost").map_err(told)?;
-        other.put(&key.to_le_bytes(), b"kept").map_err(told)?;
+        table.put(&key.to_le_bytes(), b"lost").map_err(reported)?;
+        other.put(&key.to_le_bytes(), b"kept").map_err(reported)?;
     }
     drop((table, other));
-    store.close().map_err(told)?;
+    store.close().map_err(reported)?;
     let mut lines = medium.memory().snapshot();
     let mut hurt = 0;
     let name = u64::from_le_bytes(*b"the-one-");
@@ -40,31 +40,33 @@ pub fn name_lost() -> Result<(), String> {
         SimMedium::from_image(Model::CacheLine, LEN_MAX, Arc::new(Memory::from_lines(lines, LEN_MAX)), len)
     };
     for boot in 2..5 {
-        if StoreOn::open_on(again(&lines), &options(boot, OnDamage::Refuse)).is_ok() {
+        if StoreOn::open_on(again(&lines), &options(boot, OnCorruption::Refuse)).is_ok() {
             return Err(format!("boot {boot}: a store that lost the name of a table opens"));
         }
-        let report = check_on(&again(&lines), &options(boot, OnDamage::Refuse)).map_err(told)?;
+        let report = check_on(&again(&lines), &options(boot, OnCorruption::Refuse)).map_err(reported)?;
         let wanted = [(Some(b"the-other".to_vec()), KEYS), (None, KEYS)];
         if report.tables != wanted {
             return Err(format!("boot {boot}: a check tells of the tables {:?}", report.tables));
         }
         let medium = again(&lines);
-        let store = StoreOn::open_on(medium.clone(), &options(boot, OnDamage::Serve)).map_err(told)?;
+        let store =
+            StoreOn::open_on(medium.clone(), &options(boot, OnCorruption::Serve)).map_err(reported)?;
         let names: Vec<Vec<u8>> = store.tables().into_iter().map(|table| table.name).collect();
         if names != [b"the-other".to_vec()] {
             return Err(format!("boot {boot}: the tables {names:?} are served"));
         }
         // Blocks come to be mostly dead, and are compacted.
         for key in 0..200u64 {
-            store.put(b"filler", &key.to_le_bytes()).map_err(told)?;
-            store.maintain().map_err(told)?;
+            store.put(b"filler", &key.to_le_bytes()).map_err(reported)?;
+            store.maintain().map_err(reported)?;
         }
-        store.close().map_err(told)?;
+        store.close().map_err(reported)?;
         lines = medium.memory().snapshot();
     }
-    let target = Options { medium: MediumKind::Volatile, ..options(9, OnDamage::Refuse) };
-    let target = target.open("none").map_err(told)?;
-    let (saved, _) = salvage_on(&again(&lines), &target, &options(9, OnDamage::Refuse)).map_err(told)?;
+    let target = Options { medium: MediumKind::Volatile, ..options(9, OnCorruption::Refuse) };
+    let target = target.open("none").map_err(reported)?;
+    let (saved, _) =
+        salvage_on(&again(&lines), &target, &options(9, OnCorruption::Refuse)).map_err(reported)?;
     let found: Vec<(String, u64)> = target
         .tables()
         .into_iter()
@@ -95,13 +97,13 @@ fn around_damage(seed: u64) -> Result<(), String> {
     let options = |boot| {
         let mut options = with_images(boot, Durability::EveryWrite);
         (options.index, options.index_cache_slots) = (IndexKind::Ordered, 0);
-        options.on_damage = OnDamage::Serve;
+        options.on_corruption = OnCorruption::Serve;
         options.tuning.leaf_slots = leaf_slots;
         options
     };
     let key = |number: u64| format!("{number:030}").into_bytes();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(told)?;
+    let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(reported)?;
     let mut known = BTreeMap::new();
     for _ in 0..numbers / 2 {
         let (key, is_hurt) = (key(rng.below(numbers)), rng.one_in(3));
@@ -109,30 +111,30 @@ fn around_damage(seed: u64) -> Result<(), String> {
             continue;
         }
         let value = [if is_hurt { HURT } else { b'+' }; VALUE_BYTES];
-        store.put(&key, &value).map_err(told)?;
+        store.put(&key, &value).map_err(reported)?;
         known.insert(key, (!is_hurt).then_some(value));
     }
     // What is damaged is not known any more.
     known.retain(|_, value| value.is_some());
-    store.close().map_err(told)?;
+    store.close().map_err(reported)?;
     let mut lines = medium.memory().snapshot();
     let hurt = u64::from_le_bytes([HURT; 8]);
     lines.iter_mut().flatten().filter(|word| **word == hurt).for_each(|word| *word ^= 1);
     let len = duramen_media::Bytes::len(&medium);
     let medium =
         SimMedium::from_image(Model::CacheLine, LEN_MAX, Arc::new(Memory::from_lines(&lines, LEN_MAX)), len);
-    let store = StoreOn::open_on(medium, &options(2)).map_err(told)?;
+    let store = StoreOn::open_on(medium, &options(2)).map_err(reported)?;
     for step in 0..numbers * 3 {
         let key = key(rng.below(numbers));
         match rng.below(12) {
-            0 => store.maintain().map_err(told)?,
+            0 => store.maintain().map_err(reported)?,
             1..4 => {
-                store.delete(&key).map_err(told)?;
+                store.delete(&key).map_err(reported)?;
                 known.insert(key, None);
             }
             _ => {
                 let value = [b'a' + (step % 26) as u8; VALUE_BYTES];
-                store.put(&key, &value).map_err(told)?;
+                store.put(&key, &value).map_err(reported)?;
                 known.insert(key, Some(value));
             }
         }
@@ -149,11 +151,11 @@ fn around_damage(seed: u64) -> Result<(), String> {
         }
     }
     let mut seen = Vec::new();
-    for value in store.range(..).map_err(told)? {
+    for value in store.range(..).map_err(reported)? {
         match value {
             Ok(value) => seen.push(value.key().to_vec()),
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(reported(error)),
         }
     }
     if !seen.is_sorted() {
@@ -165,7 +167,7 @@ fn around_damage(seed: u64) -> Result<(), String> {
     }
     // What is damaged counts until its block is freed.
     for _ in 0..40 {
-        store.maintain().map_err(told)?;
+        store.maintain().map_err(reported)?;
     }
     audited(&store)
 }

@@ -1,10 +1,10 @@
 //! Values that hold records: of other keys, whole where they lie, made by somebody who knows all, or copied from the medium.
 
-use super::{LEN_MAX, options, told};
+use super::{LEN_MAX, options, reported};
 use crate::audit::{Secret, u64_at};
 use crate::check::sound;
 use crc32c::crc32c_append;
-use duramen::{Durability, OnDamage, Options, StoreOn};
+use duramen::{Durability, OnCorruption, Options, StoreOn};
 use duramen_media::Offset;
 use duramen_media::Persistent;
 use duramen_media::sim::{Log, Model, SimMedium};
@@ -16,10 +16,10 @@ const FORGED: &[u8] = b"forged!!";
 const LARGE: &[u8] = b"upload01";
 const VALUE_BYTES: usize = 6000;
 const HEADER_BYTES: u64 = 24;
-const GRANULE_BYTES: u64 = 16 << 10;
+const EXTENT_BYTES: u64 = 16 << 10;
 
 fn options_at(boot: u8) -> Options {
-    Options { granule_bytes: Some(GRANULE_BYTES as u32), ..options(boot, Durability::EveryWrite) }
+    Options { extent_bytes: Some(EXTENT_BYTES as u32), ..options(boot, Durability::EveryWrite) }
 }
 
 fn bytes_of(medium: &SimMedium) -> Vec<u8> {
@@ -59,16 +59,16 @@ struct Target {
 impl Target {
     fn new() -> Result<Self, String> {
         let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-        let store = StoreOn::open_on(medium.clone(), &options_at(1)).map_err(told)?;
-        store.put(KEY, REAL).map_err(told)?;
-        store.put(LARGE, &[0xA5; VALUE_BYTES]).map_err(told)?;
+        let store = StoreOn::open_on(medium.clone(), &options_at(1)).map_err(reported)?;
+        store.put(KEY, REAL).map_err(reported)?;
+        store.put(LARGE, &[0xA5; VALUE_BYTES]).map_err(reported)?;
         let bytes = bytes_of(&medium);
         let before =
             bytes.windows(64).position(|window| window == [0xA5; 64]).ok_or("the value is nowhere")?;
         let record_bytes = (HEADER_BYTES + LARGE.len() as u64 + VALUE_BYTES as u64 + 4).next_multiple_of(8);
         let (before, value_at) = (before as u64, before as u64 + record_bytes);
-        let block = before / GRANULE_BYTES * GRANULE_BYTES;
-        if value_at + VALUE_BYTES as u64 > block + GRANULE_BYTES {
+        let block = before / EXTENT_BYTES * EXTENT_BYTES;
+        if value_at + VALUE_BYTES as u64 > block + EXTENT_BYTES {
             return Err("the next value lies in another block".into());
         }
         Ok(Self { medium, store, block, value_at })
@@ -92,7 +92,7 @@ impl Target {
     /// Puts `value`, and says what of the record of events that is.
     fn put(&self, value: &[u8]) -> Result<std::ops::Range<usize>, String> {
         let from = self.medium.position();
-        self.store.put(LARGE, value).map_err(told)?;
+        self.store.put(LARGE, value).map_err(reported)?;
         let bytes = bytes_of(&self.medium);
         match bytes[self.value_at as usize..][..VALUE_BYTES] == *value {
             true => Ok(from..self.medium.position()),
@@ -107,8 +107,8 @@ fn salvaged(medium: &SimMedium, is_damaged: bool) -> Result<(), String> {
         sound(medium, &options_at(1))?;
     }
     let target = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let target = StoreOn::open_on(target, &options_at(1)).map_err(told)?;
-    duramen::salvage_on(medium, &target, &options_at(1)).map_err(told)?;
+    let target = StoreOn::open_on(target, &options_at(1)).map_err(reported)?;
+    duramen::salvage_on(medium, &target, &options_at(1)).map_err(reported)?;
     let mut strange = None;
     let visit = |found: &duramen::Value<'_>| {
         let is_known = match found.key() {
@@ -119,8 +119,8 @@ fn salvaged(medium: &SimMedium, is_damaged: bool) -> Result<(), String> {
             strange = Some(format!("salvage saves {} as {found:?}", found.key().escape_ascii()));
         }
     };
-    target.for_each(visit).map_err(told)?;
-    match (strange, target.get(KEY).map_err(told)?) {
+    target.for_each(visit).map_err(reported)?;
+    match (strange, target.get(KEY).map_err(reported)?) {
         (Some(strange), _) => Err(strange),
         (None, None) => Err("salvage does not save admin".into()),
         (None, Some(_)) => Ok(()),
@@ -130,9 +130,9 @@ fn salvaged(medium: &SimMedium, is_damaged: bool) -> Result<(), String> {
 /// What an open shows of `admin`, in a machine that is not rebooted; what the store was told of by whom is killed counts.
 fn shown(medium: SimMedium, serve: bool) -> Result<Option<Vec<u8>>, String> {
     salvaged(&medium, serve)?;
-    let on_damage = if serve { OnDamage::Serve } else { OnDamage::Refuse };
-    let again = StoreOn::open_on(medium, &Options { on_damage, ..options_at(1) }).map_err(told)?;
-    Ok(again.get(KEY).map_err(told)?.map(|value| value.to_vec()))
+    let on_corruption = if serve { OnCorruption::Serve } else { OnCorruption::Refuse };
+    let again = StoreOn::open_on(medium, &Options { on_corruption, ..options_at(1) }).map_err(reported)?;
+    Ok(again.get(KEY).map_err(reported)?.map(|value| value.to_vec()))
 }
 
 fn wants_real(found: Option<Vec<u8>>, what: &str) -> Result<(), String> {
@@ -203,20 +203,21 @@ pub fn copied_value_without_header() -> Result<(), String> {
 ///
 /// # Errors
 /// What is wrong.
-pub fn given_up_forged_value() -> Result<(), String> {
+pub fn aborted_forged_value() -> Result<(), String> {
     let target = Target::new()?;
     let value = target.value(target.secret());
-    let mut writer = target.store.writer().map_err(told)?;
-    let stamp = target.store.get(KEY).map_err(told)?.ok_or("admin is gone")?.stamp();
-    let swapped = writer.compare_and_swap(LARGE, stamp, Some((&value, Default::default()))).map_err(told)?;
+    let mut writer = target.store.writer().map_err(reported)?;
+    let stamp = target.store.get(KEY).map_err(reported)?.ok_or("admin is gone")?.stamp();
+    let swapped =
+        writer.compare_and_swap(LARGE, stamp, Some((&value, Default::default()))).map_err(reported)?;
     if swapped != duramen::Swap::Changed {
         return Err("the stamp of another key counts".into());
     }
-    writer.put(b"small", b"12345678").map_err(told)?;
+    writer.put(b"small", b"12345678").map_err(reported)?;
     let medium = SimMedium::resume(target.medium.log());
-    let again = StoreOn::open_on(medium, &options_at(1)).map_err(told)?;
+    let again = StoreOn::open_on(medium, &options_at(1)).map_err(reported)?;
     for (key, wanted) in [(KEY, REAL), (b"small", b"12345678"), (LARGE, &[0xA5; VALUE_BYTES][..])] {
-        let found = again.get(key).map_err(told)?.map(|value| value.to_vec());
+        let found = again.get(key).map_err(reported)?.map(|value| value.to_vec());
         if found.as_deref() != Some(wanted) {
             return Err(format!("{} is {found:?}", key.escape_ascii()));
         }

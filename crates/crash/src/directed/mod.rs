@@ -8,26 +8,26 @@ mod eviction;
 mod forged;
 mod images;
 mod threads;
-mod units;
+mod transactions;
 mod writers;
 
 pub use collections::{
-    counted_beside_overwrites, deleted_in_vain, named_anew, overwritten, ranked_before_settled,
-    renamed_before_settled,
+    counted_beside_overwrites, deleted_absent, named_anew, overwritten, ranked_before_durable,
+    renamed_before_durable,
 };
 pub use compaction::{behind_the_tail, copied_and_freed, copied_and_shown, kept_and_deleted};
 pub use damage::{name_lost, written_around_damage};
 pub use eviction::moved_and_evicted;
 pub use forged::{
-    copied_value_without_header, damaged_forged_value, given_up_forged_value, guessed_value_without_header,
+    aborted_forged_value, copied_value_without_header, damaged_forged_value, guessed_value_without_header,
     killed_within_a_forged_value,
 };
 pub use images::{
-    image_beside_group, image_beside_unit, image_beside_unit_of_elements, root_deleted_before_image,
-    root_deleted_beside_image, root_moved_before_image,
+    image_beside_group, image_beside_transaction, image_beside_transaction_of_elements,
+    root_deleted_before_image, root_deleted_beside_image, root_moved_before_image,
 };
-pub use units::{checked_before_recovery, confirmed_by_recovery, two_units_in_one_block};
-pub use writers::{committed_beside_locks, locked_in_any_order, settled};
+pub use transactions::{checked_before_recovery, confirmed_by_recovery, two_transactions_in_one_block};
+pub use writers::{committed_beside_locks, flushed_group, locked_in_any_order};
 
 use duramen::tuning::Tuning;
 use duramen::{Durability, Options, Residence, StoreOn};
@@ -44,7 +44,7 @@ const IMAGES_AT_ONCE: usize = 300;
 fn options(boot: u8, durability: Durability) -> Options {
     Options {
         durability,
-        granule_bytes: Some(512),
+        extent_bytes: Some(512),
         len_max: LEN_MAX,
         recovery_threads: 1,
         background: false,
@@ -57,7 +57,7 @@ fn options(boot: u8, durability: Durability) -> Options {
     }
 }
 
-fn told(error: impl std::fmt::Display) -> String {
+fn reported(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
@@ -88,14 +88,14 @@ fn with_images(boot: u8, durability: Durability) -> Options {
 
 /// Whether the collection under a key has these elements, in this order.
 fn elements_are(store: &StoreOn<SimMedium>, root: &[u8], wanted: &[(&[u8], &[u8])]) -> Result<(), String> {
-    let names = store.get(root).map_err(told)?.and_then(|root| root.meta().collection);
-    let elements = store.collection(names.ok_or("no root is there")?).map_err(told)?;
+    let names = store.get(root).map_err(reported)?.and_then(|root| root.meta().collection);
+    let elements = store.collection(names.ok_or("no root is there")?).map_err(reported)?;
     let mut found = Vec::new();
     let visit = &mut |element: &duramen::Value<'_>| {
         found.push((element.key().to_vec(), element.to_vec()));
         true
     };
-    elements.ranked(0, false, visit).map_err(told)?;
+    elements.ranked(0, false, visit).map_err(reported)?;
     let is_right = found.iter().map(|(key, value)| (&key[..], &value[..])).eq(wanted.iter().copied());
     if is_right && elements.len() == wanted.len() as u64 {
         return Ok(());

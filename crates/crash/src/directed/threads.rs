@@ -1,6 +1,6 @@
 //! A few threads on one store, for what one thread does not show.
 
-use super::{LEN_MAX, audited, options, told};
+use super::{LEN_MAX, audited, options, reported};
 use duramen::{Durability, Options, StoreOn};
 use duramen_media::sim::schedule::{self, Settings, Strategy};
 use duramen_media::sim::{Log, Model, Rng, SimMedium};
@@ -37,9 +37,9 @@ pub(super) fn in_all_ways<const N: usize>(
 }
 
 fn together(options: &Options, make: Work, threads: &[Work]) -> Result<(), String> {
-    let store =
-        StoreOn::open_on(SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX)), options).map_err(told)?;
-    make(&store).map_err(told)?;
+    let store = StoreOn::open_on(SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX)), options)
+        .map_err(reported)?;
+    make(&store).map_err(reported)?;
     let wrong = Arc::new(Mutex::new(Ok(())));
     let threads: Vec<_> = threads
         .iter()
@@ -47,7 +47,7 @@ fn together(options: &Options, make: Work, threads: &[Work]) -> Result<(), Strin
             let (store, notes) = (store.clone(), Arc::clone(&wrong));
             let run = move || {
                 if let Err(error) = work(&store) {
-                    *notes.lock().unwrap_or_else(PoisonError::into_inner) = Err(told(error));
+                    *notes.lock().unwrap_or_else(PoisonError::into_inner) = Err(reported(error));
                 }
             };
             schedule::spawn("one of some", run).map_err(|_| "no schedule".to_owned())
@@ -55,6 +55,6 @@ fn together(options: &Options, make: Work, threads: &[Work]) -> Result<(), Strin
         .collect::<Result<_, _>>()?;
     threads.iter().for_each(schedule::Spawned::join);
     audited(&store)?;
-    store.close().map_err(told)?;
+    store.close().map_err(reported)?;
     wrong.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -1,7 +1,7 @@
 //! Groups, and keys that are locked: what is durable when, and who waits for whom.
 
 use super::threads::{Work, in_all_ways};
-use super::{LEN_MAX, after_power_failure, options, told};
+use super::{LEN_MAX, after_power_failure, options, reported};
 use duramen::{Durability, StoreOn};
 use duramen_media::sim::{Log, Model, SimMedium};
 use std::time::Duration;
@@ -10,25 +10,25 @@ const ROUNDS: u8 = 10;
 const ONE: &[u8] = b"one";
 const TWO: &[u8] = b"two";
 
-/// A group is settled, then power fails.
+/// A group is flushed, then power fails.
 ///
 /// # Errors
 /// What is wrong.
-pub fn settled() -> Result<(), String> {
+pub fn flushed_group() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
-    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(told)?;
-    let mut writer = store.writer().map_err(told)?;
-    writer.put(ONE, b"before").map_err(told)?;
+    let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
+    let mut writer = store.writer().map_err(reported)?;
+    writer.put(ONE, b"before").map_err(reported)?;
     writer.group();
-    writer.delete(ONE).map_err(told)?;
-    writer.put(TWO, b"of the group").map_err(told)?;
-    writer.settle().map_err(told)?;
+    writer.delete(ONE).map_err(reported)?;
+    writer.put(TWO, b"of the group").map_err(reported)?;
+    writer.flush_group().map_err(reported)?;
     let failed = after_power_failure(&medium, Model::CacheLine);
-    let again = StoreOn::open_on(failed, &options(2, Durability::EveryWrite)).map_err(told)?;
-    let found = |key| again.get(key).map(|found| found.map(|value| value.to_vec())).map_err(told);
+    let again = StoreOn::open_on(failed, &options(2, Durability::EveryWrite)).map_err(reported)?;
+    let found = |key| again.get(key).map(|found| found.map(|value| value.to_vec())).map_err(reported);
     match (found(ONE)?, found(TWO)?.as_deref()) {
         (None, Some(b"of the group")) => Ok(()),
-        found => Err(format!("after a power failure there is {found:?} of a group that was settled")),
+        found => Err(format!("after a power failure there is {found:?} of a group that was flushed")),
     }
 }
 

@@ -40,12 +40,12 @@ fn events_at(history: &History, case: Case, position: usize, end: End) -> Vec<Ev
             continue;
         }
         let ended = call.ended.filter(|_| end == End::Close || call.to.is_some_and(|to| to <= position));
-        let unsettled = case.promise() == Promise::Nothing
-            && call.group.is_some_and(|group| history.settled[group].is_none_or(|at| at > position));
-        if call.act.only_reads() && (ended.is_none() || unsettled) {
+        let unflushed = case.promise() == Promise::Nothing
+            && call.group.is_some_and(|group| history.flushed[group].is_none_or(|at| at > position));
+        if call.act.only_reads() && (ended.is_none() || unflushed) {
             continue;
         }
-        let required = ended.is_some() && !unsettled;
+        let required = ended.is_some() && !unflushed;
         events.push(Event { call, ended: ended.unwrap_or(u64::MAX), required });
     }
     events.sort_by_key(|event| event.call.begun);
@@ -144,7 +144,7 @@ pub fn crash(
             boot += u64::from(end == End::Power);
             looked.images += 1;
             let boot = if end == End::Power { boot } else { 1 };
-            let told = |what: String| {
+            let reported = |what: String| {
                 format!(
                     "crashed at event {position} of {}, {end:?}: {what}\n    image: {choice:?}",
                     log.events.len()
@@ -153,9 +153,9 @@ pub fn crash(
             if end == End::Power && rng.one_in(NESTED_ONE_IN) {
                 looked.nested += 1;
                 looked.images +=
-                    crash_again(plan, &mut walker, choice, boot, position, ended, rng).map_err(told)?;
+                    crash_again(plan, &mut walker, choice, boot, position, ended, rng).map_err(reported)?;
             }
-            look(plan, &mut walker, choice, boot, position, end, ended, rng).map_err(told)?;
+            look(plan, &mut walker, choice, boot, position, end, ended, rng).map_err(reported)?;
         }
     }
     Ok(looked)

@@ -3,7 +3,7 @@
 use super::section::{Section, Write};
 use super::touch::Way;
 use crate::collections::element_key;
-use duramen::{Batch, CollectionOn, Error, ErrorKind, Meta, Swap, UnitOn, WriterOn};
+use duramen::{Batch, CollectionOn, Error, ErrorKind, Meta, Swap, TransactionOn, WriterOn};
 use duramen_media::sim::SimMedium;
 use std::collections::BTreeMap;
 
@@ -95,18 +95,18 @@ impl Draft {
                 Swap::Done => Ok(()),
                 Swap::Changed => Err("a batch without conditions failed".to_owned().into()),
             },
-            Way::GivenUpFirst => {
+            Way::AbortedFirst => {
                 let mut wrong = None;
-                let given_up = writer.unit(|unit| {
-                    self.write_in(unit, b"never", &mut wrong)?;
-                    Err::<(), _>(Error::given_up("on purpose"))
+                let aborted = writer.transaction(|transaction| {
+                    self.write_in(transaction, b"never", &mut wrong)?;
+                    Err::<(), _>(Error::aborted("on purpose"))
                 });
-                match given_up {
-                    Err(error) if error.kind() == ErrorKind::GivenUp => self.write_unit(writer),
+                match aborted {
+                    Err(error) if error.kind() == ErrorKind::Aborted => self.write_transaction(writer),
                     done => done.map_err(Failed::from),
                 }
             }
-            Way::Unit | Way::Alone => self.write_unit(writer),
+            Way::Transaction | Way::Alone => self.write_transaction(writer),
         }
     }
 
@@ -125,23 +125,23 @@ impl Draft {
         batch
     }
 
-    fn write_unit(&self, writer: &mut Writer) -> Result<(), Failed> {
+    fn write_transaction(&self, writer: &mut Writer) -> Result<(), Failed> {
         let mut wrong = None;
-        writer.unit(|unit| self.write_in(unit, b"", &mut wrong))?;
+        writer.transaction(|transaction| self.write_in(transaction, b"", &mut wrong))?;
         wrong.map_or(Ok(()), |wrong| Err(Failed::Wrong(wrong)))
     }
 
-    /// Writes all, each with `more` behind it, within a unit, which sees it.
+    /// Writes all, each with `more` behind it, within a transaction, which sees it.
     fn write_in(
         &self,
-        unit: &mut UnitOn<'_, SimMedium>,
+        transaction: &mut TransactionOn<'_, SimMedium>,
         more: &[u8],
         wrong: &mut Option<String>,
     ) -> duramen::Result<()> {
         for Todo { of, key, new } in &self.todo {
             let mut keys = match of {
-                Some(elements) => unit.collection(elements),
-                None => unit.store(),
+                Some(elements) => transaction.collection(elements),
+                None => transaction.store(),
             };
             let value = new.as_ref().map(|(value, meta)| ([value, more].concat(), *meta));
             match &value {
@@ -152,7 +152,7 @@ impl Draft {
             }
             let found = keys.get(key)?;
             if found.as_deref() != value.as_ref().map(|(value, _)| &value[..]) {
-                wrong.get_or_insert(format!("a unit does not see what it wrote to {key:02x?}"));
+                wrong.get_or_insert(format!("a transaction does not see what it wrote to {key:02x?}"));
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ impl Hand<'_> {
                         Way::Free,
                     )
                 }
-                _ => self.change(changes, keys, Way::Unit),
+                _ => self.change(changes, keys, Way::Transaction),
             },
             Touch::Change { changes, keys, way } => self.change(changes, keys, *way),
             Touch::Look { places, keys } => self.in_one_step(
@@ -49,7 +49,7 @@ impl Hand<'_> {
                     }
                     Ok(draft)
                 },
-                Way::Unit,
+                Way::Transaction,
             ),
         }
     }
@@ -121,12 +121,12 @@ impl Hand<'_> {
                 Err(Failed::Engine(error)) => Err(error),
             }
         };
-        let tell = |act: &mut Act, told: &Result<Section, String>, _: &mut Values| {
-            if let (Act::Section(section), Ok(told)) = (act, told) {
-                section.clone_from(told);
+        let report = |act: &mut Act, reported: &Result<Section, String>, _: &mut Values| {
+            if let (Act::Section(section), Ok(reported)) = (act, reported) {
+                section.clone_from(reported);
             }
         };
-        let done = recorder.call(thread, group, Act::Section(Section::default()), work, tell);
+        let done = recorder.call(thread, group, Act::Section(Section::default()), work, report);
         self.writer = Some(writer);
         done?.map_or(Ok(()), |done| done.map(|_| ()))
     }
@@ -349,13 +349,13 @@ impl Hand<'_> {
                 done => done,
             };
             let section = draft.section.clone();
-            let tell = move |act: &mut Act, told: &Swap, _: &mut Values| {
-                if let (Act::Section(told), Swap::Done) = (act, told) {
-                    *told = section;
+            let report = move |act: &mut Act, reported: &Swap, _: &mut Values| {
+                if let (Act::Section(reported), Swap::Done) = (act, reported) {
+                    *reported = section;
                 }
             };
             let act = Act::Section(Section::default());
-            self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+            self.recorder.call(self.thread, self.group, act, work, report).map(|_| ())
         });
         self.writer = Some(writer);
         done

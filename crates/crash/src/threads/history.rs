@@ -28,13 +28,13 @@ pub enum Act {
         seen: Option<Id>,
         at: usize,
         bytes: Vec<u8>,
-        told: Option<Updated>,
+        reported: Option<Updated>,
     },
     /// Wrote, if all keys of `expects` held this; told whether it did.
     Swap {
         expects: Vec<(usize, Id)>,
         writes: Vec<(usize, Id)>,
-        told: Option<bool>,
+        reported: Option<bool>,
     },
     /// Whether a table was there, by its cell.
     Look {
@@ -58,11 +58,11 @@ pub enum Act {
         table: usize,
         was: Option<bool>,
     },
-    /// The first of two names leads to what the second leads to ...
+    /// The first of two names points to what the second points to ...
     Lead {
         tables: [usize; 2],
     },
-    /// ... and then the second to what the first led to.
+    /// ... and then the second to what the first pointed to.
     LeadBack {
         tables: [usize; 2],
     },
@@ -78,8 +78,8 @@ pub enum Act {
     Commit,
 }
 
-/// Which cells of a state are what: as in [`Setup`](crate::Setup), and behind them, where there are tables, which two names lead to one
-/// table at the moment (0: none), and what the second of these has to lead to yet.
+/// Which cells of a state are what: as in [`Setup`](crate::Setup), and behind them, where there are tables, which two
+/// names point to one table at the moment (0: none), and what the second of these has to point to yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
     /// Keys of each table.
@@ -189,13 +189,13 @@ pub struct Call {
     pub void: bool,
 }
 
-/// All calls of a run, and where the groups were settled.
+/// All calls of a run, and where the groups were flushed.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// In the order in which they began.
     pub calls: Vec<Call>,
     /// Of each group the position at which it was settled.
-    pub settled: Vec<Option<usize>>,
+    pub flushed: Vec<Option<usize>>,
     /// What cells there are.
     pub shape: Shape,
     /// Position at which the store had been opened.
@@ -211,8 +211,8 @@ impl Act {
             Self::Section(section) => section.writes.is_empty(),
             Self::Drop { was, .. } => *was == Some(false),
             Self::Delete { was, .. } => *was == Some(false),
-            Self::Update { told, .. } => told.is_some_and(|told| told != Updated::Done),
-            Self::Swap { told, writes, .. } => *told == Some(false) || writes.is_empty(),
+            Self::Update { reported, .. } => reported.is_some_and(|reported| reported != Updated::Done),
+            Self::Swap { reported, writes, .. } => *reported == Some(false) || writes.is_empty(),
             Self::Put { .. }
             | Self::Commit
             | Self::Make { .. }
@@ -255,13 +255,13 @@ impl Act {
                 }
                 with(*key, ABSENT)
             }
-            Self::Update { key, seen, at, bytes, told } => {
+            Self::Update { key, seen, at, bytes, reported } => {
                 let holds = seen.is_none_or(|seen| seen == state[*key]);
                 // A key that was absent may look different though it is absent again, or still.
-                if *told == Some(Updated::Nothing) {
+                if *reported == Some(Updated::Nothing) {
                     return same();
                 }
-                if *told == Some(Updated::Changed) && (!holds || *seen == Some(ABSENT)) {
+                if *reported == Some(Updated::Changed) && (!holds || *seen == Some(ABSENT)) {
                     return same();
                 }
                 if !holds {
@@ -272,17 +272,17 @@ impl Act {
                     None => Err(Updated::Short),
                     Some(value) => Ok(value),
                 };
-                match (updated, told) {
+                match (updated, reported) {
                     (Ok(value), None | Some(Updated::Done)) => with(*key, value),
-                    (Err(found), Some(told)) if found == *told => same(),
+                    (Err(found), Some(reported)) if found == *reported => same(),
                     _ => None,
                 }
             }
-            Self::Swap { expects, writes, told } => {
+            Self::Swap { expects, writes, reported } => {
                 let holds = expects.iter().all(|&(key, seen)| state[key] == seen);
                 // A key that was absent may look different though it is absent again, or still.
                 let may_fail = !holds || expects.iter().any(|&(_, seen)| seen == ABSENT);
-                match told {
+                match reported {
                     Some(false) => {
                         if may_fail {
                             same()
@@ -426,15 +426,15 @@ impl Act {
             Self::Read { key, found } => format!("read k{key}: {}", id(*found)),
             Self::Put { key, value } => format!("put k{key}={}", id(*value)),
             Self::Delete { key, was } => format!("delete k{key}: was there: {was:?}"),
-            Self::Update { key, seen, at, bytes, told } => {
+            Self::Update { key, seen, at, bytes, reported } => {
                 let seen = seen.map_or_else(String::new, |seen| format!("if k{key}={} ", id(seen)));
-                format!("{seen}update k{key} at {at}, {} bytes: {told:?}", bytes.len())
+                format!("{seen}update k{key} at {at}, {} bytes: {reported:?}", bytes.len())
             }
-            Self::Swap { expects, writes, told } if expects.is_empty() => {
-                format!("batch{}: {told:?}", list(writes))
+            Self::Swap { expects, writes, reported } if expects.is_empty() => {
+                format!("batch{}: {reported:?}", list(writes))
             }
-            Self::Swap { expects, writes, told } => {
-                format!("if{} then{}: {told:?}", list(expects), list(writes))
+            Self::Swap { expects, writes, reported } => {
+                format!("if{} then{}: {reported:?}", list(expects), list(writes))
             }
             Self::Look { cell, there } => format!("look for the table of k{cell}: there: {there}"),
             Self::Gone { cells } => format!("one of these tables is not there: {cells:?}"),

@@ -267,7 +267,7 @@ mod tests {
         Act::Read { key: 0, found }
     }
     fn batch(first: Id, second: Id) -> Act {
-        Act::Swap { expects: Vec::new(), writes: vec![(0, first), (1, second)], told: Some(true) }
+        Act::Swap { expects: Vec::new(), writes: vec![(0, first), (1, second)], reported: Some(true) }
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
                 begun as usize,
                 begun,
                 ended,
-                Act::Swap { expects: vec![(0, seen)], writes: vec![(0, value)], told: Some(true) },
+                Act::Swap { expects: vec![(0, seen)], writes: vec![(0, value)], reported: Some(true) },
             )
         };
         assert!(!holds(&[call(0, 1, 2, put(1)), add(3, 6, 1, 2), add(4, 5, 1, 3)], Goal::Any));

@@ -133,7 +133,7 @@ pub struct Plan {
 /// A run that takes more steps than this does not end: the longest of 20 thousand took 150 thousand.
 const STEPS_MAX: u64 = 1_000_000;
 
-/// Granules for all that four threads of [`Kind::Growth`] may write, each of their records in a granule of its own.
+/// Extents for all that four threads of [`Kind::Growth`] may write, each of their records in an extent of its own.
 const ROOM_ENOUGH: u64 = 4 * 10 * 3;
 
 /// What a run is mostly about. Some races need a few operations of one kind, close to each other.
@@ -190,11 +190,11 @@ impl Plan {
         setup.ops.clear();
         setup.places = 0;
         setup.tables = if kind.has_tables() { 1 + setup.tables.min(2) } else { 0 };
-        setup.granule_bytes = [512, 512, 1024][rng.below(3) as usize];
+        setup.extent_bytes = [512, 512, 1024][rng.below(3) as usize];
         let some = rng.below(3) as usize + 2;
         let threads = threads.unwrap_or(some);
-        let granule = u64::from(setup.granule_bytes);
-        let head = (16u64 << 10).div_ceil(granule);
+        let extent = u64::from(setup.extent_bytes);
+        let head = (16u64 << 10).div_ceil(extent);
         let room = match kind {
             Kind::Churn => 4,
             Kind::Growth => ROOM_ENOUGH,
@@ -202,11 +202,11 @@ impl Plan {
             _ => [6, 12, 60][rng.below(3) as usize],
         };
         let more = if kind == Kind::Growth { room } else { rng.below(room) };
-        setup.len_max = ((head + 8 + threads as u64 + more) * granule).next_multiple_of(4096);
+        setup.len_max = ((head + 8 + threads as u64 + more) * extent).next_multiple_of(4096);
         // All keys in one bucket; in a few buckets, with equal fingerprints; and anywhere.
         setup.hash_mask = [u64::MAX, u64::MAX, 0, 1 << 63 | 0x0300, 0x0700][rng.below(5) as usize];
         setup.tuning = Tuning {
-            compaction_bytes_min: Some(granule),
+            compaction_bytes_min: Some(extent),
             stripe_bits: setup.tuning.stripe_bits,
             leaf_slots: setup.tuning.leaf_slots,
             image_bytes_min: setup.tuning.image_bytes_min,
@@ -215,9 +215,9 @@ impl Plan {
             ..Tuning::default()
         };
         if kind == Kind::Growth {
-            setup.tuning.granules_initial = 5 + rng.below(3) as u32;
+            setup.tuning.extents_initial = 5 + rng.below(3) as u32;
             // By little each time, or at once by all there is: then nobody who looked before may say that there is none.
-            setup.tuning.growth_bytes_min = if rng.one_in(2) { granule } else { setup.len_max };
+            setup.tuning.growth_bytes_min = if rng.one_in(2) { extent } else { setup.len_max };
         }
         let keys = match kind {
             Kind::Mixed => [1, 2, 4, 8, 16][rng.below(5) as usize],
@@ -261,7 +261,7 @@ impl Plan {
             keys,
             setup: &setup,
             swaps,
-            granule: granule as usize,
+            extent: extent as usize,
             rng: rng.fork(),
             weights: [0; 15],
         };
@@ -317,7 +317,7 @@ struct Maker<'s> {
     setup: &'s Setup,
     /// Tables are swapped, else iterated over.
     swaps: bool,
-    granule: usize,
+    extent: usize,
     rng: Rng,
     weights: [u64; 15],
 }
@@ -364,10 +364,10 @@ impl Maker<'_> {
         match self.rng.below(10) {
             0..=6 if self.kind == Kind::Cells => 16,
             _ if matches!(self.kind, Kind::Churn | Kind::Growth) => {
-                self.granule / 4 + self.rng.below(self.granule as u64 / 2) as usize
+                self.extent / 4 + self.rng.below(self.extent as u64 / 2) as usize
             }
-            0 => self.granule,
-            1 => self.granule / 2,
+            0 => self.extent,
+            1 => self.extent / 2,
             2..=5 => 64,
             _ => 8 + self.rng.below(60) as usize,
         }

@@ -1,4 +1,4 @@
-//! What a thread did in one step with keys that it had locked, or by one unit: with collections, too.
+//! What a thread did in one step with keys that it had locked, or by one transaction: with collections, too.
 //!
 //! A collection has a number, which its root says and keeps wherever it goes; so what is written to its elements, and
 //! what a handle shows of them, is found by that, and not by the place where its root lay.

@@ -7,10 +7,10 @@ use duramen_media::sim::Rng;
 /// How a thread writes what is to be written in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Under the locks of all keys, as a unit.
-    Unit,
-    /// The same, by a unit that is given up, of values that nobody must see, and then another one.
-    GivenUpFirst,
+    /// Under the locks of all keys, as a transaction.
+    Transaction,
+    /// The same, by a transaction that is aborted, of values that nobody must see, and then another one.
+    AbortedFirst,
     /// Under the locks, as a batch.
     Batch,
     /// Under the locks; where it is one write, that is made by itself.
@@ -55,7 +55,14 @@ impl Touch {
                 let changes = (0..count).map(|_| setup.collection_op(rng)).collect();
                 let mut bytes = || if rng.one_in(4) { None } else { Some(8 + rng.below(60) as usize) };
                 let keys = keys.into_iter().map(|key| (key, bytes())).collect();
-                let ways = [Way::Unit, Way::Unit, Way::GivenUpFirst, Way::Batch, Way::Alone, Way::Free];
+                let ways = [
+                    Way::Transaction,
+                    Way::Transaction,
+                    Way::AbortedFirst,
+                    Way::Batch,
+                    Way::Alone,
+                    Way::Free,
+                ];
                 Self::Change { changes, keys, way: ways[rng.below(6) as usize] }
             }
             5 | 6 => {

@@ -39,7 +39,7 @@ pub struct Recorder {
 }
 
 /// What a call came to: nothing where there was no space.
-type Told<T> = Result<Option<T>, String>;
+type Reported<T> = Result<Option<T>, String>;
 
 impl Recorder {
     /// For a store on `medium`.
@@ -65,15 +65,15 @@ impl Recorder {
         calls.len() - 1
     }
 
-    /// Runs `work` as a call; `tell` enters what it told.
+    /// Runs `work` as a call; `report` enters what it told.
     pub(super) fn call<T>(
         &self,
         thread: usize,
         group: Option<usize>,
         act: Act,
         work: impl FnOnce() -> duramen::Result<T>,
-        tell: impl FnOnce(&mut Act, &T, &mut Values),
-    ) -> Told<T> {
+        report: impl FnOnce(&mut Act, &T, &mut Values),
+    ) -> Reported<T> {
         let at = self.begin(thread, group, act);
         let done = work();
         let (ended, to) = (schedule::stamp(), self.medium.position());
@@ -81,11 +81,11 @@ impl Recorder {
         let call = &mut notes.history.calls[at];
         (call.ended, call.to) = (Some(ended), Some(to));
         match done {
-            Ok(told) => {
-                tell(&mut call.act, &told, &mut notes.values);
-                Ok(Some(told))
+            Ok(reported) => {
+                report(&mut call.act, &reported, &mut notes.values);
+                Ok(Some(reported))
             }
-            // `Conflict`: under locks, a unit that met what compaction moves.
+            // `Conflict`: under locks, a transaction that met what compaction moves.
             Err(error)
                 if matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Conflict) && !self.roomy =>
             {
@@ -284,13 +284,13 @@ impl<'p> Hand<'p> {
                     (None, None) => store.delete(key(*k)),
                     (None, Some(table)) => table.delete(key(*k)),
                 };
-                let tell = |act: &mut Act, told: &bool, _: &mut Values| {
+                let report = |act: &mut Act, reported: &bool, _: &mut Values| {
                     if let Act::Delete { was, .. } = act {
-                        *was = Some(*told);
+                        *was = Some(*reported);
                     }
                 };
                 let act = Act::Delete { key: *k, was: None };
-                self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+                self.recorder.call(self.thread, self.group, act, work, report).map(|_| ())
             }
             Op::Update { key: k, at, size, on_condition } => self.update(*k, at * 8, *size, *on_condition),
             Op::Swap { key: k, bytes } => self.batch(&[(*k, *bytes)], &[*k], true),
@@ -341,20 +341,20 @@ impl<'p> Hand<'p> {
     }
 
     /// The handle of the table of a cell (`None`: the store's own); nothing when that is not there.
-    fn table_of(&self, cell: usize) -> Told<Option<TableOn<SimMedium>>> {
+    fn table_of(&self, cell: usize) -> Reported<Option<TableOn<SimMedium>>> {
         let setup = &self.plan.setup;
         let table = setup.of_cell(cell).0;
         if table == 0 {
             return Ok(Some(None));
         }
-        let tell = |act: &mut Act, told: &Option<TableOn<SimMedium>>, _: &mut Values| {
+        let report = |act: &mut Act, reported: &Option<TableOn<SimMedium>>, _: &mut Values| {
             if let Act::Look { there, .. } = act {
-                *there = told.is_some();
+                *there = reported.is_some();
             }
         };
         let act = Act::Look { cell: setup.cell_of_table(table), there: false };
         let find = || self.store.find_table(&table_name(table));
-        let found = self.recorder.call(self.thread, None, act, find, tell)?;
+        let found = self.recorder.call(self.thread, None, act, find, report)?;
         Ok(found.flatten().map(Some))
     }
 
@@ -378,12 +378,12 @@ impl<'p> Hand<'p> {
                     }
                 };
                 let cell = setup.cell_of_table(table);
-                let tell = |act: &mut Act, made: &bool, _: &mut Values| {
+                let report = |act: &mut Act, made: &bool, _: &mut Values| {
                     if !made {
                         *act = Act::Read { key: cell, found: other };
                     }
                 };
-                self.recorder.call(self.thread, None, act, work, tell).map(|_| ())
+                self.recorder.call(self.thread, None, act, work, report).map(|_| ())
             }
             Op::Clear { table } => {
                 let Some(Some(handle)) = self.table_of(setup.cell(table, 0))? else { return Ok(()) };
@@ -391,14 +391,14 @@ impl<'p> Hand<'p> {
                 self.recorder.call(self.thread, None, act, || handle.clear(), nothing).map(|_| ())
             }
             Op::Drop { table } => {
-                let tell = |act: &mut Act, told: &bool, _: &mut Values| {
+                let report = |act: &mut Act, reported: &bool, _: &mut Values| {
                     if let Act::Drop { was, .. } = act {
-                        *was = Some(*told);
+                        *was = Some(*reported);
                     }
                 };
                 let act = Act::Drop { table, was: None };
                 let work = || store.drop_table(&table_name(table));
-                self.recorder.call(self.thread, None, act, work, tell).map(|_| ())
+                self.recorder.call(self.thread, None, act, work, report).map(|_| ())
             }
             Op::Exchange { tables: [a, b] } => self
                 .recorder
@@ -496,14 +496,14 @@ impl<'p> Hand<'p> {
                 Err(error) => Err(error),
             }
         };
-        let tell = |act: &mut Act, what: &Updated, _: &mut Values| {
-            if let Act::Update { told, .. } = act {
-                *told = Some(*what);
+        let report = |act: &mut Act, what: &Updated, _: &mut Values| {
+            if let Act::Update { reported, .. } = act {
+                *reported = Some(*what);
             }
         };
         let seen = seen.map(|(found, _)| found);
-        let act = Act::Update { key, seen, at, bytes: bytes.clone(), told: None };
-        self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+        let act = Act::Update { key, seen, at, bytes: bytes.clone(), reported: None };
+        self.recorder.call(self.thread, self.group, act, work, report).map(|_| ())
     }
 
     /// Reads and updates in one step, in place or not at all.
@@ -529,14 +529,15 @@ impl<'p> Hand<'p> {
                 Err(error) => Err(error),
             }
         };
-        let tell = |act: &mut Act, (found, what): &(Option<(Vec<u8>, u8)>, Updated), values: &mut Values| {
-            if let Act::Update { told, seen, .. } = act {
-                *told = Some(*what);
-                *seen = found.as_ref().map(|(value, tag)| values.id(value, *tag));
-            }
-        };
-        let act = Act::Update { key, seen: None, at, bytes: bytes.to_vec(), told: None };
-        self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+        let report =
+            |act: &mut Act, (found, what): &(Option<(Vec<u8>, u8)>, Updated), values: &mut Values| {
+                if let Act::Update { reported, seen, .. } = act {
+                    *reported = Some(*what);
+                    *seen = found.as_ref().map(|(value, tag)| values.id(value, *tag));
+                }
+            };
+        let act = Act::Update { key, seen: None, at, bytes: bytes.to_vec(), reported: None };
+        self.recorder.call(self.thread, self.group, act, work, report).map(|_| ())
     }
 
     /// Reads a key, looks whether what was read stays as it is, and returns what it was with its stamp.
@@ -549,12 +550,12 @@ impl<'p> Hand<'p> {
             (Some(writer), None) => writer.get_stamped(name).map(|(stamp, value)| (Some(stamp), value)),
             (None, None) => self.store.get(name).map(|value| (value.as_ref().map(Value::stamp), value)),
         };
-        let tell = |act: &mut Act, (_, value): &(Option<Stamp>, Option<Value<'_>>), values: &mut Values| {
+        let report = |act: &mut Act, (_, value): &(Option<Stamp>, Option<Value<'_>>), values: &mut Values| {
             if let Act::Read { found, .. } = act {
                 *found = value.as_ref().map_or(ABSENT, |value| values.id(value, value.tag()));
             }
         };
-        let Some((stamp, value)) = self.recorder.call(self.thread, self.group, act, work, tell)? else {
+        let Some((stamp, value)) = self.recorder.call(self.thread, self.group, act, work, report)? else {
             // The table was dropped.
             return Ok((ABSENT, None));
         };
@@ -609,7 +610,7 @@ impl<'p> Hand<'p> {
         let act = Act::Swap {
             expects: seen.iter().map(|&(key, found, _)| (key, found)).collect(),
             writes: ids,
-            told: None,
+            reported: None,
         };
         let table = match (&new[..], single) {
             ([(key, _)], true) => match self.table_of(*key)? {
@@ -629,15 +630,15 @@ impl<'p> Hand<'p> {
                     Some(table) => writer.table(table).compare_and_swap(name, *stamp, new),
                 }
             }
-            // A unit that begins again when another one stands in its way, and is given up first by some.
+            // A transaction that begins again when another one stands in its way, and is aborted first by some.
             (Some(writer), writes, []) if self.thread % 2 == 1 && tables.len() == writes.len() => {
                 let mut gives_up = writes.len().is_multiple_of(2);
                 loop {
-                    let done = writer.unit_unchecked(|unit| {
+                    let done = writer.transaction_unchecked(|transaction| {
                         for ((key, content), table) in writes.iter().zip(&tables) {
                             let mut keys = match table {
-                                Some(table) => unit.table(table),
-                                None => unit.store(),
+                                Some(table) => transaction.table(table),
+                                None => transaction.store(),
                             };
                             let name = setup.of_cell(*key).1;
                             match content {
@@ -649,10 +650,10 @@ impl<'p> Hand<'p> {
                                 }
                             }
                         }
-                        if gives_up { Err(Error::given_up("on purpose")) } else { Ok(Swap::Done) }
+                        if gives_up { Err(Error::aborted("on purpose")) } else { Ok(Swap::Done) }
                     });
                     match done {
-                        Err(error) if error.kind() == ErrorKind::GivenUp => gives_up = false,
+                        Err(error) if error.kind() == ErrorKind::Aborted => gives_up = false,
                         Err(error) if error.kind() == ErrorKind::Conflict && !locked => {
                             let _ = schedule::relax();
                         }
@@ -663,12 +664,12 @@ impl<'p> Hand<'p> {
             (Some(writer), ..) => writer.apply(&batch),
             (None, ..) => store.apply(&batch),
         };
-        let tell = |act: &mut Act, swap: &Swap, _: &mut Values| {
-            if let Act::Swap { told, .. } = act {
-                *told = Some(*swap == Swap::Done);
+        let report = |act: &mut Act, swap: &Swap, _: &mut Values| {
+            if let Act::Swap { reported, .. } = act {
+                *reported = Some(*swap == Swap::Done);
             }
         };
-        self.recorder.call(self.thread, self.group, act, work, tell).map(|_| ())
+        self.recorder.call(self.thread, self.group, act, work, report).map(|_| ())
     }
 
     /// Each key that a scan shows was there at some moment, and each that it does not show was not.
@@ -714,7 +715,7 @@ impl<'p> Hand<'p> {
         let done = ops.iter().try_for_each(|op| self.run(op));
         schedule::say("settle");
         if let Some(writer) = &mut self.writer {
-            writer.settle().map_err(|e| format!("settle: {e}"))?;
+            writer.flush_group().map_err(|e| format!("settle: {e}"))?;
         }
         self.end_group(group);
         done
@@ -757,9 +758,9 @@ impl<'p> Hand<'p> {
 
     fn begin_group(&mut self) -> Result<usize, String> {
         let group = {
-            let settled = &mut self.recorder.notes().history.settled;
-            settled.push(None);
-            settled.len() - 1
+            let flushed = &mut self.recorder.notes().history.flushed;
+            flushed.push(None);
+            flushed.len() - 1
         };
         self.group = Some(group);
         self.ready()?;
@@ -769,7 +770,7 @@ impl<'p> Hand<'p> {
     fn end_group(&mut self, group: usize) {
         self.group = None;
         let position = self.recorder.medium.position();
-        self.recorder.notes().history.settled[group] = Some(position);
+        self.recorder.notes().history.flushed[group] = Some(position);
     }
 }
 

@@ -22,7 +22,7 @@ pub fn case(name: &str) -> Option<Case> {
 /// A small store of given keys to which given operations are done.
 pub fn small(seed: u64, case_name: &str, keys: &[&[u8]], ops: Vec<Op>) -> Setup {
     Setup {
-        granule_bytes: 512,
+        extent_bytes: 512,
         len_max: 40 << 10,
         hash_mask: u64::MAX,
         tuning: duramen::tuning::Tuning::default(),
@@ -37,7 +37,7 @@ pub fn small(seed: u64, case_name: &str, keys: &[&[u8]], ops: Vec<Op>) -> Setup 
 pub fn options(boot: u8) -> Options {
     Options {
         durability: Durability::EveryWrite,
-        granule_bytes: Some(512),
+        extent_bytes: Some(512),
         recovery_threads: 1,
         background: false,
         clock: Some(Arc::new(|| 1_000)),

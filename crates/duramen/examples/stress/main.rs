@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p duramen --example stress -- [--medium volatile|shm|file] [--durability every-write|interval|manual]
-//!     [--seed N] [--seconds N] [--round-seconds N] [--keys N] [--writers N] [--readers N] [--persist-step STEP]
+//!     [--seed N] [--seconds N] [--round-seconds N] [--keys N] [--writers N] [--readers N] [--flush-instruction STEP]
 //! ```
 //!
 //! Writers put, delete, update in place, apply batches, count up on conditions and write in groups, in space that
@@ -14,7 +14,7 @@
 mod oracle;
 mod threads;
 
-use duramen::{Durability, MediumKind, Options, PersistStep, Store};
+use duramen::{Durability, FlushInstruction, MediumKind, Options, Store};
 use oracle::{Failure, Key, Kind, Random};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ struct Args {
     keys: u64,
     writers: usize,
     readers: usize,
-    persist_step: Option<PersistStep>,
+    flush_instruction: Option<FlushInstruction>,
 }
 
 fn main() -> ExitCode {
@@ -74,7 +74,7 @@ fn parse() -> Result<Args, Failure> {
         keys: 6_000,
         writers: 3,
         readers: 2,
-        persist_step: None,
+        flush_instruction: None,
     };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
@@ -99,7 +99,7 @@ fn parse() -> Result<Args, Failure> {
             "--keys" => args.keys = value.parse::<u64>()?.max(100),
             "--writers" => args.writers = value.parse::<usize>()?.max(1),
             "--readers" => args.readers = value.parse()?,
-            "--persist-step" => args.persist_step = Some(value.parse()?),
+            "--flush-instruction" => args.flush_instruction = Some(value.parse()?),
             _ => return Err(format!("{name} is unknown; see the head of this program").into()),
         }
     }
@@ -128,10 +128,10 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
     let options = Options {
         medium: args.medium,
         durability: args.durability,
-        persist_step: args.persist_step,
+        flush_instruction: args.flush_instruction,
         // Some ten times what lives.
         len_max: (args.keys * 8192).next_multiple_of(1 << 20).max(64 << 20),
-        granule_bytes: Some(8192),
+        extent_bytes: Some(8192),
         compaction_dead_percent: 15,
         ..Options::default()
     };
@@ -166,7 +166,7 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
         verify(&store, &keys, "after opening again")?;
         println!(
             "round {round}: {} blocks compacted to {} bytes in use, {} records checked",
-            stats.freed_granules, stats.used_bytes, report.records
+            stats.freed_extents, stats.used_bytes, report.records
         );
     }
     Ok(())

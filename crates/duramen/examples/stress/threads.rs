@@ -60,7 +60,7 @@ impl Run<'_> {
                 None => wrote.iter().for_each(|&(index, sequence)| self.keys[index].acknowledge(sequence)),
             }
             if group.as_ref().is_some_and(|group| group.len() > 20) {
-                writer.settle()?;
+                writer.flush_group()?;
                 for (index, sequence) in group.take().unwrap_or_default() {
                     self.keys[index].acknowledge(sequence);
                 }
@@ -76,7 +76,7 @@ impl Run<'_> {
                 }
             }
         }
-        writer.settle()?;
+        writer.flush_group()?;
         for (index, sequence) in group.unwrap_or_default() {
             self.keys[index].acknowledge(sequence);
         }

@@ -1,9 +1,9 @@
 //! Reading whole blocks, and setting those aside that are damaged.
 
-use super::Keeper;
+use super::Maintenance;
 use crate::format::record::{Header, Kind, Step, Walk};
-use crate::format::unit::keep_what_counts;
-use crate::format::{Granule, Seeds, block};
+use crate::format::transaction::keep_what_counts;
+use crate::format::{Extent, Seeds, block};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -55,34 +55,34 @@ pub(super) fn whole_records_of(bytes: &[u8], seeds: Seeds) -> Vec<Found> {
     }
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Leaves out what does not count of the records of a block, which has these bytes. `is_pinned` is what was known before they were read:
-    /// then it has members of a unit that runs, or is not settled, and those count. Of what is not pinned the header
-    /// tells all.
+    /// then it has transaction records of a transaction that runs, or is not settled, and those count. Of what is not
+    /// pinned the header tells all.
     pub(super) fn keep_what_counts(
         &self,
-        granule: Granule,
+        extent: Extent,
         is_pinned: bool,
         bytes: &[u8],
         found: &mut Vec<Found>,
     ) {
-        let fates = block::Header::decode(self.log().blocks.secret(), granule, bytes)
-            .map(|header| header.fates)
+        let transaction_outcomes = block::Header::decode(self.log().blocks.secret(), extent, bytes)
+            .map(|header| header.transaction_outcomes)
             .unwrap_or_default();
         if planted(Mutant::VoidCounted) {
             return found.retain(|(_, header)| header.kind != Kind::End);
         }
-        keep_what_counts(bytes, self.log().blocks.offset(granule), fates, is_pinned, found);
+        keep_what_counts(bytes, self.log().blocks.offset(extent), transaction_outcomes, is_pinned, found);
     }
 
     /// Copies a block up to its tail, each aligned 8 bytes as one piece: cells in it may change meanwhile. Behind the tail its
     /// appender may be writing.
-    pub(super) fn copy_block(&self, granule: Granule, bytes: u64, scratch: &mut Vec<u8>) {
+    pub(super) fn copy_block(&self, extent: Extent, bytes: u64, scratch: &mut Vec<u8>) {
         debug_assert!(
-            bytes <= self.log().blocks.at(granule).tail() || planted(Mutant::CountedBehindTail),
+            bytes <= self.log().blocks.at(extent).tail() || planted(Mutant::CountedBehindTail),
             "a block is read behind the end of its records"
         );
-        let from = self.log().blocks.offset(granule);
+        let from = self.log().blocks.offset(extent);
         scratch.resize(bytes as usize, 0);
         for (at, word) in (from..).step_by(8).zip(scratch.chunks_exact_mut(8)) {
             word.copy_from_slice(&self.log().medium.load_u64(Offset(at)).to_le_bytes());
@@ -93,59 +93,59 @@ impl<M: Medium> Keeper<M> {
     /// damaged, and then it is set aside.
     pub(super) fn whole_records<'a>(
         &'a self,
-        granule: Granule,
+        extent: Extent,
         scratch: &'a mut Vec<u8>,
     ) -> Option<(&'a [u8], Vec<Found>)> {
-        let whole = self.read_records(granule, scratch);
+        let whole = self.read_records(extent, scratch);
         if whole.is_none() {
-            self.set_aside(granule);
+            self.set_aside(extent);
         } else {
-            self.log().blocks.at(granule).set_doubtful(false);
+            self.log().blocks.at(extent).set_unverified(false);
         }
         whole
     }
 
     /// Leaves a damaged block alone until it is mended: each of its records is verified whenever it is used.
-    pub(super) fn set_aside(&self, granule: Granule) {
-        let block = self.log().blocks.at(granule);
-        // In this order: who finds no doubts uses records of blocks as they are.
-        block.set_doubtful(true);
-        self.records.set_doubts(true);
+    pub(super) fn set_aside(&self, extent: Extent) {
+        let block = self.log().blocks.at(extent);
+        // In this order: who finds nothing unverified uses records of blocks as they are.
+        block.set_unverified(true);
+        self.records.set_has_unverified(true);
         block.set_aside();
         self.compaction.damaged.fetch_add(1, Relaxed);
         self.records.mended();
     }
 
     /// Whether the header of a sealed block is on the medium what is known of it.
-    pub(super) fn has_seal(&self, granule: Granule) -> bool {
-        let (block, at) = (self.log().blocks.at(granule), self.log().offset_of(granule));
+    pub(super) fn has_seal(&self, extent: Extent) -> bool {
+        let (block, at) = (self.log().blocks.at(extent), self.log().offset_of(extent));
         self.log().medium.unreadable(at, block::HEADER_BYTES).is_empty()
-            && self.log().header_of(granule).is_ok_and(|header| {
+            && self.log().header_of(extent).is_ok_and(|header| {
                 let tail = header.seal.map(|(tail, _)| tail);
-                (header.granules, header.generation, tail)
-                    == (block.granules(), block.generation(), Some(block.tail()))
+                (header.extents, header.generation, tail)
+                    == (block.extents(), block.generation(), Some(block.tail()))
             })
     }
 
     fn read_records<'a>(
         &'a self,
-        granule: Granule,
+        extent: Extent,
         scratch: &'a mut Vec<u8>,
     ) -> Option<(&'a [u8], Vec<Found>)> {
-        let block = self.log().blocks.at(granule);
+        let block = self.log().blocks.at(extent);
         let tail = block.tail();
-        if !self.log().medium.unreadable(self.log().offset_of(granule), tail).is_empty() {
+        if !self.log().medium.unreadable(self.log().offset_of(extent), tail).is_empty() {
             return None;
         }
         let is_pinned = block.is_pinned();
         let bytes = if block.may_hold_cells() {
-            self.copy_block(granule, tail, scratch);
+            self.copy_block(extent, tail, scratch);
             &scratch[..]
         } else {
-            read::block(&self.log().medium, self.log().offset_of(granule), tail)
+            read::block(&self.log().medium, self.log().offset_of(extent), tail)
         };
         let mut records = records_of(bytes, tail, self.log().blocks.seeds(block))?;
-        self.keep_what_counts(granule, is_pinned, bytes, &mut records);
+        self.keep_what_counts(extent, is_pinned, bytes, &mut records);
         Some((bytes, records))
     }
 }

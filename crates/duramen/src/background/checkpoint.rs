@@ -1,12 +1,12 @@
 //! Checkpoints of the index: writing an image. See [`crate::recovery::image`] for the order.
 
-use super::Keeper;
-use super::bury::BETWEEN_LOOKS;
+use super::Maintenance;
 use super::grow::Growth;
+use super::reclaim_tables::BETWEEN_LOOKS;
 use crate::Result;
-use crate::format::image::{Extent, Harm, Kept, Page, Root, TablePages};
+use crate::format::image::{Damage, ExtentRun, Kept, Page, Root, TablePages};
 use crate::format::superblock::{ImagePlace, Regime};
-use crate::format::{Granule, Owner, block};
+use crate::format::{Extent, Owner, block};
 use crate::index::{Loaded, Slot};
 use crate::log::Log;
 use crate::log::blocks::Use;
@@ -14,11 +14,11 @@ use crate::log::open_block::Purpose;
 use crate::log::space::free_blocks;
 use crate::mutants::{Mutant, planted};
 use crate::options::{Options, Residence};
-use crate::read::table::{LeftPlaces, MetName, Table};
+use crate::read::table::{LeftPlaces, RootRef, Table};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
-use crate::sync::reclaim::{self, Moment};
+use crate::sync::reclaim::{self, GracePeriod};
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, MutexGuard, rank};
 use crate::tuning::Phase;
@@ -26,28 +26,28 @@ use duramen_media::{Granularity, LINE_BYTES, Medium, Offset};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// Extents are this long where there is room: on page media each is synced once before it is filled.
-const EXTENT_BYTES_MAX: u64 = 8 << 20;
-/// About what a key takes in an image of either kind, for the size of the first extent.
+/// Runs are this long where there is room: on page media each is synced once before it is filled.
+const RUN_BYTES_MAX: u64 = 8 << 20;
+/// About what a key takes in an image of either kind, for the size of the first run.
 const BYTES_PER_KEY: u64 = 18;
 /// A checkpoint is due when this share of what the store uses was written, or the least of `Tuning`.
 const CHECKPOINT_SHARE: u64 = 8;
 
 /// Where pages are put.
-struct Extents<'k, M: Medium> {
+struct ExtentRuns<'k, M: Medium> {
     log: &'k Log<M>,
     growth: &'k Growth,
     images: &'k Images,
-    taken: Vec<Extent>,
+    taken: Vec<ExtentRun>,
     pages: Vec<Page>,
-    /// The part of the last extent that is not filled.
+    /// The part of the last run that is not filled.
     next: u64,
     end: u64,
     /// Bytes that are probably still to come.
     expected: u64,
 }
 
-impl<M: Medium> Extents<'_, M> {
+impl<M: Medium> ExtentRuns<'_, M> {
     /// Puts a page somewhere; `None` when there is no room.
     fn put(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
         let len = bytes.len() as u64;
@@ -73,40 +73,40 @@ impl<M: Medium> Extents<'_, M> {
         Ok(true)
     }
 
-    /// Opens an extent with room for `bytes`; false when there is none.
+    /// Opens a run with room for `bytes`; false when there is none.
     fn extend(&mut self, bytes: u64) -> Result<bool> {
         let log = self.log;
-        let least = log.granules_for(bytes);
-        let ample = log.granules_for(self.expected.min(EXTENT_BYTES_MAX)).max(least);
+        let least = log.extents_for(bytes);
+        let ample = log.extents_for(self.expected.min(RUN_BYTES_MAX)).max(least);
         let take = || {
             let mut space = log.space();
             [ample, ample / 4, ample / 16, least]
                 .into_iter()
-                .filter(|&granules| granules >= least)
-                .find_map(|granules| Some((space.take(granules, Purpose::Write)?.0, granules)))
+                .filter(|&extents| extents >= least)
+                .find_map(|extents| Some((space.take(extents, Purpose::Write)?.0, extents)))
         };
         let found = match take() {
             Some(found) => Some(found),
             None if self.growth.grow(log, least)? => take(),
             None => None,
         };
-        let Some((granule, granules)) = found else { return Ok(false) };
+        let Some((extent, extents)) = found else { return Ok(false) };
         let generation = log.space().generation();
-        let at = log.offset_of(granule);
+        let at = log.offset_of(extent);
         let fresh = block::Header::fresh(log.blocks.secret(), 1);
-        let before = log.header_of(granule).unwrap_or(fresh);
-        let header = before.opened(granules, generation);
-        header.publish_fresh(&log.medium, granule, at);
+        let before = log.header_of(extent).unwrap_or(fresh);
+        let header = before.opened(extents, generation);
+        header.publish_fresh(&log.medium, extent, at);
         // Of an epoch that counts: there is nothing in it that could be missing.
         header.publish_seal(&log.medium, at, block::HEADER_BYTES, log.epochs().committed());
-        if granules > 1 && log.medium.granularity() == Granularity::Page {
-            // What is written now covers headers of granules.
+        if extents > 1 && log.medium.granularity() == Granularity::Page {
+            // What is written now covers headers of extents.
             log.sync_or_poison()?;
         }
-        log.blocks.open_image(granule, granules, generation);
-        self.taken.push((granule, granules));
+        log.blocks.open_image(extent, extents, generation);
+        self.taken.push((extent, extents));
         self.next = at.0 + block::HEADER_BYTES;
-        self.end = at.0 + u64::from(granules) * log.granule_bytes;
+        self.end = at.0 + u64::from(extents) * log.extent_bytes;
         Ok(true)
     }
 }
@@ -114,7 +114,7 @@ impl<M: Medium> Extents<'_, M> {
 /// An image that is durable, and to which nothing leads yet.
 struct Written {
     place: ImagePlace,
-    extents: Vec<Extent>,
+    runs: Vec<ExtentRun>,
 }
 
 /// How checkpoints are made, and the last one.
@@ -128,17 +128,17 @@ pub(crate) struct Images {
     /// Whether the store's dead bytes are an estimate: see [`Summary::estimated`](crate::Summary::estimated).
     estimated: bool,
     /// Blocks in which a tombstone came to count again, while an image is written.
-    revived: Mutex<Option<HashSet<Granule>>>,
+    revived: Mutex<Option<HashSet<Extent>>>,
     /// Checkpoints since the store was opened, and bytes of all images since then.
     pub checkpoints: AtomicU64,
     pub bytes: AtomicU64,
 }
 
 impl Images {
-    /// `extents`: of the image that recovery began with, to which the superblock still leads where it `counts`.
-    pub(crate) fn new(options: &Options, extents: Vec<Extent>, counts: bool, estimated: bool) -> Self {
+    /// `runs`: of the image that recovery began with, to which the superblock still points where it `counts`.
+    pub(crate) fn new(options: &Options, runs: Vec<ExtentRun>, counts: bool, estimated: bool) -> Self {
         Self {
-            current: Mutex::new(Current { extents, counts, written: 0 }),
+            current: Mutex::new(Current { runs, counts, written: 0 }),
             residence: options.residence,
             checkpoint_bytes: options.checkpoint_bytes,
             at_close: options.index_image,
@@ -150,9 +150,9 @@ impl Images {
     }
 
     /// A tombstone in this block, which was taken off its live bytes, counts among them again.
-    pub(super) fn note_revived(&self, granule: Granule) {
+    pub(super) fn note_revived(&self, extent: Extent) {
         if let Some(revived) = &mut *lock(&self.revived) {
-            revived.insert(granule);
+            revived.insert(extent);
         }
     }
 
@@ -164,8 +164,8 @@ impl Images {
 
 /// The image that is there while the store is open.
 struct Current {
-    extents: Vec<Extent>,
-    /// Whether the superblock leads to it. Else it stays until the index has read its pages.
+    runs: Vec<ExtentRun>,
+    /// Whether the superblock points to it. Else it stays until the index has read its pages.
     counts: bool,
     /// Bytes that had been written when the last one was begun.
     written: u64,
@@ -175,7 +175,7 @@ struct Current {
 /// bytes. Another is written soon.
 const OTHERS_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 10 });
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Writes an image when so much was written since the last that a crash would leave much to read.
     pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
         // With `Manual` only the caller commits.
@@ -192,17 +192,18 @@ impl<M: Medium> Keeper<M> {
             return Ok(());
         }
         self.log().epochs().check_writable()?;
-        if !planted(Mutant::ImageBesideDying) && !self.bury_all(&mut self.mover(), OTHERS_MAX) {
+        if !planted(Mutant::ImageBesideRetired) && !self.reclaim_all_tables(&mut self.compactor(), OTHERS_MAX)
+        {
             // Soon: those who may still use a dead table leave.
             return Ok(());
         }
         // Also where there is no room: it is not tried again at once.
         current.written = written;
-        let Some(Written { place, extents }) = self.write_image(None)? else { return Ok(()) };
+        let Some(Written { place, runs }) = self.write_image(None)? else { return Ok(()) };
         self.log().update_superblock(|superblock| superblock.image = Some(place))?;
         current.counts = true;
         self.images.checkpoints.fetch_add(1, Relaxed);
-        let before = std::mem::replace(&mut current.extents, extents);
+        let before = std::mem::replace(&mut current.runs, runs);
         self.free_image(&before)
     }
 
@@ -213,7 +214,7 @@ impl<M: Medium> Keeper<M> {
         if current.counts || self.records.tables.pages_left() > 0 {
             return Ok(());
         }
-        self.free_image(&std::mem::take(&mut current.extents))
+        self.free_image(&std::mem::take(&mut current.runs))
     }
 
     /// Gives up the image, for the room that it takes; whether there was one. The compactor does not wait for a checkpoint, which
@@ -224,14 +225,14 @@ impl<M: Medium> Keeper<M> {
             None if purpose == Purpose::Compaction => return Ok(false),
             None => lock(&self.images.current),
         };
-        if current.extents.is_empty() {
+        if current.runs.is_empty() {
             return Ok(false);
         }
         self.records.tables.read_pages(&|| false);
         if current.counts {
             self.log().update_superblock(|superblock| superblock.image = None)?;
         }
-        self.free_image(&std::mem::take(&mut current.extents))?;
+        self.free_image(&std::mem::take(&mut current.runs))?;
         Ok(true)
     }
 
@@ -246,26 +247,26 @@ impl<M: Medium> Keeper<M> {
         self.write_image_at_close()
     }
 
-    /// As [`Keeper::write_image`], when nobody writes any more. The extents of the image before go with the new one's, so that
-    /// the next open knows all blocks.
+    /// As [`Maintenance::write_image`], when nobody writes any more. The runs of the image before go with the new
+    /// one's, so that the next open knows all blocks.
     fn write_image_at_close(&self) -> Result<Option<ImagePlace>> {
-        let old = std::mem::take(&mut lock(&self.images.current).extents);
+        let old = std::mem::take(&mut lock(&self.images.current).runs);
         Ok(self.write_image(Some(&old))?.map(|written| written.place))
     }
 
     /// Writes an image, but for the superblock: everything else of it is durable then. `None` when there is no room for it.
-    /// `old`, at a close: extents of the image before.
-    fn write_image(&self, old: Option<&[Extent]>) -> Result<Option<Written>> {
+    /// `old`, at a close: runs of the image before.
+    fn write_image(&self, old: Option<&[ExtentRun]>) -> Result<Option<Written>> {
         self.records.tables.read_pages(&|| false);
         let left = self.records.tables.note_left();
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
-        // All that records in these blocks may belong to; also what has died since, until it is buried: recovery buries it. At a close nobody
-        // uses what is dead any more, and it has been buried.
+        // All that records in these blocks may belong to; also what has died since, until it is reclaimed: recovery
+        // reclaims it. At a close nobody uses what is dead any more, and it has been reclaimed.
         let mut tables = self.records.tables.all_owners();
         tables.retain(|table| old.is_none() || !table.is_dead());
         let expected = self.records.tables.keys() * BYTES_PER_KEY + self.records.tables.collections_bytes();
         let _inside = self.log().tuning.phase(Phase::Image);
-        let mut extents = Extents {
+        let mut runs = ExtentRuns {
             log: &self.records.log,
             growth: &self.growth,
             images: &self.images,
@@ -276,13 +277,13 @@ impl<M: Medium> Keeper<M> {
             expected,
         };
         *lock(&self.images.revived) = Some(HashSet::new());
-        let place = match self.write_pages(&mut extents, &tables, left)? {
-            Some((written, roots)) => self.write_root(&mut extents, (written, roots), before, old)?,
+        let place = match self.write_pages(&mut runs, &tables, left)? {
+            Some((written, roots)) => self.write_root(&mut runs, (written, roots), before, old)?,
             None => None,
         };
-        let taken = extents.taken;
+        let taken = runs.taken;
         match place {
-            Some(place) => Ok(Some(Written { place, extents: taken })),
+            Some(place) => Ok(Some(Written { place, runs: taken })),
             None => {
                 self.free_image(&taken)?;
                 Ok(None)
@@ -290,18 +291,18 @@ impl<M: Medium> Keeper<M> {
         }
     }
 
-    /// The blocks that an image which is begun now may keep; `None` while tables that are dead wait to be buried: live bytes would have
-    /// what is dead, and no table would tell. At a close all are buried.
+    /// The blocks that an image which is begun now may keep; `None` while tables that are dead wait to be reclaimed:
+    /// live bytes would have what is dead, and no table would tell. At a close all are reclaimed.
     fn blocks_to_keep(&self, is_close: bool) -> Option<Vec<Kept>> {
-        let mut mover = self.mover();
-        let may_wait = !is_close && !planted(Mutant::ImageBesideDying);
+        let mut compactor = self.compactor();
+        let may_wait = !is_close && !planted(Mutant::ImageBesideRetired);
         // One may have died meanwhile.
-        if may_wait && !self.bury_all(&mut mover, Duration::ZERO) {
+        if may_wait && !self.reclaim_all_tables(&mut compactor, Duration::ZERO) {
             return None;
         }
-        // Of units that run or are not settled the image has what was there before: their blocks are read.
+        // Of transactions that run or are not finalized the image has what was there before: their blocks are read.
         let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
-        before.retain(|kept| !self.log().blocks.at(kept.granule).is_pinned());
+        before.retain(|kept| !self.log().blocks.at(kept.extent).is_pinned());
         Some(before)
     }
 
@@ -309,7 +310,7 @@ impl<M: Medium> Keeper<M> {
     /// there is no room for them.
     fn write_pages(
         &self,
-        extents: &mut Extents<'_, M>,
+        runs: &mut ExtentRuns<'_, M>,
         tables: &[Arc<Table>],
         left: LeftPlaces<'_>,
     ) -> Result<Option<(Vec<TablePages>, Vec<Offset>)>> {
@@ -317,7 +318,7 @@ impl<M: Medium> Keeper<M> {
         let interval = self.log().durable.interval();
         let mut written = Vec::new();
         for table in tables {
-            let from = extents.pages.len();
+            let from = runs.pages.len();
             let counted =
                 table.index.dump(&self.records, &|slot| self.slot_to_write(slot), &mut |first, bytes| {
                     // The thread that writes checkpoints is the one that commits intervals.
@@ -326,16 +327,16 @@ impl<M: Medium> Keeper<M> {
                         self.log().commit()?;
                         committed = Instant::now();
                     }
-                    extents.page(first, bytes)
+                    runs.page(first, bytes)
                 })?;
             let Some(Loaded { slots, keys, changed }) = counted else { return Ok(None) };
-            let pages = (extents.pages.len() - from) as u32;
+            let pages = (runs.pages.len() - from) as u32;
             let owner = table.owner;
             written.push(TablePages { owner, slots, keys, pages, roots: 0, changed });
         }
         let mut places: Vec<Vec<Offset>> = tables.iter().map(|table| table.places_of_names()).collect();
         let at: HashMap<Owner, usize> = tables.iter().enumerate().map(|(at, it)| (it.owner, at)).collect();
-        for MetName { owner, place } in left.take() {
+        for RootRef { owner, place } in left.take() {
             if let Some(&at) = at.get(&owner) {
                 places[at].push(place);
             }
@@ -347,17 +348,18 @@ impl<M: Medium> Keeper<M> {
         Ok(Some((written, roots)))
     }
 
-    /// What an image has in the place of a slot: it leads to what is settled.
+    /// What an image has in the place of a slot: it points to what is settled.
     fn slot_to_write(&self, mut slot: Slot) -> Slot {
         while slot.is_pending() && !slot.is_empty() {
             let record = self.records.record(slot.location());
-            if record.head.is_member() && !planted(Mutant::ImageOfRunning) {
-                // Its unit may never count. If it does, recovery reads the member: its block is pinned.
+            if record.head.is_transactional() && !planted(Mutant::ImageOfActive) {
+                // Its transaction may never count. If it does, recovery reads the transaction record: its block is
+                // pinned.
                 slot = slot.put_back(Slot::of_previous(record.trailer().previous));
                 continue;
             }
             if !self.log().epochs().in_use() && !planted(Mutant::ImageOfPending) {
-                self.records.help(&record, false);
+                self.records.flush_on_behalf(&record, false);
             }
             slot = slot.with_pending(false);
         }
@@ -366,17 +368,17 @@ impl<M: Medium> Keeper<M> {
 
     fn write_root(
         &self,
-        extents: &mut Extents<'_, M>,
+        runs: &mut ExtentRuns<'_, M>,
         (tables, roots): (Vec<TablePages>, Vec<Offset>),
         before: Vec<Kept>,
-        old: Option<&[Extent]>,
+        old: Option<&[ExtentRun]>,
     ) -> Result<Option<ImagePlace>> {
         let _inside = self.log().tuning.phase(Phase::ImageRoot);
         if old.is_none() {
             self.wait_for_accounts();
         }
-        // Before the root is made, which lists its own extent: it gets one for itself.
-        (extents.next, extents.end) = (0, 0);
+        // Before the root is made, which lists its own run: it gets one for itself.
+        (runs.next, runs.end) = (0, 0);
         let mut root = Root {
             kind: self.records.tables.store.index.kind(),
             at_close: old.is_some(),
@@ -384,71 +386,72 @@ impl<M: Medium> Keeper<M> {
             store_id: self.log().durable.superblock().store_id,
             epoch: self.log().epochs().current(),
             version: self.records.tables.version(),
-            extents: Vec::new(),
+            runs: Vec::new(),
             blocks: self.kept_blocks(before, old.is_some()),
-            pages: std::mem::take(&mut extents.pages),
+            pages: std::mem::take(&mut runs.pages),
             tables,
             roots,
         };
         let old = old.unwrap_or_default();
-        root.extents = vec![(Granule(0), 0); old.len() + extents.taken.len() + 1];
+        root.runs = vec![(Extent(0), 0); old.len() + runs.taken.len() + 1];
         let bytes = root.bytes() as u64;
-        extents.expected = bytes;
-        if !extents.extend(bytes)? {
+        runs.expected = bytes;
+        if !runs.extend(bytes)? {
             return Ok(None);
         }
-        root.extents = old.iter().chain(&extents.taken).copied().collect();
+        root.runs = old.iter().chain(&runs.taken).copied().collect();
         let root = root.encode();
-        let Some(at) = extents.put(&root)? else { return Ok(None) };
+        let Some(at) = runs.put(&root)? else { return Ok(None) };
         self.log().medium.drain();
-        // Also what slots led to when they were read: with epochs by this, and else by the drain, which `pending` left to it.
+        // Also what slots pointed to when they were read: with epochs by this, and else by the drain, which `pending`
+        // left to it.
         self.log().commit()?;
-        Ok(Some(ImagePlace { at, bytes, crc: extents.crc(&root) }))
+        Ok(Some(ImagePlace { at, bytes, crc: runs.crc(&root) }))
     }
 
     /// Waits a while for those who have superseded a record that the image does not have any more, until they have taken it off the live
     /// bytes of its block. Who is pinned for longer is most likely a reader.
     fn wait_for_accounts(&self) {
         let begun = Instant::now();
-        let Some(mut moment) = Moment::now(Vec::new()) else { return };
+        let Some(mut grace) = GracePeriod::now(Vec::new()) else { return };
         // A thread that is pinned itself would wait for itself.
-        while !moment.is_past() && begun.elapsed() < OTHERS_MAX && !reclaim::is_pinned() {
+        while !grace.has_elapsed() && begun.elapsed() < OTHERS_MAX && !reclaim::is_pinned() {
             crate::sync::thread::sleep(BETWEEN_LOOKS);
         }
     }
 
-    /// Gives the extents of an image back, to which nothing durable leads, and of which the index needs no page any more.
-    fn free_image(&self, extents: &[Extent]) -> Result<()> {
-        if extents.is_empty() {
+    /// Gives the runs of an image back, to which nothing durable leads, and of which the index needs no page any more.
+    fn free_image(&self, runs: &[ExtentRun]) -> Result<()> {
+        if runs.is_empty() {
             return Ok(());
         }
-        let granules: Vec<Granule> = extents.iter().map(|&(granule, _)| granule).collect();
-        let blocks = self.log().headers_of(&granules);
-        free_blocks(&self.log().medium, self.log().granule_bytes, &blocks)
+        let extents: Vec<Extent> = runs.iter().map(|&(extent, _)| extent).collect();
+        let blocks = self.log().headers_of(&extents);
+        free_blocks(&self.log().medium, self.log().extent_bytes, &blocks)
             .map_err(|error| self.log().failed(error))?;
         let mut space = self.log().space();
-        for (granule, header) in blocks {
-            self.log().blocks.at(granule).free();
-            space.give(granule, header.granules);
+        for (extent, header) in blocks {
+            self.log().blocks.at(extent).free();
+            space.give(extent, header.extents);
         }
         Ok(())
     }
 
     /// The blocks in such a state, in order.
     fn blocks_where(&self, is_wanted: impl Fn(Use) -> bool) -> Vec<Kept> {
-        let granules = self.log().space().granules();
-        let blocks = self.log().blocks.walk(0..granules).filter(|&(_, _, state)| is_wanted(state));
-        let known = blocks.map(|(granule, block, _)| Kept {
-            granule,
-            granules: block.granules(),
+        let extents = self.log().space().extents();
+        let blocks = self.log().blocks.walk(0..extents).filter(|&(_, _, state)| is_wanted(state));
+        let known = blocks.map(|(extent, block, _)| Kept {
+            extent,
+            extents: block.extents(),
             generation: block.generation(),
             tail: block.tail(),
             live: block.live_sealed(),
             expiry: block.expiry_seconds(),
-            harm: match block.state() {
-                Use::Damaged if block.is_known() => Harm::Known,
-                Use::Damaged => Harm::Unknown,
-                _ => Harm::None,
+            damage: match block.state() {
+                Use::Damaged if block.is_known() => Damage::Known,
+                Use::Damaged => Damage::Unknown,
+                _ => Damage::None,
             },
         });
         known.collect()
@@ -462,13 +465,13 @@ impl<M: Medium> Keeper<M> {
             Use::Free | Use::Image => false,
             Use::Open | Use::Retired => at_close,
         });
-        let before: HashMap<_, _> = before.into_iter().map(|kept| (kept.granule, kept.generation)).collect();
+        let before: HashMap<_, _> = before.into_iter().map(|kept| (kept.extent, kept.generation)).collect();
         let revived = lock(&self.images.revived).take().unwrap_or_default();
         for kept in &mut now {
-            let is_sealed = matches!(self.log().blocks.at(kept.granule).state(), Use::Sealed | Use::Damaged);
+            let is_sealed = matches!(self.log().blocks.at(kept.extent).state(), Use::Sealed | Use::Damaged);
             // The image's slots say that such a tombstone is dead, and its live bytes have it.
-            let is_revived = revived.contains(&kept.granule);
-            if !is_sealed || is_revived || before.get(&kept.granule) != Some(&kept.generation) {
+            let is_revived = revived.contains(&kept.extent);
+            if !is_sealed || is_revived || before.get(&kept.extent) != Some(&kept.generation) {
                 kept.tail = 0;
             }
         }

@@ -8,10 +8,11 @@
 //!
 //! 1. live records are appended to the compactor's own block, with their version, and drained. A crash: two equal
 //!    records of a key; recovery takes either.
-//! 2. the slots lead to the copies. (DRAM.)
+//! 2. the slots point to the copies. (DRAM.)
 //! 3. the block is *retired*: none of its records counts as a stale record of its key any more. (DRAM.)
-//! 4. when no reader and no open group can need the old block ([`super::leaving`]), and every epoch that superseded one of its
-//!    records is committed: its header says "free". A crash before: the old block is found again, with dead records.
+//! 4. when no reader and no open group can need the old block ([`super::release`]), and every epoch that superseded one
+//!    of its records is committed: its header says "free". A crash before: the old block is found again, with dead
+//!    records.
 //!
 //! A tombstone may go when its key's count of stale records is 0: then all older records of the key that are left on the
 //! medium lie in blocks that were retired before the tombstone's own block is. Those are free before that one is, durably
@@ -20,8 +21,9 @@
 //! Invariants:
 //! 1. One thread compacts at a time; it takes blocks only when they are sealed.
 //! 2. Blocks are freed in the order in which they were retired, each with its own publish, but for those that stay because a value
-//!    that lies in them is kept ([`super::leaving`]). A block that tombstones were dropped from is freed only when those retired
-//!    before it are free durably, or their records count again as stale ones of their keys and did so when it was retired.
+//!    that lies in them is kept ([`super::release`]). A block that tombstones were dropped from is freed only when
+//!    those retired before it are free durably, or their records count again as stale ones of their keys and did so
+//!    when it was retired.
 //! 3. A cell is moved under its key's lock, with the next version: the old one could still change. Other copies
 //!    keep their version, and are what they were copied from: recovery may take either.
 //! 4. Reads do not wait for the epoch of a copy, which is the epoch it was made in (`Records::epoch_of`), since what it says was
@@ -30,16 +32,16 @@
 //!    leaves the copy out, and the original is there, as its block is not freed before a later epoch is committed than the one
 //!    in which it was retired, which was after the copy. A copy of a copy is made of a committed one, too.
 
-use super::Keeper;
+use super::Maintenance;
 use super::blocks::Found;
-use super::compaction::{Mover, ROUND_BYTES};
-use super::emptying::{Contents, Emptied, Gone, Met, Move};
-use super::evict::{Buried, Chosen, Giving};
+use super::compaction::{Compactor, ROUND_BYTES};
+use super::emptying::{BlockRecord, Contents, Emptied, EvictedRecord, Move};
+use super::evict::{Chosen, EvictPlan, Tombstoned};
 use super::retired::Retired;
 use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Appended, Header, Kind, body_crc};
-use crate::format::{Epoch, Granule, Owner, Version, block};
+use crate::format::{Epoch, Extent, Owner, Version, block};
 use crate::index::Slot;
 use crate::log::appender::{Body, Fields};
 use crate::log::blocks::{Use, room_won};
@@ -55,33 +57,33 @@ use std::collections::HashSet;
 /// Records whose cache misses are under way while one is looked at.
 const AHEAD: usize = 8;
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
     /// is then as it was, with less alive.
     /// Keys are evicted too, where something is to be given up; then also false where they were and the block stays (`evict.rs`).
     pub(super) fn move_out(
         &self,
-        mover: &mut Mover,
-        granule: Granule,
-        gives: Option<Giving>,
+        compactor: &mut Compactor,
+        extent: Extent,
+        gives: Option<EvictPlan>,
     ) -> Result<bool> {
         let _inside = self.log().tuning.phase(Phase::Move);
-        let block = self.log().blocks.at(granule);
-        let mut scratch = std::mem::take(&mut mover.scratch);
-        let moved = match self.whole_records(granule, &mut scratch) {
+        let block = self.log().blocks.at(extent);
+        let mut scratch = std::mem::take(&mut compactor.scratch);
+        let moved = match self.whole_records(extent, &mut scratch) {
             Some((bytes, records)) => {
-                let contents = self.contents(granule, bytes, &records);
-                match self.has_room_for(mover, &contents) {
-                    true => self.move_records(mover, &contents, gives),
+                let contents = self.contents(extent, bytes, &records);
+                match self.has_room_for(compactor, &contents) {
+                    true => self.move_records(compactor, &contents, gives),
                     // Half a block moved would cost room and free nothing.
                     false if gives.is_none() => Ok(false),
-                    false => self.move_records(mover, &contents, gives.map(Giving::of_all)),
+                    false => self.move_records(compactor, &contents, gives.map(EvictPlan::of_all)),
                 }
             }
             None => Ok(true),
         };
         scratch.shrink_to(ROUND_BYTES as usize);
-        mover.scratch = scratch;
+        compactor.scratch = scratch;
         if !matches!(moved, Ok(true)) && block.state() == Use::Retired {
             block.keep();
         }
@@ -89,64 +91,59 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Whether all that is live of a block can be moved.
-    fn has_room_for(&self, mover: &Mover, contents: &Contents<'_>) -> bool {
-        let live = u64::from(self.log().blocks.at(contents.granule).live_sealed());
-        let room = mover.appender.room();
+    fn has_room_for(&self, compactor: &Compactor, contents: &Contents<'_>) -> bool {
+        let live = u64::from(self.log().blocks.at(contents.extent).live_sealed());
+        let room = compactor.appender.room();
         let (free, run_max) = {
             let space = self.log().space();
-            (u64::from(space.free_granules()), space.run_max())
+            (u64::from(space.free_extents()), space.run_max())
         };
-        if live <= room || run_max >= self.log().granules_for(live) {
+        if live <= room || run_max >= self.log().extents_for(live) {
             return true;
         }
         // In pieces, behind each of which the next record does not fit.
-        let longest = contents.records.iter().map(Met::bytes).max().unwrap_or(0);
-        let piece = (self.log().granule_bytes - block::HEADER_BYTES).saturating_sub(longest);
+        let longest = contents.records.iter().map(BlockRecord::bytes).max().unwrap_or(0);
+        let piece = (self.log().extent_bytes - block::HEADER_BYTES).saturating_sub(longest);
         live + longest <= free * piece + room
     }
 
     /// The records of a block that has these bytes.
-    pub(super) fn contents<'b>(
-        &self,
-        granule: Granule,
-        bytes: &'b [u8],
-        records: &'b [Found],
-    ) -> Contents<'b> {
-        Contents::new(granule, self.log().blocks.offset(granule), bytes, records, &self.records.hasher)
+    pub(super) fn contents<'b>(&self, extent: Extent, bytes: &'b [u8], records: &'b [Found]) -> Contents<'b> {
+        Contents::new(extent, self.log().blocks.offset(extent), bytes, records, &self.records.hasher)
     }
 
-    /// [`Keeper::move_out`], of a block whose records are known.
+    /// [`Maintenance::move_out`], of a block whose records are known.
     pub(super) fn move_records(
         &self,
-        mover: &mut Mover,
+        compactor: &mut Compactor,
         contents: &Contents<'_>,
-        gives: Option<Giving>,
+        gives: Option<EvictPlan>,
     ) -> Result<bool> {
-        let chosen = gives.map(|gives| self.given_up(mover, &gives, contents));
+        let chosen = gives.map(|gives| self.select_victims(compactor, &gives, contents));
         if let Some(chosen) = &chosen {
             self.commit_chosen(contents, chosen)?;
             if chosen.in_place {
-                self.evict_in_place(mover, contents, chosen);
+                self.evict_in_place(compactor, contents, chosen);
                 return Ok(false);
             }
         }
         let mut emptied = Emptied::new(contents.records.len());
-        let mut complete = self.move_live(mover, contents, chosen.as_ref(), &mut emptied)?;
-        self.swap_slots(mover, &mut emptied);
-        if complete && !emptied.evicted.is_empty() && !self.may_be_free(mover, &emptied) {
-            complete = self.bury_evicted(mover, &mut emptied);
+        let mut complete = self.move_live(compactor, contents, chosen.as_ref(), &mut emptied)?;
+        self.swap_slots(compactor, &mut emptied);
+        if complete && !emptied.evicted.is_empty() && !self.may_be_free(compactor, &emptied) {
+            complete = self.tombstone_evicted(compactor, &mut emptied);
         }
         self.compaction
             .moved_bytes
             .fetch_add(emptied.moves.iter().map(|moved| moved.copy.bytes).sum(), Relaxed);
         if complete {
-            self.retire(mover, contents, emptied)?;
+            self.retire(compactor, contents, emptied)?;
             return Ok(true);
         }
-        self.keep_originals(mover, emptied.originals());
+        self.keep_originals(compactor, emptied.originals());
         if let Some(chosen) = &chosen {
             // What was to go without a tombstone, since the block was to be free.
-            self.evict_in_place(mover, contents, chosen);
+            self.evict_in_place(compactor, contents, chosen);
         }
         Ok(false)
     }
@@ -154,17 +151,17 @@ impl<M: Medium> Keeper<M> {
     /// Copies what is live of a block, and finds out what becomes of the rest. False when there was no room for a copy.
     fn move_live<'b>(
         &self,
-        mover: &mut Mover,
+        compactor: &mut Compactor,
         contents: &Contents<'b>,
         chosen: Option<&Chosen>,
         emptied: &mut Emptied<'b>,
     ) -> Result<bool> {
         let mut last = None;
-        let mut rest = u64::from(self.log().blocks.at(contents.granule).live_sealed());
-        for (i, met) in contents.records.iter().enumerate() {
-            let Some(table) = self.records.tables.find(met.of.owner, &mut last) else {
-                // Its table is buried: it is dead, and nobody counts it.
-                emptied.gone += met.bytes();
+        let mut rest = u64::from(self.log().blocks.at(contents.extent).live_sealed());
+        for (i, block_record) in contents.records.iter().enumerate() {
+            let Some(table) = self.records.tables.find(block_record.of.owner, &mut last) else {
+                // Its table is reclaimed: it is dead, and nobody counts it.
+                emptied.gone += block_record.bytes();
                 continue;
             };
             let guard = reclaim::pin();
@@ -172,105 +169,131 @@ impl<M: Medium> Keeper<M> {
                 // Both buckets: the search for a record that is dead goes through both. Most records that follow are of this table.
                 table.index.prefetch_write(ahead.of.hash, true, &guard);
             }
-            let leads_here = |slot: Slot| slot.location() == met.place;
-            let Some(slot) = table.index.find(met.of.hash, met.of.key, &guard, leads_here) else {
-                emptied.add_dead(met);
+            let points_here = |slot: Slot| slot.location() == block_record.place;
+            let Some(slot) = table.index.find(block_record.of.hash, block_record.of.key, &guard, points_here)
+            else {
+                emptied.add_dead(block_record);
                 continue;
             };
-            let hidden = slot.is_tombstone() || self.records.is_expired(met.header.expires_at);
+            let hidden = slot.is_tombstone() || self.records.is_expired(block_record.header.expires_at);
             if hidden {
-                self.hide(mover, table, met, &guard);
-                if self.hides_nothing(slot, met.header, emptied.dead_of(met.of)) {
-                    emptied.drops.push(*met);
+                self.expire_key(compactor, table, block_record, &guard);
+                if self.covers_no_older_records(slot, block_record.header, emptied.dead_of(block_record.of)) {
+                    emptied.drops.push(*block_record);
                     continue;
                 }
                 if slot.stale_known().is_none() {
-                    mover.unknown_bytes += met.bytes();
+                    compactor.unknown_bytes += block_record.bytes();
                 }
             }
             drop(guard);
             let is_chosen = !hidden && chosen.is_some_and(|chosen| chosen.goes[i]);
-            let goes = is_chosen && !slot.is_pending() && self.is_committed(met.header);
+            let goes = is_chosen && !slot.is_pending() && self.is_committed(block_record.header);
             if goes {
-                let dead_here = if slot.stale_known() == Some(0) { 0 } else { emptied.dead_of(met.of) };
+                let dead_here =
+                    if slot.stale_known() == Some(0) { 0 } else { emptied.dead_of(block_record.of) };
                 if self.goes_alone(slot, dead_here) {
-                    emptied.evicted.push(Gone { met: *met, dead_here });
+                    emptied.evicted.push(EvictedRecord { block_record: *block_record, dead_here });
                     continue;
                 }
             }
             if !planted(Mutant::UncommittedCopied) {
-                self.log().wait_for(met.header.epoch)?;
+                self.log().wait_for(block_record.header.epoch)?;
             }
-            if mover.appender.reserve_to_move(self.log(), self, met.bytes(), rest).is_err() {
+            if compactor.appender.reserve_to_move(self.log(), self, block_record.bytes(), rest).is_err() {
                 return Ok(false);
             }
-            rest = rest.saturating_sub(met.bytes());
+            rest = rest.saturating_sub(block_record.bytes());
             if goes {
-                emptied.add_replaced(met, self.evict_buried(mover, table, met) == Buried::Done);
-            } else if met.header.kind.is_cell() && !hidden {
-                emptied.add_replaced(met, self.move_cell(mover, table, met));
+                emptied.add_replaced(
+                    block_record,
+                    self.evict_by_tombstone(compactor, table, block_record) == Tombstoned::Done,
+                );
+            } else if block_record.header.kind.is_cell() && !hidden {
+                emptied.add_replaced(block_record, self.move_cell(compactor, table, block_record));
             } else {
-                let copy = self.copy_record(mover, met, hidden)?;
-                emptied.moves.push(Move { met: *met, copy, is_superseded: false });
+                let copy = self.copy_record(compactor, block_record, hidden)?;
+                emptied.moves.push(Move { block_record: *block_record, copy, is_superseded: false });
             }
         }
         Ok(true)
     }
 
     /// The block will not be free at once: what was to go without tombstones gets some. False when there was no room for them.
-    fn bury_evicted(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) -> bool {
+    fn tombstone_evicted(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) -> bool {
         let mut last = None;
-        for Gone { met, .. } in std::mem::take(&mut emptied.evicted) {
-            let Some(table) = self.records.tables.find(met.of.owner, &mut last) else { continue };
-            if mover.appender.reserve_to_move(self.log(), self, met.bytes(), met.bytes()).is_err() {
+        for EvictedRecord { block_record, .. } in std::mem::take(&mut emptied.evicted) {
+            let Some(table) = self.records.tables.find(block_record.of.owner, &mut last) else { continue };
+            if compactor
+                .appender
+                .reserve_to_move(self.log(), self, block_record.bytes(), block_record.bytes())
+                .is_err()
+            {
                 return false;
             }
-            emptied.add_replaced(&met, self.evict_buried(mover, table, &met) == Buried::Done);
+            emptied.add_replaced(
+                &block_record,
+                self.evict_by_tombstone(compactor, table, &block_record) == Tombstoned::Done,
+            );
         }
         true
     }
 
     /// Nothing of the block is needed any more. Last, since there is no way back: were it kept, its older records would count for nobody.
-    fn retire(&self, mover: &mut Mover, contents: &Contents<'_>, mut emptied: Emptied<'_>) -> Result<()> {
-        let granule = contents.granule;
+    fn retire(
+        &self,
+        compactor: &mut Compactor,
+        contents: &Contents<'_>,
+        mut emptied: Emptied<'_>,
+    ) -> Result<()> {
+        let extent = contents.extent;
         let is_free = !emptied.evicted.is_empty();
         if is_free && !planted(Mutant::EvictedBeforeFree) {
             // Before the slots go. What was moved is durable.
-            self.publish_free(granule)?;
+            self.publish_free(extent)?;
         }
-        self.remove_evicted(mover, &mut emptied);
+        self.remove_evicted(compactor, &mut emptied);
         let dead = match self.evictor.eviction() {
             _ if is_free => Some(Vec::new()),
             Some(_) => Some(hashes_of_dead(&emptied)),
             None => None,
         };
         let dropped = !emptied.drops.is_empty();
-        self.drop_tombstones(mover, &mut emptied);
-        self.forget_stale(mover, &emptied.dead);
-        let block = self.log().blocks.at(granule);
-        // Ends of units, and what does not count of them, was dead from the beginning.
-        let framed = contents.records.iter().map(Met::bytes).sum::<u64>();
+        self.drop_tombstones(compactor, &mut emptied);
+        self.forget_stale(compactor, &emptied.dead);
+        let block = self.log().blocks.at(extent);
+        // Ends of transactions, and what does not count of them, was dead from the beginning.
+        let framed = contents.records.iter().map(BlockRecord::bytes).sum::<u64>();
         let framing = block.tail() - block::HEADER_BYTES - framed;
         let bytes = emptied.gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
         self.compaction.retired.fetch_add(1, Relaxed);
-        self.compaction.retired_granules.fetch_add(block.granules().into(), Relaxed);
+        self.compaction.retired_extents.fetch_add(block.extents().into(), Relaxed);
         self.compaction.retired_bytes.fetch_add(bytes, Relaxed);
-        // Release: pairs with the Acquire in `Range::step`, by way of the fence of `Moment::now`.
+        // Release: pairs with the Acquire in `Range::step`, by way of the fence of `GracePeriod::now`.
         let number = self.log().retirements.fetch_add(1, Release);
         let epoch = self.log().epochs().current().0;
-        mover.leaving.add(Retired { granule, number, dropped, is_free, bytes, dead, epoch, again: None });
+        compactor.retire_queue.add(Retired {
+            extent,
+            number,
+            dropped,
+            is_free,
+            bytes,
+            dead,
+            epoch,
+            again: None,
+        });
         Ok(())
     }
 
     /// Removes the slots of what goes with the block.
-    fn remove_evicted(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+    fn remove_evicted(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) {
         let mut last = None;
         let mut unneeded = HashSet::new();
         for gone in std::mem::take(&mut emptied.evicted) {
-            let of = gone.met.of;
-            emptied.gone += gone.met.bytes();
+            let of = gone.block_record.of;
+            emptied.gone += gone.block_record.bytes();
             let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
-            if !self.evict(mover, table, &gone) {
+            if !self.evict(compactor, table, &gone) {
                 emptied.dead.push(of);
             } else if gone.dead_here > 0 {
                 unneeded.insert((of.owner, of.key));
@@ -283,13 +306,13 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Removes the slots of tombstones that hide nothing.
-    fn drop_tombstones(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+    fn drop_tombstones(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) {
         let mut last = None;
-        for met in std::mem::take(&mut emptied.drops) {
-            let of = met.of;
-            emptied.gone += met.bytes();
+        for block_record in std::mem::take(&mut emptied.drops) {
+            let of = block_record.of;
+            emptied.gone += block_record.bytes();
             let Some(table) = self.records.tables.find(of.owner, &mut last) else { continue };
-            if self.drop_tombstone(mover, table, &met) {
+            if self.drop_tombstone(compactor, table, &block_record) {
                 table.index.shrink(of.hash, &reclaim::pin());
                 // They were counted for the slot that is gone now.
                 emptied.dead.retain(|other| (other.owner, other.key) != (of.owner, of.key));
@@ -300,9 +323,9 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Whether a tombstone hides nothing but what lies in the same block and goes with it.
-    fn hides_nothing(&self, slot: Slot, header: &Header, dead_here: u64) -> bool {
+    fn covers_no_older_records(&self, slot: Slot, header: &Header, dead_here: u64) -> bool {
         let is_committed = !slot.is_pending() && self.is_committed(header);
-        planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.hides_at_most(dead_here)
+        planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.covers_at_most(dead_here)
     }
 
     pub(super) fn is_committed(&self, header: &Header) -> bool {
@@ -313,25 +336,33 @@ impl<M: Medium> Keeper<M> {
     ///
     /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one: of that the
     /// versions of stripes take care (`index::stripes`).
-    fn drop_tombstone(&self, mover: &Mover, table: &Table, met: &Met<'_>) -> bool {
+    fn drop_tombstone(&self, compactor: &Compactor, table: &Table, block_record: &BlockRecord<'_>) -> bool {
         let guard = reclaim::pin();
-        let locked = table.index.lock(met.of.hash, &guard);
-        let Some(found) = locked.find(met.of.key, |slot| slot.location() == met.place) else { return false };
-        if !found.get().hides_nothing() {
-            self.log().uncount(met.place, met.bytes(), &mover.activity);
+        let locked = table.index.lock(block_record.of.hash, &guard);
+        let Some(found) = locked.find(block_record.of.key, |slot| slot.location() == block_record.place)
+        else {
+            return false;
+        };
+        if !found.get().covers_no_older_records() {
+            self.log().uncount(block_record.place, block_record.bytes(), &compactor.activity);
         }
-        self.records.forgotten.add(met.of.hash);
+        self.records.forgotten.add(block_record.of.hash);
         locked.remove(&found, &self.records);
         true
     }
 
     /// Appends a copy of a record; an expired value becomes a tombstone.
-    fn copy_record(&self, mover: &mut Mover, met: &Met<'_>, hidden: bool) -> Result<Appended> {
-        let Met { of: KeyOf { key, .. }, header, record, .. } = *met;
+    fn copy_record(
+        &self,
+        compactor: &mut Compactor,
+        block_record: &BlockRecord<'_>,
+        hidden: bool,
+    ) -> Result<Appended> {
+        let BlockRecord { of: KeyOf { key, .. }, header, record, .. } = *block_record;
         let from = header.value_at() as usize;
         let mut value = &record[from..from + header.value_bytes as usize];
-        let unwinding = self.log().epochs().unwinding(&mover.activity);
-        let epoch = self.log().epochs().enter(&mover.activity);
+        let unwinding = self.log().epochs().unwinding(&compactor.activity);
+        let epoch = self.log().epochs().enter(&compactor.activity);
         let mut fields = Fields {
             kind: header.kind,
             tag: header.tag,
@@ -348,21 +379,21 @@ impl<M: Medium> Keeper<M> {
         }
         // Side by side, as they are but for an expired value: one sum is quicker than two.
         let from = header.head_bytes() as usize;
-        let crc = body_crc(mover.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
-        let appended = mover.appender.append(self.log(), fields, Body { key, value, crc });
-        self.log().epochs().leave(&mover.activity, epoch, Some(appended));
+        let crc = body_crc(compactor.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
+        let appended = compactor.appender.append(self.log(), fields, Body { key, value, crc });
+        self.log().epochs().leave(&compactor.activity, epoch, Some(appended));
         unwinding.over();
         self.note_copy(header.epoch, appended, epoch)?;
         Ok(appended)
     }
 
-    /// Has readers show the copy, once a slot leads to it, without waiting for its epoch (invariant 4).
+    /// Has readers show the copy, once a slot points to it, without waiting for its epoch (invariant 4).
     fn note_copy(&self, original: Epoch, appended: Appended, epoch: Epoch) -> Result<()> {
         let is_committed = original <= self.log().epochs().committed() || planted(Mutant::UncommittedCopied);
         if self.log().epochs().in_use() && is_committed {
-            let granule = self.log().blocks.granule_of(appended.at.0);
+            let extent = self.log().blocks.extent_of(appended.at.0);
             let (block, at) =
-                (self.log().blocks.at(granule), appended.at.0 - self.log().blocks.offset(granule));
+                (self.log().blocks.at(extent), appended.at.0 - self.log().blocks.offset(extent));
             if !block.follows_copies(at) {
                 // Others appended since: what the block forgets now must be committed.
                 self.log().wait_for(epoch)?;
@@ -372,36 +403,36 @@ impl<M: Medium> Keeper<M> {
         Ok(())
     }
 
-    /// Drains the copies and lets the slots lead to them, where they still led to the originals.
-    fn swap_slots(&self, mover: &mut Mover, emptied: &mut Emptied<'_>) {
+    /// Drains the copies and lets the slots point to them, where they still pointed to the originals.
+    fn swap_slots(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) {
         let copies = emptied.moves.iter_mut().map(|moved| {
             let copy = moved.copy;
             (moved, copy)
         });
-        let copies = mover.appender.make_all_durable(self.log(), copies);
+        let copies = compactor.appender.make_all_durable(self.log(), copies);
         let guard = reclaim::pin();
         let mut last = None;
         for (moved, copy) in copies {
-            let (met, bytes) = (&moved.met, moved.copy.bytes);
-            let KeyOf { owner, key, hash } = met.of;
+            let (block_record, bytes) = (&moved.block_record, moved.copy.bytes);
+            let KeyOf { owner, key, hash } = block_record.of;
             let Some(table) = self.records.tables.find(owner, &mut last) else {
-                unreachable!("only who has the mover buries a table")
+                unreachable!("only who has the compactor reclaims a table")
             };
             let locked = table.index.lock(hash, &guard);
-            if let Some(found) = locked.find(key, |slot| slot.location() == met.place) {
+            if let Some(found) = locked.find(key, |slot| slot.location() == block_record.place) {
                 let slot = found.get();
-                self.records.access.moved(met.place, copy.at(), &guard);
-                found.lead(key, slot.moved_to(copy), &self.records);
-                if met.header.kind == Kind::Root
-                    && let Some(name) = self.records.record(met.place).met_name()
+                self.records.access.moved(block_record.place, copy.at(), &guard);
+                found.repoint(key, slot.moved_to(copy), &self.records);
+                if block_record.header.kind == Kind::Root
+                    && let Some(name) = self.records.record(block_record.place).root_ref()
                 {
                     self.records.tables.root_moved(name, copy.at());
                 }
-                if slot.hides_nothing() {
+                if slot.covers_no_older_records() {
                     // It hides nothing, so it was taken off already; the copy is dead in its place.
-                    mover.activity.dead_add(bytes as i64 - met.bytes() as i64);
+                    compactor.activity.dead_add(bytes as i64 - block_record.bytes() as i64);
                 } else {
-                    self.log().blocks.of(met.place.0).live_sub(met.bytes());
+                    self.log().blocks.of(block_record.place.0).live_sub(block_record.bytes());
                     self.log().blocks.of(copy.at().0).live_add(bytes);
                 }
             } else {
@@ -409,9 +440,9 @@ impl<M: Medium> Keeper<M> {
                 if !table.is_dead()
                     && let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key))
                 {
-                    self.account(mover, &found, found.count_stale());
+                    self.account(compactor, &found, found.count_stale());
                 }
-                mover.activity.dead_add(bytes as i64);
+                compactor.activity.dead_add(bytes as i64);
                 moved.is_superseded = true;
             }
         }
@@ -420,44 +451,48 @@ impl<M: Medium> Keeper<M> {
 
     /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
     /// any other, and dead bytes. `moved`: each, and its bytes.
-    pub(super) fn keep_originals<'a>(&self, mover: &Mover, moved: impl Iterator<Item = (KeyOf<'a>, u64)>) {
+    pub(super) fn keep_originals<'a>(
+        &self,
+        compactor: &Compactor,
+        moved: impl Iterator<Item = (KeyOf<'a>, u64)>,
+    ) {
         let guard = reclaim::pin();
         for (of, bytes) in moved {
-            self.count_stale(mover, of, &guard);
-            mover.activity.dead_add(bytes as i64);
+            self.count_stale(compactor, of, &guard);
+            compactor.activity.dead_add(bytes as i64);
         }
     }
 
     /// Moves a cell, under its key's lock (invariant 3).
     /// False when it was superseded meanwhile.
-    fn move_cell(&self, mover: &mut Mover, table: &Table, met: &Met<'_>) -> bool {
-        let Met { of: KeyOf { owner, key, hash }, place, .. } = *met;
+    fn move_cell(&self, compactor: &mut Compactor, table: &Table, block_record: &BlockRecord<'_>) -> bool {
+        let BlockRecord { of: KeyOf { owner, key, hash }, place, .. } = *block_record;
         let (guard, epochs) = (reclaim::pin(), self.log().epochs());
-        let unwinding = epochs.unwinding(&mover.activity);
+        let unwinding = epochs.unwinding(&compactor.activity);
         let locked = table.index.lock(hash, &guard);
         let Some(found) = locked.find(key, |slot| slot.location() == place) else {
             drop(locked);
             unwinding.over();
             return false;
         };
-        let epoch = epochs.enter(&mover.activity);
+        let epoch = epochs.enter(&compactor.activity);
         let record = self.records.record(place);
-        let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot leads to it") };
+        let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot points to it") };
         let (value, old) = (self.records.copy_cell_locked(cell), record.head);
         let kind = cell::kind_to_append(self.log(), true);
         // No write of anybody: nothing but the key's own records needs it to be above them.
         let version = locked.next_version(Version(0));
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch, owner };
-        let body = Body { key, value: &value, crc: body_crc(mover.appender.seed(), &[key, &value]) };
-        let appended = mover.appender.append(self.log(), fields, body);
+        let body = Body { key, value: &value, crc: body_crc(compactor.appender.seed(), &[key, &value]) };
+        let appended = compactor.appender.append(self.log(), fields, body);
         let copy = match kind {
-            Kind::CellSealed => mover.appender.open_cell(self.log(), appended),
-            _ => mover.appender.make_durable(self.log(), appended),
+            Kind::CellSealed => compactor.appender.open_cell(self.log(), appended),
+            _ => compactor.appender.make_durable(self.log(), appended),
         };
         self.records.access.moved(place, copy.at(), &guard);
-        found.lead(key, found.get().moved_to(copy), &self.records);
+        found.repoint(key, found.get().moved_to(copy), &self.records);
         drop(locked);
-        epochs.leave(&mover.activity, epoch, Some(appended));
+        epochs.leave(&compactor.activity, epoch, Some(appended));
         unwinding.over();
         self.log().blocks.of(place.0).live_sub(old.record_bytes());
         self.log().blocks.of(appended.at.0).live_add(appended.bytes);
@@ -470,8 +505,8 @@ impl<M: Medium> Keeper<M> {
 fn hashes_of_dead(emptied: &Emptied<'_>) -> Vec<u64> {
     let dead = emptied.dead.iter().map(|of| of.hash);
     let replaced = emptied.replaced.iter().map(|(of, _)| of.hash);
-    let dropped = emptied.drops.iter().map(|met| met.of.hash);
-    let originals = emptied.moves.iter().map(|moved| moved.met.of.hash);
+    let dropped = emptied.drops.iter().map(|block_record| block_record.of.hash);
+    let originals = emptied.moves.iter().map(|moved| moved.block_record.of.hash);
     let originals = originals.filter(|_| !planted(Mutant::EvictedCopyAlone));
     dead.chain(replaced).chain(dropped).chain(originals).collect()
 }

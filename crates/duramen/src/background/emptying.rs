@@ -2,7 +2,7 @@
 
 use super::blocks::Found;
 use super::stale::KeyOf;
-use crate::format::Granule;
+use crate::format::Extent;
 use crate::format::Owner;
 use crate::format::record::{Appended, Header};
 use crate::index::Hasher;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// A record of a block, or of a copy of it.
 #[derive(Clone, Copy)]
-pub(super) struct Met<'b> {
+pub(super) struct BlockRecord<'b> {
     pub of: KeyOf<'b>,
     /// Where it lies on the medium.
     pub place: Offset,
@@ -20,7 +20,7 @@ pub(super) struct Met<'b> {
     pub record: &'b [u8],
 }
 
-impl<'b> Met<'b> {
+impl<'b> BlockRecord<'b> {
     /// The record `found` in `block`, which begins at `base` on the medium.
     pub(super) fn new(base: u64, block: &'b [u8], found: &'b Found, hasher: &Hasher) -> Self {
         let (at, header) = found;
@@ -37,41 +37,41 @@ impl<'b> Met<'b> {
 
 /// The records of a block, in their order.
 pub(super) struct Contents<'b> {
-    pub granule: Granule,
-    pub records: Vec<Met<'b>>,
+    pub extent: Extent,
+    pub records: Vec<BlockRecord<'b>>,
 }
 
 impl<'b> Contents<'b> {
-    /// Of the block of `granule`, which begins at `base` and has these bytes.
+    /// Of the block of `extent`, which begins at `base` and has these bytes.
     pub(super) fn new(
-        granule: Granule,
+        extent: Extent,
         base: u64,
         bytes: &'b [u8],
         records: &'b [Found],
         hasher: &Hasher,
     ) -> Self {
-        let met = |found| Met::new(base, bytes, found, hasher);
-        Self { granule, records: records.iter().map(met).collect() }
+        let block_record = |found| BlockRecord::new(base, bytes, found, hasher);
+        Self { extent, records: records.iter().map(block_record).collect() }
     }
 
     /// Bytes of those records of which `which` says so.
     pub(super) fn bytes_of(&self, which: &[bool]) -> u64 {
         let chosen = self.records.iter().zip(which).filter(|(_, which)| **which);
-        chosen.map(|(met, _)| met.bytes()).sum()
+        chosen.map(|(block_record, _)| block_record.bytes()).sum()
     }
 }
 
-/// A live record that was copied; its key's slot leads to the original until the copy is durable.
+/// A live record that was copied; its key's slot points to the original until the copy is durable.
 pub(super) struct Move<'b> {
-    pub met: Met<'b>,
+    pub block_record: BlockRecord<'b>,
     pub copy: Appended,
-    /// Somebody wrote the key before its slot led to the copy.
+    /// Somebody wrote the key before its slot pointed to the copy.
     pub is_superseded: bool,
 }
 
 /// A record that goes without a tombstone.
-pub(super) struct Gone<'b> {
-    pub met: Met<'b>,
+pub(super) struct EvictedRecord<'b> {
+    pub block_record: BlockRecord<'b>,
     /// Older records of the key in the same block.
     pub dead_here: u64,
 }
@@ -86,8 +86,8 @@ pub(super) struct Emptied<'b> {
     /// Keys that got another record already, cells and evicted ones, and the bytes of the one here.
     pub replaced: Vec<(KeyOf<'b>, u64)>,
     /// Tombstones that hide nothing.
-    pub drops: Vec<Met<'b>>,
-    pub evicted: Vec<Gone<'b>>,
+    pub drops: Vec<BlockRecord<'b>>,
+    pub evicted: Vec<EvictedRecord<'b>>,
     /// Bytes of all records that nobody needs any more.
     pub gone: u64,
 }
@@ -106,21 +106,21 @@ impl<'b> Emptied<'b> {
         }
     }
 
-    /// A record that no slot leads to.
-    pub(super) fn add_dead(&mut self, met: &Met<'b>) {
-        self.dead.push(met.of);
+    /// A record that no slot points to.
+    pub(super) fn add_dead(&mut self, block_record: &BlockRecord<'b>) {
+        self.dead.push(block_record.of);
         if let Some(counts) = &mut self.counts {
-            *counts.entry((met.of.owner, met.of.key)).or_default() += 1;
+            *counts.entry((block_record.of.owner, block_record.of.key)).or_default() += 1;
         }
-        self.gone += met.bytes();
+        self.gone += block_record.bytes();
     }
 
     /// A record whose key got another one, if it was not superseded meanwhile.
-    pub(super) fn add_replaced(&mut self, met: &Met<'b>, is_done: bool) {
+    pub(super) fn add_replaced(&mut self, block_record: &BlockRecord<'b>, is_done: bool) {
         if is_done {
-            self.replaced.push((met.of, met.bytes()));
+            self.replaced.push((block_record.of, block_record.bytes()));
         } else {
-            self.add_dead(met);
+            self.add_dead(block_record);
         }
     }
 
@@ -139,13 +139,15 @@ impl<'b> Emptied<'b> {
     /// What was superseded before the copies counted is dead.
     pub(super) fn note_superseded(&mut self) {
         let moves = std::mem::take(&mut self.moves);
-        moves.iter().filter(|moved| moved.is_superseded).for_each(|moved| self.add_dead(&moved.met));
+        moves.iter().filter(|moved| moved.is_superseded).for_each(|moved| self.add_dead(&moved.block_record));
         self.moves = moves;
     }
 
     /// The originals of what was moved out, but for those that were superseded: these are counted, by whoever did it.
     pub(super) fn originals(&self) -> impl Iterator<Item = (KeyOf<'b>, u64)> {
         let moved = self.moves.iter().filter(|moved| !moved.is_superseded);
-        moved.map(|moved| (moved.met.of, moved.met.bytes())).chain(self.replaced.iter().copied())
+        moved
+            .map(|moved| (moved.block_record.of, moved.block_record.bytes()))
+            .chain(self.replaced.iter().copied())
     }
 }

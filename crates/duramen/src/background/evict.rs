@@ -14,32 +14,33 @@
 //!    durably. Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a
 //!    tombstone: all where writes wait for epochs, and all of a block that tombstones are dropped from.
 //! 3. A block that is free on the medium already is given to others only when nobody can see it any more, as any other.
-//! 4. What a root names goes only when it is buried ([`super::bury`]), and is then dead where it lies. So a block with little else that may
-//!    go than roots is not moved for them: they get tombstones, it stays where it is and is passed over until its turn comes again, and
-//!    compaction takes the blocks in which enough has died. While something waits to be buried nothing more is evicted ahead.
-//! 5. Nothing goes while a command has closed the gate and runs alone: to it nothing happens between two of its steps. Who locks keys
-//!    holds their stripes.
+//! 4. What a root names goes only when it is reclaimed ([`super::reclaim_tables`]), and is then dead where it lies. So
+//!    a block with little else that may go than roots is not moved for them: they get tombstones, it stays where it is
+//!    and is passed over until its turn comes again, and compaction takes the blocks in which enough has died. While
+//!    something waits to be reclaimed nothing more is evicted ahead.
+//! 5. Nothing goes while a command has closed the barrier and runs alone: to it nothing happens between two of its
+//!    steps. Who locks keys holds their stripes.
 //! 6. Of what may go at least a quarter goes, if not of each block then of a fourth of the store: where keys that are read all the time
 //!    lie together they all stay, on the credit of blocks before; but not while a writer waits for room and finds none but that.
 
-use super::Keeper;
-use super::compaction::{GRACE_MAX, Mover};
-use super::dying::{Left, Until};
-use super::emptying::{Contents, Emptied, Gone, Met};
+use super::Maintenance;
+use super::compaction::{Compactor, GRACE_MAX};
+use super::emptying::{BlockRecord, Contents, Emptied, EvictedRecord};
 use super::grow::Growth;
 use super::queues::{ByReads, Evicted, Listed, Passed};
+use super::retired_table::{Left, Until};
 use super::stale::KeyOf;
 use crate::Result;
 use crate::format::record::{Kind, body_crc};
 use crate::format::superblock::Regime;
-use crate::format::{Granule, Owner, Version};
+use crate::format::{Extent, Owner, Version};
 use crate::index::Slot;
 use crate::log::appender::{Body, Fields};
 use crate::log::blocks::Use;
 use crate::log::space::Space;
 use crate::mutants::{Mutant, planted};
 use crate::options::{EvictBy, Eviction};
-use crate::read::access::{Counting, Extent, READS_AT_MAX, READS_MAX};
+use crate::read::access::{CounterSizing, Counting, READS_AT_MAX, READS_MAX};
 use crate::read::table::{Last, Table};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::lock;
@@ -76,7 +77,7 @@ const DEAD_PERCENT: u64 = 30;
 /// Where no block has that much, none is looked for before this share of the store was moved out of.
 const LOOKED_SHARE: u64 = 64;
 /// Where nothing may be evicted it is not tried again for so long.
-const VAIN_PAUSE: Duration = Duration::from_secs(1);
+const NO_GAIN_PAUSE: Duration = Duration::from_secs(1);
 /// Rounds of one eviction for a writer, and while others stand in the way of what was won.
 const ROUNDS_MAX: u32 = 64;
 const ROUNDS_HINDERED_MAX: u32 = 8;
@@ -100,7 +101,7 @@ pub(super) struct Chosen {
 
 /// How the records of one block are judged.
 #[derive(Clone, Copy)]
-pub(super) struct Giving {
+pub(super) struct EvictPlan {
     eviction: Eviction,
     /// Writers filled the block.
     is_fresh: bool,
@@ -120,33 +121,33 @@ enum Round {
 
 /// What became of a key that was to be evicted with a tombstone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Buried {
+pub(super) enum Tombstoned {
     Done,
     /// Somebody wrote it meanwhile.
     Superseded,
 }
 
-impl Giving {
+impl EvictPlan {
     /// The same where there is no room for what may go.
     pub(super) fn of_all(self) -> Self {
         Self { all: true, ..self }
     }
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Has the store stay below `bytes`, if it can; 0: as much as the medium has.
     pub(crate) fn set_limit(&self, bytes: u64) {
         let log = self.log();
         {
             let mut space = log.space();
             // No less than the smallest store, in which deletes and compaction have room.
-            let least = crate::format::HEAD_BYTES.div_ceil(log.granule_bytes) as u32 + 2 * space.reserve();
-            let granules = u32::try_from(bytes / log.granule_bytes).unwrap_or(u32::MAX);
-            space.set_limit(if bytes == 0 { 0 } else { granules.max(least) });
+            let least = crate::format::HEAD_BYTES.div_ceil(log.extent_bytes) as u32 + 2 * space.reserve();
+            let extents = u32::try_from(bytes / log.extent_bytes).unwrap_or(u32::MAX);
+            space.set_limit(if bytes == 0 { 0 } else { extents.max(least) });
         }
         self.growth.forget_failure();
-        self.wake.in_vain.store(false, Relaxed);
-        self.wake.hurry();
+        self.wake.no_progress.store(false, Relaxed);
+        self.wake.wake();
     }
 
     /// What is given up when the store is full, from now on.
@@ -158,40 +159,40 @@ impl<M: Medium> Keeper<M> {
             EvictBy::Expiry | EvictBy::Chance => None,
         });
         let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
-        self.records.access.switch(counting, keeps_times, self.extent());
+        self.records.access.switch(counting, keeps_times, self.counter_sizing());
         // Who evicts by recency makes them anew.
-        self.mover().queues.ghosts.fit(0);
+        self.compactor().queues.ghosts.fit(0);
         self.evictor.ghost_bytes.store(0, Relaxed);
-        self.wake.in_vain.store(false, Relaxed);
-        self.wake.hurry();
+        self.wake.no_progress.store(false, Relaxed);
+        self.wake.wake();
     }
 
     /// What there is whose reads are counted. The store is soon as large as it may be.
-    fn extent(&self) -> Extent {
-        let (granules, free, limit) = {
+    fn counter_sizing(&self) -> CounterSizing {
+        let (extents, free, limit) = {
             let space = self.log().space();
-            (space.granules(), space.free_granules(), space.limit())
+            (space.extents(), space.free_extents(), space.limit())
         };
-        let of = |granules: u32| u64::from(granules) * self.log().granule_bytes;
-        let most = if limit == 0 { u64::MAX } else { of(limit.max(granules)) };
-        Extent {
+        let of = |extents: u32| u64::from(extents) * self.log().extent_bytes;
+        let most = if limit == 0 { u64::MAX } else { of(limit.max(extents)) };
+        CounterSizing {
             keys: self.records.tables.keys(),
-            used_bytes: of(granules - free),
-            bytes: of(granules).next_power_of_two().min(most),
+            used_bytes: of(extents - free),
+            bytes: of(extents).next_power_of_two().min(most),
         }
     }
 
     /// Makes the counts of reads large enough for what there is.
     pub(super) fn fit_reads(&self) {
         if self.evictor.eviction().is_some() {
-            self.records.access.fit(self.extent());
+            self.records.access.fit(self.counter_sizing());
         }
     }
 
     /// Whether the store evicts now: it has a policy, and nothing to grow by.
     fn is_full(&self, space: &Space) -> bool {
-        let at_limit = space.limit() != 0 && space.granules() >= space.limit();
-        self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.granules()))
+        let at_limit = space.limit() != 0 && space.extents() >= space.limit();
+        self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.extents()))
     }
 
     /// Whether so little is free that the store's own thread should make room.
@@ -199,12 +200,12 @@ impl<M: Medium> Keeper<M> {
         if !self.is_full(space) {
             return Growth::is_low(self.log(), space);
         }
-        let granules = if space.limit() == 0 { space.granules() } else { space.limit() };
-        let bytes = u64::from(granules) * self.log().granule_bytes;
+        let extents = if space.limit() == 0 { space.extents() } else { space.limit() };
+        let bytes = u64::from(extents) * self.log().extent_bytes;
         let low = (bytes / LOW_SHARE).min(LOW_BYTES_MAX);
         // What was moved out of is free soon.
-        let coming = self.compaction.retired_granules.load(Relaxed);
-        (u64::from(space.writable_granules()) + coming) * self.log().granule_bytes < low
+        let coming = self.compaction.retired_extents.load(Relaxed);
+        (u64::from(space.writable_extents()) + coming) * self.log().extent_bytes < low
     }
 
     /// Whether a store that evicts is short.
@@ -219,14 +220,14 @@ impl<M: Medium> Keeper<M> {
             return Ok(false);
         }
         // Else who has it makes room, and looks again.
-        let Some(mut mover) = self.mover_if_free() else { return Ok(false) };
+        let Some(mut compactor) = self.compactor_if_free() else { return Ok(false) };
         // What was evicted already comes first, or too much would be. (In parts, so that nobody waits long.)
-        let worked = match self.bury(&mut mover, Until::Part) {
-            Left::Nothing => self.evict_round(&mut mover, DEAD_SHARE)? == Round::Worked,
+        let worked = match self.reclaim_tables(&mut compactor, Until::Part) {
+            Left::Nothing => self.evict_round(&mut compactor, DEAD_SHARE)? == Round::Worked,
             left => left == Left::More,
         };
-        self.reclaim(&mut mover, false);
-        self.list_ahead(&mut mover);
+        self.reclaim(&mut compactor, false);
+        self.list_ahead(&mut compactor);
         Ok(worked && self.is_due())
     }
 
@@ -236,8 +237,8 @@ impl<M: Medium> Keeper<M> {
             return false;
         }
         let begun = Instant::now();
-        // The mover is not kept meanwhile: the command that runs alone may want room as well.
-        while self.records.gate.wait_a_while(GATE_MAX.saturating_sub(begun.elapsed())) {
+        // The compactor is not kept meanwhile: the command that runs alone may want room as well.
+        while self.records.barrier.wait_a_while(GATE_MAX.saturating_sub(begun.elapsed())) {
             if let Some(has_freed) = self.evict_for_writer() {
                 return has_freed;
             }
@@ -247,33 +248,34 @@ impl<M: Medium> Keeper<M> {
 
     /// The same without the wait; `None` when a command began to run alone before anything was freed.
     fn evict_for_writer(&self) -> Option<bool> {
-        let before = self.compaction.freed_granules.load(Relaxed);
+        let before = self.compaction.freed_extents.load(Relaxed);
         let moved_before = self.compaction.moved_bytes.load(Relaxed);
-        let freed = || self.compaction.freed_granules.load(Relaxed) - before;
+        let freed = || self.compaction.freed_extents.load(Relaxed) - before;
         // More than what stays has taken elsewhere.
         let has_won = || {
             let moved = self.compaction.moved_bytes.load(Relaxed) - moved_before;
-            freed() * self.log().granule_bytes >= moved + self.log().granule_bytes
+            freed() * self.log().extent_bytes >= moved + self.log().extent_bytes
         };
         let mut last = Round::Vain;
-        let mut buried_at = Instant::now();
-        let mut mover = self.mover();
+        let mut reclaimed_at = Instant::now();
+        let mut compactor = self.compactor();
         for round in 0..ROUNDS_MAX {
-            // Nothing is won from collections before they are buried.
-            let is_buried = self.bury_all(&mut mover, GRACE_MAX.saturating_sub(buried_at.elapsed()));
-            if is_buried {
+            // Nothing is won from collections before they are reclaimed.
+            let is_reclaimed =
+                self.reclaim_all_tables(&mut compactor, GRACE_MAX.saturating_sub(reclaimed_at.elapsed()));
+            if is_reclaimed {
                 // Nobody stands in the way: on a busy machine a round takes long by itself.
-                buried_at = Instant::now();
+                reclaimed_at = Instant::now();
             }
-            let is_hindered = !is_buried || self.compaction.retired.load(Relaxed) > 0;
+            let is_hindered = !is_reclaimed || self.compaction.retired.load(Relaxed) > 0;
             if is_hindered && round >= ROUNDS_HINDERED_MAX {
                 break;
             }
             // Less and less has to be dead, and nothing more stays on credit.
-            mover.queues.without_credit = round >= ROUNDS_ON_CREDIT;
-            last = self.evict_round(&mut mover, DEAD_SHARE << round.min(16)).unwrap_or(Round::Vain);
-            mover.queues.without_credit = false;
-            self.reclaim(&mut mover, true);
+            compactor.queues.without_credit = round >= ROUNDS_ON_CREDIT;
+            last = self.evict_round(&mut compactor, DEAD_SHARE << round.min(16)).unwrap_or(Round::Vain);
+            compactor.queues.without_credit = false;
+            self.reclaim(&mut compactor, true);
             // Also what the store's own thread freed while this one waited for it.
             if has_won() || last != Round::Worked {
                 break;
@@ -284,76 +286,77 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Evicts from the next blocks; what came of it. What is dead goes first, when it takes more than this share.
-    fn evict_round(&self, mover: &mut Mover, dead_share: u64) -> Result<Round> {
+    fn evict_round(&self, compactor: &mut Compactor, dead_share: u64) -> Result<Round> {
         self.log().epochs().check_writable()?;
         let Some(eviction) = self.evictor.eviction() else { return Ok(Round::Vain) };
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = self.log().used_bytes();
-        if dead > used / dead_share && mover.queues.dead_in_vain.is_none() {
+        if dead > used / dead_share && compactor.queues.dead_without_gain.is_none() {
             let before = self.compaction.retired.load(Relaxed);
-            self.compact_round(mover, DEAD_PERCENT)?;
+            self.compact_round(compactor, DEAD_PERCENT)?;
             if self.compaction.retired.load(Relaxed) > before {
                 return Ok(Round::Worked);
             }
             // To look for it takes a look at every block.
-            mover.queues.dead_in_vain = Some(used / LOOKED_SHARE);
+            compactor.queues.dead_without_gain = Some(used / LOOKED_SHARE);
         }
-        if mover.queues.vain_at.is_some_and(|at| at.elapsed() < VAIN_PAUSE) {
+        if compactor.queues.no_gain_at.is_some_and(|at| at.elapsed() < NO_GAIN_PAUSE) {
             return Ok(Round::Vain);
         }
-        mover.queues.vain_at = None;
+        compactor.queues.no_gain_at = None;
         let (mut total, mut listed, mut shut) = (0, false, false);
         while total < ROUND_BYTES {
             if self.leaves_no_spare() {
-                self.reclaim(mover, true);
+                self.reclaim(compactor, true);
                 if self.leaves_no_spare() {
                     break;
                 }
             }
-            let Some((granule, is_fresh)) = self.next_victim(mover, &eviction, listed) else {
-                if listed || !self.list(mover, &eviction) {
+            let Some((extent, is_fresh)) = self.next_victim(compactor, &eviction, listed) else {
+                if listed || !self.list(compactor, &eviction) {
                     break;
                 }
                 listed = true;
                 continue;
             };
-            let open = self.records.gate.while_open();
+            let open = self.records.barrier.while_open();
             if open.is_none() {
                 shut = true;
                 break;
             }
-            let block = self.log().blocks.at(granule);
+            let block = self.log().blocks.at(extent);
             let live = u64::from(block.live_sealed());
             // The spare is for what cannot go.
-            let has_room = self.fits_own(mover, live, block.granules()) || self.restore_spare(mover);
+            let has_room = self.fits_own(compactor, live, block.extents()) || self.restore_spare(compactor);
             if !block.retire() {
                 continue;
             }
             let before = self.evictor.keys.load(Relaxed);
-            let giving = Giving { eviction, is_fresh, all: !has_room };
-            mover.queues.is_fresh = is_fresh;
-            let moved = self.move_out(mover, granule, Some(giving))?;
+            let plan = EvictPlan { eviction, is_fresh, all: !has_room };
+            compactor.queues.is_fresh = is_fresh;
+            let moved = self.move_out(compactor, extent, Some(plan))?;
             drop(open);
             let has_evicted = self.evictor.keys.load(Relaxed) > before;
             let passed = !moved && !has_evicted;
             total += if passed { block.tail() / PASSED_SHARE } else { block.tail() };
-            let left = mover.queues.dead_in_vain.take();
-            mover.queues.dead_in_vain = left.and_then(|left| left.checked_sub(block.tail()));
-            mover.queues.vain_bytes = if has_evicted { 0 } else { mover.queues.vain_bytes + block.tail() };
-            if mover.queues.vain_bytes > 2 * used {
+            let left = compactor.queues.dead_without_gain.take();
+            compactor.queues.dead_without_gain = left.and_then(|left| left.checked_sub(block.tail()));
+            compactor.queues.no_gain_bytes =
+                if has_evicted { 0 } else { compactor.queues.no_gain_bytes + block.tail() };
+            if compactor.queues.no_gain_bytes > 2 * used {
                 // All that there is was looked at, and nothing may go.
-                mover.queues.passed.clear();
-                (mover.queues.vain_bytes, mover.queues.vain_at) = (0, Some(Instant::now()));
+                compactor.queues.passed.clear();
+                (compactor.queues.no_gain_bytes, compactor.queues.no_gain_at) = (0, Some(Instant::now()));
                 break;
             }
         }
-        self.restore_spare(mover);
-        let (since, keys) = (mover.queues.since_halved, self.records.tables.keys());
-        let is_high = mover.queues.main_least >= LEAST_HIGH;
+        self.restore_spare(compactor);
+        let (since, keys) = (compactor.queues.since_halved, self.records.tables.keys());
+        let is_high = compactor.queues.main_least >= LEAST_HIGH;
         if since > 0 && since >= if is_high { keys / HIGH_SHARE } else { keys } {
-            mover.queues.since_halved = 0;
-            mover.queues.main_reads.halve();
+            compactor.queues.since_halved = 0;
+            compactor.queues.main_reads.halve();
             self.records.access.halve();
         }
         Ok(match total {
@@ -369,7 +372,7 @@ impl<M: Medium> Keeper<M> {
     fn leaves_no_spare(&self) -> bool {
         let is_short = {
             let space = self.log().space();
-            space.free_granules() < 2 * space.ample_granules_max()
+            space.free_extents() < 2 * space.ample_extents_max()
         };
         is_short && self.compaction.retired.load(Relaxed) > 0
     }
@@ -378,11 +381,11 @@ impl<M: Medium> Keeper<M> {
     /// anew, or, if it just was, there is none.
     fn next_victim(
         &self,
-        mover: &mut Mover,
+        compactor: &mut Compactor,
         eviction: &Eviction,
         is_listed: bool,
-    ) -> Option<(Granule, bool)> {
-        let queues = &mut mover.queues;
+    ) -> Option<(Extent, bool)> {
+        let queues = &mut compactor.queues;
         loop {
             let few = queues.fresh_bytes * FRESH_SHARE <= queues.all_bytes;
             let (wanted, other) = match !few && eviction.by.asks_for_reads() {
@@ -391,38 +394,38 @@ impl<M: Medium> Keeper<M> {
             };
             // The other one only where there is nothing else.
             let next = wanted.pop().or_else(|| if is_listed { other.pop() } else { None });
-            let Listed { generation, granule, bytes, .. } = next?;
-            let block = self.log().blocks.at(granule);
+            let Listed { generation, extent, bytes, .. } = next?;
+            let block = self.log().blocks.at(extent);
             let is_fresh = block.is_fresh() && eviction.by.asks_for_reads();
             queues.left_bytes -= bytes;
             queues.all_bytes = queues.all_bytes.saturating_sub(bytes);
             queues.fresh_bytes = queues.fresh_bytes.saturating_sub(if is_fresh { bytes } else { 0 });
             let is_there = block.state() == Use::Sealed && block.generation().0 == generation;
             if is_there && !block.is_pinned() {
-                return Some((granule, is_fresh));
+                return Some((extent, is_fresh));
             }
         }
     }
 
     /// Lists blocks before they are needed.
-    fn list_ahead(&self, mover: &mut Mover) {
-        let queues = &mover.queues;
+    fn list_ahead(&self, compactor: &mut Compactor) {
+        let queues = &compactor.queues;
         if queues.left_bytes * 2 < queues.listed_bytes
             && let Some(eviction) = self.evictor.eviction()
         {
-            self.list(mover, &eviction);
+            self.list(compactor, &eviction);
         }
     }
 
     /// Lists the blocks that are next; whether there are any.
-    fn list(&self, mover: &mut Mover, eviction: &Eviction) -> bool {
-        let queues = &mut mover.queues;
+    fn list(&self, compactor: &mut Compactor, eviction: &Eviction) -> bool {
+        let queues = &mut compactor.queues;
         let (mut fresh, mut moved) = (std::mem::take(&mut queues.fresh), std::mem::take(&mut queues.moved));
         let before = std::mem::take(&mut queues.passed);
         fresh.clear();
         moved.clear();
         (queues.fresh_bytes, queues.all_bytes) = (0, 0);
-        for (granule, block, state) in self.log().blocks.walk(0..self.log().space().granules()) {
+        for (extent, block, state) in self.log().blocks.walk(0..self.log().space().extents()) {
             if state != Use::Sealed {
                 continue;
             }
@@ -434,9 +437,9 @@ impl<M: Medium> Keeper<M> {
             if eviction.volatile_only && expires == u32::MAX {
                 continue;
             }
-            let passed = before.get(&granule).copied().filter(|passed| passed.generation == generation);
+            let passed = before.get(&extent).copied().filter(|passed| passed.generation == generation);
             if let Some(passed) = passed {
-                queues.passed.insert(granule, passed);
+                queues.passed.insert(extent, passed);
                 if passed.order.is_none() {
                     continue;
                 }
@@ -451,7 +454,7 @@ impl<M: Medium> Keeper<M> {
                     queues.chance >> 20
                 }
             };
-            let listed = Listed { order, generation, granule, bytes };
+            let listed = Listed { order, generation, extent, bytes };
             if is_fresh { fresh.push(listed) } else { moved.push(listed) }
         }
         let by_order = |listed: &Listed| (listed.order, listed.generation);
@@ -474,33 +477,41 @@ impl<M: Medium> Keeper<M> {
         (queues.fresh, queues.moved) = (fresh, moved);
         self.fit_reads();
         let ghosts = self.evictor.eviction().is_some_and(|eviction| eviction.by == EvictBy::Recency);
-        mover.queues.ghosts.fit(if ghosts { self.records.tables.keys() } else { 0 });
-        self.evictor.ghost_bytes.store(mover.queues.ghosts.bytes(), Relaxed);
+        compactor.queues.ghosts.fit(if ghosts { self.records.tables.keys() } else { 0 });
+        self.evictor.ghost_bytes.store(compactor.queues.ghosts.bytes(), Relaxed);
         any
     }
 
     /// Which records of a block are to go, of those that turn out to be the newest of their keys.
-    pub(super) fn given_up(&self, mover: &mut Mover, giving: &Giving, contents: &Contents<'_>) -> Chosen {
-        let mut may_go = self.may_go(giving, contents);
-        let live = u64::from(self.log().blocks.at(contents.granule).live_sealed());
+    pub(super) fn select_victims(
+        &self,
+        compactor: &mut Compactor,
+        plan: &EvictPlan,
+        contents: &Contents<'_>,
+    ) -> Chosen {
+        let mut may_go = self.may_go(plan, contents);
+        let live = u64::from(self.log().blocks.at(contents.extent).live_sealed());
         let mut values = contents.records.iter().zip(&may_go);
-        let has_values = values.any(|(met, may_go)| *may_go && met.header.kind != Kind::Root);
+        let has_values =
+            values.any(|(block_record, may_go)| *may_go && block_record.header.kind != Kind::Root);
         let in_place = !has_values && contents.bytes_of(&may_go) * IN_PLACE_SHARE < live;
         if in_place {
             self.leave_out_gone(contents, &mut may_go);
         }
         let mut chosen = Chosen { goes: may_go.clone(), may_go, in_place };
-        match giving.eviction.by {
-            _ if giving.all && !in_place => {}
+        match plan.eviction.by {
+            _ if plan.all && !in_place => {}
             EvictBy::Chance => {}
             EvictBy::Expiry => keep_by_expiry(contents, &mut chosen),
-            EvictBy::Recency | EvictBy::Frequency => self.keep_by_reads(mover, giving, contents, &mut chosen),
+            EvictBy::Recency | EvictBy::Frequency => {
+                self.keep_by_reads(compactor, plan, contents, &mut chosen)
+            }
         }
         chosen
     }
 
     /// Of each record of a block whether the policy lets it go.
-    fn may_go(&self, giving: &Giving, contents: &Contents<'_>) -> Vec<bool> {
+    fn may_go(&self, plan: &EvictPlan, contents: &Contents<'_>) -> Vec<bool> {
         let (mut last, mut last_owner): (Last, Option<(Owner, bool)>) = (None, None);
         let mut may_evict = |owner: Owner| match last_owner {
             Some((known, may)) if known == owner => may,
@@ -514,10 +525,10 @@ impl<M: Medium> Keeper<M> {
                 may
             }
         };
-        let may_go = |met: &Met<'_>| {
-            let is_value = met.header.kind != Kind::Tombstone;
-            let is_asked = met.header.expires_at.is_some() || !giving.eviction.volatile_only;
-            is_value && is_asked && may_evict(met.of.owner)
+        let may_go = |block_record: &BlockRecord<'_>| {
+            let is_value = block_record.header.kind != Kind::Tombstone;
+            let is_asked = block_record.header.expires_at.is_some() || !plan.eviction.volatile_only;
+            is_value && is_asked && may_evict(block_record.of.owner)
         };
         contents.records.iter().map(may_go).collect()
     }
@@ -525,34 +536,36 @@ impl<M: Medium> Keeper<M> {
     /// Those that went already lie where they did, and would be chosen in the place of others.
     fn leave_out_gone(&self, contents: &Contents<'_>, may_go: &mut [bool]) {
         let (guard, mut last) = (reclaim::pin(), None);
-        for (met, may_go) in contents.records.iter().zip(may_go).filter(|(_, may_go)| **may_go) {
-            let is_it = |slot: Slot| slot.location() == met.place;
-            *may_go = self
-                .records
-                .tables
-                .find(met.of.owner, &mut last)
-                .is_some_and(|table| table.index.find(met.of.hash, met.of.key, &guard, is_it).is_some());
+        for (block_record, may_go) in contents.records.iter().zip(may_go).filter(|(_, may_go)| **may_go) {
+            let is_it = |slot: Slot| slot.location() == block_record.place;
+            *may_go = self.records.tables.find(block_record.of.owner, &mut last).is_some_and(|table| {
+                table.index.find(block_record.of.hash, block_record.of.key, &guard, is_it).is_some()
+            });
         }
     }
 
     /// Keeps what was read most, as far as may stay (invariant 6).
     fn keep_by_reads(
         &self,
-        mover: &mut Mover,
-        giving: &Giving,
+        compactor: &mut Compactor,
+        plan: &EvictPlan,
         contents: &Contents<'_>,
         chosen: &mut Chosen,
     ) {
         let Chosen { may_go, goes, .. } = chosen;
-        let (guard, by, access) = (reclaim::pin(), giving.eviction.by, &self.records.access);
+        let (guard, by, access) = (reclaim::pin(), plan.eviction.by, &self.records.access);
         let (records, all) = (&contents.records, contents.bytes_of(may_go));
-        let ghosts = &mut mover.queues.ghosts;
-        let mut reads_of = |met: &Met<'_>| match (by, access.reads_at(met.place, &guard)) {
-            (EvictBy::Frequency, _) => access.reads(met.of.hash, &guard),
-            (_, 0) if giving.is_fresh && ghosts.take(met.of.hash) => 1,
-            (_, reads) => reads,
-        };
-        let reads = records.iter().zip(&*may_go).map(|(met, may_go)| if *may_go { reads_of(met) } else { 0 });
+        let ghosts = &mut compactor.queues.ghosts;
+        let mut reads_of =
+            |block_record: &BlockRecord<'_>| match (by, access.reads_at(block_record.place, &guard)) {
+                (EvictBy::Frequency, _) => access.reads(block_record.of.hash, &guard),
+                (_, 0) if plan.is_fresh && ghosts.take(block_record.of.hash) => 1,
+                (_, reads) => reads,
+            };
+        let reads = records
+            .iter()
+            .zip(&*may_go)
+            .map(|(block_record, may_go)| if *may_go { reads_of(block_record) } else { 0 });
         let reads: Vec<u8> = reads.collect();
         // Of each number of reads, the bytes that were read so often.
         let mut by_reads = ByReads::default();
@@ -560,41 +573,41 @@ impl<M: Medium> Keeper<M> {
             by_reads.0[usize::from(reads[at])] += records[at].bytes();
         }
         let may_stay = all / 4 * 3;
-        let credit = match mover.queues.without_credit {
+        let credit = match compactor.queues.without_credit {
             true => 0,
-            false => (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(mover.queues.debt),
+            false => (self.log().used_bytes() / CREDIT_SHARE).saturating_sub(compactor.queues.debt),
         };
         let most = all.min(may_stay + credit);
         let full = if by == EvictBy::Frequency { READS_MAX } else { READS_AT_MAX };
         let mut least = by_reads.least(most, full);
         if by == EvictBy::Frequency {
-            if !giving.is_fresh {
-                mover.queues.main_reads.add(&by_reads);
+            if !plan.is_fresh {
+                compactor.queues.main_reads.add(&by_reads);
             }
-            let main = &mover.queues.main_reads;
+            let main = &compactor.queues.main_reads;
             let of_main = main.least(main.sum() / MAIN_SHARE * (MAIN_SHARE - 1), full);
             least = least.max(of_main);
-            mover.queues.main_least = of_main;
+            compactor.queues.main_least = of_main;
         }
         // Where more than may stay were read as often as can be told, the first ones do.
         let mut stayed = 0;
-        for (at, met) in records.iter().enumerate() {
-            if may_go[at] && reads[at] >= least && stayed + met.bytes() <= most {
-                stayed += met.bytes();
+        for (at, block_record) in records.iter().enumerate() {
+            if may_go[at] && reads[at] >= least && stayed + block_record.bytes() <= most {
+                stayed += block_record.bytes();
                 goes[at] = false;
                 if by == EvictBy::Recency {
-                    access.set_at(met.place, reads[at] - 1, &guard);
+                    access.set_at(block_record.place, reads[at] - 1, &guard);
                 }
             }
         }
-        mover.queues.debt = (mover.queues.debt + stayed).saturating_sub(may_stay);
+        compactor.queues.debt = (compactor.queues.debt + stayed).saturating_sub(may_stay);
     }
 
     /// Commits what of a block is to go, where that comes by intervals: else nothing would go of a store that is filled within one.
     pub(super) fn commit_chosen(&self, contents: &Contents<'_>, chosen: &Chosen) -> Result<()> {
         let mut going = contents.records.iter().zip(&chosen.goes).filter(|(_, goes)| **goes);
         if self.log().epochs().regime() != Regime::Manual
-            && going.any(|(met, _)| !self.is_committed(met.header))
+            && going.any(|(block_record, _)| !self.is_committed(block_record.header))
         {
             self.log().commit()?;
         }
@@ -602,63 +615,65 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Evicts from a block that stays where it is, with tombstones, as far as there is room for those.
-    pub(super) fn evict_in_place(&self, mover: &mut Mover, contents: &Contents<'_>, chosen: &Chosen) {
-        let granule = contents.granule;
+    pub(super) fn evict_in_place(&self, compactor: &mut Compactor, contents: &Contents<'_>, chosen: &Chosen) {
+        let extent = contents.extent;
         let mut last = None;
         // When that expires first which may go and does not.
         let mut left: Option<u64> = None;
-        for (met, goes) in contents
+        for (block_record, goes) in contents
             .records
             .iter()
             .zip(&chosen.goes)
             .zip(&chosen.may_go)
             .filter_map(|(it, may_go)| may_go.then_some(it))
         {
-            let Some(table) = self.records.tables.find(met.of.owner, &mut last) else { continue };
-            let is_it = |slot: Slot| slot.location() == met.place;
-            let Some(slot) = table.index.find(met.of.hash, met.of.key, &reclaim::pin(), is_it) else {
+            let Some(table) = self.records.tables.find(block_record.of.owner, &mut last) else { continue };
+            let is_it = |slot: Slot| slot.location() == block_record.place;
+            let Some(slot) =
+                table.index.find(block_record.of.hash, block_record.of.key, &reclaim::pin(), is_it)
+            else {
                 continue;
             };
             if slot.is_tombstone() {
                 continue;
             }
-            let is_settled = !slot.is_pending() && self.is_committed(met.header);
-            let most = met.bytes();
+            let is_durable = !slot.is_pending() && self.is_committed(block_record.header);
+            let most = block_record.bytes();
             // What has expired goes by itself.
             if *goes
-                && is_settled
-                && !self.records.is_expired(met.header.expires_at)
-                && mover.appender.reserve_to_move(self.log(), self, most, most).is_ok()
+                && is_durable
+                && !self.records.is_expired(block_record.header.expires_at)
+                && compactor.appender.reserve_to_move(self.log(), self, most, most).is_ok()
             {
-                if self.evict_buried(mover, table, met) == Buried::Done
+                if self.evict_by_tombstone(compactor, table, block_record) == Tombstoned::Done
                     && !planted(Mutant::EvictedInPlaceUncounted)
                 {
                     // It is a stale record like any other.
-                    self.keep_originals(mover, std::iter::once((met.of, most)));
+                    self.keep_originals(compactor, std::iter::once((block_record.of, most)));
                 }
             } else {
-                let expires = met.header.expires_at.unwrap_or(u64::MAX);
+                let expires = block_record.header.expires_at.unwrap_or(u64::MAX);
                 left = Some(left.map_or(expires, |left| left.min(expires)));
             }
         }
         let newest = self.log().space().generation_now().0;
-        let block = self.log().blocks.at(granule);
+        let block = self.log().blocks.at(extent);
         block.set_fresh(false);
         let order = left.map(|millis| match self.evictor.eviction().map(|eviction| eviction.by) {
             Some(EvictBy::Expiry) => millis.div_ceil(1000),
             _ => newest,
         });
-        mover.queues.passed.insert(granule, Passed { generation: block.generation().0, order });
+        compactor.queues.passed.insert(extent, Passed { generation: block.generation().0, order });
     }
 
-    /// Whether a key needs no tombstone when its newest record goes, which `slot` leads to (invariant 2).
+    /// Whether a key needs no tombstone when its newest record goes, which `slot` points to (invariant 2).
     pub(super) fn goes_alone(&self, slot: Slot, dead_here: u64) -> bool {
-        !self.log().epochs().in_use() && (slot.hides_at_most(dead_here) || planted(Mutant::EvictedWithStale))
+        !self.log().epochs().in_use() && (slot.covers_at_most(dead_here) || planted(Mutant::EvictedWithStale))
     }
 
     /// Whether a block may be free on the medium at once (invariant 2): no older record of what goes with it lies in a block that is not
     /// free yet, it hides nothing there by tombstones that are dropped, and what superseded its dead records is durable.
-    pub(super) fn may_be_free(&self, mover: &Mover, emptied: &Emptied<'_>) -> bool {
+    pub(super) fn may_be_free(&self, compactor: &Compactor, emptied: &Emptied<'_>) -> bool {
         if planted(Mutant::EvictedWithoutOrder) {
             return true;
         }
@@ -670,104 +685,112 @@ impl<M: Medium> Keeper<M> {
             table.index.find(of.hash, of.key, &guard, is_its).is_some()
         };
         emptied.drops.is_empty()
-            && !emptied.evicted.iter().any(|gone| mover.leaving.may_have_dead(gone.met.of.hash))
+            && !emptied
+                .evicted
+                .iter()
+                .any(|gone| compactor.retire_queue.may_have_dead(gone.block_record.of.hash))
             && !emptied.dead.iter().any(&mut is_pending)
     }
 
     /// Has a block be free on the medium, durably, that others still read.
-    pub(super) fn publish_free(&self, granule: Granule) -> Result<()> {
-        for (granule, header) in self.headers_to_free(&[granule]) {
-            header.freed().publish_word(&self.log().medium, granule, self.log().offset_of(granule));
+    pub(super) fn publish_free(&self, extent: Extent) -> Result<()> {
+        for (extent, header) in self.headers_to_free(&[extent]) {
+            header.freed().publish_word(&self.log().medium, extent, self.log().offset_of(extent));
         }
         self.log().sync_or_poison()
     }
 
     /// Removes the slot of a key whose newest record goes with its block; false when it was written meanwhile.
-    pub(super) fn evict(&self, mover: &mut Mover, table: &Table, gone: &Gone<'_>) -> bool {
-        let Met { of, place, header, .. } = gone.met;
+    pub(super) fn evict(&self, compactor: &mut Compactor, table: &Table, gone: &EvictedRecord<'_>) -> bool {
+        let BlockRecord { of, place, header, .. } = gone.block_record;
         let guard = reclaim::pin();
         let locked = table.index.lock(of.hash, &guard);
         let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
         debug_assert!(
-            found.get().hides_at_most(gone.dead_here) || planted(Mutant::EvictedWithStale),
-            "only who has the mover counts stale records of what stays where it is"
+            found.get().covers_at_most(gone.dead_here) || planted(Mutant::EvictedWithStale),
+            "only who has the compactor counts stale records of what stays where it is"
         );
-        if let Some(names) = self.records.whole_record(place).and_then(|record| record.met_name()) {
-            self.records.tables.unname(names);
+        if let Some(names) = self.records.whole_record(place).and_then(|record| record.root_ref()) {
+            self.records.tables.release_root(names);
         }
-        self.log().uncount(place, header.record_bytes(), &mover.activity);
-        table.count_keys(mover.activity.shard, -1);
+        self.log().uncount(place, header.record_bytes(), &compactor.activity);
+        table.count_keys(compactor.activity.shard, -1);
         self.records.forgotten.add(of.hash);
         locked.remove(&found, &self.records);
-        self.tell_evicted(table, &gone.met);
+        self.notify_evicted(table, &gone.block_record);
         drop(locked);
         table.index.shrink(of.hash, &guard);
-        self.note_evicted(mover, &gone.met);
+        self.note_evicted(compactor, &gone.block_record);
         true
     }
 
-    /// Appends a tombstone for a key, whose slot leads there from then on. Room for it is reserved.
-    pub(super) fn evict_buried(&self, mover: &mut Mover, table: &Table, met: &Met<'_>) -> Buried {
-        let Met { of, place, header, .. } = *met;
+    /// Appends a tombstone for a key, whose slot points there from then on. Room for it is reserved.
+    pub(super) fn evict_by_tombstone(
+        &self,
+        compactor: &mut Compactor,
+        table: &Table,
+        block_record: &BlockRecord<'_>,
+    ) -> Tombstoned {
+        let BlockRecord { of, place, header, .. } = *block_record;
         let guard = reclaim::pin();
         let epochs = self.log().epochs();
-        let unwinding = epochs.unwinding(&mover.activity);
+        let unwinding = epochs.unwinding(&compactor.activity);
         let locked = table.index.lock(of.hash, &guard);
         let Some(found) = locked.find(of.key, |slot| slot.location() == place) else {
             drop(locked);
             unwinding.over();
-            return Buried::Superseded;
+            return Tombstoned::Superseded;
         };
-        let epoch = epochs.enter(&mover.activity);
-        let names = self.records.whole_record(place).and_then(|record| record.met_name());
+        let epoch = epochs.enter(&compactor.activity);
+        let names = self.records.whole_record(place).and_then(|record| record.root_ref());
         let version = match locked.next_version(Version(0)) {
             _ if planted(Mutant::EvictedBelow) => Version(header.version.0 - 1),
             version => version,
         };
         let fields =
             Fields { kind: Kind::Tombstone, tag: 0, expires_at: None, version, epoch, owner: of.owner };
-        let crc = body_crc(mover.appender.seed(), &[of.key, &[]]);
-        let appended = mover.appender.append(self.log(), fields, Body { key: of.key, value: &[], crc });
-        let copy = mover.appender.make_durable(self.log(), appended);
-        // A slot that is not pending becomes so only with another record: no unit that runs can have taken its place
-        // (`Block::pin`).
+        let crc = body_crc(compactor.appender.seed(), &[of.key, &[]]);
+        let appended = compactor.appender.append(self.log(), fields, Body { key: of.key, value: &[], crc });
+        let copy = compactor.appender.make_durable(self.log(), appended);
+        // A slot that is not pending becomes so only with another record: no transaction that runs can have taken its
+        // place (`Block::pin`).
         let slot = found.get().moved_to(copy).with_tombstone(true);
-        found.lead(of.key, slot, &self.records);
-        epochs.leave(&mover.activity, epoch, Some(appended));
+        found.repoint(of.key, slot, &self.records);
+        epochs.leave(&compactor.activity, epoch, Some(appended));
         unwinding.over();
-        self.tell_evicted(table, met);
+        self.notify_evicted(table, block_record);
         drop(locked);
-        table.count_keys(mover.activity.shard, -1);
+        table.count_keys(compactor.activity.shard, -1);
         self.log().blocks.of(place.0).live_sub(header.record_bytes());
-        if slot.hides_nothing() {
-            mover.activity.dead_add(appended.bytes as i64);
+        if slot.covers_no_older_records() {
+            compactor.activity.dead_add(appended.bytes as i64);
         } else {
             self.log().blocks.of(appended.at.0).live_add(appended.bytes);
         }
         if let Some(names) = names {
-            self.records.tables.unname(names);
+            self.records.tables.release_root(names);
         }
-        self.note_evicted(mover, met);
-        Buried::Done
+        self.note_evicted(compactor, block_record);
+        Tombstoned::Done
     }
 
-    fn note_evicted(&self, mover: &mut Mover, met: &Met<'_>) {
+    fn note_evicted(&self, compactor: &mut Compactor, block_record: &BlockRecord<'_>) {
         self.evictor.keys.fetch_add(1, Relaxed);
-        self.evictor.bytes.fetch_add(met.bytes(), Relaxed);
-        mover.queues.since_halved += 1;
-        if mover.queues.is_fresh {
-            mover.queues.ghosts.add(met.of.hash);
+        self.evictor.bytes.fetch_add(block_record.bytes(), Relaxed);
+        compactor.queues.since_halved += 1;
+        if compactor.queues.is_fresh {
+            compactor.queues.ghosts.add(block_record.of.hash);
         }
     }
 
     /// Tells that a key was evicted. The caller holds its lock.
-    fn tell_evicted(&self, table: &Table, met: &Met<'_>) {
+    fn notify_evicted(&self, table: &Table, block_record: &BlockRecord<'_>) {
         let Some(label) = table.label() else { return };
         // A copy: no lock of the store but the key's is held while the function runs.
-        let told = lock(&self.evictor.told).clone();
-        if let Some(told) = told {
-            let (key, expires_at) = (met.of.key.to_vec(), met.header.expires_at);
-            told(&Evicted { label, key, bytes: met.bytes(), expires_at });
+        let listener = lock(&self.evictor.listener).clone();
+        if let Some(listener) = listener {
+            let (key, expires_at) = (block_record.of.key.to_vec(), block_record.header.expires_at);
+            listener(&Evicted { label, key, bytes: block_record.bytes(), expires_at });
         }
     }
 }

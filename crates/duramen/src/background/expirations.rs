@@ -27,19 +27,19 @@ pub type OnExpired = Arc<dyn Fn(&Expired) + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Expirations {
     is_wanted: AtomicBool,
-    told: Mutex<Option<OnExpired>>,
+    listener: Mutex<Option<OnExpired>>,
 }
 
 impl Expirations {
-    pub(crate) fn set_told(&self, told: Option<OnExpired>) {
-        self.is_wanted.store(told.is_some(), Relaxed);
-        let before = std::mem::replace(&mut *lock(&self.told), told);
+    pub(crate) fn set_listener(&self, listener: Option<OnExpired>) {
+        self.is_wanted.store(listener.is_some(), Relaxed);
+        let before = std::mem::replace(&mut *lock(&self.listener), listener);
         drop(before);
     }
 
     /// A key was swept. The caller holds its lock.
     #[inline]
-    pub(super) fn tell(&self, owner: Owner, key: &[u8]) {
+    pub(super) fn notify(&self, owner: Owner, key: &[u8]) {
         if self.is_wanted.load(Relaxed) {
             self.call(owner, key);
         }
@@ -48,9 +48,9 @@ impl Expirations {
     #[cold]
     fn call(&self, owner: Owner, key: &[u8]) {
         // A copy: no lock of the store but the key's is held while the function runs.
-        let told = lock(&self.told).clone();
-        if let Some(told) = told {
-            told(&Expired { table: TableId(owner), key: key.to_vec() });
+        let listener = lock(&self.listener).clone();
+        if let Some(listener) = listener {
+            listener(&Expired { table: TableId(owner), key: key.to_vec() });
         }
     }
 }

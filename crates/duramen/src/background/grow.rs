@@ -1,7 +1,7 @@
-//! Growth of the store. In which order granules become the store's stands at [`Growth::grow`].
+//! Growth of the store. In which order extents become the store's stands at [`Growth::grow`].
 
 use crate::Result;
-use crate::format::Granule;
+use crate::format::Extent;
 use crate::index::MEDIUM_BYTES_MAX;
 use crate::log::Log;
 use crate::log::space::{Space, write_free_headers};
@@ -30,8 +30,8 @@ pub(crate) struct Growth {
     /// Writers that have no space and want to grow the store: the background thread lets them look before it grows it further,
     /// since the lock alone would go back to it.
     growers: statics::AtomicU32,
-    /// One more than the granule count that growth failed at, so that not every writer tries again; 0 for none.
-    failed_granules: AtomicU64,
+    /// One more than the extent count that growth failed at, so that not every writer tries again; 0 for none.
+    failed_extents: AtomicU64,
     /// When that was, in milliseconds since `begun`.
     failed_at: AtomicU64,
     /// Growth has failed since the store was opened.
@@ -46,7 +46,7 @@ impl Default for Growth {
         Self {
             growing: Mutex::new(()),
             growers: statics::AtomicU32::new(0),
-            failed_granules: AtomicU64::new(0),
+            failed_extents: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
             failed_ever: AtomicBool::new(false),
             failed_why: Mutex::new(None),
@@ -61,7 +61,7 @@ impl Growth {
         lock(&self.growing)
     }
 
-    /// `least` granules more, for a writer that waits for them: see [`Growth::grow`].
+    /// `least` extents more, for a writer that waits for them: see [`Growth::grow`].
     pub(crate) fn grow_for_writer<M: Medium>(&self, log: &Log<M>, least: u32) -> Result<bool> {
         self.growers.fetch_add(1, Relaxed);
         let grown = self.grow(log, least);
@@ -71,8 +71,8 @@ impl Growth {
 
     /// Whether so little is free that the background thread should grow the store.
     pub(crate) fn is_low<M: Medium>(log: &Log<M>, space: &Space) -> bool {
-        let enough = u64::from(space.granules() / 16).min(AHEAD_BYTES_MAX / log.granule_bytes);
-        u64::from(space.writable_granules()) < enough
+        let enough = u64::from(space.extents() / 16).min(AHEAD_BYTES_MAX / log.extent_bytes);
+        u64::from(space.writable_extents()) < enough
     }
 
     /// Whether a writer waits for what the background thread grows.
@@ -80,51 +80,51 @@ impl Growth {
         self.growers.load(Relaxed) > 0
     }
 
-    /// Grows the store by at least `least` granules; false when the medium has no more.
+    /// Grows the store by at least `least` extents; false when the medium has no more.
     ///
     /// Order: the medium is backed and zeroed, and prepared where each write waits for it; the headers of the
-    /// new granules are durable; then the superblock says how many there are. A crash between leaves granules that
+    /// new extents are durable; then the superblock says how many there are. A crash between leaves extents that
     /// nobody counts.
     pub(crate) fn grow<M: Medium>(&self, log: &Log<M>, least: u32) -> Result<bool> {
         let (before, reserve) = {
             let space = log.space();
-            (space.granules(), space.reserve())
+            (space.extents(), space.reserve())
         };
         let _growing = (!planted(Mutant::GrownTwice)).then(|| lock(&self.growing));
-        let granules = log.space().granules();
-        if granules != before {
+        let extents = log.space().extents();
+        if extents != before {
             return Ok(true);
         }
         // Whoever enlarges the file system is noticed within a second.
         let now = self.begun.elapsed().as_millis() as u64;
-        if self.failed_granules.load(Relaxed) == u64::from(granules) + 1
+        if self.failed_extents.load(Relaxed) == u64::from(extents) + 1
             && now < self.failed_at.load(Relaxed) + GROWTH_RETRY_MILLIS
         {
             return Ok(false);
         }
         log.epochs().check_writable()?;
         let least = u64::from(least + reserve);
-        let bytes = (u64::from(granules) * log.granule_bytes / GROWTH_SHARE)
+        let bytes = (u64::from(extents) * log.extent_bytes / GROWTH_SHARE)
             .clamp(log.tuning.growth_bytes_min, GROWTH_BYTES_MAX);
-        let ample = bytes.div_ceil(log.granule_bytes).max(least);
+        let ample = bytes.div_ceil(log.extent_bytes).max(least);
         let len_max = log.medium.len_max().min(MEDIUM_BYTES_MAX);
         let limit = match log.space().limit() {
             0 => u32::MAX,
             limit => limit,
         };
-        let granules_max =
-            (len_max / log.granule_bytes).min(u64::from(limit)).saturating_sub(u64::from(granules));
-        // What the medium already has beyond the store's granules costs nothing.
-        let backed = (log.medium.len() / log.granule_bytes).saturating_sub(u64::from(granules)).min(ample);
+        let extents_max =
+            (len_max / log.extent_bytes).min(u64::from(limit)).saturating_sub(u64::from(extents));
+        // What the medium already has beyond the store's extents costs nothing.
+        let backed = (log.medium.len() / log.extent_bytes).saturating_sub(u64::from(extents)).min(ample);
         let mut last_error = None;
         for more in [ample, least, backed] {
-            let more = more.min(granules_max);
+            let more = more.min(extents_max);
             if more == 0 {
                 continue;
             }
-            match log.medium.grow((u64::from(granules) + more) * log.granule_bytes) {
+            match log.medium.grow((u64::from(extents) + more) * log.extent_bytes) {
                 Ok(()) => {
-                    Self::adopt_granules(log, granules, more as u32)?;
+                    Self::adopt_extents(log, extents, more as u32)?;
                     return Ok(true);
                 }
                 Err(error) if error.kind() == duramen_media::ErrorKind::OutOfSpace => {
@@ -134,18 +134,18 @@ impl Growth {
             }
         }
         // Remembered until space is freed: every growth that fails costs a system call.
-        if last_error.is_some() || granules_max == 0 {
+        if last_error.is_some() || extents_max == 0 {
             self.failed_ever.store(true, Relaxed);
-            self.failed_granules.store(u64::from(granules) + 1, Relaxed);
+            self.failed_extents.store(u64::from(extents) + 1, Relaxed);
             self.failed_at.store(now, Relaxed);
         }
         *lock(&self.failed_why) = last_error;
         Ok(false)
     }
 
-    /// Whether a store of so many granules has no more to come, as far as is known.
-    pub(crate) fn is_at_end(&self, granules: u32) -> bool {
-        self.failed_granules.load(Relaxed) == u64::from(granules) + 1
+    /// Whether a store of so many extents has no more to come, as far as is known.
+    pub(crate) fn is_at_end(&self, extents: u32) -> bool {
+        self.failed_extents.load(Relaxed) == u64::from(extents) + 1
     }
 
     /// Whether the medium has had no more since the store was opened: space is dear.
@@ -153,29 +153,30 @@ impl Growth {
         self.failed_ever.load(Relaxed)
     }
 
-    /// Tells `tell` what the medium said when growth last failed; nothing when the store has reached a limit of its own.
-    pub(crate) fn with_failure<T>(&self, tell: impl FnOnce(Option<&duramen_media::Error>) -> T) -> T {
-        tell(lock(&self.failed_why).as_ref())
+    /// Tells `report` what the medium said when growth last failed; nothing when the store has reached a limit of its
+    /// own.
+    pub(crate) fn with_failure<T>(&self, report: impl FnOnce(Option<&duramen_media::Error>) -> T) -> T {
+        report(lock(&self.failed_why).as_ref())
     }
 
     /// Lets growth be tried again.
     pub(crate) fn forget_failure(&self) {
-        self.failed_granules.store(0, Relaxed);
+        self.failed_extents.store(0, Relaxed);
     }
 
-    fn adopt_granules<M: Medium>(log: &Log<M>, from: u32, more: u32) -> Result<()> {
+    fn adopt_extents<M: Medium>(log: &Log<M>, from: u32, more: u32) -> Result<()> {
         let _inside = log.tuning.phase(Phase::Grow);
         if log.epochs().waits() {
-            // Nobody counts these granules yet.
-            let (at, bytes) = (log.offset_of(Granule(from)), u64::from(more) * log.granule_bytes);
+            // Nobody counts these extents yet.
+            let (at, bytes) = (log.offset_of(Extent(from)), u64::from(more) * log.extent_bytes);
             log.medium.prepare(at, bytes).map_err(|error| log.failed(error))?;
         }
-        write_free_headers(&log.medium, log.blocks.secret(), log.granule_bytes, from, more);
+        write_free_headers(&log.medium, log.blocks.secret(), log.extent_bytes, from, more);
         log.sync_or_poison()?;
-        log.update_superblock(|superblock| superblock.granules = from + more)?;
+        log.update_superblock(|superblock| superblock.extents = from + more)?;
         let mut space = log.space();
-        space.set_granules(from + more);
-        space.give(Granule(from), more);
+        space.set_extents(from + more);
+        space.give(Extent(from), more);
         Ok(())
     }
 }

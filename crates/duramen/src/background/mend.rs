@@ -1,19 +1,19 @@
 //! Damaged blocks are freed when no key needs what is damaged in them any more: see [`crate::read::damage`]. Of those that recovery
 //! read without an index nobody knows which keys need them: they stay.
 //!
-//! Order: what is whole and live is moved as in any other block, durable before its slots lead to it; then the block is retired. If its header
-//! is damaged it gets one that says "free", durable before the block counts as free. A crash before leaves the block as it was, with
-//! dead records; one between leaves a free block.
+//! Order: what is whole and live is moved as in any other block, durable before its slots point to it; then the block
+//! is retired. If its header is damaged it gets one that says "free", durable before the block counts as free. A crash
+//! before leaves the block as it was, with dead records; one between leaves a free block.
 //!
 //! What lay in the damaged part was counted as stale records of keys that nobody knows any more. So afterwards each tombstone that hides
 //! something is one whose count is not known, and [`super::recount`] counts it anew.
 
-use super::Keeper;
+use super::Maintenance;
 use super::blocks::whole_records_of;
-use super::compaction::Mover;
+use super::compaction::Compactor;
 use super::retired::Retired;
 use crate::Result;
-use crate::format::{Granule, block};
+use crate::format::{Extent, block};
 use crate::log::blocks::Use;
 use crate::read::table::Table;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -21,40 +21,40 @@ use crate::sync::reclaim;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
-impl<M: Medium> Keeper<M> {
-    /// Frees the damaged blocks in which no slot leads to a damaged record, if any may have become such a one.
-    pub(super) fn mend(&self, mover: &mut Mover) -> Result<()> {
+impl<M: Medium> Maintenance<M> {
+    /// Frees the damaged blocks in which no slot points to a damaged record, if any may have become such a one.
+    pub(super) fn mend(&self, compactor: &mut Compactor) -> Result<()> {
         if self.compaction.damaged.load(Relaxed) == 0 || !self.records.mends.swap(false, Relaxed) {
             return Ok(());
         }
-        let granules = self.log().space().granules();
-        let damaged: Vec<Granule> = self
+        let extents = self.log().space().extents();
+        let damaged: Vec<Extent> = self
             .log()
             .blocks
-            .walk(0..granules)
+            .walk(0..extents)
             .filter(|&(_, block, state)| state == Use::Damaged && block.is_known())
-            .map(|(granule, ..)| granule)
+            .map(|(extent, ..)| extent)
             .collect();
         let needed = self.needed();
-        for granule in damaged {
-            let block = self.log().blocks.at(granule);
+        for extent in damaged {
+            let block = self.log().blocks.at(extent);
             let bytes = block.tail();
-            if needed.contains(&granule)
-                || !self.log().medium.unreadable(self.log().offset_of(granule), bytes).is_empty()
+            if needed.contains(&extent)
+                || !self.log().medium.unreadable(self.log().offset_of(extent), bytes).is_empty()
             {
                 continue;
             }
             if !block.retire_damaged() {
                 continue;
             }
-            let mut scratch = std::mem::take(&mut mover.scratch);
-            self.copy_block(granule, bytes, &mut scratch);
+            let mut scratch = std::mem::take(&mut compactor.scratch);
+            self.copy_block(extent, bytes, &mut scratch);
             let records = whole_records_of(&scratch, self.log().blocks.seeds(block));
-            let moved = self.move_records(mover, &self.contents(granule, &scratch, &records), None);
-            mover.scratch = scratch;
+            let moved = self.move_records(compactor, &self.contents(extent, &scratch, &records), None);
+            compactor.scratch = scratch;
             if matches!(moved, Ok(true)) {
                 self.compaction.damaged.fetch_sub(1, Relaxed);
-                self.forget_counts(mover);
+                self.forget_counts(compactor);
             } else {
                 block.set_aside();
                 // When there is more room.
@@ -67,19 +67,19 @@ impl<M: Medium> Keeper<M> {
 
     /// From now on records are used as they are, if all were verified and none is damaged: also none of those to which a slot led that a
     /// reader may still have in hand. So not before the readers have left who came before the last damaged block was retired.
-    pub(super) fn end_doubts(&self, mover: &Mover) {
-        let is_doubtful = |retired: &Retired| self.log().blocks.at(retired.granule).is_doubtful();
-        if self.records.has_doubts()
-            && mover.verify_at.is_none()
+    pub(super) fn finish_verification(&self, compactor: &Compactor) {
+        let is_unverified = |retired: &Retired| self.log().blocks.at(retired.extent).is_unverified();
+        if self.records.has_unverified()
+            && compactor.verify_at.is_none()
             && self.compaction.damaged.load(Relaxed) == 0
-            && !mover.leaving.in_sight().any(is_doubtful)
+            && !compactor.retire_queue.pending_grace().any(is_unverified)
         {
-            self.records.set_doubts(false);
+            self.records.set_has_unverified(false);
         }
     }
 
     /// The damaged blocks to whose damaged records slots lead.
-    fn needed(&self) -> HashSet<Granule> {
+    fn needed(&self) -> HashSet<Extent> {
         let mut needed = HashSet::new();
         for table in self.records.tables.all_owners().into_iter().filter(|table| !table.is_dead()) {
             self.needed_by(&table, &mut needed);
@@ -87,15 +87,15 @@ impl<M: Medium> Keeper<M> {
         needed
     }
 
-    fn needed_by(&self, table: &Table, needed: &mut HashSet<Granule>) {
+    fn needed_by(&self, table: &Table, needed: &mut HashSet<Extent>) {
         let mut cursor = 0;
         loop {
             let guard = reclaim::pin();
             cursor = table.index.scan(cursor, &guard, &mut |slot| {
                 let at = slot.location();
-                let granule = self.log().blocks.granule_of(at.0);
-                if self.log().blocks.at(granule).state() == Use::Damaged && !self.records.is_whole(at) {
-                    needed.insert(granule);
+                let extent = self.log().blocks.extent_of(at.0);
+                if self.log().blocks.at(extent).state() == Use::Damaged && !self.records.is_whole(at) {
+                    needed.insert(extent);
                 }
             });
             if cursor == 0 {
@@ -105,19 +105,19 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// What tombstones hide is not known any more.
-    fn forget_counts(&self, mover: &mut Mover) {
+    fn forget_counts(&self, compactor: &mut Compactor) {
         for table in self.records.tables.all_owners().into_iter().filter(|table| !table.is_dead()) {
-            self.forget_counts_of(&table, mover);
+            self.forget_counts_of(&table, compactor);
         }
     }
 
-    fn forget_counts_of(&self, table: &Table, mover: &mut Mover) {
+    fn forget_counts_of(&self, table: &Table, compactor: &mut Compactor) {
         let mut cursor = 0;
         let mut tombstones = Vec::new();
         loop {
             let guard = reclaim::pin();
             cursor = table.index.scan(cursor, &guard, &mut |slot| {
-                if slot.is_tombstone() && !slot.hides_nothing() {
+                if slot.is_tombstone() && !slot.covers_no_older_records() {
                     tombstones.push(slot.location());
                 }
             });
@@ -126,10 +126,10 @@ impl<M: Medium> Keeper<M> {
                 let locked = table.index.lock(self.records.hasher.hash(record.key()), &guard);
                 if let Some(place) = locked.find(record.key(), |slot| slot.location() == at)
                     && place.get().is_tombstone()
-                    && !place.get().hides_nothing()
+                    && !place.get().covers_no_older_records()
                 {
-                    place.set(place.get().count_doubted());
-                    mover.unknown_bytes += record.head.record_bytes();
+                    place.set(place.get().with_unverified_count());
+                    compactor.unknown_bytes += record.head.record_bytes();
                 }
             }
             if cursor == 0 {
@@ -139,19 +139,19 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// The headers of blocks that are to be freed; one that is damaged is made anew first.
-    pub(super) fn headers_to_free(&self, granules: &[Granule]) -> Vec<(Granule, block::Header)> {
-        for &granule in granules {
-            let at = self.log().offset_of(granule);
-            let block = self.log().blocks.at(granule);
-            let is_right = |header: block::Header| header.granules == block.granules();
-            if !self.log().header_of(granule).is_ok_and(is_right) {
-                block::Header::fresh(self.log().blocks.secret(), block.granules()).publish_fresh(
+    pub(super) fn headers_to_free(&self, extents: &[Extent]) -> Vec<(Extent, block::Header)> {
+        for &extent in extents {
+            let at = self.log().offset_of(extent);
+            let block = self.log().blocks.at(extent);
+            let is_right = |header: block::Header| header.extents == block.extents();
+            if !self.log().header_of(extent).is_ok_and(is_right) {
+                block::Header::fresh(self.log().blocks.secret(), block.extents()).publish_fresh(
                     &self.log().medium,
-                    granule,
+                    extent,
                     at,
                 );
             }
         }
-        self.log().headers_of(granules)
+        self.log().headers_of(extents)
     }
 }

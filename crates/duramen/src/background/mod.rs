@@ -1,24 +1,24 @@
 //! What goes on behind the writers: compaction, growth, checkpoints of the index, verifying, and the thread that calls them.
 
 mod blocks;
-mod bury;
 pub(crate) mod checkpoint;
 mod choose;
 mod compact;
 pub(crate) mod compaction;
-mod dying;
 mod emptying;
 mod evict;
 pub(crate) mod expirations;
 mod free;
 mod ghosts;
 pub(crate) mod grow;
-mod leaving;
 mod mend;
 mod pack;
 pub(crate) mod queues;
+mod reclaim_tables;
 mod recount;
+mod release;
 mod retired;
+mod retired_table;
 mod room;
 mod run;
 mod scrub;
@@ -42,7 +42,7 @@ use queues::Evictor;
 use wake::Wake;
 
 /// The records of a store, and who keeps room for more.
-pub(crate) struct Keeper<M: Medium> {
+pub(crate) struct Maintenance<M: Medium> {
     pub records: Records<M>,
     pub compaction: Compaction,
     pub growth: Growth,
@@ -52,7 +52,7 @@ pub(crate) struct Keeper<M: Medium> {
     pub expirations: Expirations,
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     pub(crate) fn new(records: Records<M>, compaction: Compaction, images: Images) -> Self {
         let (growth, evictor, wake, expirations) = Default::default();
         Self { records, compaction, growth, images, evictor, wake, expirations }
@@ -63,21 +63,21 @@ impl<M: Medium> Keeper<M> {
         &self.records.log
     }
 
-    /// Waits for the mover.
-    fn mover(&self) -> Moving<'_> {
+    /// Waits for the compactor.
+    fn compactor(&self) -> Moving<'_> {
         debug_assert!(
-            self.records.gate.held_here(What::has_stripes).is_none(),
-            "the mover may wait for a stripe that this thread holds"
+            self.records.barrier.held_here(What::has_stripes).is_none(),
+            "the compactor may wait for a stripe that this thread holds"
         );
         self.compaction.waiting.fetch_add(1, Relaxed);
-        let mover = lock(&self.compaction.mover);
+        let compactor = lock(&self.compaction.compactor);
         self.compaction.waiting.fetch_sub(1, Relaxed);
-        Moving::new(mover, self.log().epochs())
+        Moving::new(compactor, self.log().epochs())
     }
 
-    /// The mover, if nobody has it.
-    fn mover_if_free(&self) -> Option<Moving<'_>> {
-        let mover = self.compaction.mover.try_lock()?;
-        Some(Moving::new(mover, self.log().epochs()))
+    /// The compactor, if nobody has it.
+    fn compactor_if_free(&self) -> Option<Moving<'_>> {
+        let compactor = self.compaction.compactor.try_lock()?;
+        Some(Moving::new(compactor, self.log().epochs()))
     }
 }

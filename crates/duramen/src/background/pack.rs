@@ -1,11 +1,11 @@
 //! Space for a writer that found none: what is dead is compacted at once, however little it is, and blocks with much room are
 //! packed together.
 
-use super::Keeper;
-use super::compaction::{GRACE_MAX, Mover, ROUND_BYTES};
+use super::Maintenance;
+use super::compaction::{Compactor, GRACE_MAX, ROUND_BYTES};
 use crate::Result;
 use crate::format::superblock::Regime;
-use crate::format::{Granule, block};
+use crate::format::{Extent, block};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -26,90 +26,91 @@ enum Packed {
     Nothing,
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Compacts once, for a writer that found no space; whether that freed any. The caller must not be
     /// pinned, or nothing can be freed.
     pub(crate) fn compact_now(&self) -> bool {
-        let mut mover = self.mover();
-        let before = self.compaction.freed_granules.load(Relaxed);
+        let mut compactor = self.compactor();
+        let before = self.compaction.freed_extents.load(Relaxed);
         // What was moved out of may be free since. A round would take it for what it moves, and with `Manual` leave the writer nothing.
-        self.reclaim(&mut mover, true);
-        if self.compaction.freed_granules.load(Relaxed) > before {
+        self.reclaim(&mut compactor, true);
+        if self.compaction.freed_extents.load(Relaxed) > before {
             return true;
         }
         for _ in 0..4 {
             // What dead tables have may be all the space there is.
-            self.bury_all(&mut mover, GRACE_MAX);
+            self.reclaim_all_tables(&mut compactor, GRACE_MAX);
             // What is worth it first, then whatever is dead at all.
-            let worked = self.compact_round(&mut mover, 1).unwrap_or(false)
-                || self.compact_round(&mut mover, 0).unwrap_or(false);
-            self.reclaim(&mut mover, true);
-            if self.compaction.freed_granules.load(Relaxed) > before {
+            let worked = self.compact_round(&mut compactor, 1).unwrap_or(false)
+                || self.compact_round(&mut compactor, 0).unwrap_or(false);
+            self.reclaim(&mut compactor, true);
+            if self.compaction.freed_extents.load(Relaxed) > before {
                 return true;
             }
             if worked {
                 continue;
             }
-            if self.commit_units() || self.recount_for_writer(&mut mover) {
+            if self.commit_transactions() || self.recount_for_writer(&mut compactor) {
                 continue;
             }
-            let packed = self.pack(&mut mover).unwrap_or(Packed::Nothing);
+            let packed = self.pack(&mut compactor).unwrap_or(Packed::Nothing);
             // Copies fill what room open blocks had left and seal them: what is dead in those is a victim now.
             if packed != Packed::InVain {
                 return packed == Packed::Gained;
             }
         }
         // Only where four rounds worked in vain: it is not done again if it was in vain itself.
-        self.pack(&mut mover).is_ok_and(|packed| packed == Packed::Gained)
+        self.pack(&mut compactor).is_ok_and(|packed| packed == Packed::Gained)
     }
 
-    /// The blocks of a unit of several are pinned until a commit when it is over, given up or not (`log::settling`), and a writer that
-    /// finds no room writes nothing that would bring one about. False when no unit waits for it, or only the caller commits.
-    fn commit_units(&self) -> bool {
+    /// The blocks of a transaction of several are pinned until a commit when it is over, given up or not
+    /// (`log::finalizing`), and a writer that finds no room writes nothing that would bring one about. False when no
+    /// transaction waits for it, or only the caller commits.
+    fn commit_transactions(&self) -> bool {
         let log = self.log();
-        if log.settle_units() || log.epochs().regime() == Regime::Manual {
+        if log.finalize_transactions() || log.epochs().regime() == Regime::Manual {
             return false;
         }
         // One makes the end durable, and another the headers.
-        (0..2).all(|_| log.settle_units() || log.commit().is_ok())
+        (0..2).all(|_| log.finalize_transactions() || log.commit().is_ok())
     }
 
     /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
     /// is open: in a small store a few of them hold all the space there is.
-    fn pack(&self, mover: &mut Mover) -> Result<Packed> {
-        if mover.packed_in_vain {
+    fn pack(&self, compactor: &mut Compactor) -> Result<Packed> {
+        if compactor.pack_gained_nothing {
             return Ok(Packed::Nothing);
         }
         self.log().epochs().check_writable()?;
-        let (granules, free) = {
+        let (extents, free) = {
             let space = self.log().space();
-            (space.granules(), space.free_granules())
+            (space.extents(), space.free_extents())
         };
         let held = self.held();
         let mut roomy = Vec::new();
-        for (granule, block, state) in self.log().blocks.walk(0..granules) {
-            let bytes = u64::from(block.granules()) * self.log().granule_bytes;
+        for (extent, block, state) in self.log().blocks.walk(0..extents) {
+            let bytes = u64::from(block.extents()) * self.log().extent_bytes;
             let room = bytes.saturating_sub(block::HEADER_BYTES + u64::from(block.live_sealed()));
-            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&granule) {
-                roomy.push((room, bytes, granule));
+            if state == Use::Sealed && room >= bytes / PACK_SHARE && !held.contains(&extent) {
+                roomy.push((room, bytes, extent));
             }
         }
         roomy.sort_unstable_by_key(|&(room, bytes, _)| std::cmp::Reverse(room * 1024 / bytes));
         let (mut moved, mut gain) = (0, 0);
-        for (room, bytes, granule) in roomy {
-            if moved >= ROUND_BYTES || gain >= 4 * self.log().granule_bytes {
+        for (room, bytes, extent) in roomy {
+            if moved >= ROUND_BYTES || gain >= 4 * self.log().extent_bytes {
                 break;
             }
-            if self.log().blocks.at(granule).retire() && self.move_out(mover, granule, None)? {
+            if self.log().blocks.at(extent).retire() && self.move_out(compactor, extent, None)? {
                 (moved, gain) = (moved + bytes - room, gain + room);
             }
         }
-        if gain < 4 * self.log().granule_bytes {
-            moved += self.fill_own(mover, &held)?;
+        if gain < 4 * self.log().extent_bytes {
+            moved += self.fill_own(compactor, &held)?;
         }
-        self.reclaim(mover, true);
-        let gained = self.log().space().free_granules() > free;
-        mover.packed_in_vain = !gained;
+        self.reclaim(compactor, true);
+        let gained = self.log().space().free_extents() > free;
+        compactor.pack_gained_nothing = !gained;
         Ok(match (gained, moved) {
             (true, _) => Packed::Gained,
             (false, 0) => Packed::Nothing,
@@ -117,23 +118,23 @@ impl<M: Medium> Keeper<M> {
         })
     }
 
-    /// Fills the compactor's own block with what lives in others as a whole, which frees their granules and takes none;
+    /// Fills the compactor's own block with what lives in others as a whole, which frees their extents and takes none;
     /// the bytes moved. That block is open, so nobody else would have its room.
-    fn fill_own(&self, mover: &mut Mover, held: &HashSet<Granule>) -> Result<u64> {
-        let room = mover.appender.room();
+    fn fill_own(&self, compactor: &mut Compactor, held: &HashSet<Extent>) -> Result<u64> {
+        let room = compactor.appender.room();
         let mut fitting = Vec::new();
-        for (granule, block, state) in self.log().blocks.walk(0..self.log().space().granules()) {
+        for (extent, block, state) in self.log().blocks.walk(0..self.log().space().extents()) {
             let live = u64::from(block.live_sealed());
-            if state == Use::Sealed && live <= room && !held.contains(&granule) {
-                fitting.push((live, granule));
+            if state == Use::Sealed && live <= room && !held.contains(&extent) {
+                fitting.push((live, extent));
             }
         }
         fitting.sort_unstable_by_key(|&(live, _)| std::cmp::Reverse(live));
         let mut moved = 0;
-        for (live, granule) in fitting {
-            if self.fits_own(mover, live, self.log().blocks.at(granule).granules())
-                && self.log().blocks.at(granule).retire()
-                && self.move_out(mover, granule, None)?
+        for (live, extent) in fitting {
+            if self.fits_own(compactor, live, self.log().blocks.at(extent).extents())
+                && self.log().blocks.at(extent).retire()
+                && self.move_out(compactor, extent, None)?
             {
                 moved += live;
             }
@@ -141,81 +142,81 @@ impl<M: Medium> Keeper<M> {
         Ok(moved)
     }
 
-    /// Makes so many granules adjoin, by moving what lies between them elsewhere; whether they do.
+    /// Makes so many extents adjoin, by moving what lies between them elsewhere; whether they do.
     ///
-    /// The run is the one in which the least is live, of all that hold nothing but free granules and blocks that can be
-    /// moved. Its free granules are withheld meanwhile, so that nothing is moved into it.
-    pub(crate) fn clear_run(&self, granules: u32) -> bool {
+    /// The run is the one in which the least is live, of all that hold nothing but free extents and blocks that can be
+    /// moved. Its free extents are withheld meanwhile, so that nothing is moved into it.
+    pub(crate) fn clear_run(&self, extents: u32) -> bool {
         if self.log().epochs().check_writable().is_err() {
             return false;
         }
-        self.clear(&mut self.mover(), granules)
+        self.clear(&mut self.compactor(), extents)
     }
 
     /// Makes the spare whole that the last move may have taken of: what was moved there goes to where it came from, which is free
     /// now. False when that is not free yet, because somebody may still read it, or its epoch is not committed.
-    pub(super) fn restore_spare(&self, mover: &mut Mover) -> bool {
+    pub(super) fn restore_spare(&self, compactor: &mut Compactor) -> bool {
         if self.log().space().has_spare() || planted(Mutant::SpareNotRestored) {
             return true;
         }
-        self.reclaim(mover, true);
+        self.reclaim(compactor, true);
         if self.log().space().has_spare() {
             return true;
         }
-        if mover.leaving.is_awaited() {
+        if compactor.retire_queue.is_awaited() {
             return false;
         }
-        mover.appender.seal(self.log());
-        let spare = self.log().space().ample_granules_max();
-        self.clear(mover, spare);
+        compactor.appender.seal(self.log());
+        let spare = self.log().space().ample_extents_max();
+        self.clear(compactor, spare);
         // Where it cannot be had although nothing is waited for, the compactor does with what there is.
         true
     }
 
-    /// Whether the compactor's own block has room for what lives in a block of so many granules, and the spare can be made whole
-    /// afterwards: if it is not, all of that block must fit one run.
-    pub(super) fn fits_own(&self, mover: &Mover, live: u64, granules: u32) -> bool {
-        if live > mover.appender.room() {
+    /// Whether the compactor's own block has room for what lives in a block of so many extents, and the spare can be
+    /// made whole afterwards: if it is not, all of that block must fit one run.
+    pub(super) fn fits_own(&self, compactor: &Compactor, live: u64, extents: u32) -> bool {
+        if live > compactor.appender.room() {
             return false;
         }
-        let all = self.log().granules_for(mover.appender.filled() + live);
+        let all = self.log().extents_for(compactor.appender.filled() + live);
         let space = self.log().space();
-        space.has_spare() || all <= space.run_max().max(granules)
+        space.has_spare() || all <= space.run_max().max(extents)
     }
 
-    fn clear(&self, mover: &mut Mover, granules: u32) -> bool {
-        if self.log().space().run_max() >= granules {
+    fn clear(&self, compactor: &mut Compactor, extents: u32) -> bool {
+        if self.log().space().run_max() >= extents {
             return true;
         }
-        let Some((from, to)) = self.clearable(granules) else { return false };
+        let Some((from, to)) = self.clearable(extents) else { return false };
         let withheld = self.log().space().withhold(from, to);
-        for (granule, block, state) in self.log().blocks.walk(from..to) {
+        for (extent, block, state) in self.log().blocks.walk(from..to) {
             let is_moved = state == Use::Sealed
                 && block.retire()
-                && self.move_out(mover, granule, None).unwrap_or(false);
+                && self.move_out(compactor, extent, None).unwrap_or(false);
             if state == Use::Sealed && !is_moved {
                 break;
             }
         }
-        self.reclaim(mover, true);
+        self.reclaim(compactor, true);
         let mut space = self.log().space();
-        withheld.into_iter().for_each(|(granule, granules)| space.give(granule, granules));
-        space.run_max() >= granules
+        withheld.into_iter().for_each(|(extent, extents)| space.give(extent, extents));
+        space.run_max() >= extents
     }
 
-    /// Where `granules` adjoining ones could be cleared at the least cost.
-    fn clearable(&self, granules: u32) -> Option<(u32, u32)> {
-        /// What lies from one granule on.
+    /// Where `extents` adjoining ones could be cleared at the least cost.
+    fn clearable(&self, extents: u32) -> Option<(u32, u32)> {
+        /// What lies from one extent on.
         struct Part {
             from: u32,
             to: u32,
-            /// Granules that what lives here takes elsewhere.
+            /// Extents that what lives here takes elsewhere.
             cost: u32,
             free: u32,
         }
         let (runs, all, free, most) = {
             let space = self.log().space();
-            (space.runs(), space.granules(), space.free_granules(), space.ample_granules_max())
+            (space.runs(), space.extents(), space.free_extents(), space.ample_extents_max())
         };
         let held = self.held();
         let mut by_length = runs.clone();
@@ -224,11 +225,11 @@ impl<M: Medium> Keeper<M> {
             .into_iter()
             .map(|(start, length)| Part { from: start, to: start + length, cost: 0, free: length })
             .collect();
-        for (granule, block, state) in self.log().blocks.walk(0..all) {
+        for (extent, block, state) in self.log().blocks.walk(0..all) {
             let live = u64::from(block.live_sealed());
-            if state == Use::Sealed && (block.granules() <= most || live == 0) && !held.contains(&granule) {
-                let cost = if live == 0 { 0 } else { self.log().granules_for(live) };
-                parts.push(Part { from: granule.0, to: granule.0 + block.granules(), cost, free: 0 });
+            if state == Use::Sealed && (block.extents() <= most || live == 0) && !held.contains(&extent) {
+                let cost = if live == 0 { 0 } else { self.log().extents_for(live) };
+                parts.push(Part { from: extent.0, to: extent.0 + block.extents(), cost, free: 0 });
             }
         }
         // Both kinds come in order, and the stable sort merges two such runs in linear time.
@@ -240,11 +241,11 @@ impl<M: Medium> Keeper<M> {
                 (first, cost, inside) = (at, 0, 0);
             }
             (cost, inside) = (cost + parts[at].cost, inside + parts[at].free);
-            while parts[at].to - parts[first].to >= granules {
+            while parts[at].to - parts[first].to >= extents {
                 (cost, inside) = (cost - parts[first].cost, inside - parts[first].free);
                 first += 1;
             }
-            let is_run = parts[at].to - parts[first].from >= granules;
+            let is_run = parts[at].to - parts[first].from >= extents;
             if is_run && cost <= free - inside && best.is_none_or(|(least, ..)| cost < least) {
                 // What is moved out in one piece needs a run elsewhere.
                 let window = parts[first].from..parts[at].to;

@@ -1,7 +1,7 @@
 //! What is to be evicted next, and what threads share of eviction: see [`super::evict`].
 
 use super::ghosts::Ghosts;
-use crate::format::Granule;
+use crate::format::Extent;
 use crate::options::Eviction;
 use crate::read::access::READS_MAX;
 use crate::sync::atomic::AtomicU64;
@@ -35,7 +35,7 @@ pub type OnEvicted = Arc<dyn Fn(&Evicted) + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Evictor {
     policy: AtomicU64,
-    pub told: Mutex<Option<OnEvicted>>,
+    pub listener: Mutex<Option<OnEvicted>>,
     pub keys: AtomicU64,
     pub bytes: AtomicU64,
     /// DRAM of [`Ghosts`].
@@ -63,7 +63,7 @@ pub(super) struct Queues {
     /// No more may stay of a block than its share, though less did of others.
     pub without_credit: bool,
     /// Where no block has enough that is dead: bytes to be moved out of before that is looked at again.
-    pub dead_in_vain: Option<u64>,
+    pub dead_without_gain: Option<u64>,
     /// By frequency: how often what lay in blocks that the compactor filled was read, the later ones counting more, and the number of
     /// reads with which it stays.
     pub main_reads: ByReads,
@@ -71,12 +71,12 @@ pub(super) struct Queues {
     /// Keys evicted since reads were halved.
     pub since_halved: u64,
     /// Bytes of blocks that were moved out of since a key was evicted, and when so many were that it is no use for now.
-    pub vain_bytes: u64,
-    pub vain_at: Option<Instant>,
+    pub no_gain_bytes: u64,
+    pub no_gain_at: Option<Instant>,
     /// For blocks that are chosen by chance.
     pub chance: u64,
     /// Blocks that stayed where they are.
-    pub passed: HashMap<Granule, Passed>,
+    pub passed: HashMap<Extent, Passed>,
 }
 
 /// Bytes that were read so often.
@@ -123,7 +123,7 @@ pub(super) struct Passed {
 pub(super) struct Listed {
     pub order: u64,
     pub generation: u64,
-    pub granule: Granule,
+    pub extent: Extent,
     pub bytes: u64,
 }
 
@@ -136,8 +136,8 @@ impl Evictor {
         self.policy.store(eviction.map_or(0, Eviction::code), Relaxed);
     }
 
-    pub(crate) fn set_told(&self, told: OnEvicted) {
-        *lock(&self.told) = Some(told);
+    pub(crate) fn set_listener(&self, listener: OnEvicted) {
+        *lock(&self.listener) = Some(listener);
     }
 }
 

@@ -6,14 +6,14 @@
 //! those keys counted.
 //!
 //! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
-//! copied. And whoever writes such a key makes its slot lead elsewhere, under its lock: a slot that still
-//! leads to the tombstone at the end stood for the same stale records all the time. All of them were appended before the
-//! tombstone, and its block's tail was published then: all of them lie before it. Records of retired blocks count for nobody, but
-//! those that were counted again ([`super::leaving`]).
+//! copied. And whoever writes such a key makes its slot point elsewhere, under its lock: a slot that still
+//! points to the tombstone at the end stood for the same stale records all the time. All of them were appended before
+//! the tombstone, and its block's tail was published then: all of them lie before it. Records of retired blocks count
+//! for nobody, but those that were counted again ([`super::release`]).
 
-use super::Keeper;
+use super::Maintenance;
 use super::blocks::records_of_open;
-use super::compaction::Mover;
+use super::compaction::Compactor;
 use crate::format::{Owner, Version};
 use crate::log::blocks::Use;
 use crate::mutants::{Mutant, planted};
@@ -29,8 +29,8 @@ const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
 /// counts take, which is below 1 in 64 of it, or is counted in the background.
 const WAITED_BYTES_MAX: u64 = 64 << 20;
 
-/// The background thread gives a count up for a writer that waits for the mover, so often. Then a writer counts, if that is all that
-/// may find space.
+/// The background thread gives a count up for a writer that waits for the compactor, so often. Then a writer counts, if
+/// that is all that may find space.
 const PUT_OFF_MAX: u32 = 4;
 
 /// A tombstone whose count is not known.
@@ -41,39 +41,40 @@ struct Unknown {
     stale: u64,
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Counts if it is worth it.
-    pub(super) fn recount(&self, mover: &mut Mover) {
+    pub(super) fn recount(&self, compactor: &mut Compactor) {
         let used = self.log().used_bytes();
         // Reading everything must be paid by what it may free.
         let least = self.log().tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
-        if mover.unknown_bytes >= least {
-            self.recount_unless(mover, || self.compaction.waiting.load(Relaxed) > 0);
+        if compactor.unknown_bytes >= least {
+            self.recount_unless(compactor, || self.compaction.waiting.load(Relaxed) > 0);
         }
     }
 
-    /// Counts for a writer that found no space, where that reads little; as [`Keeper::recount_unless`].
-    pub(super) fn recount_for_writer(&self, mover: &mut Mover) -> bool {
+    /// Counts for a writer that found no space, where that reads little; as [`Maintenance::recount_unless`].
+    pub(super) fn recount_for_writer(&self, compactor: &mut Compactor) -> bool {
         let reads_little = self.log().used_bytes() <= WAITED_BYTES_MAX;
-        (reads_little || mover.recounts_put_off >= PUT_OFF_MAX) && self.recount_unless(mover, || false)
+        (reads_little || compactor.recounts_put_off >= PUT_OFF_MAX)
+            && self.recount_unless(compactor, || false)
     }
 
     /// Counts if there is anything to count, unless it `is_in_the_way` before a block is read; whether any tombstone turned out to hide
     /// nothing, or less than was known. What was counted until then is no use later: others may move records meanwhile.
-    fn recount_unless(&self, mover: &mut Mover, is_in_the_way: impl Fn() -> bool) -> bool {
-        let unknown_bytes = std::mem::take(&mut mover.unknown_bytes);
+    fn recount_unless(&self, compactor: &mut Compactor, is_in_the_way: impl Fn() -> bool) -> bool {
+        let unknown_bytes = std::mem::take(&mut compactor.unknown_bytes);
         if unknown_bytes == 0 {
             return false;
         }
-        let put_off = |mover: &mut Mover| {
-            mover.unknown_bytes = unknown_bytes;
-            mover.recounts_put_off += 1;
+        let put_off = |compactor: &mut Compactor| {
+            compactor.unknown_bytes = unknown_bytes;
+            compactor.recounts_put_off += 1;
             false
         };
-        let Some(mut unknown) = self.unknown(&is_in_the_way) else { return put_off(mover) };
-        let mut scratch = std::mem::take(&mut mover.scratch);
-        let granules = self.log().space().granules();
-        for (at, block, state) in self.log().blocks.walk(0..granules) {
+        let Some(mut unknown) = self.unknown(&is_in_the_way) else { return put_off(compactor) };
+        let mut scratch = std::mem::take(&mut compactor.scratch);
+        let extents = self.log().space().extents();
+        for (at, block, state) in self.log().blocks.walk(0..extents) {
             if unknown.is_empty() {
                 break;
             }
@@ -81,8 +82,8 @@ impl<M: Medium> Keeper<M> {
                 continue;
             }
             if is_in_the_way() {
-                mover.scratch = scratch;
-                return put_off(mover);
+                compactor.scratch = scratch;
+                return put_off(compactor);
             }
             // Behind the end of a block may lie what does not count, of epochs that were not committed, and what is being written.
             let bytes = if planted(Mutant::CountedBehindTail) {
@@ -97,7 +98,7 @@ impl<M: Medium> Keeper<M> {
                 unknown.clear();
                 break;
             }
-            if block.is_doubtful() && self.whole_records(at, &mut scratch).is_none() {
+            if block.is_unverified() && self.whole_records(at, &mut scratch).is_none() {
                 unknown.clear();
                 break;
             }
@@ -117,8 +118,8 @@ impl<M: Medium> Keeper<M> {
                 }
             }
         }
-        (mover.scratch, mover.recounts_put_off) = (scratch, 0);
-        for stale in mover.leaving.kept() {
+        (compactor.scratch, compactor.recounts_put_off) = (scratch, 0);
+        for stale in compactor.retire_queue.kept() {
             let key = self.records.record(stale.at).key();
             if let Some(found) = unknown.get_mut(&stale.owner).and_then(|of| of.get_mut(key)) {
                 found.stale += 1;
@@ -128,7 +129,7 @@ impl<M: Medium> Keeper<M> {
         for (owner, unknown) in unknown {
             let Some(table) = self.records.tables.of(owner) else { continue };
             for (key, found) in unknown {
-                fewer |= self.learn_count(mover, &table, &key, &found);
+                fewer |= self.learn_count(compactor, &table, &key, &found);
             }
         }
         self.compaction.recounts.fetch_add(1, Relaxed);
@@ -181,15 +182,15 @@ impl<M: Medium> Keeper<M> {
         }
     }
 
-    /// Tells the slot, if it still leads to the same tombstone; whether its count is known now.
-    fn learn_count(&self, mover: &Mover, table: &Table, key: &[u8], found: &Unknown) -> bool {
+    /// Tells the slot, if it still points to the same tombstone; whether its count is known now.
+    fn learn_count(&self, compactor: &Compactor, table: &Table, key: &[u8], found: &Unknown) -> bool {
         let guard = crate::sync::reclaim::pin();
         let locked = table.index.lock(found.hash, &guard);
         let Some(place) = locked.find(key, |slot| slot.location() == found.place) else { return false };
         if !place.get().is_tombstone() || place.get().stale_known().is_some() {
             return false;
         }
-        self.account(mover, &place, place.learn_stale(found.stale));
+        self.account(compactor, &place, place.learn_stale(found.stale));
         place.get().stale_known().is_some()
     }
 }

@@ -1,15 +1,15 @@
-//! Retired blocks, and how far each is on its way: see [`super::leaving`].
+//! Retired blocks, and how far each is on its way: see [`super::release`].
 
-use crate::format::{Granule, Owner};
+use crate::format::{Extent, Owner};
 use crate::mutants::{Mutant, planted};
-use crate::sync::reclaim::Moment;
+use crate::sync::reclaim::GracePeriod;
 use duramen_media::Offset;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A block that was moved out of, on its way to be freed.
 pub(super) struct Retired {
-    pub granule: Granule,
+    pub extent: Extent,
     /// How many were retired before it.
     pub number: u64,
     /// Tombstones were dropped from it.
@@ -41,15 +41,15 @@ pub(super) struct Stale {
 
 /// Retired blocks, each part in the order in which they were retired.
 #[derive(Default)]
-pub(super) struct Leaving {
+pub(super) struct RetireQueue {
     /// Their moment was not noted yet.
     fresh: Vec<Retired>,
     /// Readers may be in them. Of a later moment is waited for whoever an earlier one still waits for.
-    seen: Vec<(Moment, Vec<Retired>)>,
+    seen: Vec<(GracePeriod, Vec<Retired>)>,
     /// They stay.
     pub(super) kept: Vec<Retired>,
     /// Nobody is in them, nor will be.
-    pub(super) unseen: Vec<Retired>,
+    pub(super) reclaimable: Vec<Retired>,
     /// How many of all these have dead records of a key of this hash ...
     dead: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// ... and how many may have some of any.
@@ -74,13 +74,14 @@ impl Hasher for AsItIs {
     }
 }
 
-impl Leaving {
+impl RetireQueue {
     pub(super) fn add(&mut self, retired: Retired) {
         match &retired.dead {
             Some(dead) => dead.iter().for_each(|&hash| *self.dead.entry(hash).or_default() += 1),
             None => self.of_any += 1,
         }
-        let to = if planted(Mutant::FreedBeforeReadersLeave) { &mut self.unseen } else { &mut self.fresh };
+        let to =
+            if planted(Mutant::FreedBeforeReadersLeave) { &mut self.reclaimable } else { &mut self.fresh };
         to.push(retired);
     }
 
@@ -107,7 +108,7 @@ impl Leaving {
 
     /// Whether blocks will be free that are not, without anybody giving up a value.
     pub(super) fn is_awaited(&self) -> bool {
-        self.waits_for_readers() || !self.unseen.is_empty()
+        self.waits_for_readers() || !self.reclaimable.is_empty()
     }
 
     pub(super) fn waits_for_readers(&self) -> bool {
@@ -115,7 +116,7 @@ impl Leaving {
     }
 
     /// Blocks that readers may be in who came before they were retired.
-    pub(super) fn in_sight(&self) -> impl Iterator<Item = &Retired> {
+    pub(super) fn pending_grace(&self) -> impl Iterator<Item = &Retired> {
         self.fresh.iter().chain(self.seen.iter().flat_map(|(_, retired)| retired))
     }
 
@@ -132,15 +133,15 @@ impl Leaving {
     }
 
     /// The blocks whose moment is past.
-    pub(super) fn take_past(&mut self, groups: impl FnOnce() -> Option<Moment>) -> Vec<Retired> {
+    pub(super) fn take_past(&mut self, groups: impl FnOnce() -> Option<GracePeriod>) -> Vec<Retired> {
         if !self.fresh.is_empty()
-            && let Some(moment) = groups()
+            && let Some(grace) = groups()
         {
-            self.seen.push((moment, std::mem::take(&mut self.fresh)));
+            self.seen.push((grace, std::mem::take(&mut self.fresh)));
         }
         let mut past = Vec::new();
-        while let Some((moment, _)) = self.seen.first_mut()
-            && moment.is_past()
+        while let Some((grace, _)) = self.seen.first_mut()
+            && grace.has_elapsed()
         {
             past.append(&mut self.seen.remove(0).1);
         }

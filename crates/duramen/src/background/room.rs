@@ -1,9 +1,9 @@
-//! Room for blocks: free granules, growth of the store, or compaction.
+//! Room for blocks: free extents, growth of the store, or compaction.
 //!
 //! How blocks are taken and freed stands in [`crate::log::space`], also why a delete always finds room.
 
-use super::Keeper;
-use crate::format::Granule;
+use super::Maintenance;
+use crate::format::Extent;
 use crate::log::open_block::Purpose;
 use crate::log::space::Space;
 use crate::log::supply::Supply;
@@ -16,12 +16,12 @@ use duramen_media::Medium;
 /// How often a writer makes space and looks again.
 const ROUNDS_MAX: u32 = 64;
 
-impl<M: Medium> Supply for Keeper<M> {
-    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Granule, u32, Purpose)> {
+impl<M: Medium> Supply for Maintenance<M> {
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Extent, u32, Purpose)> {
         match self.take_first(wants, purpose) {
             Ok(taken) => Some(taken),
             Err(space) => {
-                self.hurry_if_short(space);
+                self.wake_if_short(space);
                 None
             }
         }
@@ -29,10 +29,10 @@ impl<M: Medium> Supply for Keeper<M> {
 
     fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose) {
         let log = &self.records.log;
-        let granules_of = |bytes: u64| u32::try_from(bytes.div_ceil(log.granule_bytes)).unwrap_or(u32::MAX);
-        let (wanted, wished) = (granules_of(bytes), granules_of(wished));
+        let extents_of = |bytes: u64| u32::try_from(bytes.div_ceil(log.extent_bytes)).unwrap_or(u32::MAX);
+        let (wanted, wished) = (extents_of(bytes), extents_of(wished));
         for _ in 0..ROUNDS_MAX {
-            let has = log.space().granules_for(purpose);
+            let has = log.space().extents_for(purpose);
             if has >= wanted {
                 return;
             }
@@ -43,21 +43,16 @@ impl<M: Medium> Supply for Keeper<M> {
         }
     }
 
-    fn find_granule(&self) -> Result<()> {
-        let (granule, granules, _) = self.take_granules(1, [1; 3], Purpose::Write)?;
-        self.log().space().give(granule, granules);
+    fn find_extent(&self) -> Result<()> {
+        let (extent, extents, _) = self.take_extents(1, [1; 3], Purpose::Write)?;
+        self.log().space().give(extent, extents);
         Ok(())
     }
 
-    fn take_granules(
-        &self,
-        least: u32,
-        wants: [u32; 3],
-        purpose: Purpose,
-    ) -> Result<(Granule, u32, Purpose)> {
+    fn take_extents(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Extent, u32, Purpose)> {
         let mut search =
             Search { least, purpose, rounds: 0, least_dead: u64::MAX, most_free: 0, gained: true };
-        // Each round either finds granules, or makes some, or gives up; compaction may have to run several times before
+        // Each round either finds extents, or makes some, or gives up; compaction may have to run several times before
         // what it frees adjoins.
         loop {
             let seen = match self.take_first(wants, purpose) {
@@ -72,7 +67,7 @@ impl<M: Medium> Supply for Keeper<M> {
     }
 }
 
-/// A search for granules that adjoin, in rounds.
+/// A search for extents that adjoin, in rounds.
 struct Search {
     least: u32,
     purpose: Purpose,
@@ -98,10 +93,10 @@ impl Search {
     }
 }
 
-/// What there was of the space when no granules were found.
+/// What there was of the space when no extents were found.
 struct Seen {
     dead: u64,
-    granules: u32,
+    extents: u32,
     limits_set: u32,
     free: u32,
     /// Of the free ones, those that are kept for deletes and compaction.
@@ -115,9 +110,9 @@ impl Seen {
     fn of(space: &Space, dead: u64, search: &Search) -> Self {
         Self {
             dead,
-            granules: space.granules(),
+            extents: space.extents(),
             limits_set: space.limits_set(),
-            free: space.free_granules(),
+            free: space.free_extents(),
             reserve: space.reserve(),
             scattered: space.is_scattered(search.least, search.purpose),
             has_spare: space.has_spare(),
@@ -125,29 +120,29 @@ impl Seen {
     }
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Takes the first of `wants` that is there; else the space, in which none is.
     fn take_first(
         &self,
         wants: [u32; 3],
         purpose: Purpose,
-    ) -> std::result::Result<(Granule, u32, Purpose), MutexGuard<'_, Space, { rank::SPACE }>> {
+    ) -> std::result::Result<(Extent, u32, Purpose), MutexGuard<'_, Space, { rank::SPACE }>> {
         let mut space = self.log().space();
         let taken = wants.into_iter().find_map(|want| {
-            let (granule, as_for) = space.take(want, purpose)?;
-            Some((granule, want, as_for))
+            let (extent, as_for) = space.take(want, purpose)?;
+            Some((extent, want, as_for))
         });
         let Some(taken) = taken else { return Err(space) };
-        self.hurry_if_short(space);
+        self.wake_if_short(space);
         Ok(taken)
     }
 
     /// Wakes the background thread where there is little space left, and it may find some.
-    fn hurry_if_short(&self, space: MutexGuard<'_, Space, { rank::SPACE }>) {
+    fn wake_if_short(&self, space: MutexGuard<'_, Space, { rank::SPACE }>) {
         let low = self.is_short(&space);
         drop(space);
-        if low && !self.wake.in_vain.load(Relaxed) {
-            self.wake.hurry();
+        if low && !self.wake.no_progress.load(Relaxed) {
+            self.wake.wake();
         }
     }
 
@@ -155,7 +150,7 @@ impl<M: Medium> Keeper<M> {
     fn make_room(&self, search: &Search, seen: &Seen) -> Result<bool> {
         let log = self.log();
         // Half the space dead: growing on would only feed the garbage. Compact first, once.
-        let mostly_dead = seen.dead > u64::from(seen.granules - seen.free) * log.granule_bytes / 2;
+        let mostly_dead = seen.dead > u64::from(seen.extents - seen.free) * log.extent_bytes / 2;
         if search.purpose != Purpose::Compaction && mostly_dead && search.rounds == 1 {
             self.compact_now();
             return Ok(true);
@@ -176,26 +171,27 @@ impl<M: Medium> Keeper<M> {
         if seen.scattered && self.make_adjoin(least) || self.evict_now() {
             return true;
         }
-        // Sealed, they are free. A unit leaves one for each delete behind large puts, with a tombstone that soon hides nothing.
+        // Sealed, they are free. A transaction leaves one for each delete behind large puts, with a tombstone that soon
+        // hides nothing.
         if log.seal_dead_partial(purpose) {
             self.compact_now();
             return true;
         }
-        // With less than a granule dead, sealing would only cost the room that is left in open blocks.
-        let worth_sealing = seen.dead >= log.granule_bytes || purpose.is_kept_for();
+        // With less than an extent dead, sealing would only cost the room that is left in open blocks.
+        let worth_sealing = seen.dead >= log.extent_bytes || purpose.is_kept_for();
         // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
         let sealed = !gained && worth_sealing && log.seal_partial(purpose);
         if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
             return true;
         }
-        let spare = log.space().ample_granules_max();
+        let spare = log.space().ample_extents_max();
         !seen.has_spare && self.clear_run(spare)
     }
 
     /// Whether somebody else grew the store, freed some of it, or set its limit, since we looked.
     fn has_changed(&self, search: &Search, seen: &Seen) -> bool {
         let space = self.log().space();
-        let is_same = (space.granules(), space.free_granules()) == (seen.granules, seen.free)
+        let is_same = (space.extents(), space.free_extents()) == (seen.extents, seen.free)
             && space.limits_set() == seen.limits_set;
         search.rounds < ROUNDS_MAX && !is_same && !planted(Mutant::SpaceNotLookedForAgain)
     }
@@ -204,9 +200,9 @@ impl<M: Medium> Keeper<M> {
     fn refusal(&self, search: &Search, seen: &Seen) -> Error {
         let log = self.log();
         let refused = format!(
-            "no space for {} granules of {} bytes: the store has {} granules, {} of them free \
+            "no space for {} extents of {} bytes: the store has {} extents, {} of them free \
              ({} are kept for deletes and compaction), and ",
-            search.least, log.granule_bytes, seen.granules, seen.free, seen.reserve
+            search.least, log.extent_bytes, seen.extents, seen.free, seen.reserve
         );
         self.growth.with_failure(|why| match why {
             Some(why) => Error::new(
@@ -218,7 +214,7 @@ impl<M: Medium> Keeper<M> {
                 ErrorKind::OutOfSpace,
                 format!(
                     "{refused}it stays below its limit of {} bytes; delete keys, or raise the limit (maxmemory of a server)",
-                    u64::from(log.space().limit()) * log.granule_bytes
+                    u64::from(log.space().limit()) * log.extent_bytes
                 ),
             ),
             None => Error::new(
@@ -232,11 +228,11 @@ impl<M: Medium> Keeper<M> {
         })
     }
 
-    /// Makes `least` granules adjoin, of as many and more that are free for this but scattered; whether it did.
+    /// Makes `least` extents adjoin, of as many and more that are free for this but scattered; whether it did.
     fn make_adjoin(&self, least: u32) -> bool {
         let (spare, has_spare) = {
             let space = self.log().space();
-            (space.ample_granules_max(), space.has_spare())
+            (space.ample_extents_max(), space.has_spare())
         };
         // The spare is not for them.
         self.clear_run(if has_spare { least + spare } else { spare })

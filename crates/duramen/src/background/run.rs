@@ -1,9 +1,9 @@
 //! When the store's own thread does what: compacts, sweeps, verifies, grows, commits, writes checkpoints.
 
-use super::Keeper;
-use super::compaction::Mover;
-use super::dying::{Left, Until};
+use super::Maintenance;
+use super::compaction::Compactor;
 use super::grow::Growth;
+use super::retired_table::{Left, Until};
 use crate::Result;
 use crate::options::DEAD_PERCENT;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -31,26 +31,26 @@ const REST_MAX: Duration = Duration::from_millis(1);
 /// A block's first expiry is noted in whole seconds, later by less than this.
 const EXPIRY_ROUNDED: Duration = Duration::from_secs(1);
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and, if it `verifies`,
     /// to verify.
     pub(crate) fn begin(&self, verifies: bool) {
-        let mut mover = self.mover();
+        let mut compactor = self.compactor();
         if verifies {
-            mover.verify_at = Some(0);
-            self.compaction.unverified_granules.store(self.log().space().granules().into(), Relaxed);
+            compactor.verify_at = Some(0);
+            self.compaction.unverified_extents.store(self.log().space().extents().into(), Relaxed);
         }
-        mover.sweeping = self.sweep(&mut mover, EXPIRY_ROUNDED);
+        compactor.sweeping = self.sweep(&mut compactor, EXPIRY_ROUNDED);
     }
 
     /// Gives up the compactor's own block and frees what was retired, at close: the store has no handle left.
     pub(crate) fn end(&self) {
-        let mut mover = self.mover();
+        let mut compactor = self.compactor();
         // An image that is written after this has nothing of what is dead.
-        self.bury(&mut mover, Until::Closed);
-        mover.appender.put_aside(self.log());
-        self.all_left(&mut mover);
-        self.reclaim(&mut mover, false);
+        self.reclaim_tables(&mut compactor, Until::Closed);
+        compactor.appender.put_aside(self.log());
+        self.all_left(&mut compactor);
+        self.reclaim(&mut compactor, false);
     }
 
     /// Whether so much is dead that background compaction should run.
@@ -60,10 +60,10 @@ impl<M: Medium> Keeper<M> {
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = self.log().used_bytes();
         let used =
-            used.saturating_sub(self.compaction.retired_granules.load(Relaxed) * self.log().granule_bytes);
+            used.saturating_sub(self.compaction.retired_extents.load(Relaxed) * self.log().extent_bytes);
         let least = match self.log().tuning.compaction_bytes_min {
             Some(least) => least,
-            None => DEAD_BYTES_MIN.max(16 * self.log().granule_bytes).max(self.dead_bytes_spare(used)),
+            None => DEAD_BYTES_MIN.max(16 * self.log().extent_bytes).max(self.dead_bytes_spare(used)),
         };
         dead > least && dead * 100 > used * u64::from(self.compaction.dead_percent)
     }
@@ -74,7 +74,7 @@ impl<M: Medium> Keeper<M> {
         if self.growth.has_ever_failed() || self.compaction.dead_percent < DEAD_PERCENT {
             return 0;
         }
-        let limit = match u64::from(self.log().space().limit()) * self.log().granule_bytes {
+        let limit = match u64::from(self.log().space().limit()) * self.log().extent_bytes {
             0 => u64::MAX,
             limit => limit,
         };
@@ -100,36 +100,36 @@ impl<M: Medium> Keeper<M> {
     /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. `None`, and nothing done, while a writer
     /// compacts, unless it `waits` for that.
     pub(super) fn maintain_space(&self, sweep: bool, waits: bool) -> Result<Option<bool>> {
-        let mover = if waits { Some(self.mover()) } else { self.mover_if_free() };
-        let Some(mut mover) = mover else { return Ok(None) };
-        if sweep || mover.sweeping {
-            mover.sweeping = self.sweep(&mut mover, Duration::ZERO);
+        let compactor = if waits { Some(self.compactor()) } else { self.compactor_if_free() };
+        let Some(mut compactor) = compactor else { return Ok(None) };
+        if sweep || compactor.sweeping {
+            compactor.sweeping = self.sweep(&mut compactor, Duration::ZERO);
         }
-        let mut more = self.bury(&mut mover, Until::Part) == Left::More;
+        let mut more = self.reclaim_tables(&mut compactor, Until::Part) == Left::More;
         if self.wants_compaction() {
             // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
             let retired = self.compaction.retired.load(Relaxed);
-            more |= self.compact_round(&mut mover, DEAD_PERCENT_MIN)?
+            more |= self.compact_round(&mut compactor, DEAD_PERCENT_MIN)?
                 && self.compaction.retired.load(Relaxed) > retired;
         } else {
             // Better ones will have come by the time that it is wanted again.
-            mover.victims.clear();
+            compactor.victims.clear();
         }
-        self.mend(&mut mover)?;
-        self.recount(&mut mover);
-        self.shrink(&mut mover);
-        self.reclaim(&mut mover, false);
+        self.mend(&mut compactor)?;
+        self.recount(&mut compactor);
+        self.shrink(&mut compactor);
+        self.reclaim(&mut compactor, false);
         // Where it takes the device's time, a little in each tick.
-        more |= self.verify(&mut mover) && self.log().medium.granularity() != Granularity::Page;
+        more |= self.verify(&mut compactor) && self.log().medium.granularity() != Granularity::Page;
         Ok(Some(more))
     }
 
     /// Gives back what indexes do not need any more, a part of it at a time.
-    fn shrink(&self, mover: &mut Mover) {
+    fn shrink(&self, compactor: &mut Compactor) {
         for table in self.records.tables.all() {
-            let from = mover.shrink_at.remove(&table.owner);
+            let from = compactor.shrink_at.remove(&table.owner);
             if let Some(next) = table.index.shrink_from(from) {
-                mover.shrink_at.insert(table.owner, next);
+                compactor.shrink_at.insert(table.owner, next);
             }
         }
     }
@@ -154,7 +154,9 @@ impl<M: Medium> Keeper<M> {
         let mut rounds = Rounds::begin();
         while !self.wake.stop.load(Relaxed) {
             let pause = self.run_round(&mut rounds);
-            self.wake.in_vain.store(rounds.is_in_vain && self.is_short(&self.log().space()), Relaxed);
+            self.wake
+                .no_progress
+                .store(rounds.makes_no_progress && self.is_short(&self.log().space()), Relaxed);
             rounds.hurried = self.wake.rest(pause);
         }
         poisoning.over();
@@ -197,14 +199,14 @@ impl<M: Medium> Keeper<M> {
             self.fit_reads();
             let _ = self.checkpoint_if_due();
             if self.log().epochs().check_writable().is_err() {
-                self.log().doubt();
+                self.log().mark_unverified();
             }
         }
-        if rounds.told_time.elapsed() >= Duration::from_secs(1) {
-            rounds.told_time = Instant::now();
+        if rounds.reported_at.elapsed() >= Duration::from_secs(1) {
+            rounds.reported_at = Instant::now();
             let _ = self.log().durable.persist_time(&self.log().medium);
         }
-        rounds.is_in_vain = !rounds.more && !evicts;
+        rounds.makes_no_progress = !rounds.more && !evicts;
         let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
         let mut pause = self.pause_of(rounds, evicts);
         // On a processor that it shares with a writer, others then wait no longer than one round takes.
@@ -235,7 +237,7 @@ impl<M: Medium> Keeper<M> {
 /// When the store's own thread did what, and what it knows to be left.
 struct Rounds {
     committed: Instant,
-    told_time: Instant,
+    reported_at: Instant,
     looked: Instant,
     /// There is more to compact, pages of an image to be read, blocks to be freed.
     more: bool,
@@ -248,7 +250,7 @@ struct Rounds {
     /// Somebody woke this thread.
     hurried: bool,
     /// Nothing was won, and there is nothing more to win.
-    is_in_vain: bool,
+    makes_no_progress: bool,
 }
 
 impl Rounds {
@@ -256,7 +258,7 @@ impl Rounds {
         let now = Instant::now();
         Self {
             committed: now,
-            told_time: now,
+            reported_at: now,
             looked: now,
             more: false,
             unread: true,
@@ -264,7 +266,7 @@ impl Rounds {
             grace: GRACE_MIN,
             put_off: false,
             hurried: false,
-            is_in_vain: false,
+            makes_no_progress: false,
         }
     }
 }

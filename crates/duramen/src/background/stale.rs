@@ -1,10 +1,10 @@
 //! Changes of stale counts that compaction brings, and what becomes of the bytes of tombstones: see [`crate::index::stale`].
 
-use super::Keeper;
-use super::compaction::Mover;
+use super::Maintenance;
+use super::compaction::Compactor;
 use crate::format::Owner;
 use crate::index::either::Place;
-use crate::index::stale::Fate;
+use crate::index::stale::TransactionOutcome;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
@@ -16,9 +16,9 @@ pub(super) struct KeyOf<'a> {
     pub hash: u64,
 }
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// A record of this key lies on the medium that its slot did not count; whether the key has a slot.
-    pub(super) fn count_stale(&self, mover: &Mover, of: KeyOf<'_>, guard: &Guard) -> bool {
+    pub(super) fn count_stale(&self, compactor: &Compactor, of: KeyOf<'_>, guard: &Guard) -> bool {
         // What a dead table has is dead, however much of it there is.
         let Some(table) = self.records.tables.of(of.owner).filter(|table| !table.is_dead()) else {
             return false;
@@ -27,7 +27,7 @@ impl<M: Medium> Keeper<M> {
         let Some(found) = locked.find(of.key, |slot| self.records.is_key_at(slot, of.key)) else {
             return false;
         };
-        self.account(mover, &found, found.count_stale());
+        self.account(compactor, &found, found.count_stale());
         true
     }
 
@@ -35,7 +35,7 @@ impl<M: Medium> Keeper<M> {
     /// has a slot, since its count keeps it, so mostly no record need be looked at to find it (`find_sole`): a miss that would take as
     /// long as all the rest. Without it an overwrite with the compaction that it causes takes 3,895 instructions instead of 3,712
     /// (16+200 bytes, as `bench kv overwrite`).
-    pub(super) fn forget_stale(&self, mover: &Mover, dead: &[KeyOf<'_>]) {
+    pub(super) fn forget_stale(&self, compactor: &Compactor, dead: &[KeyOf<'_>]) {
         let guard = reclaim::pin();
         let mut last = None;
         for &KeyOf { owner, key, hash } in dead {
@@ -45,26 +45,31 @@ impl<M: Medium> Keeper<M> {
             let found =
                 locked.find_sole().or_else(|| locked.find(key, |slot| self.records.is_key_at(slot, key)));
             if let Some(found) = found {
-                self.account(mover, &found, found.forget_stale());
+                self.account(compactor, &found, found.forget_stale());
             }
         }
     }
 
     /// Keeps the accounts of a tombstone that died or lives again.
-    pub(super) fn account(&self, mover: &Mover, place: &Place<'_>, fate: Fate) {
-        if fate == Fate::Unchanged {
+    pub(super) fn account(
+        &self,
+        compactor: &Compactor,
+        place: &Place<'_>,
+        transaction_outcome: TransactionOutcome,
+    ) {
+        if transaction_outcome == TransactionOutcome::Unchanged {
             return;
         }
         let at = place.get().location();
         let Some(record) = self.records.whole_record(at) else { return };
         let bytes = record.head.record_bytes();
-        if fate == Fate::Died {
-            self.log().uncount(at, bytes, &mover.activity);
+        if transaction_outcome == TransactionOutcome::Died {
+            self.log().uncount(at, bytes, &compactor.activity);
         } else {
             // Before: an image that has its block without it has been told.
-            self.images.note_revived(self.log().blocks.granule_of(at.0));
+            self.images.note_revived(self.log().blocks.extent_of(at.0));
             self.log().blocks.of(at.0).live_add(bytes);
-            mover.activity.dead_add(-(bytes as i64));
+            compactor.activity.dead_add(-(bytes as i64));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Making keys absent for good whose values have expired.
 
-use super::Keeper;
+use super::Maintenance;
 use super::blocks::records_of_open;
-use super::compaction::{Mover, ROUND_BYTES};
-use super::emptying::Met;
-use crate::format::Granule;
+use super::compaction::{Compactor, ROUND_BYTES};
+use super::emptying::BlockRecord;
+use crate::format::Extent;
 use crate::log::blocks::Use;
 use crate::read::table::Table;
 use crate::sync::reclaim::{self, Guard};
@@ -15,34 +15,34 @@ use std::time::Duration;
 /// The sweeper reads at most this much in one round.
 const SWEEP_BYTES: u64 = 8 << 20;
 /// ... and looks at no more blocks than this.
-const SWEEP_GRANULES: u32 = 1 << 17;
+const SWEEP_EXTENTS: u32 = 1 << 17;
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Looks for expired values in blocks that will hold some in the time `ahead`, and makes their keys absent for good.
     /// Whether there may be more of them.
-    pub(super) fn sweep(&self, mover: &mut Mover, ahead: Duration) -> bool {
-        let granules = self.log().space().granules();
+    pub(super) fn sweep(&self, compactor: &mut Compactor, ahead: Duration) -> bool {
+        let extents = self.log().space().extents();
         let now = self.log().clock().now() + ahead.as_millis() as u64;
         let mut read = 0;
-        let mut scratch = std::mem::take(&mut mover.scratch);
-        for _ in 0..granules.min(SWEEP_GRANULES) {
-            if mover.sweep_at >= granules {
-                mover.sweep_at = 0;
+        let mut scratch = std::mem::take(&mut compactor.scratch);
+        for _ in 0..extents.min(SWEEP_EXTENTS) {
+            if compactor.sweep_at >= extents {
+                compactor.sweep_at = 0;
             }
-            let granule = Granule(mover.sweep_at);
-            let block = self.log().blocks.at(granule);
+            let extent = Extent(compactor.sweep_at);
+            let block = self.log().blocks.at(extent);
             let state = block.state();
-            mover.sweep_at += if state == Use::Free { 1 } else { block.granules().max(1) };
+            compactor.sweep_at += if state == Use::Free { 1 } else { block.extents().max(1) };
             let due = block.expiry().is_some_and(|seconds| seconds * 1000 <= now);
             if due && matches!(state, Use::Open | Use::Sealed) {
                 // Before the copy: what is appended later is noted later.
                 block.expiry_reset();
                 let bytes = block.tail();
-                if !self.log().medium.unreadable(self.log().offset_of(granule), bytes).is_empty() {
+                if !self.log().medium.unreadable(self.log().offset_of(extent), bytes).is_empty() {
                     continue;
                 }
-                self.copy_block(granule, bytes, &mut scratch);
-                self.sweep_block(mover, granule, &scratch);
+                self.copy_block(extent, bytes, &mut scratch);
+                self.sweep_block(compactor, extent, &scratch);
                 read += bytes;
                 if read >= SWEEP_BYTES {
                     break;
@@ -50,14 +50,14 @@ impl<M: Medium> Keeper<M> {
             }
         }
         scratch.shrink_to(ROUND_BYTES as usize);
-        mover.scratch = scratch;
+        compactor.scratch = scratch;
         read >= SWEEP_BYTES
     }
 
-    fn sweep_block(&self, mover: &Mover, granule: Granule, bytes: &[u8]) {
-        let block = self.log().blocks.at(granule);
+    fn sweep_block(&self, compactor: &Compactor, extent: Extent, bytes: &[u8]) {
+        let block = self.log().blocks.at(extent);
         let seeds = self.log().blocks.seeds(block);
-        let base = self.log().blocks.offset(granule);
+        let base = self.log().blocks.offset(extent);
         let mut last = None;
         for found in &records_of_open(bytes, seeds) {
             let header = &found.1;
@@ -68,16 +68,28 @@ impl<M: Medium> Keeper<M> {
             }
             let Some(table) = self.records.tables.find(header.owner, &mut last) else { continue };
             let guard = reclaim::pin();
-            self.hide(mover, table, &Met::new(base, bytes, found, &self.records.hasher), &guard);
+            self.expire_key(
+                compactor,
+                table,
+                &BlockRecord::new(base, bytes, found, &self.records.hasher),
+                &guard,
+            );
         }
     }
 
     /// Makes the key of an expired value absent for good, and tells of it.
-    pub(super) fn hide(&self, mover: &Mover, table: &Table, met: &Met<'_>, guard: &Guard) {
-        let Met { of, place, header, .. } = *met;
+    pub(super) fn expire_key(
+        &self,
+        compactor: &Compactor,
+        table: &Table,
+        block_record: &BlockRecord<'_>,
+        guard: &Guard,
+    ) {
+        let BlockRecord { of, place, header, .. } = *block_record;
         let (record_bytes, expires_at) = (header.record_bytes(), header.expires_at);
         let expiring = Expiring { key: of.key, hash: of.hash, place, record_bytes, expires_at };
-        self.records
-            .hide(table, expiring, &mover.activity, guard, || self.expirations.tell(table.owner, of.key));
+        self.records.expire_key(table, expiring, &compactor.activity, guard, || {
+            self.expirations.notify(table.owner, of.key)
+        });
     }
 }

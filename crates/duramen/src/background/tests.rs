@@ -1,6 +1,6 @@
 //! How long readers verify what they read; who wakes the background thread; what a panic of the compactor leaves.
 
-use crate::format::Granule;
+use crate::format::Extent;
 use crate::log::Log;
 use crate::log::appender::Appender;
 use crate::log::blocks::Use;
@@ -13,38 +13,43 @@ use duramen_media::{Medium, MediumKind};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// A reader that has read a slot verifies the record then. The slot may have been set anew since, and the block of the damaged record it
-/// led to retired: it is to be verified all the same.
-#[test]
-fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_damaged_one() {
-    let options = Options {
+/// Options of a store in this process's memory that maintains itself only when it is asked to.
+fn small(len_max: u64) -> Options {
+    Options {
         medium: MediumKind::Volatile,
-        granule_bytes: Some(4096),
-        len_max: 4 << 20,
+        extent_bytes: Some(4096),
+        len_max,
         background: false,
         ..Options::default()
-    };
+    }
+}
+
+/// A reader that has read a slot verifies the record then. The slot may have been set anew since, and the block of the damaged record it
+/// pointed to retired: it is to be verified all the same.
+#[test]
+fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_damaged_one() {
+    let options = small(4 << 20);
     let store = options.open("none").unwrap();
     let mut writer = store.writer().unwrap();
     for key in 0..200u8 {
         writer.put(&[key], &[key; 1900]).unwrap();
     }
-    let (keeper, log) = (store.keeper(), store.log());
-    let records = &keeper.records;
-    let granules = log.space().granules();
-    let (granule, ..) = log.blocks.walk(0..granules).find(|(_, _, state)| *state == Use::Sealed).unwrap();
-    keeper.set_aside(granule);
-    assert!(records.has_doubts());
+    let (maintenance, log) = (store.maintenance(), store.log());
+    let records = &maintenance.records;
+    let extents = log.space().extents();
+    let (extent, ..) = log.blocks.walk(0..extents).find(|(_, _, state)| *state == Use::Sealed).unwrap();
+    maintenance.set_aside(extent);
+    assert!(records.has_unverified());
     let reader = reclaim::pin();
     // Nothing is damaged in truth: the block goes at once.
-    keeper.maintain().unwrap();
+    maintenance.maintain().unwrap();
     assert_eq!(store.stats().damaged_blocks, 0);
-    assert!(records.has_doubts());
+    assert!(records.has_unverified());
     drop(reader);
     for _ in 0..3 {
-        keeper.maintain().unwrap();
+        maintenance.maintain().unwrap();
     }
-    assert!(!records.has_doubts());
+    assert!(!records.has_unverified());
     for key in 0..200u8 {
         assert_eq!(store.get(&[key]).unwrap().as_deref(), Some(&[key; 1900][..]));
     }
@@ -53,54 +58,48 @@ fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_dam
 /// Who holds keys takes what is free and makes no room. So the background thread must, before the keys are locked again.
 #[test]
 fn who_finds_nothing_free_under_locks_wakes_the_background_thread() {
-    let options = Options {
-        medium: MediumKind::Volatile,
-        granule_bytes: Some(4096),
-        len_max: 1 << 20,
-        background: false,
-        ..Options::default()
-    };
+    let options = small(1 << 20);
     let store = options.open("none").unwrap();
-    let keeper = store.keeper();
-    let was_woken = || keeper.wake.rest(Duration::ZERO);
+    let maintenance = store.maintenance();
+    let was_woken = || maintenance.wake.rest(Duration::ZERO);
     // By the open.
     was_woken();
-    let (granule, granules, _) = keeper.take_free([1; 3], Purpose::Write).unwrap();
-    store.log().space().give(granule, granules);
+    let (extent, extents, _) = maintenance.take_free([1; 3], Purpose::Write).unwrap();
+    store.log().space().give(extent, extents);
     assert!(!was_woken(), "there is room: nobody need make any");
     let refused = (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
     was_woken();
     assert!(!was_woken());
-    assert!(keeper.take_free([1; 3], Purpose::Write).is_none());
+    assert!(maintenance.take_free([1; 3], Purpose::Write).is_none());
     assert!(was_woken(), "nothing is free, and the background thread sleeps on");
     // It looked just now, and found nothing.
-    keeper.wake.in_vain.store(true, crate::sync::atomic::Ordering::Relaxed);
-    assert!(keeper.take_free([1; 3], Purpose::Write).is_none());
+    maintenance.wake.no_progress.store(true, crate::sync::atomic::Ordering::Relaxed);
+    assert!(maintenance.take_free([1; 3], Purpose::Write).is_none());
     assert!(!was_woken());
 }
 
-/// Where granules are looked for, and others give their blocks back meanwhile.
+/// Where extents are looked for, and others give their blocks back meanwhile.
 struct GivenBack<'a, M: Medium> {
     log: &'a Log<M>,
     others: RefCell<Vec<Appender>>,
 }
 
 impl<M: Medium> Supply for GivenBack<'_, M> {
-    fn take_granules(&self, _: u32, _: [u32; 3], _: Purpose) -> Result<(Granule, u32, Purpose)> {
+    fn take_extents(&self, _: u32, _: [u32; 3], _: Purpose) -> Result<(Extent, u32, Purpose)> {
         for mut other in self.others.take() {
             other.put_aside(self.log);
         }
         Err(Error::new(ErrorKind::OutOfSpace, "nothing is free"))
     }
 
-    fn take_free(&self, _: [u32; 3], _: Purpose) -> Option<(Granule, u32, Purpose)> {
+    fn take_free(&self, _: [u32; 3], _: Purpose) -> Option<(Extent, u32, Purpose)> {
         None
     }
 
     fn make_free(&self, _: u64, _: u64, _: Purpose) {}
 
-    fn find_granule(&self) -> Result<()> {
+    fn find_extent(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -108,21 +107,15 @@ impl<M: Medium> Supply for GivenBack<'_, M> {
 #[test]
 fn a_block_that_comes_back_while_room_is_looked_for_is_found() {
     for purpose in [Purpose::Change, Purpose::Delete] {
-        let options = Options {
-            medium: MediumKind::Volatile,
-            granule_bytes: Some(4096),
-            len_max: 1 << 20,
-            background: false,
-            ..Options::default()
-        };
+        let options = small(1 << 20);
         let store = options.open("none").unwrap();
-        let (keeper, log) = (store.keeper(), store.log());
+        let (maintenance, log) = (store.maintenance(), store.log());
         (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
         // All that is kept is in the hands of others.
         let mut others = Vec::new();
         loop {
             let mut other = Appender::default();
-            match other.reserve(log, &FreeOnly(keeper), 3000, purpose) {
+            match other.reserve(log, &FreeOnly(maintenance), 3000, purpose) {
                 Ok(()) => others.push(other),
                 Err(_) => break,
             }
@@ -137,26 +130,21 @@ fn a_block_that_comes_back_while_room_is_looked_for_is_found() {
 
 #[test]
 fn a_delete_waits_for_what_a_transaction_replaces() {
-    let options = Options {
-        medium: MediumKind::Volatile,
-        granule_bytes: Some(4096),
-        len_max: 1 << 20,
-        background: false,
-        ..Options::default()
-    };
+    let options = small(1 << 20);
     let store = options.open("none").unwrap();
     let table = store.table(b"table", crate::IndexKind::Hash).unwrap();
     let keys = (0u32..).take_while(|key| table.put(&key.to_le_bytes(), &[1; 40]).is_ok()).count() as u32;
     let mut writer = store.writer().unwrap();
-    writer.begin_unit().unwrap();
+    writer.begin_transaction().unwrap();
     // It takes all that is kept for deletes.
-    let refused = (0..keys).find_map(|key| writer.in_unit(&table).delete(&key.to_le_bytes()).err()).unwrap();
+    let refused =
+        (0..keys).find_map(|key| writer.in_transaction(&table).delete(&key.to_le_bytes()).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
     std::thread::scope(|scope| {
         let deleted = scope.spawn(|| table.delete(&(keys - 1).to_le_bytes()));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!deleted.is_finished(), "{:?}", deleted.join());
-        writer.give_up_unit().unwrap();
+        writer.abort_transaction().unwrap();
         assert!(deleted.join().unwrap().unwrap());
     });
 }
@@ -169,9 +157,9 @@ fn a_panic_while_something_is_moved_ends_all_writing() {
         Options { medium: MediumKind::File, len_max: 4 << 20, background: false, ..Options::default() };
     let store = options.open(&path).unwrap();
     store.put(b"key", b"value").unwrap();
-    let keeper = store.keeper();
+    let maintenance = store.maintenance();
     let moved = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _mover = keeper.mover();
+        let _compactor = maintenance.compactor();
         panic!("in the middle of a move");
     }));
     assert!(moved.is_err());
@@ -204,13 +192,13 @@ fn a_store_dropped_by_a_panic_of_its_user_is_closed() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// To count anew reads the whole store under the mover, which a writer without space waits for.
+/// To count anew reads the whole store under the compactor, which a writer without space waits for.
 #[test]
-fn a_count_is_put_off_for_a_writer_that_waits_for_the_mover() {
+fn a_count_is_put_off_for_a_writer_that_waits_for_the_compactor() {
     use crate::sync::atomic::Ordering::Relaxed;
     let mut options = Options {
         medium: MediumKind::Volatile,
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         len_max: 4 << 20,
         background: false,
         compaction_dead_percent: 5,
@@ -226,18 +214,18 @@ fn a_count_is_put_off_for_a_writer_that_waits_for_the_mover() {
         assert!(writer.delete(&key.to_le_bytes()).unwrap());
     }
     drop(writer);
-    let keeper = store.keeper();
-    let unknown_bytes = || keeper.mover().unknown_bytes;
+    let maintenance = store.maintenance();
+    let unknown_bytes = || maintenance.compactor().unknown_bytes;
     // As a thread does that waits.
-    keeper.compaction.waiting.fetch_add(1, Relaxed);
+    maintenance.compaction.waiting.fetch_add(1, Relaxed);
     for _ in 0..200 {
-        keeper.maintain().unwrap();
+        maintenance.maintain().unwrap();
     }
     assert_eq!(store.stats().recounts, 0);
     assert!(unknown_bytes() >= 4096, "what is to be counted is forgotten");
-    assert!(keeper.mover().recounts_put_off > 0);
-    keeper.compaction.waiting.fetch_sub(1, Relaxed);
-    keeper.maintain().unwrap();
+    assert!(maintenance.compactor().recounts_put_off > 0);
+    maintenance.compaction.waiting.fetch_sub(1, Relaxed);
+    maintenance.maintain().unwrap();
     assert!(store.stats().recounts > 0);
-    assert_eq!(keeper.mover().recounts_put_off, 0);
+    assert_eq!(maintenance.compactor().recounts_put_off, 0);
 }

@@ -9,28 +9,28 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Wake {
     pub stop: AtomicBool,
-    pub hurry: Mutex<bool>,
+    pub is_woken: Mutex<bool>,
     pub wake: Condvar,
     /// There is little room, and the thread could make none when it last looked: it looks again in a while, and to wake it for
     /// each block that is opened would only take time.
-    pub in_vain: AtomicBool,
+    pub no_progress: AtomicBool,
 }
 
 impl Wake {
-    pub(crate) fn hurry(&self) {
-        let mut hurry = lock(&self.hurry);
-        if !*hurry {
-            *hurry = true;
+    pub(crate) fn wake(&self) {
+        let mut is_woken = lock(&self.is_woken);
+        if !*is_woken {
+            *is_woken = true;
             self.wake.notify_one();
         }
     }
 
     /// Waits for `pause`, or until somebody hurries: whether somebody does.
     pub(crate) fn rest(&self, pause: Duration) -> bool {
-        let mut hurry = lock(&self.hurry);
-        if !*hurry && !pause.is_zero() {
-            hurry = self.wake.wait_timeout(hurry, pause);
+        let mut is_woken = lock(&self.is_woken);
+        if !*is_woken && !pause.is_zero() {
+            is_woken = self.wake.wait_timeout(is_woken, pause);
         }
-        std::mem::take(&mut hurry)
+        std::mem::take(&mut is_woken)
     }
 }

@@ -10,7 +10,7 @@
 //!           store the mark → sync (one wait for the device) → `committed`
 //! ```
 //!
-//! Where a write waits for its epoch, [`super::gate`] says who commits and when.
+//! Where a write waits for its epoch, [`super::group_commit`] says who commits and when.
 //!
 //! What a crash leaves: before the sync returns, the mark may be on the medium without all records of its
 //! epoch; recovery counts them, sees that, and falls back to the mark before.
@@ -26,7 +26,7 @@
 //! 5. Who is in an epoch locks no stripe: all that it needs was locked before. So nobody in an epoch waits for who holds stripes,
 //!    and who holds stripes may wait for an epoch to end.
 
-use super::gate::Gate;
+use super::group_commit::GroupCommit;
 use crate::format::mark::{self, Mark};
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
@@ -65,7 +65,7 @@ pub(crate) struct Activity {
     is_copier: bool,
     /// The writer's groups: see [`Epochs::groups`].
     pub group: Arc<Turns>,
-    /// The writer's commands, from its first lock to its last: see [`crate::sync::gate`].
+    /// The writer's commands, from its first lock to its last: see [`crate::sync::group_commit`].
     pub inside: Arc<Turns>,
 }
 
@@ -94,7 +94,7 @@ impl Activity {
 }
 
 /// Dropped by a panic only: nobody waits for a writer that will never leave its epoch, and nothing is written any more, since its
-/// record may be there without a slot that leads to it.
+/// record may be there without a slot that points to it.
 #[must_use]
 pub(crate) struct Unwinding<'e> {
     epochs: &'e Epochs,
@@ -135,7 +135,7 @@ impl Drop for Poisoning<'_> {
     fn drop(&mut self) {
         self.0.poison();
         // Who leads leads no longer: all look for themselves, and are refused.
-        self.0.gate.end(None, true);
+        self.0.group_commit.end(None, true);
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct Epochs {
     registered: AtomicU64,
     /// The slot of the next mark.
     commit: Mutex<usize, { rank::COMMIT }>,
-    gate: Gate,
+    group_commit: GroupCommit,
     incarnation: u32,
     secret: Secret,
     /// How often the process that opened the store had forked then; [`CLOSED`] when the store is closed.
@@ -197,7 +197,7 @@ impl Epochs {
             activities: Mutex::new(vec![Arc::new(counted)]),
             registered: AtomicU64::new(0),
             commit: Mutex::new(next_slot),
-            gate: Gate::default(),
+            group_commit: GroupCommit::default(),
             incarnation,
             secret,
             forks: AtomicU32::new(process::forks()),
@@ -439,15 +439,16 @@ impl Epochs {
         self.wrote.load(Relaxed)
     }
 
-    /// Records that were written since the last commit, of units that were given up too, but not copies. Exact while nobody writes.
+    /// Records that were written since the last commit, of transactions that were aborted too, but not copies. Exact
+    /// while nobody writes.
     pub(crate) fn uncommitted(&self) -> u64 {
         let activities = lock(&self.activities);
         let writers = activities.iter().filter(|activity| !activity.is_copier);
         writers.flat_map(|activity| &activity.sums).map(|[count, _]| count.load(Acquire)).sum()
     }
 
-    /// Makes `epoch` durable: waits for whoever commits it, or commits for all who wait (see [`super::gate`]). `flush` flushes
-    /// what was written in an epoch that has ended, where a committer does that.
+    /// Makes `epoch` durable: waits for whoever commits it, or commits for all who wait (see [`super::group_commit`]).
+    /// `flush` flushes what was written in an epoch that has ended, where a committer does that.
     pub(crate) fn wait_for<M: Medium>(
         &self,
         epoch: Epoch,
@@ -455,7 +456,7 @@ impl Epochs {
         flush: &dyn Fn(Epoch),
         time: u64,
     ) -> Result<()> {
-        if !self.gate.wait(epoch.0, || self.committed() >= epoch) {
+        if !self.group_commit.wait(epoch.0, || self.committed() >= epoch) {
             return Ok(());
         }
         let outcome = {
@@ -467,7 +468,7 @@ impl Epochs {
                 Ok(None)
             }
         };
-        self.gate.end(outcome.as_ref().ok().copied().flatten(), true);
+        self.group_commit.end(outcome.as_ref().ok().copied().flatten(), true);
         outcome.map(|_| ())
     }
 
@@ -483,7 +484,7 @@ impl Epochs {
             let mut slot = lock(&self.commit);
             self.commit(&mut slot, medium, flush, time)?
         };
-        self.gate.end(Some(committed), false);
+        self.group_commit.end(Some(committed), false);
         Ok(Epoch(committed.0))
     }
 

@@ -9,7 +9,7 @@
 
 mod clock;
 mod epochs;
-mod gate;
+mod group_commit;
 
 pub(crate) use clock::StoreClock;
 pub(crate) use epochs::{Activity, Epochs};
@@ -139,7 +139,7 @@ impl DurableState {
     /// next. Not to be called with the superblock locked.
     pub(crate) fn failed<M: Medium>(&self, medium: &M, error: impl Into<Error>) -> Error {
         self.epochs.poison();
-        self.doubt(medium);
+        self.mark_unverified(medium);
         error.into()
     }
 
@@ -148,7 +148,7 @@ impl DurableState {
     #[cold]
     fn commit_failed<M: Medium>(&self, medium: &M, error: Error) -> Error {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) && !self.epochs.is_gone() {
-            self.doubt(medium);
+            self.mark_unverified(medium);
         }
         error
     }
@@ -156,7 +156,7 @@ impl DurableState {
     /// After a failed write-back: has the next open judge the store as after a power failure, also under the same boot. The kernel may
     /// show pages that it could not write, or have dropped them, until the file system is unmounted and beyond. It reaches the medium
     /// when the kernel writes that page, if at all: without it an open may find a hole below a record that counts, and refuse it as damage.
-    pub(crate) fn doubt<M: Medium>(&self, medium: &M) {
+    pub(crate) fn mark_unverified<M: Medium>(&self, medium: &M) {
         // Poisoned by a panic, with a device that works: all is written now.
         if medium.granularity() != Granularity::Page || medium.sync().is_ok() {
             return;

@@ -1,15 +1,15 @@
-//! The header of a block: 64 bytes, one cache line, at the beginning of the block's first granule.
+//! The header of a block: 64 bytes, one cache line, at the beginning of the block's first extent.
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
-//! | 0 | 8 | word: bits 0 to 3 state, bit 4 which generation counts, bits 5 to 31 granules, bits 32 to 63 check |
+//! | 0 | 8 | word: bits 0 to 3 state, bit 4 which generation counts, bits 5 to 31 extents, bits 32 to 63 check |
 //! | 8 | 8 | generation 0 |
 //! | 16 | 8 | generation 1 |
 //! | 24 | 8 | seal: bits 0 to 31 tail in bytes / 8, bits 32 to 63 check |
 //! | 32 | 8 | epoch of the seal |
-//! | 40 | 8 | units: bits 0 to 1 what became of the one that began in another block and ends in this one, bits 2 to 3 of the one that goes on in another block ([`Fates`]); bits 32 to 63 check |
+//! | 40 | 8 | transactions: bits 0 to 1 what became of the one that began in another block and ends in this one, bits 2 to 3 of the one that goes on in another block ([`TransactionOutcomes`]); bits 32 to 63 check |
 //! | 48 | 8 | the secret of the store ([`Secret`]): what is left of it where the head is lost |
-//! | 56 | 8 | tie: the granule, as [`Secret::tie`] makes a number of it |
+//! | 56 | 8 | tie: the extent, as [`Secret::tie`] makes a number of it |
 //!
 //! The checks begin with a number made of the secret, and the tie is another: no bytes of a user are a header, wherever they lie.
 //!
@@ -31,14 +31,14 @@
 //! block whose records end earlier is damaged; an unsealed block may end in a torn record.
 //! On media with epochs, a seal counts only when its epoch is committed.
 //!
-//! What became of units is written when it can change no more: see `log::unit`. The check is for this
+//! What became of transactions is written when it can change no more: see `log::transaction`. The check is for this
 //! generation, so what an earlier use of the block left says nothing.
 
-use super::{Epoch, Generation, Granule, Secret, u64_at};
+use super::{Epoch, Extent, Generation, Secret, u64_at};
 use duramen_media::{Medium, Offset};
 
 pub(crate) const HEADER_BYTES: u64 = 64;
-const GRANULES_MAX: u32 = (1 << 27) - 1;
+const EXTENTS_MAX: u32 = (1 << 27) - 1;
 const SECRET_AT: usize = 48;
 const TIE_AT: usize = 56;
 
@@ -51,7 +51,7 @@ pub(crate) enum State {
 /// A data block, as its header tells.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataBlock {
-    pub granule: Granule,
+    pub extent: Extent,
     pub header: Header,
 }
 
@@ -59,18 +59,18 @@ pub(crate) struct DataBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub state: State,
-    pub granules: u32,
+    pub extents: u32,
     pub generation: Generation,
     /// Bytes from the block's beginning to the end of its records, and the epoch in which it was sealed.
     pub seal: Option<(u64, Epoch)>,
-    pub fates: Fates,
+    pub transaction_outcomes: TransactionOutcomes,
     which: bool,
     secret: Secret,
 }
 
-/// What is known for good of a unit of several blocks.
+/// What is known for good of a transaction of several blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum TransactionOutcome {
     /// Nothing: its end tells.
     #[default]
     Open,
@@ -80,56 +80,56 @@ pub(crate) enum Fate {
     Void,
 }
 
-/// The fates of the units of which not all lies in one block. Of each kind there is one in a block at most.
+/// The outcomes of the transactions of which not all lies in one block. Of each kind there is one in a block at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fates {
-    /// Of the unit that began in another block, and has its end here.
-    pub ended: Fate,
-    /// Of the unit that has no end here: its records are the last ones.
-    pub onward: Fate,
+pub(crate) struct TransactionOutcomes {
+    /// Of the transaction that began in another block, and has its end here.
+    pub ended: TransactionOutcome,
+    /// Of the transaction that has no end here: its records are the last ones.
+    pub onward: TransactionOutcome,
 }
 
-impl Fates {
+impl TransactionOutcomes {
     fn bits(self) -> u32 {
-        let bits = |fate| match fate {
-            Fate::Open => 0,
-            Fate::Counts => 1,
-            Fate::Void => 2,
+        let bits = |transaction_outcome| match transaction_outcome {
+            TransactionOutcome::Open => 0,
+            TransactionOutcome::Counts => 1,
+            TransactionOutcome::Void => 2,
         };
         bits(self.ended) | bits(self.onward) << 2
     }
 
     fn of_bits(bits: u32) -> Self {
-        let fate = |bits| match bits & 3 {
-            1 => Fate::Counts,
-            2 => Fate::Void,
-            _ => Fate::Open,
+        let transaction_outcome = |bits| match bits & 3 {
+            1 => TransactionOutcome::Counts,
+            2 => TransactionOutcome::Void,
+            _ => TransactionOutcome::Open,
         };
-        Self { ended: fate(bits), onward: fate(bits >> 2) }
+        Self { ended: transaction_outcome(bits), onward: transaction_outcome(bits >> 2) }
     }
 
     /// Those of them that are this one.
-    pub(crate) fn only(self, fate: Fate) -> Self {
-        let only = |it| if it == fate { it } else { Fate::Open };
+    pub(crate) fn only(self, transaction_outcome: TransactionOutcome) -> Self {
+        let only = |it| if it == transaction_outcome { it } else { TransactionOutcome::Open };
         Self { ended: only(self.ended), onward: only(self.onward) }
     }
 
     /// The same, with what else is known.
     pub(crate) fn with(self, other: Self) -> Self {
-        let with = |a, b| if b == Fate::Open { a } else { b };
+        let with = |a, b| if b == TransactionOutcome::Open { a } else { b };
         Self { ended: with(self.ended, other.ended), onward: with(self.onward, other.onward) }
     }
 }
 
-fn fates_check(secret: Secret, bits: u32, generation: Generation) -> u32 {
+fn transaction_outcomes_check(secret: Secret, bits: u32, generation: Generation) -> u32 {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&bits.to_le_bytes());
-    bytes[4..8].copy_from_slice(b"UNIT");
+    bytes[4..8].copy_from_slice(b"TRANSACTION");
     bytes[8..].copy_from_slice(&generation.0.to_le_bytes());
     crc32c::crc32c_append(secret.of_blocks(), &bytes)
 }
 
-fn check(secret: Secret, at: Granule, low: u32, generation: Generation) -> u32 {
+fn check(secret: Secret, at: Extent, low: u32, generation: Generation) -> u32 {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&at.0.to_le_bytes());
     bytes[4..8].copy_from_slice(&low.to_le_bytes());
@@ -145,26 +145,26 @@ fn seal_check(secret: Secret, tail: u32, epoch: u64, generation: Generation) -> 
     crc32c::crc32c_append(secret.of_blocks(), &bytes)
 }
 
-/// The secret that a header with these bytes tells, and its check, if its granule were 0, compared with the one that it has: nothing of it
-/// if none of our states begins so.
-pub(crate) fn check_from_granule_0(bytes: &[u8]) -> Option<(Secret, u32)> {
+/// The secret that a header with these bytes tells, and its check, if its extent were 0, compared with the one that it
+/// has: nothing of it if none of our states begins so.
+pub(crate) fn check_from_extent_0(bytes: &[u8]) -> Option<(Secret, u32)> {
     let word = u64_at(bytes, 0);
     let low = word as u32;
     let generation = Generation(u64_at(bytes, if low & 16 != 0 { 16 } else { 8 }));
     let is_one = matches!(low & 15, 1 | 2) && low >> 5 > 0;
     let secret = Secret::of_word(u64_at(bytes, SECRET_AT))?;
-    is_one.then(|| (secret, (word >> 32) as u32 ^ check(secret, Granule(0), low, generation)))
+    is_one.then(|| (secret, (word >> 32) as u32 ^ check(secret, Extent(0), low, generation)))
 }
 
-/// What the checks of headers differ by whose granules' numbers differ by the bits of `by`: a CRC is linear.
-pub(crate) fn check_difference(by: Granule) -> u32 {
+/// What the checks of headers differ by whose extents' numbers differ by the bits of `by`: a CRC is linear.
+pub(crate) fn check_difference(by: Extent) -> u32 {
     let check = |at| check(Secret::default(), at, 0, Generation(0));
-    check(by) ^ check(Granule(0))
+    check(by) ^ check(Extent(0))
 }
 
 impl Header {
     /// Reads the header of the block at `at`; `Err` says what was found and wanted.
-    pub(crate) fn decode(secret: Secret, at: Granule, bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn decode(secret: Secret, at: Extent, bytes: &[u8]) -> Result<Self, String> {
         let word = u64_at(bytes, 0);
         let low = word as u32;
         let which = low & 16 != 0;
@@ -182,9 +182,9 @@ impl Header {
             2 => State::Data,
             other => return Err(format!("block state is {other}, wanted 1 (free) or 2 (data)")),
         };
-        let granules = low >> 5;
-        if granules == 0 {
-            return Err("block has 0 granules".into());
+        let extents = low >> 5;
+        if extents == 0 {
+            return Err("block has 0 extents".into());
         }
         let seal = u64_at(bytes, 24);
         let epoch = u64_at(bytes, 32);
@@ -194,10 +194,11 @@ impl Header {
             && (seal >> 32) as u32 == seal_check(secret, tail, epoch, generation);
         let seal = sealed.then_some((u64::from(tail) * 8, Epoch(epoch)));
         let word = u64_at(bytes, 40);
-        let is_known =
-            state == State::Data && (word >> 32) as u32 == fates_check(secret, word as u32, generation);
-        let fates = if is_known { Fates::of_bits(word as u32) } else { Fates::default() };
-        Ok(Self { state, granules, generation, seal, fates, which, secret })
+        let is_known = state == State::Data
+            && (word >> 32) as u32 == transaction_outcomes_check(secret, word as u32, generation);
+        let transaction_outcomes =
+            if is_known { TransactionOutcomes::of_bits(word as u32) } else { TransactionOutcomes::default() };
+        Ok(Self { state, extents, generation, seal, transaction_outcomes, which, secret })
     }
 
     /// The secret of the store that wrote it.
@@ -206,31 +207,31 @@ impl Header {
     }
 
     /// A header for space that was never used.
-    pub(crate) fn fresh(secret: Secret, granules: u32) -> Self {
+    pub(crate) fn fresh(secret: Secret, extents: u32) -> Self {
         Self {
             state: State::Free,
-            granules,
+            extents,
             generation: Generation(0),
             seal: None,
-            fates: Fates::default(),
+            transaction_outcomes: TransactionOutcomes::default(),
             which: false,
             secret,
         }
     }
 
-    fn word(&self, at: Granule) -> u64 {
-        debug_assert!(self.granules > 0 && self.granules <= GRANULES_MAX);
+    fn word(&self, at: Extent) -> u64 {
+        debug_assert!(self.extents > 0 && self.extents <= EXTENTS_MAX);
         let state = match self.state {
             State::Free => 1,
             State::Data => 2,
         };
-        let low = state | u32::from(self.which) << 4 | self.granules << 5;
+        let low = state | u32::from(self.which) << 4 | self.extents << 5;
         u64::from(check(self.secret, at, low, self.generation)) << 32 | u64::from(low)
     }
 
     /// Makes the block at `at` what `self` says, in one line, whatever was there before; not drained.
     #[cfg_attr(feature = "mutants", track_caller)]
-    pub(crate) fn store<M: Medium>(&self, medium: &M, at: Granule, offset: Offset) {
+    pub(crate) fn store<M: Medium>(&self, medium: &M, at: Extent, offset: Offset) {
         medium.store_u64(offset.plus(SECRET_AT as u64), self.secret.word());
         medium.store_u64(offset.plus(TIE_AT as u64), self.secret.tie(at));
         medium.store_u64(offset.plus(if self.which { 16 } else { 8 }), self.generation.0);
@@ -239,19 +240,19 @@ impl Header {
     }
 
     /// The same, and durable on return (but for page media).
-    pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Granule, offset: Offset) {
+    pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Extent, offset: Offset) {
         self.store(medium, at, offset);
         medium.drain();
     }
 
     /// The header of the next use of the block: data, with a new generation.
-    pub(crate) fn opened(&self, granules: u32, generation: Generation) -> Self {
+    pub(crate) fn opened(&self, extents: u32, generation: Generation) -> Self {
         Self {
             state: State::Data,
-            granules,
+            extents,
             generation,
             seal: None,
-            fates: Fates::default(),
+            transaction_outcomes: TransactionOutcomes::default(),
             which: !self.which,
             secret: self.secret,
         }
@@ -259,16 +260,16 @@ impl Header {
 
     /// The header after the block was freed.
     pub(crate) fn freed(&self) -> Self {
-        Self { state: State::Free, seal: None, fates: Fates::default(), ..*self }
+        Self { state: State::Free, seal: None, transaction_outcomes: TransactionOutcomes::default(), ..*self }
     }
 
-    /// The header of the first granule of a freed block, once its other granules have headers of their own.
+    /// The header of the first extent of a freed block, once its other extents have headers of their own.
     pub(crate) fn alone(&self) -> Self {
-        Self { granules: 1, ..*self }
+        Self { extents: 1, ..*self }
     }
 
     /// Frees the block: one word.
-    pub(crate) fn publish_word<M: Medium>(&self, medium: &M, at: Granule, offset: Offset) {
+    pub(crate) fn publish_word<M: Medium>(&self, medium: &M, at: Extent, offset: Offset) {
         medium.publish(offset, self.word(at));
     }
 
@@ -283,10 +284,16 @@ impl Header {
         );
     }
 
-    /// Says what became of units, and starts its write-back. Each of them must be durable if it counts.
-    pub(crate) fn store_fates<M: Medium>(&self, medium: &M, offset: Offset, fates: Fates) {
-        let bits = fates.bits();
-        let word = u64::from(fates_check(self.secret, bits, self.generation)) << 32 | u64::from(bits);
+    /// Says what became of transactions, and starts its write-back. Each of them must be durable if it counts.
+    pub(crate) fn store_transaction_outcomes<M: Medium>(
+        &self,
+        medium: &M,
+        offset: Offset,
+        transaction_outcomes: TransactionOutcomes,
+    ) {
+        let bits = transaction_outcomes.bits();
+        let word =
+            u64::from(transaction_outcomes_check(self.secret, bits, self.generation)) << 32 | u64::from(bits);
         medium.store_u64(offset.plus(40), word);
         medium.flush(offset.plus(40), 8);
     }

@@ -1,7 +1,7 @@
 //! The index image: what a store writes of its index, so that the next open need not read every record.
 //!
 //! An image is a *root*, whose place and checksum stand in the superblock, and *pages*, which the root lists. All of them
-//! lie in *extents*: blocks that are sealed where they begin, so they hold no records, and a recovery that knows nothing
+//! lie in *runs*: blocks that are sealed where they begin, so they hold no records, and a recovery that knows nothing
 //! of the image finds them empty and frees them.
 //!
 //! Root:
@@ -16,14 +16,14 @@
 //! | 15 | 1 | zero |
 //! | 16 | 8 | store id |
 //! | 24 | 8 | the last epoch that it knows of |
-//! | 32 | 4 | extents |
+//! | 32 | 4 | runs |
 //! | 36 | 4 | blocks |
 //! | 40 | 4 | pages |
 //! | 44 | 4 | tables |
 //! | 48 | 8 | the greatest version of a record that was given out |
 //! | 56 | 4 | roots of collections |
 //! | 60 | 4 | zero |
-//! | 64 | | extents, 8 bytes each: first granule (4), granules (4) |
+//! | 64 | | runs, 8 bytes each: first extent (4), extents (4) |
 //! | | | blocks, 32 bytes each: see [`Kept`] |
 //! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
 //! | | | tables and collections, 40 bytes each, whose pages and roots follow each other in this order: see [`TablePages`] |
@@ -34,13 +34,13 @@
 //! The image is a hint. Builds that do not know it ignore it, and their first update of the superblock forgets it; so it
 //! takes no version of the format.
 
-use super::{Epoch, Generation, Granule, Owner, Version, block, u32_at, u64_at};
+use super::{Epoch, Extent, Generation, Owner, Version, block, u32_at, u64_at};
 use duramen_media::Offset;
 
 const MAGIC: [u8; 8] = *b"DURIMAGE";
 const VERSION: u32 = 7;
 const FIXED_BYTES: usize = 64;
-const EXTENT_BYTES: usize = 8;
+const RUN_BYTES: usize = 8;
 const KEPT_BYTES: usize = 32;
 const PAGE_BYTES: usize = 24;
 const TABLE_BYTES: usize = 40;
@@ -50,37 +50,37 @@ const ROOT_BYTES: usize = 8;
 ///
 /// | offset | bytes | meaning |
 /// |---|---|---|
-/// | 0 | 4 | first granule |
-/// | 4 | 4 | granules |
+/// | 0 | 4 | first extent |
+/// | 4 | 4 | extents |
 /// | 8 | 8 | generation |
 /// | 16 | 4 | tail / 8, as in its seal; 0: this block must be read |
-/// | 20 | 4 | bytes of records that the index leads to |
+/// | 20 | 4 | bytes of records that the index points to |
 /// | 24 | 4 | when the first record expires, in Unix seconds; 2^32 - 1: never |
-/// | 28 | 1 | [`Harm`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
+/// | 28 | 1 | [`Damage`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
 /// | 29 | 3 | zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    pub granule: Granule,
-    pub granules: u32,
+    pub extent: Extent,
+    pub extents: u32,
     pub generation: Generation,
     pub tail: u64,
     pub live: u32,
     pub expiry: u32,
-    pub harm: Harm,
+    pub damage: Damage,
 }
 
 /// What is known of the damage in a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Harm {
+pub(crate) enum Damage {
     #[default]
     None,
-    /// Slots lead to each damaged record that a key needs.
+    /// Slots point to each damaged record that a key needs.
     Known,
     /// Recovery read the block, and damaged records have no slots.
     Unknown,
 }
 
-impl Harm {
+impl Damage {
     fn decode(word: u32) -> Self {
         match word {
             0 => Self::None,
@@ -97,8 +97,8 @@ impl Kept {
     }
 }
 
-/// A block that holds a part of an image: its first granule, and how many it has.
-pub(crate) type Extent = (Granule, u32);
+/// A block that holds a part of an image: its first extent, and how many it has.
+pub(crate) type ExtentRun = (Extent, u32);
 
 /// Where a page lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub(crate) struct Root {
     /// No record has a higher one.
     pub version: Version,
     /// That of the root is among them, and at a close those of the image before.
-    pub extents: Vec<Extent>,
+    pub runs: Vec<ExtentRun>,
     pub blocks: Vec<Kept>,
     pub pages: Vec<Page>,
     pub tables: Vec<TablePages>,
@@ -151,7 +151,7 @@ pub(crate) struct Root {
 impl Root {
     pub(crate) fn bytes(&self) -> usize {
         FIXED_BYTES
-            + self.extents.len() * EXTENT_BYTES
+            + self.runs.len() * RUN_BYTES
             + self.blocks.len() * KEPT_BYTES
             + self.pages.len() * PAGE_BYTES
             + self.tables.len() * TABLE_BYTES
@@ -165,20 +165,20 @@ impl Root {
         bytes.extend_from_slice(&[self.kind, u8::from(self.at_close), u8::from(self.estimated), 0]);
         bytes.extend_from_slice(&self.store_id.to_le_bytes());
         bytes.extend_from_slice(&self.epoch.0.to_le_bytes());
-        for count in [self.extents.len(), self.blocks.len(), self.pages.len(), self.tables.len()] {
+        for count in [self.runs.len(), self.blocks.len(), self.pages.len(), self.tables.len()] {
             bytes.extend_from_slice(&(count as u32).to_le_bytes());
         }
         bytes.extend_from_slice(&self.version.0.to_le_bytes());
         bytes.extend_from_slice(&(self.roots.len() as u64).to_le_bytes());
-        for (granule, granules) in &self.extents {
-            bytes.extend_from_slice(&granule.0.to_le_bytes());
-            bytes.extend_from_slice(&granules.to_le_bytes());
+        for (extent, extents) in &self.runs {
+            bytes.extend_from_slice(&extent.0.to_le_bytes());
+            bytes.extend_from_slice(&extents.to_le_bytes());
         }
         for kept in &self.blocks {
-            bytes.extend_from_slice(&kept.granule.0.to_le_bytes());
-            bytes.extend_from_slice(&kept.granules.to_le_bytes());
+            bytes.extend_from_slice(&kept.extent.0.to_le_bytes());
+            bytes.extend_from_slice(&kept.extents.to_le_bytes());
             bytes.extend_from_slice(&kept.generation.0.to_le_bytes());
-            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, kept.harm as u32] {
+            for word in [(kept.tail / 8) as u32, kept.live, kept.expiry, kept.damage as u32] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -200,8 +200,8 @@ impl Root {
         bytes
     }
 
-    /// Reads a root whose checksum is right, in a store of `granules` granules; `Err` says what was found and wanted.
-    pub(crate) fn decode(bytes: &[u8], granules: u32, granule_bytes: u64) -> Result<Self, String> {
+    /// Reads a root whose checksum is right, in a store of `extents` extents; `Err` says what was found and wanted.
+    pub(crate) fn decode(bytes: &[u8], extents: u32, extent_bytes: u64) -> Result<Self, String> {
         if bytes.len() < FIXED_BYTES || bytes[..8] != MAGIC {
             return Err("it does not begin with \"DURIMAGE\"".into());
         }
@@ -209,7 +209,7 @@ impl Root {
             return Err(format!("its version is {}, this build reads {VERSION}", u32_at(bytes, 8)));
         }
         let counts = [32, 36, 40, 44, 56].map(|at| u32_at(bytes, at) as usize);
-        let sizes = [EXTENT_BYTES, KEPT_BYTES, PAGE_BYTES, TABLE_BYTES, ROOT_BYTES];
+        let sizes = [RUN_BYTES, KEPT_BYTES, PAGE_BYTES, TABLE_BYTES, ROOT_BYTES];
         let wanted = FIXED_BYTES + counts.iter().zip(sizes).map(|(count, size)| count * size).sum::<usize>();
         if bytes.len() != wanted {
             return Err(format!("it has {} bytes, its counts say {wanted}", bytes.len()));
@@ -220,16 +220,16 @@ impl Root {
             rest = behind;
             part.chunks_exact(sizes[index])
         };
-        let extents: Vec<_> = part(0).map(|b| (Granule(u32_at(b, 0)), u32_at(b, 4))).collect();
+        let runs: Vec<_> = part(0).map(|b| (Extent(u32_at(b, 0)), u32_at(b, 4))).collect();
         let blocks: Vec<_> = part(1)
             .map(|b| Kept {
-                granule: Granule(u32_at(b, 0)),
-                granules: u32_at(b, 4),
+                extent: Extent(u32_at(b, 0)),
+                extents: u32_at(b, 4),
                 generation: Generation(u64_at(b, 8)),
                 tail: u64::from(u32_at(b, 16)) * 8,
                 live: u32_at(b, 20),
                 expiry: u32_at(b, 24),
-                harm: Harm::decode(u32_at(b, 28)),
+                damage: Damage::decode(u32_at(b, 28)),
             })
             .collect();
         let pages: Vec<_> = part(2)
@@ -262,32 +262,32 @@ impl Root {
             store_id: u64_at(bytes, 16),
             epoch: Epoch(u64_at(bytes, 24)),
             version: Version(u64_at(bytes, 48)),
-            extents,
+            runs,
             blocks,
             pages,
             tables,
             roots,
         };
-        root.check_places(granules, granule_bytes)?;
+        root.check_places(extents, extent_bytes)?;
         Ok(root)
     }
 
-    /// Whether all that it lists lies in a store of `granules` granules.
-    fn check_places(&self, granules: u32, granule_bytes: u64) -> Result<(), String> {
+    /// Whether all that it lists lies in a store of `extents` extents.
+    fn check_places(&self, extents: u32, extent_bytes: u64) -> Result<(), String> {
         let within =
-            |granule: u32, more: u32| more > 0 && u64::from(granule) + u64::from(more) <= u64::from(granules);
+            |extent: u32, more: u32| more > 0 && u64::from(extent) + u64::from(more) <= u64::from(extents);
         let wrong_block = self.blocks.iter().find(|kept| {
-            let bytes = u64::from(kept.granules) * granule_bytes;
+            let bytes = u64::from(kept.extents) * extent_bytes;
             let is_tail = kept.is_unknown() || (block::HEADER_BYTES..=bytes).contains(&kept.tail);
-            !within(kept.granule.0, kept.granules) || !is_tail
+            !within(kept.extent.0, kept.extents) || !is_tail
         });
         if let Some(kept) = wrong_block {
-            return Err(format!("its block at granule {} is not one of this store", kept.granule.0));
+            return Err(format!("its block at extent {} is not one of this store", kept.extent.0));
         }
-        if let Some((granule, _)) = self.extents.iter().find(|(granule, more)| !within(granule.0, *more)) {
-            return Err(format!("its extent at granule {} is not one of this store", granule.0));
+        if let Some((extent, _)) = self.runs.iter().find(|(extent, more)| !within(extent.0, *more)) {
+            return Err(format!("its run at extent {} is not one of this store", extent.0));
         }
-        let end = u64::from(granules) * granule_bytes;
+        let end = u64::from(extents) * extent_bytes;
         let lies_outside =
             |page: &&Page| page.at.checked_add(u64::from(page.bytes)).is_none_or(|to| to > end);
         if let Some(page) = self.pages.iter().find(lies_outside) {
@@ -305,14 +305,14 @@ mod tests {
     use super::*;
 
     fn sample() -> Root {
-        let kept = |granule, tail| Kept {
-            granule: Granule(granule),
-            granules: 2,
+        let kept = |extent, tail| Kept {
+            extent: Extent(extent),
+            extents: 2,
             generation: Generation(7 << 40 | 3),
             tail,
             live: 40,
             expiry: u32::MAX,
-            harm: if tail == 0 { Harm::Unknown } else { Harm::Known },
+            damage: if tail == 0 { Damage::Unknown } else { Damage::Known },
         };
         Root {
             kind: 1,
@@ -321,7 +321,7 @@ mod tests {
             store_id: 5,
             epoch: Epoch(9),
             version: Version(6),
-            extents: vec![(Granule(3), 1), (Granule(4), 2)],
+            runs: vec![(Extent(3), 1), (Extent(4), 2)],
             blocks: vec![kept(6, 128), kept(8, 0)],
             pages: vec![Page { first: 0, at: 4096 * 3 + 64, bytes: 100, crc: 1 }],
             tables: vec![TablePages {
@@ -342,17 +342,17 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_leads_out_of_the_store_is_refused() {
+    fn a_root_that_points_out_of_the_store_is_refused() {
         let bytes = sample().encode();
-        for (granules, wanted) in
-            [(9, "block at granule 8"), (7, "block at granule 6"), (5, "block at granule 6")]
+        for (extents, wanted) in
+            [(9, "block at extent 8"), (7, "block at extent 6"), (5, "block at extent 6")]
         {
-            assert!(Root::decode(&bytes, granules, 4096).unwrap_err().contains(wanted), "{granules}");
+            assert!(Root::decode(&bytes, extents, 4096).unwrap_err().contains(wanted), "{extents}");
         }
         let long = Root { blocks: vec![Kept { tail: 8200, ..sample().blocks[0] }], ..sample() };
-        assert!(Root::decode(&long.encode(), 10, 4096).unwrap_err().contains("block at granule 6"));
-        let behind = Root { extents: vec![(Granule(9), 2)], ..sample() };
-        assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("extent at granule 9"));
+        assert!(Root::decode(&long.encode(), 10, 4096).unwrap_err().contains("block at extent 6"));
+        let behind = Root { runs: vec![(Extent(9), 2)], ..sample() };
+        assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("run at extent 9"));
         let far = Root { pages: vec![Page { at: u64::MAX, ..sample().pages[0] }], ..sample() };
         assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("behind the end"));
         let outside = Root { roots: vec![Offset(8), Offset(40_960)], ..sample() };

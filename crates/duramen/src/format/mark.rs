@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mark_reads_back_and_flipped_bits_are_told() {
+    fn mark_reads_back_and_flipped_bits_are_reported() {
         let mark = Mark { epoch: Epoch(5), records: 6, sum: 7, time_floor: 8, incarnation: 9 };
         let secret = Secret::new(3);
         let bytes = mark.encode(secret);

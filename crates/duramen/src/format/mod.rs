@@ -5,7 +5,7 @@
 //!        4096    superblock 1   (the same content; one of the two survives any torn write)
 //!        8192    commit mark 0  (64 bytes used of 4 KiB)
 //!        12288   commit mark 1
-//!        16384   blocks: each begins on a multiple of `granule_bytes` and is 1 or more granules long
+//!        16384   blocks: each begins on a multiple of `extent_bytes` and is 1 or more extents long
 //! ```
 //!
 //! Everything is little-endian. Nothing here is `usize`, a pointer, or padding.
@@ -15,7 +15,7 @@
 //! 1. Nothing read from a medium is trusted before its checksum was compared.
 //! 2. The checksums of a record begin with numbers made of the generation of its block and of the [secret] of the store, and a generation
 //!    is never used twice: what an earlier use of the same space left behind does not parse as a record, but for a guess of 64 bits.
-//! 3. Walking block headers from the first granule visits every granule exactly once.
+//! 3. Walking block headers from the first extent visits every extent exactly once.
 //! 4. Bytes that users choose are never read as format: see [record] and [secret].
 
 pub(crate) mod block;
@@ -26,7 +26,7 @@ pub(crate) mod record;
 pub(crate) mod secret;
 mod sum;
 pub(crate) mod superblock;
-pub(crate) mod unit;
+pub(crate) mod transaction;
 
 /// The version written by this build, and the newest that it opens.
 pub const FORMAT_VERSION: u32 = 4;
@@ -50,7 +50,7 @@ impl Version {
     }
 }
 
-/// The unit of group durability. 44 bits: 34 years of 16 thousand commits a second.
+/// The transaction of group durability. 44 bits: 34 years of 16 thousand commits a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct Epoch(pub(crate) u64);
@@ -80,12 +80,12 @@ impl Generation {
     }
 }
 
-/// The number of a unit: never used twice, as a [`Generation`].
+/// The number of a transaction: never used twice, as a [`Generation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
-pub(crate) struct UnitId(pub(crate) u64);
+pub(crate) struct TransactionId(pub(crate) u64);
 
-impl UnitId {
+impl TransactionId {
     pub(crate) fn new(incarnation: u32, counter: u64) -> Self {
         Self(Generation::new(incarnation, counter).0)
     }
@@ -151,10 +151,10 @@ pub(crate) enum OwnerKind {
     ByKey = 4,
 }
 
-/// A granule, the grain of space, counted from the beginning of the medium.
+/// An extent, the grain of space, counted from the beginning of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
-pub(crate) struct Granule(pub(crate) u32);
+pub(crate) struct Extent(pub(crate) u32);
 
 /// Reads a little-endian word; the caller knows that the bytes are there.
 #[inline]

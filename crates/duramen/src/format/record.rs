@@ -14,13 +14,13 @@
 //! | | 4 | checksum of the record, see below |
 //! | | 4 | only of kinds 3 and 4: the checksum that it has as kind 4 |
 //! | | | zeros up to a multiple of 8 |
-//! | | 16 | [`Trailer`]: the unit that it belongs to, and what the key's slot was before: only with flag 2 |
+//! | | 16 | [`Trailer`]: the transaction that it belongs to, and what the key's slot was before: only with flag 2 |
 //!
-//! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 end of a unit ([`super::unit`]); 6 root of a collection, whose value
-//! begins with the owner of the elements (8 bytes); 7 void: no record, but as many bytes as one with this header. A cell is appended as
-//! kind 3, whole and durable,
-//! and then made kind 4 by one store of its first 8 bytes, before the index leads to it.
-//! Flags: 1 expires; 2 belongs to a unit; 4 everything before this record in its block was durable
+//! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 end of a transaction ([`super::transaction`]); 6 root
+//! of a collection, whose value begins with the owner of the elements (8 bytes); 7 void: no record, but as many bytes
+//! as one with this header. A cell is appended as kind 3, whole and durable,
+//! and then made kind 4 by one store of its first 8 bytes, before the index points to it.
+//! Flags: 1 expires; 2 belongs to a transaction; 4 everything before this record in its block was durable
 //! when it was written (so a broken record before it is damage and not a torn write); 8 belongs to the table of the owner that
 //! is named, without it to the store's own.
 //!
@@ -37,10 +37,10 @@
 //! 4. So whoever finds a header that is whole knows where the next one begins, and looks for none within the body, whole or torn
 //!    ([`Walk`]).
 //!
-//! What belongs to a unit stands behind the value, so that a lookup need not ask for it to find the key.
+//! What belongs to a transaction stands behind the value, so that a lookup need not ask for it to find the key.
 
 use super::secret::Seeds;
-use super::{Epoch, Owner, UnitId, Version, sum, u32_at, u64_at};
+use super::{Epoch, Owner, TransactionId, Version, sum, u32_at, u64_at};
 use crate::mutants::{Mutant, planted};
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use duramen_media::Offset;
@@ -51,7 +51,7 @@ const OWNER_BYTES: u64 = 8;
 /// The largest header.
 pub(crate) const HEAD_BYTES_MAX: usize = 40;
 pub(crate) const TRAILER_BYTES: u64 = 16;
-/// Bytes of the value of an end: how many members its unit has, and their sum.
+/// Bytes of the value of an end: how many transaction records its transaction has, and their sum.
 pub(crate) const END_VALUE_BYTES: usize = 16;
 /// Bytes of an end.
 pub(crate) const END_BYTES: u64 = record_bytes(HEADER_BYTES, 0, END_VALUE_BYTES, Kind::End) + TRAILER_BYTES;
@@ -63,7 +63,7 @@ const REST_BYTES_MAX: usize = 16;
 const VOID_COVERED: usize = 12;
 
 const FLAG_EXPIRES: u8 = 1;
-const FLAG_MEMBER: u8 = 2;
+const FLAG_TRANSACTIONAL: u8 = 2;
 const FLAG_DRAINED: u8 = 4;
 const FLAG_OWNED: u8 = 8;
 
@@ -121,7 +121,7 @@ pub(crate) struct Header {
     pub crc: u32,
     pub kind: Kind,
     pub tag: u8,
-    pub member: bool,
+    pub transactional: bool,
     pub drained: bool,
     pub key_bytes: u32,
     pub value_bytes: u32,
@@ -169,19 +169,19 @@ impl Head {
             5 => Kind::End,
             6 => Kind::Root,
             7 => Kind::Void,
-            other => unreachable!("the index leads to a record of kind {other}"),
+            other => unreachable!("the index points to a record of kind {other}"),
         }
     }
 
-    /// Whether it is a value, of a unit or not, that neither expires nor changes.
+    /// Whether it is a value, of a transaction or not, that neither expires nor changes.
     #[inline]
     pub(crate) fn is_plain_value(self) -> bool {
         self.kind_bits() == Kind::Value as u8 && !self.expires()
     }
 
-    /// Whether it is the end of a unit.
+    /// Whether it is the end of a transaction.
     #[inline]
-    pub(crate) fn is_end(self) -> bool {
+    pub(crate) fn is_commit(self) -> bool {
         self.kind_bits() == Kind::End as u8
     }
 
@@ -210,8 +210,8 @@ impl Head {
     }
 
     #[inline]
-    pub(crate) fn is_member(self) -> bool {
-        self.flags() & FLAG_MEMBER != 0
+    pub(crate) fn is_transactional(self) -> bool {
+        self.flags() & FLAG_TRANSACTIONAL != 0
     }
 
     #[inline]
@@ -277,16 +277,17 @@ impl Head {
     pub(crate) fn record_bytes(self) -> u64 {
         // Kinds 3 and 4 have two checksums, and no other kind has these bits.
         let sums = SUM_BYTES << u64::from(matches!(self.kind_bits(), 3 | 4));
-        ((self.value_at() + self.value_bytes() + sums + 7) & !7) + TRAILER_BYTES * u64::from(self.is_member())
+        ((self.value_at() + self.value_bytes() + sums + 7) & !7)
+            + TRAILER_BYTES * u64::from(self.is_transactional())
     }
 }
 
-/// What is behind the value of a record that belongs to a unit.
+/// What is behind the value of a record that belongs to a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
-    pub unit: UnitId,
-    /// The slot that the record's took the place of, with the lane of its writer where a slot has the fingerprint; the lane alone: there
-    /// was none. (`index::Slot::as_previous`)
+    pub transaction: TransactionId,
+    /// The slot that the record's took the place of, with the lane of its writer where a slot has the fingerprint; the
+    /// transaction slot alone: there was none. (`index::Slot::as_previous`)
     pub previous: u64,
 }
 
@@ -295,13 +296,13 @@ impl Trailer {
     #[inline]
     pub(crate) fn of(bytes: &[u8], record_bytes: u64) -> Self {
         let at = (record_bytes - TRAILER_BYTES) as usize;
-        Self { unit: UnitId(u64_at(bytes, at)), previous: u64_at(bytes, at + 8) }
+        Self { transaction: TransactionId(u64_at(bytes, at)), previous: u64_at(bytes, at + 8) }
     }
 
     #[inline]
     pub(crate) fn bytes(self) -> [u8; TRAILER_BYTES as usize] {
         let mut bytes = [0; TRAILER_BYTES as usize];
-        bytes[..8].copy_from_slice(&self.unit.0.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.transaction.0.to_le_bytes());
         bytes[8..].copy_from_slice(&self.previous.to_le_bytes());
         bytes
     }
@@ -318,7 +319,7 @@ impl Header {
     #[inline]
     pub(crate) fn record_bytes(&self) -> u64 {
         let end = self.value_at() + u64::from(self.value_bytes) + self.kind.sums_bytes();
-        ((end + 7) & !7) + TRAILER_BYTES * u64::from(self.member)
+        ((end + 7) & !7) + TRAILER_BYTES * u64::from(self.transactional)
     }
 
     /// Where the value begins in the record.
@@ -332,7 +333,7 @@ impl Header {
     pub(crate) fn encode(&self, seed: u32) -> Encoded {
         let owner = (self.owner != Owner::STORE).then_some(self.owner.0);
         let flags = if self.expires_at.is_some() { FLAG_EXPIRES } else { 0 }
-            | if self.member { FLAG_MEMBER } else { 0 }
+            | if self.transactional { FLAG_TRANSACTIONAL } else { 0 }
             | if self.drained { FLAG_DRAINED } else { 0 }
             | if owner.is_some() { FLAG_OWNED } else { 0 };
         let first = u32::from(self.kind as u8 | flags << 4)
@@ -400,8 +401,8 @@ impl Header {
         // No record names the owner of those that name none.
         if flags & FLAG_OWNED != 0 && (header.owner == Owner::STORE || header.owner.kind().is_none())
             || header.kind == Kind::Root && u64::from(header.value_bytes) < OWNER_BYTES
-            || header.member && header.kind.is_updatable()
-            || header.kind == Kind::End && !header.is_end()
+            || header.transactional && header.kind.is_updatable()
+            || header.kind == Kind::End && !header.is_commit()
         {
             return None;
         }
@@ -411,7 +412,7 @@ impl Header {
         (header.record_bytes() <= room).then_some(header)
     }
 
-    /// Reads the header of a record that is known to be whole: one that the index leads to.
+    /// Reads the header of a record that is known to be whole: one that the index points to.
     ///
     /// # Panics
     /// When there is none: the index would be wrong, which is a defect.
@@ -422,7 +423,7 @@ impl Header {
             crc: fixed.first as u32,
             kind: fixed.kind(),
             tag: fixed.tag(),
-            member: fixed.is_member(),
+            transactional: fixed.is_transactional(),
             drained: fixed.flags() & FLAG_DRAINED != 0,
             key_bytes: fixed.key_bytes() as u32,
             value_bytes: fixed.value_bytes() as u32,
@@ -434,8 +435,8 @@ impl Header {
     }
 
     /// Whether an end has what an end has, and nothing else.
-    fn is_end(&self) -> bool {
-        self.member
+    fn is_commit(&self) -> bool {
+        self.transactional
             && self.expires_at.is_none()
             && self.owner == Owner::STORE
             && (self.key_bytes, self.value_bytes) == (0, END_VALUE_BYTES as u32)
@@ -466,13 +467,13 @@ impl Header {
 
     /// Bytes of the trailer, if there is one.
     pub(crate) fn trailer_bytes(&self) -> u64 {
-        TRAILER_BYTES * u64::from(self.member)
+        TRAILER_BYTES * u64::from(self.transactional)
     }
 
-    /// The trailer of the record at the beginning of `bytes`, if it belongs to a unit.
+    /// The trailer of the record at the beginning of `bytes`, if it belongs to a transaction.
     #[inline]
     pub(crate) fn trailer(&self, bytes: &[u8]) -> Option<Trailer> {
-        self.member.then(|| Trailer::of(bytes, self.record_bytes()))
+        self.transactional.then(|| Trailer::of(bytes, self.record_bytes()))
     }
 
     /// How many bytes of the body, behind `head_bytes`, the checksum covers.
@@ -657,8 +658,8 @@ mod tests {
     }
 
     fn whole_at(at: u64, header: Header, key: &[u8], value: &[u8], seeds: Seeds) -> Vec<u8> {
-        let trailer = Trailer { unit: UnitId(7), previous: 1 << 62 | 9 };
-        let trailer = header.member.then_some(trailer);
+        let trailer = Trailer { transaction: TransactionId(7), previous: 1 << 62 | 9 };
+        let trailer = header.transactional.then_some(trailer);
         let head = header.encode(seeds.head(at));
         let rest = header.rest(head.crc, body_crc(seeds.body, &[key, value]), None, trailer);
         let mut bytes = [head.bytes(), key, value, rest.bytes()].concat();
@@ -678,7 +679,7 @@ mod tests {
             crc: 0,
             kind,
             tag: 0,
-            member: false,
+            transactional: false,
             drained: true,
             key_bytes: key_bytes as u32,
             value_bytes: value_bytes as u32,
@@ -695,10 +696,10 @@ mod tests {
             key in prop::collection::vec(any::<u8>(), 0..80),
             value in prop::collection::vec(any::<u8>(), 0..300),
             tag: u8, epoch in 0..=Epoch::MAX, version in 0..=Version::MAX,
-            expires_at: Option<u64>, owner: u64, member: bool, drained: bool, flip: prop::sample::Index,
+            expires_at: Option<u64>, owner: u64, transactional: bool, drained: bool, flip: prop::sample::Index,
         ) {
             let header = Header {
-                crc: 0, kind: Kind::Value, tag, member, drained,
+                crc: 0, kind: Kind::Value, tag, transactional, drained,
                 key_bytes: key.len() as u32, value_bytes: value.len() as u32,
                 epoch: Epoch(epoch), version: Version(version), expires_at,
                 // One in two is the store's own.

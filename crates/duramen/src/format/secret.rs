@@ -7,13 +7,13 @@
 //! |---|---|---|
 //! | [`Seeds`] | a block's generation | the two checksums of each record |
 //! | [`Secret::of_blocks`] | | the checks of a block header |
-//! | [`Secret::tie`] | the number of a granule | each block header, as it is |
+//! | [`Secret::tie`] | the number of an extent | each block header, as it is |
 //! | [`Secret::of_marks`] | | commit marks |
 //! | [`Secret::of_images`] | | the root and the pages of an index image |
 //!
 //! All of them are SipHash-2-4 under the secret: which of them somebody learns tells nothing of the others.
 
-use super::{Generation, Granule};
+use super::{Extent, Generation};
 use crate::mutants::{Mutant, planted};
 use siphasher::sip::SipHasher24;
 
@@ -34,7 +34,7 @@ pub(crate) struct Seeds {
 enum Use {
     Records = 1,
     Blocks = 2,
-    Granule = 3,
+    Extent = 3,
     Marks = 4,
     Images = 5,
 }
@@ -73,9 +73,9 @@ impl Secret {
         self.number(Use::Blocks, 0) as u32
     }
 
-    /// What a header at this granule has besides its check.
-    pub(crate) fn tie(self, granule: Granule) -> u64 {
-        self.number(Use::Granule, granule.0.into())
+    /// What a header at this extent has besides its check.
+    pub(crate) fn tie(self, extent: Extent) -> u64 {
+        self.number(Use::Extent, extent.0.into())
     }
 
     pub(crate) fn of_marks(self) -> u32 {
@@ -125,9 +125,9 @@ mod tests {
             u64::from(one.of_blocks()),
             u64::from(one.of_marks()),
             u64::from(one.of_images()),
-            one.tie(Granule(1)),
-            one.tie(Granule(2)),
-            other.tie(Granule(1)),
+            one.tie(Extent(1)),
+            one.tie(Extent(2)),
+            other.tie(Extent(1)),
         ];
         for (at, number) in numbers.iter().enumerate() {
             assert!(!numbers[..at].contains(number), "number {at}");

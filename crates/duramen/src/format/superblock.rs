@@ -12,7 +12,7 @@
 //! | 12 | 4 | CRC-32C of bytes 0 to 191 with this field zero |
 //! | 16 | 8 | store id: random, chosen at creation, seeds the hash |
 //! | 24 | 8 | sequence: counts superblock updates |
-//! | 32 | 4 | granule bytes |
+//! | 32 | 4 | extent bytes |
 //! | 36 | 1 | index kind (0 hash) |
 //! | 37 | 1 | index residence (0 dram) |
 //! | 38 | 1 | state (1 open, 2 closed cleanly) |
@@ -23,7 +23,7 @@
 //! | 64 | 8 | epoch base: the first epoch of this incarnation; all earlier ones are settled |
 //! | 72 | 8 | time floor, Unix milliseconds: the store's clock never shows less |
 //! | 80 | 8 | creation time, Unix milliseconds |
-//! | 88 | 8 | granules in use by the store, head included |
+//! | 88 | 8 | extents in use by the store, head included |
 //! | 96 | 8 | where the root of the index image lies (see [`super::image`]); 0: there is none |
 //! | 104 | 8 | bytes of the root |
 //! | 112 | 4 | CRC-32C of the root |
@@ -54,10 +54,10 @@ const SECRET_AT: usize = 128;
 const VERSION_OF_SECRET: u32 = 4;
 const BYTES_BEFORE_SECRET: usize = 128;
 
-// The smallest granule holds a block header and one small record; the largest keeps granule counts of
+// The smallest extent holds a block header and one small record; the largest keeps extent counts of
 // any medium in 32 bits.
-pub(crate) const GRANULE_BYTES_MIN: u32 = 512;
-pub(crate) const GRANULE_BYTES_MAX: u32 = 64 << 20;
+pub(crate) const EXTENT_BYTES_MIN: u32 = 512;
+pub(crate) const EXTENT_BYTES_MAX: u32 = 64 << 20;
 
 /// How writes of one incarnation became durable; recovery judges a crash by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub(crate) struct Superblock {
     pub store_id: u64,
     pub secret: Secret,
     pub sequence: u64,
-    pub granule_bytes: u32,
+    pub extent_bytes: u32,
     pub clean: bool,
     /// When it was closed cleanly, every data block was sealed: an unsealed one is damaged.
     pub sealed: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Superblock {
     pub epoch_base: u64,
     pub time_floor: u64,
     pub created: u64,
-    pub granules: u32,
+    pub extents: u32,
     pub image: Option<ImagePlace>,
 }
 
@@ -115,7 +115,7 @@ impl Superblock {
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.sequence.to_le_bytes());
-        bytes[32..36].copy_from_slice(&self.granule_bytes.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.extent_bytes.to_le_bytes());
         bytes[38] = if self.clean { 2 } else { 1 };
         bytes[39] = self.regime as u8;
         bytes[40..44].copy_from_slice(&self.incarnation.to_le_bytes());
@@ -123,7 +123,7 @@ impl Superblock {
         bytes[64..72].copy_from_slice(&self.epoch_base.to_le_bytes());
         bytes[72..80].copy_from_slice(&self.time_floor.to_le_bytes());
         bytes[80..88].copy_from_slice(&self.created.to_le_bytes());
-        bytes[88..96].copy_from_slice(&u64::from(self.granules).to_le_bytes());
+        bytes[88..96].copy_from_slice(&u64::from(self.extents).to_le_bytes());
         if let Some(image) = self.image {
             bytes[96..104].copy_from_slice(&image.at.to_le_bytes());
             bytes[104..112].copy_from_slice(&image.bytes.to_le_bytes());
@@ -142,11 +142,10 @@ impl Superblock {
         let field = |name: &str, found: u64, wanted: &str| {
             Err(Error::corrupt(format!("superblock field {name} is {found}, wanted {wanted}")))
         };
-        let granule_bytes = u32_at(bytes, 32);
-        if !(GRANULE_BYTES_MIN..=GRANULE_BYTES_MAX).contains(&granule_bytes)
-            || !granule_bytes.is_multiple_of(64)
+        let extent_bytes = u32_at(bytes, 32);
+        if !(EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent_bytes) || !extent_bytes.is_multiple_of(64)
         {
-            return field("granule bytes", u64::from(granule_bytes), "a multiple of 64 from 512 to 64 MiB");
+            return field("extent bytes", u64::from(extent_bytes), "a multiple of 64 from 512 to 64 MiB");
         }
         if bytes[36] != 0 {
             return field("index kind", u64::from(bytes[36]), "0 (hash)");
@@ -165,9 +164,9 @@ impl Superblock {
             2 => Regime::Manual,
             other => return field("durability", u64::from(other), "0, 1 or 2"),
         };
-        let granules = match u32::try_from(u64_at(bytes, 88)) {
-            Ok(granules) if u64::from(granules) * u64::from(granule_bytes) >= HEAD_BYTES => granules,
-            _ => return field("granules", u64_at(bytes, 88), "enough for the head, below 2^32"),
+        let extents = match u32::try_from(u64_at(bytes, 88)) {
+            Ok(extents) if u64::from(extents) * u64::from(extent_bytes) >= HEAD_BYTES => extents,
+            _ => return field("extents", u64_at(bytes, 88), "enough for the head, below 2^32"),
         };
         if !(1..Epoch::MAX).contains(&u64_at(bytes, 64)) {
             return field("epoch base", u64_at(bytes, 64), "1 to 2^44 - 2");
@@ -181,7 +180,7 @@ impl Superblock {
             store_id: u64_at(bytes, 16),
             secret,
             sequence: u64_at(bytes, 24),
-            granule_bytes,
+            extent_bytes,
             clean,
             // Builds that did not know of it wrote 0.
             sealed: clean && bytes[116] == 1,
@@ -191,7 +190,7 @@ impl Superblock {
             epoch_base: u64_at(bytes, 64),
             time_floor: u64_at(bytes, 72),
             created: u64_at(bytes, 80),
-            granules,
+            extents,
             image: (u64_at(bytes, 96) != 0).then(|| ImagePlace {
                 at: u64_at(bytes, 96),
                 bytes: u64_at(bytes, 104),
@@ -338,7 +337,7 @@ mod tests {
             store_id: 7,
             secret: Secret::new(8),
             sequence: 3,
-            granule_bytes: 24 << 10,
+            extent_bytes: 24 << 10,
             clean: true,
             sealed: true,
             regime: Regime::Epochs,
@@ -347,7 +346,7 @@ mod tests {
             epoch_base: 11,
             time_floor: 12,
             created: 13,
-            granules: 14,
+            extents: 14,
             image: Some(ImagePlace { at: 15, bytes: 16, crc: 17 }),
         }
     }
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_told() {
+    fn every_flipped_bit_is_reported() {
         let bytes = sample().encode();
         // Miri takes a second for a dozen.
         for bit in (0..BYTES * 8).step_by(if cfg!(miri) { 37 } else { 1 }) {

@@ -22,11 +22,11 @@ pub(super) struct Attached {
 /// Which slots of an image count.
 pub(crate) enum Counts {
     All,
-    /// Those that lead into kept blocks: a bit for each granule, which has this many bytes. (The blocks' own entries
+    /// Those that point into kept blocks: a bit for each extent, which has this many bytes. (The blocks' own entries
     /// take a thousand times as much memory, and to ask them would be a miss for each slot.) Who else knows of old records of their keys is not known any more.
     Kept {
-        granules: Vec<u64>,
-        granule_bytes: u64,
+        extents: Vec<u64>,
+        extent_bytes: u64,
     },
 }
 
@@ -34,10 +34,10 @@ impl Counts {
     /// The slot as the index is to have it, if it counts.
     #[inline]
     pub(crate) fn keep(&self, slot: Slot) -> Option<Slot> {
-        let Self::Kept { granules, granule_bytes } = self else { return Some(slot) };
-        let granule = slot.location().0 / granule_bytes;
-        let is_kept = granules.get(granule as usize / 64).is_some_and(|bits| bits >> (granule % 64) & 1 != 0);
-        (is_kept || planted(Mutant::ImageSlotsAllKept)).then_some(slot.count_doubted())
+        let Self::Kept { extents, extent_bytes } = self else { return Some(slot) };
+        let extent = slot.location().0 / extent_bytes;
+        let is_kept = extents.get(extent as usize / 64).is_some_and(|bits| bits >> (extent % 64) & 1 != 0);
+        (is_kept || planted(Mutant::ImageSlotsAllKept)).then_some(slot.with_unverified_count())
     }
 
     /// How many of these slots count.

@@ -297,7 +297,7 @@ impl Index {
     }
 
     /// As [`KeyIndex::attach`], for recovery alone: the pages lie on the medium of the store to which the index will
-    /// belong, and that frees their extents only when [`Index::pages_left`] says 0 (`Keeper::free_image`).
+    /// belong, and that frees their extents only when [`Index::pages_left`] says 0 (`Maintenance::free_image`).
     pub(crate) fn attach(
         &mut self,
         pages: &PagesOf<'_>,
@@ -318,13 +318,13 @@ impl Index {
 // As `LockedKey` has them.
 impl<'a> Locked<'a> {
     #[inline(always)]
-    pub(crate) fn has_members(&self) -> bool {
-        locked!(self, it => LockedKey::has_members(it))
+    pub(crate) fn has_transaction_records(&self) -> bool {
+        locked!(self, it => LockedKey::has_transaction_records(it))
     }
 
     #[inline]
-    pub(crate) fn count_member(&self, more: bool) {
-        locked!(self, it => LockedKey::count_member(it, more));
+    pub(crate) fn count_transaction_record(&self, more: bool) {
+        locked!(self, it => LockedKey::count_transaction_record(it, more));
     }
 
     #[inline]
@@ -333,8 +333,8 @@ impl<'a> Locked<'a> {
     }
 
     #[inline]
-    pub(crate) fn met_version(&self, version: Version) {
-        locked!(self, it => LockedKey::met_version(it, version));
+    pub(crate) fn observe_version(&self, version: Version) {
+        locked!(self, it => LockedKey::observe_version(it, version));
     }
 
     #[inline(always)]
@@ -408,12 +408,12 @@ impl Place<'_> {
     }
 
     #[inline]
-    pub(crate) fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
-        locked!(self, it => KeyPlace::lead(it, key, slot, keys));
+    pub(crate) fn repoint(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        locked!(self, it => KeyPlace::repoint(it, key, slot, keys));
     }
 
     #[cold]
-    pub(crate) fn heal(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
-        locked!(self, it => KeyPlace::heal(it, key, slot, keys));
+    pub(crate) fn repair(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        locked!(self, it => KeyPlace::repair(it, key, slot, keys));
     }
 }

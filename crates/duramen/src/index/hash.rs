@@ -4,7 +4,7 @@
 //! hash: | directory: top `depth` bits | fingerprint: the next 16 |  ...  | secondary: 16 | primary: 16 |
 //! ```
 //!
-//! A directory entry leads to a segment; the segment has `BUCKETS` buckets of 8 slots, one line each.
+//! A directory entry points to a segment; the segment has `BUCKETS` buckets of 8 slots, one line each.
 //! A key lies in its primary bucket, or else in its secondary one, or else in the segment's stash.
 //! A slot never moves inside its segment.
 //!
@@ -173,8 +173,8 @@ impl Directory {
         DirEntry(self.entries[(hash >> (64 - self.depth)) as usize].load(Acquire))
     }
 
-    /// Makes all entries of the segment of `hash` lead to it.
-    fn lead(&self, hash: u64, entry: DirEntry) {
+    /// Makes all entries of the segment of `hash` point to it.
+    fn repoint(&self, hash: u64, entry: DirEntry) {
         let each = self.depth - entry.depth();
         let first = ((hash >> (64 - entry.depth())) as usize) << each;
         for place in &self.entries[first..][..1 << each] {
@@ -364,7 +364,8 @@ impl Segment {
     }
 
     /// The next of the lines where the key of `probe` may lie if not in its primary bucket, and which of its slots may hold it;
-    /// `stash` leads to the one after it, from the second call on. Apart, so that the code of nearly all lookups is short.
+    /// `stash` points to the one after it, from the second call on. Apart, so that the code of nearly all lookups is
+    /// short.
     #[inline(never)]
     fn line_elsewhere<'a>(
         &'a self,
@@ -637,8 +638,8 @@ impl HashIndex {
 
     #[inline]
     fn segment<'g>(&self, entry: DirEntry, _guard: &'g Guard) -> &'g Segment {
-        // SAFETY: entries that are not pages, as `entry` gives them, lead to segments of `memory`, which outlives the guard's
-        // borrower; a retired segment is recycled only when no guard can see it (invariant 3).
+        // SAFETY: entries that are not pages, as `entry` gives them, point to segments of `memory`, which outlives the
+        // guard's borrower; a retired segment is recycled only when no guard can see it (invariant 3).
         unsafe { &*entry.place() }
     }
 
@@ -684,7 +685,8 @@ impl HashIndex {
         self.find_with(hash, guard, |slot| is_key(slot).then_some(())).map(|(slot, ())| slot)
     }
 
-    /// The likeliest slot of a key of `hash`. If the record that it leads to is of that key, it was the key's when it was read.
+    /// The likeliest slot of a key of `hash`. If the record that it points to is of that key, it was the key's when it
+    /// was read.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64, guard: &Guard) -> Option<Slot> {
         let entry = self.entry(hash, guard);
@@ -791,7 +793,7 @@ impl HashIndex {
         reclaim::collect();
     }
 
-    /// A segment that the directory leads to no more is used again when nobody can see it.
+    /// A segment that the directory points to no more is used again when nobody can see it.
     fn retire(&self, entry: DirEntry, guard: &Guard) {
         let (memory, old) = (Arc::clone(&self.memory), Retired(entry.segment()));
         if planted(Mutant::SegmentReusedAtOnce) {
@@ -810,7 +812,7 @@ impl HashIndex {
                 .any(|slot| !slot.is_empty() && keys.hash_at(slot.location()).is_none())
     }
 
-    /// Makes the directory lead to `halves` instead of the segment of `hash` at `depth`.
+    /// Makes the directory point to `halves` instead of the segment of `hash` at `depth`.
     fn replace(&self, hash: u64, depth: u32, halves: [DirEntry; 2], guard: &Guard) {
         let _growing = lock(&self.growing);
         let mut directory = self.directory(guard);
@@ -826,7 +828,7 @@ impl HashIndex {
         }
         let bit = 1 << (63 - depth);
         for (half, hash) in halves.into_iter().zip([hash & !bit, hash | bit]) {
-            directory.lead(hash, half);
+            directory.repoint(hash, half);
         }
         directory.count_at(depth + 1, 2);
     }

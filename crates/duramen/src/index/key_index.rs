@@ -190,16 +190,16 @@ pub(crate) trait LockedKey<'a> {
     /// The stripe that is held.
     fn held(&self) -> &Held<'a>;
 
-    /// See [`Held::has_members`].
+    /// See [`Held::has_transaction_records`].
     #[inline(always)]
-    fn has_members(&self) -> bool {
-        self.held().has_members()
+    fn has_transaction_records(&self) -> bool {
+        self.held().has_transaction_records()
     }
 
-    /// See [`Held::count_member`].
+    /// See [`Held::count_transaction_record`].
     #[inline]
-    fn count_member(&self, more: bool) {
-        self.held().count_member(more);
+    fn count_transaction_record(&self, more: bool) {
+        self.held().count_transaction_record(more);
     }
 
     /// The version of the key's next record.
@@ -210,8 +210,8 @@ pub(crate) trait LockedKey<'a> {
 
     /// Recovery has met a record of the key.
     #[inline]
-    fn met_version(&self, version: Version) {
-        self.held().met_version(version);
+    fn observe_version(&self, version: Version) {
+        self.held().observe_version(version);
     }
 
     /// The place of the record of `key` that `look` recognises, and what it says of it.
@@ -244,18 +244,18 @@ pub(crate) trait LockedKey<'a> {
 pub(crate) trait KeyPlace {
     fn get(&self) -> Slot;
 
-    /// Changes marks of the slot, which leads where it did.
+    /// Changes marks of the slot, which points where it did.
     fn set(&self, slot: Slot);
 
-    /// The slot leads elsewhere from now on: to another record of its key.
+    /// The slot points elsewhere from now on: to another record of its key.
     #[inline]
-    fn lead(&self, _key: &[u8], slot: Slot, _keys: &impl KeyBytes) {
+    fn repoint(&self, _key: &[u8], slot: Slot, _keys: &impl KeyBytes) {
         self.set(slot);
     }
 
     /// Sets the slot of a damaged record that was the key's.
     #[cold]
-    fn heal(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
-        self.lead(key, slot, keys);
+    fn repair(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+        self.repoint(key, slot, keys);
     }
 }

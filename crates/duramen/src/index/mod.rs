@@ -105,7 +105,7 @@ impl Slot {
         self.0 & TOMBSTONE != 0
     }
 
-    /// Whether it leads to a value that is no matter of anything in progress.
+    /// Whether it points to a value that is no matter of anything in progress.
     #[inline]
     pub(crate) fn is_ready_value(self) -> bool {
         self.0 & (PENDING | TOMBSTONE) == 0
@@ -133,15 +133,16 @@ impl Slot {
         Self(self.0 & !LOCATION_MASK | (at.0 / 8))
     }
 
-    /// What a member of a unit keeps of the slot whose place its own takes: all but the fingerprint, where the lane of its writer is.
+    /// What a transaction record of a transaction keeps of the slot whose place its own takes: all but the fingerprint,
+    /// where the lane of its writer is.
     #[inline]
-    pub(crate) fn as_previous(self, lane: u16) -> u64 {
-        self.0 & !(FINGERPRINT_MASK | BUCKET_BIT) | u64::from(lane) << FINGERPRINT_SHIFT
+    pub(crate) fn as_previous(self, transaction_slot: u16) -> u64 {
+        self.0 & !(FINGERPRINT_MASK | BUCKET_BIT) | u64::from(transaction_slot) << FINGERPRINT_SHIFT
     }
 
-    /// The lane in what [`Slot::as_previous`] made.
+    /// The transaction slot in what [`Slot::as_previous`] made.
     #[inline]
-    pub(crate) fn lane_of(previous: u64) -> u16 {
+    pub(crate) fn transaction_slot_of(previous: u64) -> u16 {
         (previous >> FINGERPRINT_SHIFT) as u16
     }
 
@@ -152,7 +153,7 @@ impl Slot {
     }
 }
 
-const _: () = assert!(FINGERPRINT_BITS == 16, "a lane has as many bits");
+const _: () = assert!(FINGERPRINT_BITS == 16, "a transaction slot has as many bits");
 
 /// The pages of an index image: where the keys of each begin, and its bytes.
 pub(crate) type PagesOf<'a> = [(u64, &'a [u8])];

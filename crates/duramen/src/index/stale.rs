@@ -1,29 +1,31 @@
 //! How many stale records a key has: the one place that counts them.
 //!
-//! A record is *stale* when it is valid, lies in a block that is not retired, and is not the one that its key's slot leads to.
-//! Each slot counts those of its key, in 5 bits; 31 means that nobody knows: 31 or more, or some lay in what is damaged.
-//! A count is for one question: may a tombstone go? It may when it hides nothing, or nothing but what is freed with it.
+//! A record is *stale* when it is valid, lies in a block that is not retired, and is not the one that its key's slot
+//! points to. Each slot counts those of its key, in 5 bits; 31 means that nobody knows: 31 or more, or some lay in what
+//! is damaged. A count is for one question: may a tombstone go? It may when it hides nothing, or nothing but what is
+//! freed with it.
 //!
 //! What the counts promise, and why it is kept:
 //!
 //! 1. *A count is never too low.* A crash would bring a deleted key back. Whoever makes a record stale counts it in the same
 //!    step, under the key's lock: a writer when its slot takes the place of another ([`Slot::superseding`]), recovery when it meets two
-//!    records of a key ([`Slot::met_beside`]), the compactor when a copy of it has come too late or a block that it
-//!    had emptied stays ([`Place::count_stale`]). Where it cannot be known the count says so ([`Slot::hiding_unknown`],
-//!    [`Slot::count_doubted`]); that keeps a tombstone, and no more.
+//!    records of a key ([`Slot::with_stale_beside`]), the compactor when a copy of it has come too late or a block that
+//!    it had emptied stays ([`Place::count_stale`]). Where it cannot be known the count says so
+//!    ([`Slot::hiding_unknown`], [`Slot::with_unverified_count`]); that keeps a tombstone, and no more.
 //! 2. *A count is not too high for ever.* A tombstone would stay for ever. When a block is retired each of its dead records counts
 //!    one fewer ([`Place::forget_stale`]). An unknown count never goes down: it is counted anew by reading all blocks
 //!    ([`Place::learn_stale`], `background/recount.rs`).
 //! 3. *A key with stale records has a slot*: one is removed only when its count says that it hides nothing, or only what goes with
-//!    it ([`Slot::hides_at_most`]). So the count to lower is found.
-//! 4. *A tombstone that hides nothing is dead itself*, though its slot leads to it: it is taken off its block's live bytes
-//!    when that becomes known, and only then. So whatever changes a count says what became of the tombstone ([`Fate`]),
-//!    and whoever supersedes or moves a record asks [`Slot::hides_nothing`] whether it was taken off.
+//!    it ([`Slot::covers_at_most`]). So the count to lower is found.
+//! 4. *A tombstone that hides nothing is dead itself*, though its slot points to it: it is taken off its block's live
+//!    bytes when that becomes known, and only then. So whatever changes a count says what became of the tombstone
+//!    ([`TransactionOutcome`]), and whoever supersedes or moves a record asks [`Slot::covers_no_older_records`] whether
+//!    it was taken off.
 //!
 //! A count of 0 does not say that no older record is left: one may lie in a retired block. That was retired before the
 //! tombstone's block can be, and blocks are freed in that order (`background/compact.rs`, invariant 2), so no crash finds the older
-//! record without the tombstone. The records of a block that stays, since a value in it is held, count again (`background/leaving.rs`).
-//! Why counts, and not an order of blocks: docs/decisions/002.
+//! record without the tombstone. The records of a block that stays, since a value in it is held, count again
+//! (`background/release.rs`). Why counts, and not an order of blocks: docs/decisions/002.
 
 use super::either::Place;
 use super::{STALE_MASK, STALE_SHIFT, Slot};
@@ -33,10 +35,10 @@ use crate::mutants::{Mutant, planted};
 /// all the time.
 const UNKNOWN: u64 = STALE_MASK >> STALE_SHIFT;
 
-/// What became of the record that a slot leads to, as its count changed.
+/// What became of the record that a slot points to, as its count changed.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum TransactionOutcome {
     /// It is live or dead as it was.
     Unchanged,
     /// A tombstone that hides nothing any more: it is dead itself.
@@ -64,12 +66,12 @@ impl Slot {
 
     /// Whether it is a tombstone that hides nothing, and so is dead itself (4).
     #[inline]
-    pub(crate) fn hides_nothing(self) -> bool {
+    pub(crate) fn covers_no_older_records(self) -> bool {
         self.is_tombstone() && self.stale() == 0
     }
 
     /// Whether its key has no more stale records than these, which go with it (3).
-    pub(crate) fn hides_at_most(self, gone: u64) -> bool {
+    pub(crate) fn covers_at_most(self, gone: u64) -> bool {
         self.stale_known().is_some_and(|stale| stale <= gone)
     }
 
@@ -80,8 +82,9 @@ impl Slot {
         self.with_stale(old.stale() + u64::from(!planted(Mutant::StaleNotCounted)))
     }
 
-    /// The slot that this one, of a member of a unit, took the place of: the unit is given up, so its record is no record of the key,
-    /// and the one before is not stale any more. What was counted since then stays counted.
+    /// The slot that this one, of a transaction record of a transaction, took the place of: the transaction is aborted,
+    /// so its record is no record of the key, and the one before is not stale any more. What was counted since then
+    /// stays counted.
     pub(crate) fn put_back(self, previous: Self) -> Self {
         let stale = self.stale_known().map_or(UNKNOWN, |stale| stale.saturating_sub(1));
         self.at(previous.location())
@@ -92,13 +95,13 @@ impl Slot {
 
     /// The same slot, of a record beside which recovery met that of `other`, which is stale.
     #[inline]
-    pub(crate) fn met_beside(self, other: Self) -> Self {
-        self.met_beside_stale(other.stale() + 1)
+    pub(crate) fn with_stale_beside(self, other: Self) -> Self {
+        self.with_more_stale(other.stale() + 1)
     }
 
     /// The same slot, of a record beside which recovery met so many that are stale.
     #[inline]
-    pub(crate) fn met_beside_stale(self, stale: u64) -> Self {
+    pub(crate) fn with_more_stale(self, stale: u64) -> Self {
         self.with_stale(self.stale() + stale)
     }
 
@@ -108,7 +111,7 @@ impl Slot {
         self.with_stale(UNKNOWN)
     }
 
-    /// The slot of a key whose table is dead: what it leads to is dead, and it hides nothing.
+    /// The slot of a key whose table is dead: what it points to is dead, and it hides nothing.
     pub(crate) fn of_dead_table(self) -> Self {
         self.with_tombstone(true).with_stale(0)
     }
@@ -116,20 +119,20 @@ impl Slot {
     /// The same slot, some of whose key's stale records may be gone, and none can have come: what it counted says nothing any more,
     /// but for 0.
     #[inline]
-    pub(crate) fn count_doubted(self) -> Self {
+    pub(crate) fn with_unverified_count(self) -> Self {
         if self.stale() == 0 { self } else { self.hiding_unknown() }
     }
 }
 
 impl Place<'_> {
     /// A record of the key lies on the medium that its slot did not count.
-    pub(crate) fn count_stale(&self) -> Fate {
+    pub(crate) fn count_stale(&self) -> TransactionOutcome {
         self.change(|slot| slot.with_stale(slot.stale() + 1))
     }
 
     /// A stale record of the key counts no more.
     #[inline]
-    pub(crate) fn forget_stale(&self) -> Fate {
+    pub(crate) fn forget_stale(&self) -> TransactionOutcome {
         self.change(|slot| match slot.stale() {
             0 | UNKNOWN => slot,
             stale => slot.with_stale(stale - 1),
@@ -137,20 +140,20 @@ impl Place<'_> {
     }
 
     /// So many stale records of the key were found, of which it was not known how many there are.
-    pub(crate) fn learn_stale(&self, stale: u64) -> Fate {
+    pub(crate) fn learn_stale(&self, stale: u64) -> TransactionOutcome {
         debug_assert_eq!(self.get().stale_known(), None, "the count is known");
         self.change(|slot| slot.with_stale(stale))
     }
 
     #[inline]
-    fn change(&self, count: impl FnOnce(Slot) -> Slot) -> Fate {
+    fn change(&self, count: impl FnOnce(Slot) -> Slot) -> TransactionOutcome {
         let before = self.get();
         let after = count(before);
         self.set(after);
-        match (before.hides_nothing(), after.hides_nothing()) {
-            (false, true) => Fate::Died,
-            (true, false) => Fate::Revived,
-            (false, false) | (true, true) => Fate::Unchanged,
+        match (before.covers_no_older_records(), after.covers_no_older_records()) {
+            (false, true) => TransactionOutcome::Died,
+            (true, false) => TransactionOutcome::Revived,
+            (false, false) | (true, true) => TransactionOutcome::Unchanged,
         }
     }
 }
@@ -169,7 +172,7 @@ mod tests {
         for stale in 0..=40 {
             let known = (stale < 31).then_some(stale);
             assert_eq!(slot(stale).stale_known(), known);
-            assert_eq!(slot(0).met_beside_stale(stale).stale_known(), known);
+            assert_eq!(slot(0).with_more_stale(stale).stale_known(), known);
             assert_eq!(slot(stale).with_stale(0), slot(0));
             let next = (stale < 30).then_some(stale + 1);
             assert_eq!(slot(0).superseding(slot(stale)).stale_known(), next);
@@ -178,18 +181,20 @@ mod tests {
 
     #[test]
     fn what_is_not_known_stays_so_whatever_is_met_beside_it() {
-        assert_eq!(slot(31).met_beside(slot(0)).stale_known(), None);
-        assert_eq!(slot(0).met_beside(slot(31)).stale_known(), None);
-        assert_eq!(slot(2).met_beside(slot(3)).stale_known(), Some(6));
-        assert_eq!(slot(7).count_doubted().stale_known(), None);
-        assert_eq!(slot(0).count_doubted().stale_known(), Some(0));
+        assert_eq!(slot(31).with_stale_beside(slot(0)).stale_known(), None);
+        assert_eq!(slot(0).with_stale_beside(slot(31)).stale_known(), None);
+        assert_eq!(slot(2).with_stale_beside(slot(3)).stale_known(), Some(6));
+        assert_eq!(slot(7).with_unverified_count().stale_known(), None);
+        assert_eq!(slot(0).with_unverified_count().stale_known(), Some(0));
     }
 
     #[test]
     fn a_tombstone_goes_with_all_that_it_hides_or_stays() {
-        assert!(slot(0).hides_nothing() && slot(0).hides_at_most(0));
-        assert!(!slot(2).hides_nothing() && !slot(2).hides_at_most(1) && slot(2).hides_at_most(2));
-        assert!(!slot(31).hides_at_most(100));
-        assert!(!slot(0).with_tombstone(false).hides_nothing());
+        assert!(slot(0).covers_no_older_records() && slot(0).covers_at_most(0));
+        assert!(
+            !slot(2).covers_no_older_records() && !slot(2).covers_at_most(1) && slot(2).covers_at_most(2)
+        );
+        assert!(!slot(31).covers_at_most(100));
+        assert!(!slot(0).with_tombstone(false).covers_no_older_records());
     }
 }

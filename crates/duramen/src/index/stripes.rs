@@ -9,10 +9,11 @@
 //! and a key that was forgotten begins above what is left of it.
 //!
 //! A version is the greatest of three: one above the stripe's last, one above the last of the writer, and the time
-//! ([`Stripes::floor`]). The first orders the records of a key. With the second, and since a unit raises all stripes that it
-//! locked, versions order what writers saw of each other in the store; with the third also what a client of two writers saw
-//! outside of it. Recovery begins above the greatest version that it met, and time goes on from there ([`Stripes::begin_clock`]).
-//! Nothing but that order depends on the clock, so where there is none ([`ticks`]) the first two do.
+//! ([`Stripes::floor`]). The first orders the records of a key. With the second, and since a transaction raises all
+//! stripes that it locked, versions order what writers saw of each other in the store; with the third also what a
+//! client of two writers saw outside of it. Recovery begins above the greatest version that it met, and time goes on
+//! from there ([`Stripes::begin_clock`]). Nothing but that order depends on the clock, so where there is none
+//! ([`ticks`]) the first two do.
 //!
 //! A stripe that is held for several writes ([`Stripes::hold`]: the keys of a command) says by which thread: what that thread
 //! locks meanwhile it has already. Stripes are held in the order of their numbers, so nobody waits in a circle; who holds some
@@ -23,9 +24,11 @@
 //! the same count before and after its copy has met at most one store, that of the last update counted, and a copy beside
 //! one store is the cell as it was before or after that store. So nobody waits for an update that is under way.
 //!
-//! And it counts the *members* of units that lead slots of its keys and are not settled ([`Held::count_member`]), so that who locks a
-//! stripe without any need not look whether the key is one that a unit writes. Counted by who holds it. Of units that *run* without key
-//! locks it counts each that has members of its keys: who holds stripes for several writes must meet none, and does not wait under them.
+//! And it counts the *transaction records* of transactions that lead slots of its keys and are not settled
+//! ([`Held::count_transaction_record`]), so that who locks a stripe without any need not look whether the key is one
+//! that a transaction writes. Counted by who holds it. Of transactions that *run* without key locks it counts each that
+//! has transaction records of its keys: who holds stripes for several writes must meet none, and does not wait under
+//! them.
 
 use super::prefetch;
 use crate::format::Version;
@@ -48,9 +51,9 @@ const LOCKED: u8 = 1;
 struct Stripe {
     /// [`LOCKED`] or 0.
     state: AtomicU8,
-    /// Slots of its keys that lead to members of units which are not settled.
-    members: AtomicU32,
-    /// Units that run without locks, and have members of its keys.
+    /// Slots of its keys that point to transaction records of transactions which are not finalized.
+    transaction_records: AtomicU32,
+    /// Transactions that run without locks, and have transaction records of its keys.
     running: AtomicU32,
     version: AtomicU64,
     /// Updates in place of cells of its keys, each counted before it is stored.
@@ -163,8 +166,8 @@ impl Stripes {
         held
     }
 
-    /// Holds the stripes of `hashes` for this thread until they are [let go](Self::let_go); `numbers`, which is empty, says which.
-    /// The thread must hold none yet.
+    /// Holds the stripes of `hashes` for this thread until they are [let go](Self::release); `numbers`, which is empty,
+    /// says which. The thread must hold none yet.
     pub(crate) fn hold(&self, hashes: &[u64], numbers: &mut Vec<u32>) {
         numbers.extend(hashes.iter().map(|&hash| self.number(hash) as u32));
         if numbers.len() > 1 && !planted(Mutant::LocksNotSorted) {
@@ -195,7 +198,7 @@ impl Stripes {
             }
             let stripe = &self.each[number as usize];
             if !stripe.take() {
-                self.let_go(&numbers[before..], Version(0));
+                self.release(&numbers[before..], Version(0));
                 numbers.truncate(before);
                 return false;
             }
@@ -206,7 +209,7 @@ impl Stripes {
     }
 
     /// Gives back what this thread holds. Whoever locks one of them next gives versions above `version`.
-    pub(crate) fn let_go(&self, numbers: &[u32], version: Version) {
+    pub(crate) fn release(&self, numbers: &[u32], version: Version) {
         for &number in numbers {
             let stripe = &self.each[number as usize];
             // Relaxed, and not one step: it is held.
@@ -225,24 +228,25 @@ impl Stripes {
         self.of(hash).is_here()
     }
 
-    /// Of stripes that are held here, one whose keys a unit writes that runs without locks.
-    pub(crate) fn find_running(&self, numbers: &[u32]) -> Option<u32> {
-        // Acquire: pairs with the Release in `end_running`: what is not counted any more is shown, or put back.
+    /// Of stripes that are held here, one whose keys a transaction writes that runs without locks.
+    pub(crate) fn find_active(&self, numbers: &[u32]) -> Option<u32> {
+        // Acquire: pairs with the Release in `end_active`: what is not counted any more is shown, or put back.
         numbers.iter().copied().find(|&number| self.each[number as usize].running.load(Acquire) != 0)
     }
 
-    /// Waits until no unit runs that writes keys of a stripe. No stripe may be held, no epoch entered, and no unit of the caller's run.
+    /// Waits until no transaction runs that writes keys of a stripe. No stripe may be held, no epoch entered, and no
+    /// transaction of the caller's run.
     #[cold]
-    pub(crate) fn wait_for_running(&self, number: u32) {
+    pub(crate) fn wait_for_active(&self, number: u32) {
         let mut backoff = Backoff::default();
         while self.each[number as usize].running.load(Relaxed) != 0 {
             backoff.wait();
         }
     }
 
-    /// A unit that runs without locks writes a first key of the stripe of `hash`, which is held. `counted` has a bit for each stripe in
-    /// which the unit is counted.
-    pub(crate) fn begin_running(&self, hash: u64, counted: &mut Vec<u64>) {
+    /// A transaction that runs without locks writes a first key of the stripe of `hash`, which is held. `counted` has a
+    /// bit for each stripe in which the transaction is counted.
+    pub(crate) fn begin_active(&self, hash: u64, counted: &mut Vec<u64>) {
         let number = self.number(hash);
         if counted.is_empty() {
             counted.resize(self.each.len().div_ceil(64), 0);
@@ -255,12 +259,12 @@ impl Stripes {
         }
     }
 
-    /// The unit is shown, or was given up.
-    pub(crate) fn end_running(&self, counted: &mut [u64]) {
+    /// The transaction is shown, or was given up.
+    pub(crate) fn end_active(&self, counted: &mut [u64]) {
         for (at, word) in counted.iter_mut().enumerate() {
             let mut left = std::mem::take(word);
             while left != 0 {
-                // Release: pairs with the Acquire in `find_running`.
+                // Release: pairs with the Acquire in `find_active`.
                 self.each[at * 64 + left.trailing_zeros() as usize].running.fetch_sub(1, Release);
                 left &= left - 1;
             }
@@ -334,8 +338,8 @@ impl Stripes {
     }
 
     /// No record has a higher version.
-    pub(crate) fn meet_all(&self, version: Version) {
-        self.each.iter().for_each(|stripe| stripe.met_version(version));
+    pub(crate) fn raise_versions(&self, version: Version) {
+        self.each.iter().for_each(|stripe| stripe.observe_version(version));
     }
 
     /// How often a stripe was waited for.
@@ -364,7 +368,7 @@ impl Stripe {
     }
 
     #[inline]
-    fn met_version(&self, version: Version) {
+    fn observe_version(&self, version: Version) {
         if self.version.load(Relaxed) < version.0 {
             self.version.fetch_max(version.0, Relaxed);
         }
@@ -404,22 +408,23 @@ impl<'a> Held<'a> {
         Self { stripe, owned: false, _rank: rank::Held::UNCOUNTED }
     }
 
-    /// Whether slots of the stripe's keys lead to members of units that are not settled.
+    /// Whether slots of the stripe's keys point to transaction records of transactions that are not finalized.
     #[inline]
-    pub(crate) fn has_members(&self) -> bool {
-        self.stripe.members.load(Relaxed) != 0
+    pub(crate) fn has_transaction_records(&self) -> bool {
+        self.stripe.transaction_records.load(Relaxed) != 0
     }
 
-    /// A slot of one of its keys leads to such a member, or led to one that is settled now.
+    /// A slot of one of its keys points to such a transaction record, or pointed to one that is settled now.
     #[inline]
-    pub(crate) fn count_member(&self, more: bool) {
+    pub(crate) fn count_transaction_record(&self, more: bool) {
         // Relaxed, and not one step: whoever counts or asks holds the stripe.
-        let members = self.stripe.members.load(Relaxed);
-        let members = if more { members + 1 } else { members.saturating_sub(1) };
-        self.stripe.members.store(members, Relaxed);
+        let transaction_records = self.stripe.transaction_records.load(Relaxed);
+        let transaction_records =
+            if more { transaction_records + 1 } else { transaction_records.saturating_sub(1) };
+        self.stripe.transaction_records.store(transaction_records, Relaxed);
     }
 
-    /// The stripe stays locked, until [`Stripes::let_go`].
+    /// The stripe stays locked, until [`Stripes::release`].
     fn keep(mut self) {
         self.owned = false;
     }
@@ -435,8 +440,8 @@ impl<'a> Held<'a> {
 
     /// Recovery has met a record of a key of this stripe.
     #[inline]
-    pub(crate) fn met_version(&self, version: Version) {
-        self.stripe.met_version(version);
+    pub(crate) fn observe_version(&self, version: Version) {
+        self.stripe.observe_version(version);
     }
 }
 
@@ -486,7 +491,7 @@ mod tests {
             assert!(tried.join().unwrap(), "somebody else has one");
         });
         assert_eq!(locked(&stripes), [stripes.number(hash)], "the others were given back");
-        stripes.let_go(&numbers, Version(0));
+        stripes.release(&numbers, Version(0));
         assert!(locked(&stripes).is_empty());
     }
 
@@ -500,9 +505,9 @@ mod tests {
         assert_eq!(versions, [1, 1, 2, 2, 1]);
         drop(held);
         assert!(locked(&stripes).is_empty());
-        stripes.lock(of(1, 6)).met_version(Version(7));
+        stripes.lock(of(1, 6)).observe_version(Version(7));
         assert_eq!(stripes.version(), Version(7));
-        stripes.meet_all(Version(5));
+        stripes.raise_versions(Version(5));
         let next = |stripe| stripes.lock(of(stripe, 7)).next_version(Version(0)).0;
         assert_eq!([next(1), next(3), next(2)], [8, 6, 6]);
     }

@@ -68,7 +68,7 @@ fn all(index: &HashIndex) -> BTreeSet<u64> {
 }
 
 #[test]
-fn a_slot_is_told_without_a_look_only_if_no_other_has_its_fingerprint() {
+fn a_slot_is_reported_without_a_look_only_if_no_other_has_its_fingerprint() {
     let index = HashIndex::new();
     let guard = reclaim::pin();
     let sole = || {

@@ -4,7 +4,7 @@
 //!
 //! 1. the record, header and body, is stored and its write-back started;
 //! 2. `drain`;
-//! 3. only then may a slot of the index lead to it.
+//! 3. only then may a slot of the index point to it.
 //!
 //! A crash before 2 leaves a record whose checksum is wrong, or a whole one that nobody was told of;
 //! both are fine. A long body is written before the key is locked ([`Appender::stage`]), in this order:
@@ -22,12 +22,12 @@
 //! and drains it first.
 //!
 //! Where every write waits for a commit of pages, writers take turns in one *shared* block, since a commit costs as many
-//! writes to the device as it has places that were written to. A turn is exclusive and lasts until slots lead to
+//! writes to the device as it has places that were written to. A turn is exclusive and lasts until slots point to
 //! what was appended:
 //!
 //! 1. lock the shared block; without room in it, the writer's own takes its place;
 //! 2. append;
-//! 3. slots lead to the record;
+//! 3. slots point to the record;
 //! 4. unlock. The writer whose block took the place of a full one seals that before its next write.
 //!
 //! So the block has no hole: a process that is killed leaves one torn record in it at most, at the end, and what other
@@ -46,8 +46,8 @@ use super::supply::Supply;
 use crate::format::Owner;
 use crate::format::block;
 use crate::format::record::{Appended, END_BYTES, Encoded, Header, Kind, Trailer, body_crc};
-use crate::format::unit::UnitSum;
-use crate::format::{Epoch, UnitId, Version};
+use crate::format::transaction::TransactionSum;
+use crate::format::{Epoch, TransactionId, Version};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::{Ordering, fence};
 use crate::sync::lock;
@@ -90,27 +90,27 @@ pub(crate) struct Fields {
     pub owner: Owner,
 }
 
-/// Where the unit that an appender is within has records.
+/// Where the transaction that an appender is within has records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Reach {
-    /// Nowhere, or there is no such unit.
+enum SpanPlace {
+    /// Nowhere, or there is no such transaction.
     #[default]
-    Nowhere,
+    None,
     /// In the block at hand.
-    Here,
+    CurrentBlock,
     /// In others, and not in the block at hand.
-    Elsewhere,
+    OtherBlocks,
 }
 
 #[derive(Default)]
 pub(crate) struct Appender {
     block: Option<OpenBlock>,
     staged: Option<Staged>,
-    /// Within a group or a unit: records may be read before they are drained.
+    /// Within a group or a transaction: records may be read before they are drained.
     pub grouped: bool,
-    /// Where the unit that runs has records.
-    reach: Reach,
-    /// Blocks kept for deletes that units have filled which are not settled.
+    /// Where the transaction that runs has records.
+    span_place: SpanPlace,
+    /// Blocks kept for deletes that transactions have filled which are not finalized.
     kept_filled: u32,
     /// The seed of the shared block when it was last met.
     pub shared_seed: u32,
@@ -179,10 +179,14 @@ impl Appender {
         self.put_aside(log);
         let (begun, mut backoff) = (Instant::now(), Backoff::default());
         let block = loop {
-            let comes = self.reach == Reach::Elsewhere && !planted(Mutant::EnteredTwice);
+            let continues_transaction =
+                self.span_place == SpanPlace::OtherBlocks && !planted(Mutant::EnteredTwice);
             let (partial, was_lent) = {
                 let mut space = log.space();
-                (space.take_partial(bytes, purpose, comes), space.is_lent(self.kept_filled > 0))
+                (
+                    space.take_partial(bytes, purpose, continues_transaction),
+                    space.is_lent(self.kept_filled > 0),
+                )
             };
             if let Some(block) = partial {
                 break block;
@@ -205,60 +209,61 @@ impl Appender {
 
     /// Gives the block up: for the next writer when there is room in it, else sealed.
     pub(crate) fn put_aside<M: Medium>(&mut self, log: &Log<M>) {
-        self.settle(log);
+        self.advance_durable_tail(log);
         let Some(block) = self.block.take() else { return };
         let full = {
             let mut space = log.space();
-            if self.reach == Reach::Here {
-                self.kept_filled += u32::from(space.filled_by_unit(block.purpose));
+            if self.span_place == SpanPlace::CurrentBlock {
+                self.kept_filled += u32::from(space.filled_by_transaction(block.purpose));
             } else {
                 space.returned(block.purpose);
             }
-            // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a unit that goes
-            // on elsewhere has the last records of a block.
-            let is_partial = block.purpose != Purpose::Compaction && self.reach != Reach::Here;
+            // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a transaction
+            // that goes on elsewhere has the last records of a block.
+            let is_partial =
+                block.purpose != Purpose::Compaction && self.span_place != SpanPlace::CurrentBlock;
             if block.room() >= block.bytes / 8 && is_partial {
                 space.give_partial(block)
             } else {
                 Some(block)
             }
         };
-        if self.reach == Reach::Here {
-            self.reach = Reach::Elsewhere;
+        if self.span_place == SpanPlace::CurrentBlock {
+            self.span_place = SpanPlace::OtherBlocks;
         }
         if let Some(full) = full {
             log.seal(full);
         }
     }
 
-    /// The unit that runs has a record in the block at hand.
-    pub(crate) fn enter_unit(&mut self) {
+    /// The transaction that runs has a record in the block at hand.
+    pub(crate) fn enter_transaction(&mut self) {
         if let Some(block) = &mut self.block {
-            block.entered |= self.reach == Reach::Elsewhere;
+            block.entered |= self.span_place == SpanPlace::OtherBlocks;
         }
-        self.reach = Reach::Here;
+        self.span_place = SpanPlace::CurrentBlock;
     }
 
-    /// The unit that ran is over.
-    pub(crate) fn leave_unit(&mut self) {
-        self.reach = Reach::Nowhere;
+    /// The transaction that ran is over.
+    pub(crate) fn leave_transaction(&mut self) {
+        self.span_place = SpanPlace::None;
     }
 
-    /// The units that were over are settled: what they replaced is dead.
-    pub(crate) fn units_settled<M: Medium>(&mut self, log: &Log<M>) {
+    /// The transactions that were over are finalized: what they replaced is dead.
+    pub(crate) fn transactions_finalized<M: Medium>(&mut self, log: &Log<M>) {
         if self.kept_filled > 0 {
-            log.space().units_settled(std::mem::take(&mut self.kept_filled));
+            log.space().transactions_finalized(std::mem::take(&mut self.kept_filled));
         }
     }
 
     /// The block at hand, and where its records end.
-    pub(crate) fn place(&self) -> Option<(crate::format::Granule, u64)> {
-        self.block.as_ref().map(|block| (block.granule, block.tail))
+    pub(crate) fn place(&self) -> Option<(crate::format::Extent, u64)> {
+        self.block.as_ref().map(|block| (block.extent, block.tail))
     }
 
     /// Gives the block up, for nobody to write to.
     pub(crate) fn seal<M: Medium>(&mut self, log: &Log<M>) {
-        self.settle(log);
+        self.advance_durable_tail(log);
         if let Some(block) = self.block.take() {
             log.space().returned(block.purpose);
             log.seal(block);
@@ -283,7 +288,7 @@ impl Appender {
         Turn(shared)
     }
 
-    /// Slots lead to what was appended.
+    /// Slots point to what was appended.
     pub(crate) fn end_turn(&mut self, mut turn: Turn<'_>) {
         std::mem::swap(&mut *turn.0, &mut self.block);
     }
@@ -346,12 +351,18 @@ impl Appender {
     }
 
     #[inline]
-    fn header(fields: Fields, key_bytes: usize, value_bytes: usize, member: bool, drained: bool) -> Header {
+    fn header(
+        fields: Fields,
+        key_bytes: usize,
+        value_bytes: usize,
+        transactional: bool,
+        drained: bool,
+    ) -> Header {
         Header {
             crc: 0,
             kind: fields.kind,
             tag: fields.tag,
-            member,
+            transactional,
             drained,
             key_bytes: key_bytes as u32,
             value_bytes: value_bytes as u32,
@@ -383,8 +394,8 @@ impl Appender {
         self.append_with(log, fields, body, None)
     }
 
-    /// The same of a member of a unit.
-    pub(crate) fn append_member<M: Medium>(
+    /// The same of a transaction record of a transaction.
+    pub(crate) fn append_transaction_record<M: Medium>(
         &mut self,
         log: &Log<M>,
         fields: Fields,
@@ -394,20 +405,20 @@ impl Appender {
         self.append_with(log, fields, body, Some(trailer))
     }
 
-    /// Appends the end of a unit; of one that is given up, without members. Always fits: room for it is reserved with
-    /// each member.
-    pub(crate) fn append_end<M: Medium>(
+    /// Appends the end of a transaction; of one that is aborted, without transaction records. Always fits: room for it
+    /// is reserved with each transaction record.
+    pub(crate) fn append_commit<M: Medium>(
         &mut self,
         log: &Log<M>,
-        unit: UnitId,
-        sum: UnitSum,
+        transaction: TransactionId,
+        sum: TransactionSum,
         epoch: Epoch,
     ) -> Appended {
         let (version, owner) = (Version(0), Owner::STORE);
         let fields = Fields { kind: Kind::End, tag: 0, expires_at: None, version, epoch, owner };
         let value = sum.bytes();
         let body = Body { key: &[], value: &value, crc: body_crc(self.seed(), &[&value]) };
-        let appended = self.append_with(log, fields, body, Some(Trailer { unit, previous: 0 }));
+        let appended = self.append_with(log, fields, body, Some(Trailer { transaction, previous: 0 }));
         debug_assert_eq!(appended.bytes, END_BYTES, "what is reserved for an end");
         appended
     }
@@ -421,9 +432,9 @@ impl Appender {
         trailer: Option<Trailer>,
     ) -> Appended {
         let staged = self.staged.take();
-        let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.settled, b.room(), b.seeds));
-        let (offset, tail, settled, room, seeds) = block.unwrap_or_default();
-        let header = Self::header(fields, key.len(), value.len(), trailer.is_some(), settled == tail);
+        let block = self.block.as_ref().map(|b| (b.offset, b.tail, b.durable_tail, b.room(), b.seeds));
+        let (offset, tail, durable_tail, room, seeds) = block.unwrap_or_default();
+        let header = Self::header(fields, key.len(), value.len(), trailer.is_some(), durable_tail == tail);
         let bytes = header.record_bytes();
         assert!(bytes <= room, "record of {bytes} bytes in {room} bytes of room");
         let at = Offset(offset + tail);
@@ -449,7 +460,7 @@ impl Appender {
         if let Some(block) = &mut self.block {
             block.tail += bytes;
             block.records += 1;
-            let entry = log.blocks.at(block.granule);
+            let entry = log.blocks.at(block.extent);
             // Others that read the block end here: what lies behind may be written meanwhile.
             entry.set_tail(block.tail);
             if let Some(at) = fields.expires_at {
@@ -458,7 +469,7 @@ impl Appender {
             if fields.kind.is_updatable() {
                 entry.set_cells(true);
             }
-            log.told.tell(block, fields.epoch);
+            log.dirty_blocks.mark_dirty(block, fields.epoch);
         }
         Appended { at, bytes, crc: head.crc }
     }
@@ -491,18 +502,18 @@ impl Appender {
         if let Some(block) = &mut self.block
             && !log.epochs().in_use()
         {
-            block.settled = block.tail;
+            block.durable_tail = block.tail;
         }
     }
 
     /// Ends a group: drains, and says so to readers that would help.
     #[cfg_attr(feature = "mutants", track_caller)]
-    pub(crate) fn settle<M: Medium>(&mut self, log: &Log<M>) {
+    pub(crate) fn advance_durable_tail<M: Medium>(&mut self, log: &Log<M>) {
         self.drain(log);
         if let Some(block) = &self.block
             && !log.epochs().in_use()
         {
-            log.blocks.at(block.granule).set_settled(block.settled);
+            log.blocks.at(block.extent).set_durable_tail(block.durable_tail);
         }
     }
 

@@ -18,20 +18,20 @@
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | `head`, `granules`, `generation` | whoever opens the block | everybody |
+//! | `head`, `extents`, `generation` | whoever opens the block | everybody |
 //! | `state` | opener, sealer, compactor | compactor |
 //! | `live` | everybody who appends, supersedes or moves a record | compactor |
-//! | `tail`, `settled` | the block's appender, `tail` with each record | a reader that helps, the committer, the compactor, the sweeper |
+//! | `tail`, `durable_tail` | the block's appender, `tail` with each record | a reader that helps, the committer, the compactor, the sweeper |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
 //! | `cells` | whoever opens the block, its appender | the compactor |
 //! | `fresh` | whoever opens the block | the compactor |
-//! | `pins` | writers of units | the compactor |
+//! | `pins` | writers of transactions | the compactor |
 //! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
 //! | `unknown` | recovery | the compactor, whoever writes an image |
-//! | `doubtful` | recovery, the compactor | everybody, while [`Records::has_doubts`](crate::read::Records::has_doubts) says so |
+//! | `unverified` | recovery, the compactor | everybody, while [`Records::has_unverified`](crate::read::Records::has_unverified) says so |
 
 use crate::format::block::HEADER_BYTES;
-use crate::format::{Generation, Granule, Secret, Seeds};
+use crate::format::{Extent, Generation, Secret, Seeds};
 use crate::mutants::{Mutant, planted};
 use crate::sync::OnceLock;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -62,34 +62,34 @@ const EXPIRES_NEVER: u32 = u32::MAX;
 #[derive(Default)]
 pub(crate) struct Block {
     head: AtomicU32,
-    granules: AtomicU32,
+    extents: AtomicU32,
     generation: AtomicU64,
-    /// Bytes of records that the index leads to. Wraps below zero while the block is open: its
+    /// Bytes of records that the index points to. Wraps below zero while the block is open: its
     /// appender adds what it wrote when it seals.
     live: AtomicU32,
     tail: AtomicU32,
-    settled: AtomicU32,
+    durable_tail: AtomicU32,
     /// When the first record expires, in Unix seconds, rounded up.
     expiry: AtomicU32,
     state: AtomicU8,
     /// May hold cells.
     cells: AtomicBool,
-    /// Units that run, or are not settled, have members here, or the records that their members took the place of: see
-    /// [`Block::pin`].
+    /// Transactions that run, or are not settled, have transaction records here, or the records that their transaction
+    /// records took the place of: see [`Block::pin`].
     pins: AtomicU32,
     /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
     copies: AtomicU64,
     /// Writers filled it since the store was opened, and not the compactor.
     fresh: AtomicBool,
     /// Not verified, or known to be damaged: each record is verified whenever it is used.
-    doubtful: AtomicBool,
+    unverified: AtomicBool,
     /// It is damaged, and recovery did not learn from an index whose records are.
     unknown: AtomicBool,
 }
 
 impl Block {
-    pub(crate) fn granules(&self) -> u32 {
-        self.granules.load(Acquire)
+    pub(crate) fn extents(&self) -> u32 {
+        self.extents.load(Acquire)
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -124,7 +124,7 @@ impl Block {
         self.change(&[Use::Open], Use::Sealed);
     }
 
-    /// The compactor begins to move out of it, if it still is sealed, and no unit needs it.
+    /// The compactor begins to move out of it, if it still is sealed, and no transaction needs it.
     pub(crate) fn retire(&self) -> bool {
         self.retire_from(Use::Sealed)
     }
@@ -165,7 +165,7 @@ impl Block {
     }
 
     pub(crate) fn is_pinned(&self) -> bool {
-        self.pins.load(Acquire) != 0 && !planted(Mutant::BeforeUnitMoved)
+        self.pins.load(Acquire) != 0 && !planted(Mutant::BeforeTransactionMoved)
     }
 
     /// What was begun by [`Block::retire`] did not succeed: it stays as it was.
@@ -178,7 +178,7 @@ impl Block {
         self.change(&[Use::Sealed, Use::Retired], Use::Damaged);
     }
 
-    /// Nothing leads to it any more, durably. (Recovery frees what it found sealed, and empty.)
+    /// Nothing points to it any more, durably. (Recovery frees what it found sealed, and empty.)
     pub(crate) fn free(&self) {
         self.change(&[Use::Retired, Use::Image, Use::Sealed], Use::Free);
     }
@@ -211,12 +211,12 @@ impl Block {
     }
 
     /// Bytes from the block's beginning to what is known to be durable.
-    pub(crate) fn settled(&self) -> u64 {
-        u64::from(self.settled.load(Acquire))
+    pub(crate) fn durable_tail(&self) -> u64 {
+        u64::from(self.durable_tail.load(Acquire))
     }
 
-    pub(crate) fn set_settled(&self, bytes: u64) {
-        self.settled.store(bytes as u32, Release);
+    pub(crate) fn set_durable_tail(&self, bytes: u64) {
+        self.durable_tail.store(bytes as u32, Release);
     }
 
     /// Whether it may hold a cell, which changes after it was appended.
@@ -250,7 +250,7 @@ impl Block {
         copies == 0 || copies & u64::from(u32::MAX) == at
     }
 
-    /// The compactor appended a copy there. Relaxed: the slot that leads to the copy publishes this too.
+    /// The compactor appended a copy there. Relaxed: the slot that points to the copy publishes this too.
     pub(crate) fn add_copy(&self, at: u64, bytes: u64) {
         let from = if self.follows_copies(at) { self.copies.load(Relaxed) >> 32 } else { 0 };
         let from = if from == 0 { at } else { from };
@@ -258,21 +258,21 @@ impl Block {
     }
 
     /// Whether its records may not be what was written.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        // Acquire: pairs with the Release in `set_doubtful`.
-        self.doubtful.load(Acquire)
+    pub(crate) fn is_unverified(&self) -> bool {
+        // Acquire: pairs with the Release in `set_unverified`.
+        self.unverified.load(Acquire)
     }
 
-    pub(crate) fn set_doubtful(&self, doubtful: bool) {
-        self.doubtful.store(doubtful, Release);
+    pub(crate) fn set_unverified(&self, unverified: bool) {
+        self.unverified.store(unverified, Release);
     }
 
-    /// Whether slots lead to each of its damaged records that a key needs.
+    /// Whether slots point to each of its damaged records that a key needs.
     pub(crate) fn is_known(&self) -> bool {
         !self.unknown.load(Relaxed)
     }
 
-    /// Recovery set it aside: its damaged records may have been of any keys, and those have no slots that lead there.
+    /// Recovery set it aside: its damaged records may have been of any keys, and those have no slots that point there.
     pub(crate) fn set_unknown(&self) {
         self.unknown.store(true, Relaxed);
     }
@@ -316,22 +316,22 @@ pub(crate) fn room_won(bytes: u64, tail: u64) -> u64 {
 
 const CHUNK: usize = if cfg!(loom) { 16 } else { 4096 };
 
-/// All blocks, by granule. Grows without moving.
+/// All blocks, by extent. Grows without moving.
 pub(crate) struct Blocks {
     chunks: Box<[OnceLock<Box<[Block]>>]>,
-    granules: usize,
-    granule_bytes: u64,
+    extents: usize,
+    extent_bytes: u64,
     secret: Secret,
 }
 
 impl Blocks {
     /// For a medium of at most `bytes_max` bytes, and a store with this secret.
-    pub(crate) fn new(bytes_max: u64, granule_bytes: u64, secret: Secret) -> Self {
-        let granules = bytes_max.div_ceil(granule_bytes).min(u64::from(u32::MAX)) as usize;
+    pub(crate) fn new(bytes_max: u64, extent_bytes: u64, secret: Secret) -> Self {
+        let extents = bytes_max.div_ceil(extent_bytes).min(u64::from(u32::MAX)) as usize;
         Self {
-            chunks: (0..granules.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
-            granules,
-            granule_bytes,
+            chunks: (0..extents.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+            extents,
+            extent_bytes,
             secret,
         }
     }
@@ -346,106 +346,100 @@ impl Blocks {
         self.secret.seeds(block.generation())
     }
 
-    /// Where the block at `granule` begins on the medium.
-    pub(crate) fn offset(&self, granule: Granule) -> u64 {
-        u64::from(granule.0) * self.granule_bytes
+    /// Where the block at `extent` begins on the medium.
+    pub(crate) fn offset(&self, extent: Extent) -> u64 {
+        u64::from(extent.0) * self.extent_bytes
     }
 
     #[inline]
-    fn entry(&self, granule: Granule) -> &Block {
-        let at = granule.0 as usize / CHUNK;
+    fn entry(&self, extent: Extent) -> &Block {
+        let at = extent.0 as usize / CHUNK;
         // A small store takes no more than it can use.
-        let blocks = || (0..CHUNK.min(self.granules - at * CHUNK)).map(|_| Block::default()).collect();
-        &self.chunks[at].get_or_init(blocks)[granule.0 as usize % CHUNK]
+        let blocks = || (0..CHUNK.min(self.extents - at * CHUNK)).map(|_| Block::default()).collect();
+        &self.chunks[at].get_or_init(blocks)[extent.0 as usize % CHUNK]
     }
 
     /// How long a block is.
     pub(crate) fn bytes(&self, block: &Block) -> u64 {
-        u64::from(block.granules()) * self.granule_bytes
+        u64::from(block.extents()) * self.extent_bytes
     }
 
-    /// The block whose first granule is `granule`.
+    /// The block whose first extent is `extent`.
     #[inline]
-    pub(crate) fn at(&self, granule: Granule) -> &Block {
-        self.entry(granule)
+    pub(crate) fn at(&self, extent: Extent) -> &Block {
+        self.entry(extent)
     }
 
-    /// The blocks of `granules`, which begin with one, and the state of each; free granules one by one.
-    pub(crate) fn walk(&self, granules: Range<u32>) -> impl Iterator<Item = (Granule, &Block, Use)> {
-        let Range { start: mut granule, end } = granules;
+    /// The blocks of `extents`, which begin with one, and the state of each; free extents one by one.
+    pub(crate) fn walk(&self, extents: Range<u32>) -> impl Iterator<Item = (Extent, &Block, Use)> {
+        let Range { start: mut extent, end } = extents;
         std::iter::from_fn(move || {
-            let at = (granule < end).then_some(Granule(granule))?;
+            let at = (extent < end).then_some(Extent(extent))?;
             let block = self.at(at);
             let state = block.state();
-            granule += if state == Use::Free { 1 } else { block.granules().max(1) };
+            extent += if state == Use::Free { 1 } else { block.extents().max(1) };
             Some((at, block, state))
         })
     }
 
-    /// The first granule of the block that holds the byte at `offset`.
+    /// The first extent of the block that holds the byte at `offset`.
     #[inline]
-    pub(crate) fn granule_of(&self, offset: u64) -> Granule {
-        Granule(self.entry(Granule((offset / self.granule_bytes) as u32)).head.load(Acquire))
+    pub(crate) fn extent_of(&self, offset: u64) -> Extent {
+        Extent(self.entry(Extent((offset / self.extent_bytes) as u32)).head.load(Acquire))
     }
 
     /// Where the records of the block end that holds the byte at `offset`.
     pub(crate) fn end_of_records(&self, offset: u64) -> u64 {
-        let granule = self.granule_of(offset);
-        self.offset(granule) + self.at(granule).tail()
+        let extent = self.extent_of(offset);
+        self.offset(extent) + self.at(extent).tail()
     }
 
     /// The block that holds the byte at `offset`.
     #[inline]
     pub(crate) fn of(&self, offset: u64) -> &Block {
-        self.entry(self.granule_of(offset))
+        self.entry(self.extent_of(offset))
     }
 
     /// Hints that the entry of the byte at `offset` is changed soon.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
-        let entry = self.entry(Granule((offset / self.granule_bytes) as u32));
+        let entry = self.entry(Extent((offset / self.extent_bytes) as u32));
         duramen_media::prefetch_line(std::ptr::from_ref(entry).cast());
     }
 
-    /// An appender opens a block of free granules. It holds no cell yet.
-    pub(crate) fn open(&self, granule: Granule, granules: u32, generation: Generation) -> &Block {
-        let block = self.enter(granule, granules, generation, Use::Open);
-        block.set_settled(HEADER_BYTES);
+    /// An appender opens a block of free extents. It holds no cell yet.
+    pub(crate) fn open(&self, extent: Extent, extents: u32, generation: Generation) -> &Block {
+        let block = self.enter(extent, extents, generation, Use::Open);
+        block.set_durable_tail(HEADER_BYTES);
         block.set_cells(false);
         block
     }
 
-    /// Free granules become an extent of an index image.
-    pub(crate) fn open_image(&self, granule: Granule, granules: u32, generation: Generation) {
-        self.enter(granule, granules, generation, Use::Image);
+    /// Free extents become a run of an index image.
+    pub(crate) fn open_image(&self, extent: Extent, extents: u32, generation: Generation) {
+        self.enter(extent, extents, generation, Use::Image);
     }
 
     /// Recovery found a block. Of such a one it is not known that it holds no cell.
-    pub(crate) fn found(
-        &self,
-        granule: Granule,
-        granules: u32,
-        generation: Generation,
-        state: Use,
-    ) -> &Block {
-        self.enter(granule, granules, generation, state)
+    pub(crate) fn found(&self, extent: Extent, extents: u32, generation: Generation, state: Use) -> &Block {
+        self.enter(extent, extents, generation, state)
     }
 
-    fn enter(&self, granule: Granule, granules: u32, generation: Generation, state: Use) -> &Block {
-        for u in granule.0..granule.0 + granules {
-            self.entry(Granule(u)).head.store(granule.0, Release);
+    fn enter(&self, extent: Extent, extents: u32, generation: Generation, state: Use) -> &Block {
+        for u in extent.0..extent.0 + extents {
+            self.entry(Extent(u)).head.store(extent.0, Release);
         }
-        let block = self.entry(granule);
-        block.granules.store(granules, Release);
+        let block = self.entry(extent);
+        block.extents.store(extents, Release);
         block.generation.store(generation.0, Release);
         block.live.store(0, Relaxed);
         block.set_tail(if state == Use::Open { HEADER_BYTES } else { 0 });
-        block.set_settled(0);
+        block.set_durable_tail(0);
         block.expiry_reset();
         block.set_cells(true);
         block.set_fresh(false);
         block.copies.store(0, Relaxed);
-        block.set_doubtful(false);
+        block.set_unverified(false);
         block.unknown.store(false, Relaxed);
         block.change(&[Use::Free], state);
         block

@@ -2,7 +2,7 @@
 //!
 //! | part of a cell | changes |
 //! |---|---|
-//! | header, key, padding | never, once a slot leads to it. The checksum covers them and not the value |
+//! | header, key, padding | never, once a slot points to it. The checksum covers them and not the value |
 //! | value | by one atomic store at a time ([`Cell::store`]), of up to 8 or 16 bytes that are aligned |
 //!
 //! Order in which the bytes of one become durable, and what a crash at each point leaves:
@@ -11,7 +11,7 @@
 //!    torn record. After: recovery finds a value like any other, which stays as it is: an update writes a new version.
 //! 2. *Opened*: one store of its first word, which holds kind and checksum, makes it a [`Kind::CellOpen`] ([`Appender::open_cell`]);
 //!    persisted. Both words are right for the bytes behind them, so a crash leaves it sealed or opened.
-//! 3. Only then a slot leads to it.
+//! 3. Only then a slot points to it.
 //! 4. *Updated*: one store into the value, persisted before the lock of its key is given back. A crash leaves the bytes before or
 //!    after each store.
 //!
@@ -21,7 +21,8 @@
 //! 2. Who copies a cell without that lock copies until no store was counted meanwhile, or by one load: what it has is the cell
 //!    at one moment.
 //! 3. No cell is appended where epochs are in use, nor updated: a crash must be able to undo the update alone.
-//! 4. Compaction moves a cell under the lock of its key, with the key's next version, as a new one: sealed, opened, then led to.
+//! 4. Compaction moves a cell under the lock of its key, with the key's next version, as a new one: sealed, opened,
+//!    then pointed to.
 //! 5. No reference is made to the bytes of an open cell's value: they are loaded in pieces, each by one load.
 
 use super::Log;
@@ -32,7 +33,7 @@ use crate::format::record::{Appended, Head, Header, Kind};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
-/// The value of a cell that a slot leads to.
+/// The value of a cell that a slot points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     value_at: Offset,
@@ -98,7 +99,7 @@ impl Cell {
         stored
     }
 
-    /// Begins the write-back of its value. The rest of the record was durable before a slot led to it.
+    /// Begins the write-back of its value. The rest of the record was durable before a slot pointed to it.
     pub(crate) fn flush<M: Medium>(self, medium: &M) {
         medium.flush(self.value_at, self.value_bytes);
     }
@@ -155,7 +156,7 @@ mod tests {
                 crc: 0,
                 kind,
                 tag: 0,
-                member: false,
+                transactional: false,
                 drained: true,
                 key_bytes: 3,
                 value_bytes: 5,

@@ -1,27 +1,27 @@
-//! The log: records in blocks, blocks in granules. It knows no key.
+//! The log: records in blocks, blocks in extents. It knows no key.
 //!
-//! [`blocks`] is what DRAM knows of each block, [`space`] hands out granules and takes them back, [`supply`] opens
+//! [`blocks`] is what DRAM knows of each block, [`space`] hands out extents and takes them back, [`supply`] opens
 //! blocks, and [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
-//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may lead to. [`unit`] says
-//! which units run, and [`settling`] what becomes of those of several blocks.
+//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may point to.
+//! [`transaction`] says which transactions run, and [`finalizing`] what becomes of those of several blocks.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
 pub(crate) mod cell;
+mod dirty;
+mod finalizing;
 pub(crate) mod open_block;
 pub(crate) mod reachable;
 pub(crate) mod read;
-mod settling;
 pub(crate) mod space;
 pub(crate) mod supply;
-mod told;
-pub(crate) mod unit;
+pub(crate) mod transaction;
 
 use crate::Result;
 use crate::durability::{Activity, DurableState, Epochs, StoreClock};
 use crate::format::record::HEADER_BYTES;
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Granule, block};
+use crate::format::{Epoch, Extent, block};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -33,7 +33,7 @@ use open_block::{OpenBlock, Purpose};
 use space::Space;
 use supply::Reserving;
 
-pub(crate) use told::Told;
+pub(crate) use dirty::DirtyBlocks;
 
 /// The most lines of a record that are fetched before its length is known.
 const RECORD_LINES_MAX: u64 = 8;
@@ -48,18 +48,18 @@ pub(crate) struct Log<M: Medium> {
     pub medium: M,
     pub blocks: Blocks,
     pub durable: DurableState,
-    pub granule_bytes: u64,
+    pub extent_bytes: u64,
     /// Where writers append that wait for a commit of pages: see [`appender`].
     shared: appender::Shared,
     space: Mutex<Space, { rank::SPACE }>,
-    told: Told,
-    /// Which units run.
-    pub lanes: unit::Lanes,
-    settling: settling::Settling,
+    dirty_blocks: DirtyBlocks,
+    /// Which transactions run.
+    pub transaction_slots: transaction::TransactionSlots,
+    finalizing: finalizing::Finalizing,
     /// Lines that a record of this store takes, about: what a lookup fetches ahead.
     record_lines: AtomicU64,
     /// Blocks ever retired. Raised before the moment of a block is noted: who pins itself and finds it as it was may still read whatever
-    /// slots led to then.
+    /// slots pointed to then.
     pub retirements: AtomicU64,
     pub reserving: Reserving,
     pub tuning: Tuning,
@@ -73,17 +73,17 @@ impl<M: Medium> Log<M> {
         space: Space,
         tuning: Tuning,
     ) -> Self {
-        let tells = durable.epochs.in_use() && medium.granularity() == Granularity::CacheLine;
+        let is_tracking = durable.epochs.in_use() && medium.granularity() == Granularity::CacheLine;
         Self {
-            granule_bytes: space.granule_bytes(),
-            lanes: unit::Lanes::new(durable.epochs.incarnation()),
-            settling: settling::Settling::default(),
+            extent_bytes: space.extent_bytes(),
+            transaction_slots: transaction::TransactionSlots::new(durable.epochs.incarnation()),
+            finalizing: finalizing::Finalizing::default(),
             medium,
             blocks,
             durable,
             shared: appender::Shared::default(),
             space: Mutex::new(space),
-            told: Told::new(tells),
+            dirty_blocks: DirtyBlocks::new(is_tracking),
             record_lines: AtomicU64::new(1),
             retirements: AtomicU64::new(0),
             reserving: Reserving::default(),
@@ -146,18 +146,18 @@ impl<M: Medium> Log<M> {
     }
 
     /// The headers of blocks that are to be freed.
-    pub(crate) fn headers_of(&self, granules: &[Granule]) -> Vec<(Granule, block::Header)> {
-        let header = |&granule| Some((granule, self.header_of(granule).ok()?));
-        granules.iter().filter_map(header).collect()
+    pub(crate) fn headers_of(&self, extents: &[Extent]) -> Vec<(Extent, block::Header)> {
+        let header = |&extent| Some((extent, self.header_of(extent).ok()?));
+        extents.iter().filter_map(header).collect()
     }
 
-    /// The header of the block at `granule`; `Err` says what was found and wanted.
-    pub(crate) fn header_of(&self, granule: Granule) -> std::result::Result<block::Header, String> {
-        read::header(&self.medium, self.blocks.secret(), granule, self.offset_of(granule))
+    /// The header of the block at `extent`; `Err` says what was found and wanted.
+    pub(crate) fn header_of(&self, extent: Extent) -> std::result::Result<block::Header, String> {
+        read::header(&self.medium, self.blocks.secret(), extent, self.offset_of(extent))
     }
 
-    pub(crate) fn offset_of(&self, granule: Granule) -> Offset {
-        Offset(self.blocks.offset(granule))
+    pub(crate) fn offset_of(&self, extent: Extent) -> Offset {
+        Offset(self.blocks.offset(extent))
     }
 
     /// A record at `at` is no longer needed: its block has fewer live bytes.
@@ -166,22 +166,23 @@ impl<M: Medium> Log<M> {
         activity.dead_add(bytes as i64);
     }
 
-    pub(crate) fn granules_for(&self, bytes: u64) -> u32 {
-        (bytes + block::HEADER_BYTES).div_ceil(self.granule_bytes) as u32
+    pub(crate) fn extents_for(&self, bytes: u64) -> u32 {
+        (bytes + block::HEADER_BYTES).div_ceil(self.extent_bytes) as u32
     }
 
-    /// Bytes of granules that are not free.
+    /// Bytes of extents that are not free.
     pub(crate) fn used_bytes(&self) -> u64 {
         let space = self.space();
-        u64::from(space.granules() - space.free_granules()) * self.granule_bytes
+        u64::from(space.extents() - space.free_extents()) * self.extent_bytes
     }
 
     /// Makes everything acknowledged so far durable.
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn commit(&self) -> Result<()> {
         let _inside = self.tuning.phase(Phase::Commit);
-        self.durable.commit(&self.medium, &|epoch| self.told.flush(&self.medium, &self.blocks, epoch))?;
-        self.settle_units();
+        self.durable
+            .commit(&self.medium, &|epoch| self.dirty_blocks.flush(&self.medium, &self.blocks, epoch))?;
+        self.finalize_transactions();
         Ok(())
     }
 
@@ -190,7 +191,7 @@ impl<M: Medium> Log<M> {
     pub(crate) fn wait_for(&self, epoch: Epoch) -> Result<()> {
         if self.epochs().must_wait(epoch) {
             let _inside = self.tuning.phase(Phase::Commit);
-            let flush = |epoch| self.told.flush(&self.medium, &self.blocks, epoch);
+            let flush = |epoch| self.dirty_blocks.flush(&self.medium, &self.blocks, epoch);
             return self.durable.wait_for(&self.medium, epoch, &flush);
         }
         Ok(())
@@ -212,9 +213,9 @@ impl<M: Medium> Log<M> {
         self.durable.failed(&self.medium, error)
     }
 
-    /// See [`DurableState::doubt`].
-    pub(crate) fn doubt(&self) {
-        self.durable.doubt(&self.medium);
+    /// See [`DurableState::mark_unverified`].
+    pub(crate) fn mark_unverified(&self) {
+        self.durable.mark_unverified(&self.medium);
     }
 
     /// Seals the open blocks that nobody writes to, so that they can be compacted, but for those that are kept for what is more
@@ -231,7 +232,7 @@ impl<M: Medium> Log<M> {
     pub(crate) fn seal_dead_partial(&self, purpose: Purpose) -> bool {
         // What was appended is added when a block is sealed; what died is taken off at once.
         let is_dead =
-            |block: &OpenBlock| self.blocks.at(block.granule).live().wrapping_add(block.live as u32) == 0;
+            |block: &OpenBlock| self.blocks.at(block.extent).live().wrapping_add(block.live as u32) == 0;
         let dead = self.space().drain_partial(purpose, is_dead);
         let any = !dead.is_empty();
         dead.into_iter().for_each(|block| self.seal(block));
@@ -250,8 +251,9 @@ impl<M: Medium> Log<M> {
     /// unsealed block, whose end recovery finds by its last whole record.
     pub(crate) fn seal(&self, block: OpenBlock) {
         let _inside = self.tuning.phase(Phase::Seal);
-        let entry = self.blocks.at(block.granule);
-        // What a seal says is looked for again when the block is read: `Keeper::has_seal`, and that its records end there.
+        let entry = self.blocks.at(block.extent);
+        // What a seal says is looked for again when the block is read: `Maintenance::has_seal`, and that its records
+        // end there.
         let (tail, end) = (block.tail, self.blocks.bytes(entry));
         assert!(
             (block::HEADER_BYTES..=end).contains(&tail) && tail.is_multiple_of(8) && tail >= entry.tail(),
@@ -259,9 +261,9 @@ impl<M: Medium> Log<M> {
             entry.tail()
         );
         assert!(
-            block.settled == tail || self.epochs().in_use(),
+            block.durable_tail == tail || self.epochs().in_use(),
             "a block is to be sealed at {tail}, of which only {} bytes are drained",
-            block.settled
+            block.durable_tail
         );
         entry.set_tail(block.tail);
         if block.records > 0 {

@@ -1,6 +1,6 @@
 //! A block that is written to.
 
-use crate::format::{Granule, Seeds, block};
+use crate::format::{Extent, Seeds, block};
 
 /// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,23 +22,24 @@ impl Purpose {
 #[derive(Debug)]
 #[cfg_attr(feature = "mutants", derive(Clone))]
 pub(crate) struct OpenBlock {
-    pub granule: Granule,
+    pub extent: Extent,
     pub offset: u64,
     pub bytes: u64,
     pub tail: u64,
     pub header: block::Header,
     pub seeds: Seeds,
     /// Everything below is durable; less than `tail` only within a group or with epochs.
-    pub settled: u64,
-    /// Bytes of records that an index slot was made to lead to, not yet counted in the block table.
+    pub durable_tail: u64,
+    /// Bytes of records that an index slot was made to point to, not yet counted in the block table.
     pub live: u64,
     /// Records that this opening appended.
     pub records: u64,
     /// Last epoch in which the committer was told of this block.
-    pub told_epoch: u64,
+    pub dirty_epoch: u64,
     /// What its room may be used for, and what is more urgent: see [`crate::log::space`].
     pub purpose: Purpose,
-    /// A unit went on to it from another block: see [`Fates::ended`](block::Fates::ended).
+    /// A transaction went on to it from another block: see
+    /// [`TransactionOutcomes::ended`](block::TransactionOutcomes::ended).
     pub entered: bool,
 }
 

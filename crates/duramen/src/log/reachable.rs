@@ -1,11 +1,11 @@
-//! Which records a slot may lead to: those that are durable, or are marked pending, or whose epoch is not committed. A [`Reachable`]
-//! is made only by what brings one of the three about, and the slot of a new record is made of nothing else
-//! (`Slot::to`, `Slot::moved_to`):
+//! Which records a slot may point to: those that are durable, or are marked pending, or whose epoch is not committed. A
+//! [`Reachable`] is made only by what brings one of the three about, and the slot of a new record is made of nothing
+//! else (`Slot::to`, `Slot::moved_to`):
 //!
 //! | made by | holds | the slot |
 //! |---|---|---|
 //! | [`Appender::make_durable`], [`Appender::make_all_durable`], [`Appender::open_cell`] | drained; where epochs are in use, its epoch is not committed while its writer is in it | is not pending |
-//! | [`Appender::leave_pending`] | a group that drains later, or a unit that runs | is pending until [`Appender::settle`], or until its unit is settled |
+//! | [`Appender::leave_pending`] | a group that drains later, or a transaction that runs | is pending until [`Appender::settle`], or until its transaction is finalized |
 //! | [`Reachable::pending`] | durable, but of a group | is pending until that settles |
 
 use super::Log;

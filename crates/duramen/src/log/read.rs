@@ -14,19 +14,19 @@ use crate::KEY_BYTES_MAX;
 use crate::format::record::{
     HEAD_BYTES_MAX, HEADER_BYTES, Head, Header, Kind, TRAILER_BYTES, body_crc, key_places,
 };
-use crate::format::{Granule, Secret, Seeds, block, u32_at};
+use crate::format::{Extent, Secret, Seeds, block, u32_at};
 use duramen_media::{Medium, Offset};
 
-/// The header of the block at `granule`, which lies at `at`; `Err` says what was found and wanted.
+/// The header of the block at `extent`, which lies at `at`; `Err` says what was found and wanted.
 pub(crate) fn header<M: Medium>(
     medium: &M,
     secret: Secret,
-    granule: Granule,
+    extent: Extent,
     at: Offset,
 ) -> Result<block::Header, String> {
     // SAFETY: the caller alone writes this header (1).
     let bytes = unsafe { medium.bytes(at, block::HEADER_BYTES) };
-    block::Header::decode(secret, granule, bytes)
+    block::Header::decode(secret, extent, bytes)
 }
 
 /// The fixed part of a reachable record's header.
@@ -183,9 +183,9 @@ fn is_unreadable<M: Medium>(medium: &M, at: Offset, end: u64) -> bool {
 }
 
 /// [`verify`], where the record's block is in doubt; others were verified.
-pub(crate) fn verify_in_doubt<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> Result<(), Wrong> {
+pub(crate) fn verify_unverified<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> Result<(), Wrong> {
     let block = blocks.of(at.0);
-    if !block.is_doubtful() {
+    if !block.is_unverified() {
         return Ok(());
     }
     let end = blocks.end_of_records(at.0);
@@ -193,7 +193,7 @@ pub(crate) fn verify_in_doubt<M: Medium>(medium: &M, blocks: &Blocks, at: Offset
     if block.state() == Use::Damaged && is_unreadable(medium, at, end) {
         return Err(Wrong::Unreadable);
     }
-    verify(medium, at, blocks.offset(blocks.granule_of(at.0)), end, blocks.seeds(block))
+    verify(medium, at, blocks.offset(blocks.extent_of(at.0)), end, blocks.seeds(block))
 }
 
 /// Whether `key` lies at `at`, before `end`.

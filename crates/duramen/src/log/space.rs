@@ -1,60 +1,63 @@
-//! Which granules are free, and who gets them.
+//! Which extents are free, and who gets them.
 //!
-//! On the medium every free granule has a header of its own that says so, one granule long; a data block's
-//! header covers all its granules. So the chain of headers is whole at every moment:
+//! On the medium every free extent has a header of its own that says so, one extent long; a data block's
+//! header covers all its extents. So the chain of headers is whole at every moment:
 //!
-//! * *open a block*: one publish of its first granule's header. On page media, a block of several granules is
-//!   synced before its body is written, since the body overwrites the other granules' headers.
-//! * *free a block*: publish "free" for all its granules; then (only for several granules) write the inner
-//!   headers, make them durable, and publish "free, one granule".
-//! * *grow*: write the headers of the new granules, make them durable, then publish the new number of
-//!   granules in the superblock.
+//! * *open a block*: one publish of its first extent's header. On page media, a block of several extents is
+//!   synced before its body is written, since the body overwrites the other extents' headers.
+//! * *free a block*: publish "free" for all its extents; then (only for several extents) write the inner
+//!   headers, make them durable, and publish "free, one extent".
+//! * *grow*: write the headers of the new extents, make them durable, then publish the new number of
+//!   extents in the superblock.
 //!
 //! Invariants:
-//! 1. A granule is in `free` only when nothing on the medium or in DRAM leads to it, durably.
-//! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining granules, `C` more for the compactor, and
+//! 1. An extent is in `free` only when nothing on the medium or in DRAM points to it, durably.
+//! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining extents, `C` more for the compactor, and
 //!    `D` more for deletes, of which blocks count that are open for deletes and at most half full. What deletes take leaves `A + C`
-//!    granules, and what changes take half of `D` besides. Neither leaves the longest run shorter than it was and than the spare,
-//!    however many granules are free elsewhere. Only the compactor takes all.
-//! 3. An open block knows for whom its granules were taken ([`OpenBlock::purpose`]). Puts get no room in a granule that
+//!    extents, and what changes take half of `D` besides. Neither leaves the longest run shorter than it was and than
+//!    the spare, however many extents are free elsewhere. Only the compactor takes all.
+//! 3. An open block knows for whom its extents were taken ([`OpenBlock::purpose`]). Puts get no room in an extent that
 //!    was taken below their mark, but when the reserve is whole again without it: an open block does not count for what would
-//!    use it up. At most `D` granules are kept open for deletes.
+//!    use it up. At most `D` extents are kept open for deletes.
 //!
 //! # Why a delete always finds room
 //!
-//! `A` is [`Space::ample_granules_max`], the most granules of a block that is longer than its first record needs; `C`
+//! `A` is [`Space::ample_extents_max`], the most extents of a block that is longer than its first record needs; `C`
 //! is at least 1, `D` at least 2, and a thirty-second of the store up to 64 MiB; `A + C + D` is [`Space::reserve`].
 //!
-//! * *Any block of several records can be rewritten without its dead.* It has `m` granules, at most `A`, and the spare
+//! * *Any block of several records can be rewritten without its dead.* It has `m` extents, at most `A`, and the spare
 //!   takes what lives in it in one piece. The block is then free: the spare is whole, or lacks what was moved, for which the `m`
-//!   granules are room: it is moved there before the spare is taken again (`Keeper::restore_spare`). A longer block
-//!   holds one record (see `Log::open_block`): dead, it is free without a copy; live, it holds nothing stale. (The end of its unit behind
-//!   it is dead with it.)
-//! * *What is in the spare has one run to go to.* The live of several blocks may be moved into one. Their granules are then free, but
-//!   need not adjoin, and a record may fit none of them. So while the spare is not whole, another block is moved in only where
-//!   all that is there then still fits the longest run, or what that block leaves (`Keeper::fits_own`).
+//!   extents are room: it is moved there before the spare is taken again (`Maintenance::restore_spare`). A longer block
+//!   holds one record (see `Log::open_block`): dead, it is free without a copy; live, it holds nothing stale. (The end
+//!   of its transaction behind it is dead with it.)
+//! * *What is in the spare has one run to go to.* The live of several blocks may be moved into one. Their extents are
+//!   then free, but need not adjoin, and a record may fit none of them. So while the spare is not whole, another block
+//!   is moved in only where all that is there then still fits the longest run, or what that block leaves
+//!   (`Maintenance::fits_own`).
 //! * *So no tombstone must stay.* Once the blocks with stale records are rewritten, no tombstone hides anything: they are dead,
 //!   and so is all that deletes took of `D`. Each of these rewrites takes dead bytes away, and there are only so many: a delete
-//!   compacts for as long as they become fewer (`Supply::take_granules`).
+//!   compacts for as long as they become fewer (`Supply::take_extents`).
 //! * *And nobody else takes that room.* Deletes append to blocks of `D` first, one after the other: a writer gives such a
 //!   block back at the end of each delete. Puts get nothing until all of the reserve is free again (2, 3), so a reserve
-//!   that deletes have used up is filled before they take another granule. Granules that are scattered are no spare: what deletes and
-//!   changes take is cut from the longest run last (2), and else they have what lies between cleared first (`Keeper::make_adjoin`).
+//!   that deletes have used up is filled before they take another extent. Extents that are scattered are no spare: what
+//!   deletes and changes take is cut from the longest run last (2), and else they have what lies between cleared first
+//!   (`Maintenance::make_adjoin`).
 //! * *What comes back is the writer's first.* With `Manual`, what was moved out of is free only after a commit of the caller. A writer that
-//!   comes then takes what is free before more is moved, which would take all of it again (`Keeper::compact_now`).
+//!   comes then takes what is free before more is moved, which would take all of it again (`Maintenance::compact_now`).
 //! * *A transaction that runs has its room too.* What it replaces is dead when it is settled. Until then a delete waits for it, as
 //!   for a block that another delete has in hand ([`Space::is_lent`]).
 //! * *A crash or a close* seals blocks of `D` that hold a few tombstones, and those of the compactor. That may take all of `D`
 //!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
 //!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
 //!   live of those blocks is packed.
-//! * *Who evicts leaves the spare* while anything that was moved out of is not free (`Keeper::leaves_no_spare`). Beside copies its
-//!   blocks have tombstones of what went, which count after a crash though the copies are dead: so neither block is free without a copy.
+//! * *Who evicts leaves the spare* while anything that was moved out of is not free (`Maintenance::leaves_no_spare`).
+//!   Beside copies its blocks have tombstones of what went, which count after a crash though the copies are dead: so
+//!   neither block is free without a copy.
 //! * *What is left in the compactor's own block is used.* It is open, so nobody moves it. Where little else gains, blocks whose live
-//!   fits are moved into it as a whole, which frees their granules and takes none (`Keeper::fill_own`).
+//!   fits are moved into it as a whole, which frees their extents and takes none (`Maintenance::fill_own`).
 //! * *What is dead in open blocks is got at.* Where a round of compaction gains nothing, those that writers left are sealed
-//!   (`Supply::take_granules`), even if the compactor freed as much as it took. Those of which nothing is live are sealed however
-//!   little that is: they lie between what is free.
+//!   (`Supply::take_extents`), even if the compactor freed as much as it took. Those of which nothing is live are
+//!   sealed however little that is: they lie between what is free.
 //! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
 //!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
 //!
@@ -74,19 +77,19 @@
 //!
 //! What can keep a delete out after all: a group, or (with `Manual`) a commit that the space of a block waits for; blocks in which values
 //! are held, if nothing else is dead;
-//! a tombstone, of a key that is longer than a granule, or a batch of more than `A` granules, for which no run is long
-//! enough; more writers that keep blocks of small records open, without writing, than `D` has granules; damaged blocks.
+//! a tombstone, of a key that is longer than an extent, or a batch of more than `A` extents, for which no run is long
+//! enough; more writers that keep blocks of small records open, without writing, than `D` has extents; damaged blocks.
 
 use super::open_block::{OpenBlock, Purpose};
-use crate::format::{Generation, Granule, Secret, block};
+use crate::format::{Extent, Generation, Secret, block};
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Granules kept back at least: two for deletes, the others for compaction.
-pub(crate) const RESERVE_GRANULES: u32 = 4;
+/// Extents kept back at least: two for deletes, the others for compaction.
+pub(crate) const RESERVE_EXTENTS: u32 = 4;
 const RESERVE_DELETES: u32 = 2;
-/// Granules that the compactor may take besides the spare, at most.
+/// Extents that the compactor may take besides the spare, at most.
 const RESERVE_COMPACTION: u32 = 2;
 /// This part of the store is kept back for the compactor and for short deletes, up to twice the largest ordinary block.
 const RESERVE_SHARE: u32 = 32;
@@ -100,14 +103,14 @@ const PARTIAL_MAX: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct Space {
-    /// Runs of free granules: first granule and length, never adjacent.
+    /// Runs of free extents: first extent and length, never adjacent.
     by_start: BTreeMap<u32, u32>,
-    by_granules: BTreeSet<(u32, u32)>,
+    by_extents: BTreeSet<(u32, u32)>,
     free: u32,
-    /// Granules of the store, head included.
-    granules: u32,
-    granule_bytes: u64,
-    /// Granules that puts may take, the reserve included; those beyond are of an earlier, higher limit. 0: all.
+    /// Extents of the store, head included.
+    extents: u32,
+    extent_bytes: u64,
+    /// Extents that puts may take, the reserve included; those beyond are of an earlier, higher limit. 0: all.
     limit: u32,
     /// How often the limit was set: who found no room looks again when it was.
     limits_set: u32,
@@ -116,55 +119,55 @@ pub(crate) struct Space {
     partial: Vec<OpenBlock>,
     /// Blocks taken for deletes that writers have in hand, or open: they give them back soon.
     lent: u32,
-    /// Those that transactions have filled which are not settled: what they replace is dead then.
-    filled_by_units: u32,
+    /// Those that transactions have filled which are not finalized: what they replace is dead then.
+    filled_by_transactions: u32,
 }
 
 impl Space {
-    pub(crate) fn new(granules: u32, granule_bytes: u64, incarnation: u32) -> Self {
-        Self { granules, granule_bytes, incarnation, ..Self::default() }
+    pub(crate) fn new(extents: u32, extent_bytes: u64, incarnation: u32) -> Self {
+        Self { extents, extent_bytes, incarnation, ..Self::default() }
     }
 
-    pub(crate) fn granule_bytes(&self) -> u64 {
-        self.granule_bytes
+    pub(crate) fn extent_bytes(&self) -> u64 {
+        self.extent_bytes
     }
 
-    /// Granules that are kept back now from puts (invariant 2): `A + C + D`.
+    /// Extents that are kept back now from puts (invariant 2): `A + C + D`.
     pub(crate) fn reserve(&self) -> u32 {
         self.for_compaction() + self.for_deletes()
     }
 
     /// What is kept back at least: `A`, and as much for all else.
     fn reserve_least(&self) -> u32 {
-        let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.granule_bytes) as u32;
-        (self.granules / RESERVE_SHARE).min(most).max(RESERVE_GRANULES)
+        let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.extent_bytes) as u32;
+        (self.extents / RESERVE_SHARE).min(most).max(RESERVE_EXTENTS)
     }
 
-    /// A block that is longer than its first record needs has no more granules than this, so that compaction always has
+    /// A block that is longer than its first record needs has no more extents than this, so that compaction always has
     /// room to move out of it: `A`.
-    pub(crate) fn ample_granules_max(&self) -> u32 {
+    pub(crate) fn ample_extents_max(&self) -> u32 {
         (self.reserve_least() - RESERVE_DELETES) / 2
     }
 
     /// The spare, and what the compactor has besides: `A + C`.
     fn for_compaction(&self) -> u32 {
-        let spare = self.ample_granules_max();
+        let spare = self.ample_extents_max();
         spare + spare.min(RESERVE_COMPACTION)
     }
 
     /// `D`: it grows with the store, as does what one command can delete.
     fn for_deletes(&self) -> u32 {
-        let most = u32::try_from(DELETES_BYTES_MAX / self.granule_bytes).unwrap_or(u32::MAX);
-        (self.granules / DELETES_SHARE).min(most).max(self.reserve_least() - self.for_compaction())
+        let most = u32::try_from(DELETES_BYTES_MAX / self.extent_bytes).unwrap_or(u32::MAX);
+        (self.extents / DELETES_SHARE).min(most).max(self.reserve_least() - self.for_compaction())
     }
 
-    /// Granules that must be left by what is taken for this.
+    /// Extents that must be left by what is taken for this.
     fn left_by(&self, purpose: Purpose) -> u32 {
         self.left_without(None, purpose)
     }
 
-    /// The same where the open block at this granule is no room for deletes any more.
-    fn left_without(&self, used: Option<Granule>, purpose: Purpose) -> u32 {
+    /// The same where the open block at this extent is no room for deletes any more.
+    fn left_without(&self, used: Option<Extent>, purpose: Purpose) -> u32 {
         let compaction = self.for_compaction();
         match purpose {
             // Room for deletes that is open already need not be free as well.
@@ -181,33 +184,34 @@ impl Space {
         }
     }
 
-    /// Granules of blocks for deletes that nobody has in hand, that are at most half full, and that were taken for nothing less
-    /// urgent than `least`; all but the one that is `used` otherwise.
-    fn open_for_deletes(&self, least: Purpose, used: Option<Granule>) -> u32 {
+    /// Extents of blocks for deletes that nobody has in hand, that are at most half full, and that were taken for
+    /// nothing less urgent than `least`; all but the one that is `used` otherwise.
+    fn open_for_deletes(&self, least: Purpose, used: Option<Extent>) -> u32 {
         let is_roomy = |block: &&OpenBlock| {
-            block.is_roomy_for_deletes() && block.purpose >= least && Some(block.granule) != used
+            block.is_roomy_for_deletes() && block.purpose >= least && Some(block.extent) != used
         };
         let roomy = self.partial.iter().filter(is_roomy);
-        roomy.map(|block| (block.bytes / self.granule_bytes) as u32).sum()
+        roomy.map(|block| (block.bytes / self.extent_bytes) as u32).sum()
     }
 
-    /// The longest run of free granules.
+    /// The longest run of free extents.
     pub(crate) fn run_max(&self) -> u32 {
-        self.by_granules.last().map_or(0, |&(length, _)| length)
+        self.by_extents.last().map_or(0, |&(length, _)| length)
     }
 
     /// Whether the spare is whole (invariant 2).
     pub(crate) fn has_spare(&self) -> bool {
-        self.run_max() >= self.ample_granules_max()
+        self.run_max() >= self.ample_extents_max()
     }
 
-    /// Whether all is left free that must be left by what is taken for this, with so many granules free, and a longest run of `run_max`.
+    /// Whether all is left free that must be left by what is taken for this, with so many extents free, and a longest
+    /// run of `run_max`.
     fn leaves(&self, free: u32, run_max: u32, purpose: Purpose) -> bool {
         free >= self.left_by(purpose) && self.leaves_run(run_max, purpose)
     }
 
     fn leaves_run(&self, run_max: u32, purpose: Purpose) -> bool {
-        let spare = self.ample_granules_max();
+        let spare = self.ample_extents_max();
         let run_least = match purpose {
             Purpose::Write => spare,
             // Where the spare is not whole, the longest run is where the compactor moves what it took of it.
@@ -217,7 +221,7 @@ impl Space {
         run_max >= run_least
     }
 
-    /// Whether granules that were taken for something else may be used for this now, as if they were taken now
+    /// Whether extents that were taken for something else may be used for this now, as if they were taken now
     /// (invariant 3).
     pub(crate) fn allows(&self, purpose: Purpose) -> bool {
         self.leaves(self.free, self.run_max(), purpose)
@@ -225,46 +229,46 @@ impl Space {
 
     /// The same for what is left of an open block, which is no room for deletes then (invariant 3).
     fn allows_without(&self, block: &OpenBlock, purpose: Purpose) -> bool {
-        let left = self.left_without(Some(block.granule), purpose);
+        let left = self.left_without(Some(block.extent), purpose);
         self.free >= left && self.leaves_run(self.run_max(), purpose)
     }
 
-    /// Whether `granules` are free for this, but do not adjoin, or only in the spare.
-    pub(crate) fn is_scattered(&self, granules: u32, purpose: Purpose) -> bool {
-        self.free >= granules + self.left_by(purpose)
+    /// Whether `extents` are free for this, but do not adjoin, or only in the spare.
+    pub(crate) fn is_scattered(&self, extents: u32, purpose: Purpose) -> bool {
+        self.free >= extents + self.left_by(purpose)
     }
 
-    pub(crate) fn granules(&self) -> u32 {
-        self.granules
+    pub(crate) fn extents(&self) -> u32 {
+        self.extents
     }
 
-    pub(crate) fn set_granules(&mut self, granules: u32) {
-        self.granules = granules;
+    pub(crate) fn set_extents(&mut self, extents: u32) {
+        self.extents = extents;
     }
 
-    pub(crate) fn free_granules(&self) -> u32 {
+    pub(crate) fn free_extents(&self) -> u32 {
         self.free
     }
 
-    /// Granules that ordinary writes may still take without growth.
-    pub(crate) fn writable_granules(&self) -> u32 {
+    /// Extents that ordinary writes may still take without growth.
+    pub(crate) fn writable_extents(&self) -> u32 {
         self.free.saturating_sub(self.reserve() + self.beyond())
     }
 
-    /// Granules that may be taken for this without growth, whatever is open.
-    pub(crate) fn granules_for(&self, purpose: Purpose) -> u32 {
+    /// Extents that may be taken for this without growth, whatever is open.
+    pub(crate) fn extents_for(&self, purpose: Purpose) -> u32 {
         match purpose {
-            Purpose::Write => self.writable_granules(),
+            Purpose::Write => self.writable_extents(),
             _ => self.free.saturating_sub(self.left_by(purpose)),
         }
     }
 
-    /// Granules beyond the limit.
+    /// Extents beyond the limit.
     fn beyond(&self) -> u32 {
-        if self.limit == 0 { 0 } else { self.granules.saturating_sub(self.limit) }
+        if self.limit == 0 { 0 } else { self.extents.saturating_sub(self.limit) }
     }
 
-    /// The most granules that the store may have; 0: as many as the medium gives.
+    /// The most extents that the store may have; 0: as many as the medium gives.
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
@@ -273,8 +277,8 @@ impl Space {
         self.limits_set
     }
 
-    pub(crate) fn set_limit(&mut self, granules: u32) {
-        self.limit = granules;
+    pub(crate) fn set_limit(&mut self, extents: u32) {
+        self.limit = extents;
         self.limits_set = self.limits_set.wrapping_add(1);
     }
 
@@ -294,13 +298,13 @@ impl Space {
         Generation::new(self.incarnation, self.counter)
     }
 
-    /// Takes `granules` adjoining granules: the shortest run that is long enough, its beginning. Returns also what they
+    /// Takes `extents` adjoining extents: the shortest run that is long enough, its beginning. Returns also what they
     /// may be used for: the most that could have been taken for. But nothing that the compactor takes is kept for deletes.
-    pub(crate) fn take(&mut self, granules: u32, purpose: Purpose) -> Option<(Granule, Purpose)> {
-        let free = self.free.checked_sub(granules)?;
-        let &(length, start) = self.by_granules.range((granules, 0)..).next()?;
-        let other = self.by_granules.iter().rev().find(|&&run| run != (length, start));
-        let run_max = other.map_or(0, |&(length, _)| length).max(length - granules);
+    pub(crate) fn take(&mut self, extents: u32, purpose: Purpose) -> Option<(Extent, Purpose)> {
+        let free = self.free.checked_sub(extents)?;
+        let &(length, start) = self.by_extents.range((extents, 0)..).next()?;
+        let other = self.by_extents.iter().rev().find(|&&run| run != (length, start));
+        let run_max = other.map_or(0, |&(length, _)| length).max(length - extents);
         let allows = |&as_for: &Purpose| self.leaves(free, run_max, as_for);
         let purposes = [Purpose::Write, Purpose::Change, Purpose::Delete, Purpose::Compaction];
         let as_for = purposes.into_iter().find(allows)?;
@@ -309,20 +313,20 @@ impl Space {
         if as_for > purpose {
             return None;
         }
-        self.by_granules.remove(&(length, start));
+        self.by_extents.remove(&(length, start));
         self.by_start.remove(&start);
-        if length > granules {
-            self.by_start.insert(start + granules, length - granules);
-            self.by_granules.insert((length - granules, start + granules));
+        if length > extents {
+            self.by_start.insert(start + extents, length - extents);
+            self.by_extents.insert((length - extents, start + extents));
         }
         self.free = free;
         // Before the block is open: that may take a sync, and nobody else would know where the room for deletes has gone.
         self.lent += u32::from(as_for.is_kept_for());
-        Some((Granule(start), as_for))
+        Some((Extent(start), as_for))
     }
 
-    /// Takes all free granules from `from` to `to`, for the compactor to clear what lies between them.
-    pub(crate) fn withhold(&mut self, from: u32, to: u32) -> Vec<(Granule, u32)> {
+    /// Takes all free extents from `from` to `to`, for the compactor to clear what lies between them.
+    pub(crate) fn withhold(&mut self, from: u32, to: u32) -> Vec<(Extent, u32)> {
         let begins = self.by_start.range(..from).next_back().map(|(&start, &length)| (start, length));
         let runs: Vec<(u32, u32)> = begins
             .into_iter()
@@ -332,43 +336,48 @@ impl Space {
         let mut taken = Vec::new();
         for (start, length) in runs {
             self.by_start.remove(&start);
-            self.by_granules.remove(&(length, start));
+            self.by_extents.remove(&(length, start));
             self.free -= length;
             let (first, last) = (start.max(from), (start + length).min(to));
             if first > start {
-                self.give(Granule(start), first - start);
+                self.give(Extent(start), first - start);
             }
             if start + length > last {
-                self.give(Granule(last), start + length - last);
+                self.give(Extent(last), start + length - last);
             }
-            taken.push((Granule(first), last - first));
+            taken.push((Extent(first), last - first));
         }
         taken
     }
 
-    /// Gives granules back (invariant 1), joined with their free neighbours.
-    pub(crate) fn give(&mut self, granule: Granule, granules: u32) {
-        self.free += granules;
-        let (mut start, mut length) = (granule.0, granules);
+    /// Gives extents back (invariant 1), joined with their free neighbours.
+    pub(crate) fn give(&mut self, extent: Extent, extents: u32) {
+        self.free += extents;
+        let (mut start, mut length) = (extent.0, extents);
         if let Some((&before, &n)) = self.by_start.range(..start).next_back()
             && before + n == start
         {
             self.by_start.remove(&before);
-            self.by_granules.remove(&(n, before));
+            self.by_extents.remove(&(n, before));
             (start, length) = (before, length + n);
         }
         if let Some(&n) = self.by_start.get(&(start + length)) {
             self.by_start.remove(&(start + length));
-            self.by_granules.remove(&(n, start + length));
+            self.by_extents.remove(&(n, start + length));
             length += n;
         }
         self.by_start.insert(start, length);
-        self.by_granules.insert((length, start));
+        self.by_extents.insert((length, start));
     }
 
-    /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A unit that `comes`
-    /// from another block takes none that one came to already.
-    pub(crate) fn take_partial(&mut self, bytes: u64, purpose: Purpose, comes: bool) -> Option<OpenBlock> {
+    /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A transaction that
+    /// `continues_transaction` from another block takes none that one came to already.
+    pub(crate) fn take_partial(
+        &mut self,
+        bytes: u64,
+        purpose: Purpose,
+        continues_transaction: bool,
+    ) -> Option<OpenBlock> {
         let is_allowed = |block: &OpenBlock| match purpose {
             // The compactor has room of its own: it leaves deletes theirs.
             Purpose::Compaction => !block.purpose.is_kept_for(),
@@ -378,8 +387,9 @@ impl Space {
                     || planted(Mutant::ReserveTakenByPuts)
             }
         };
-        let fits =
-            |block: &OpenBlock| block.room() >= bytes && !(comes && block.entered) && is_allowed(block);
+        let fits = |block: &OpenBlock| {
+            block.room() >= bytes && !(continues_transaction && block.entered) && is_allowed(block)
+        };
         let at = self.partial.iter().rposition(fits)?;
         let mut block = self.partial.swap_remove(at);
         #[cfg(feature = "mutants")]
@@ -402,22 +412,22 @@ impl Space {
     }
 
     /// A transaction has filled a block for this, and goes on. Returns whether it was kept for deletes: then
-    /// [`Space::units_settled`] is called for it.
-    pub(crate) fn filled_by_unit(&mut self, purpose: Purpose) -> bool {
+    /// [`Space::transactions_finalized`] is called for it.
+    pub(crate) fn filled_by_transaction(&mut self, purpose: Purpose) -> bool {
         self.returned(purpose);
-        self.filled_by_units += u32::from(purpose.is_kept_for());
+        self.filled_by_transactions += u32::from(purpose.is_kept_for());
         purpose.is_kept_for()
     }
 
     /// Transactions that have filled so many of these blocks are settled.
-    pub(crate) fn units_settled(&mut self, blocks: u32) {
-        self.filled_by_units -= blocks;
+    pub(crate) fn transactions_finalized(&mut self, blocks: u32) {
+        self.filled_by_transactions -= blocks;
     }
 
-    /// Whether room for deletes comes back soon: a block, or what transactions replace. Whoever has filled blocks in one of its own
-    /// does not wait for the others, which may wait for it.
+    /// Whether room for deletes comes back soon: a block, or the records that active transactions replace. A writer whose own
+    /// transaction has filled such blocks does not wait for other transactions, which may wait for it.
     pub(crate) fn is_lent(&self, has_filled: bool) -> bool {
-        self.lent > 0 || !has_filled && self.filled_by_units > 0
+        self.lent > 0 || !has_filled && self.filled_by_transactions > 0
     }
 
     /// Keeps an open block for the next writer; gives one back to be sealed when there are too many.
@@ -430,40 +440,41 @@ impl Space {
         Some(self.partial.swap_remove(fullest))
     }
 
-    /// Those of `wanted` that are not kept for what is more urgent than this. For deletes no more than `D` granules are kept.
+    /// Those of `wanted` that are not kept for what is more urgent than this. For deletes no more than `D` extents are
+    /// kept.
     pub(crate) fn drain_partial(
         &mut self,
         purpose: Purpose,
         wanted: impl Fn(&OpenBlock) -> bool,
     ) -> Vec<OpenBlock> {
-        let granule_bytes = self.granule_bytes;
+        let extent_bytes = self.extent_bytes;
         let mut left = self.for_deletes();
         let goes = |block: &mut OpenBlock| {
-            let granules = (block.bytes / granule_bytes) as u32;
-            let stays = block.purpose > purpose && block.is_roomy_for_deletes() && granules <= left;
-            left -= if stays { granules } else { 0 };
+            let extents = (block.bytes / extent_bytes) as u32;
+            let stays = block.purpose > purpose && block.is_roomy_for_deletes() && extents <= left;
+            left -= if stays { extents } else { 0 };
             !stays && wanted(block)
         };
         self.partial.extract_if(.., goes).collect()
     }
 
-    /// Runs of free granules: first granule and length, in order.
+    /// Runs of free extents: first extent and length, in order.
     pub(crate) fn runs(&self) -> Vec<(u32, u32)> {
         self.by_start.iter().map(|(&start, &length)| (start, length)).collect()
     }
 }
 
-/// Writes the headers of free granules, one each, and drains.
+/// Writes the headers of free extents, one each, and drains.
 pub(crate) fn write_free_headers<M: Medium>(
     medium: &M,
     secret: Secret,
-    granule_bytes: u64,
+    extent_bytes: u64,
     from: u32,
-    granules: u32,
+    extents: u32,
 ) {
-    for granule in from..from + granules {
-        let offset = Offset(u64::from(granule) * granule_bytes);
-        block::Header::fresh(secret, 1).store(medium, Granule(granule), offset);
+    for extent in from..from + extents {
+        let offset = Offset(u64::from(extent) * extent_bytes);
+        block::Header::fresh(secret, 1).store(medium, Extent(extent), offset);
     }
     medium.drain();
 }
@@ -473,34 +484,34 @@ pub(crate) fn write_free_headers<M: Medium>(
 #[cfg_attr(feature = "mutants", track_caller)]
 pub(crate) fn free_blocks<M: Medium>(
     medium: &M,
-    granule_bytes: u64,
-    blocks: &[(Granule, block::Header)],
+    extent_bytes: u64,
+    blocks: &[(Extent, block::Header)],
 ) -> duramen_media::Result<()> {
-    let offset = |granule: Granule| Offset(u64::from(granule.0) * granule_bytes);
-    for (granule, header) in blocks {
-        header.freed().publish_word(medium, *granule, offset(*granule));
+    let offset = |extent: Extent| Offset(u64::from(extent.0) * extent_bytes);
+    for (extent, header) in blocks {
+        header.freed().publish_word(medium, *extent, offset(*extent));
     }
     medium.sync()?;
-    // Each granule of a block of several gets a header of its own.
-    let many: Vec<_> = blocks.iter().filter(|(_, header)| header.granules > 1).collect();
+    // Each extent of a block of several gets a header of its own.
+    let many: Vec<_> = blocks.iter().filter(|(_, header)| header.extents > 1).collect();
     if many.is_empty() {
         return Ok(());
     }
-    give_headers(medium, granule_bytes, &many)?;
-    for (granule, header) in many {
-        header.freed().alone().publish_word(medium, *granule, offset(*granule));
+    give_headers(medium, extent_bytes, &many)?;
+    for (extent, header) in many {
+        header.freed().alone().publish_word(medium, *extent, offset(*extent));
     }
     medium.sync()
 }
 
-/// Gives all granules of freed blocks but the first headers of their own, durable.
+/// Gives all extents of freed blocks but the first headers of their own, durable.
 fn give_headers<M: Medium>(
     medium: &M,
-    granule_bytes: u64,
-    blocks: &[&(Granule, block::Header)],
+    extent_bytes: u64,
+    blocks: &[&(Extent, block::Header)],
 ) -> duramen_media::Result<()> {
-    for (granule, header) in blocks {
-        write_free_headers(medium, header.secret(), granule_bytes, granule.0 + 1, header.granules - 1);
+    for (extent, header) in blocks {
+        write_free_headers(medium, header.secret(), extent_bytes, extent.0 + 1, header.extents - 1);
     }
     medium.sync()
 }
@@ -513,48 +524,48 @@ mod tests {
     #[test]
     fn reserve_is_for_deletes_and_compaction() {
         let mut space = Space::new(10, 4096, 1);
-        space.give(Granule(1), RESERVE_GRANULES + 1);
+        space.give(Extent(1), RESERVE_EXTENTS + 1);
         assert!(space.take(2, Purpose::Write).is_none());
         assert!(space.take(1, Purpose::Write).is_some());
         assert!(space.take(1, Purpose::Write).is_none());
         assert!(space.take(2, Purpose::Delete).is_some());
         assert!(space.take(1, Purpose::Delete).is_none());
         assert!(space.take(2, Purpose::Compaction).is_some());
-        assert_eq!(space.free_granules(), 0);
+        assert_eq!(space.free_extents(), 0);
     }
 
     #[test]
     fn deletes_and_changes_leave_the_spare_in_one_piece() {
         for purpose in [Purpose::Change, Purpose::Delete] {
-            // Three granules are the spare; of twelve that are free, seven must be left at most.
+            // Three extents are the spare; of twelve that are free, seven must be left at most.
             let mut space = Space::new(256, 512, 1);
-            space.give(Granule(100), 3);
-            (0..9).for_each(|n| space.give(Granule(10 + 2 * n), 1));
+            space.give(Extent(100), 3);
+            (0..9).for_each(|n| space.give(Extent(10 + 2 * n), 1));
             assert!(space.take(3, purpose).is_none(), "{purpose:?}");
             assert!(space.take(2, purpose).is_none(), "{purpose:?}");
             assert!(space.take(1, purpose).is_some(), "{purpose:?}");
             assert!(space.has_spare());
             // The compactor has the spare: what it moves there goes back to the longest run.
             assert!(space.take(3, Purpose::Compaction).is_some());
-            space.give(Granule(200), 2);
+            space.give(Extent(200), 2);
             assert!(space.take(2, purpose).is_none(), "{purpose:?}");
             assert!(space.take(1, purpose).is_some(), "{purpose:?}");
         }
     }
 
-    fn open_block(granule: Granule, bytes: u64, purpose: Purpose) -> OpenBlock {
+    fn open_block(extent: Extent, bytes: u64, purpose: Purpose) -> OpenBlock {
         let secret = Secret::new(7);
         OpenBlock {
-            granule,
-            offset: u64::from(granule.0) * bytes,
+            extent,
+            offset: u64::from(extent.0) * bytes,
             bytes,
             tail: block::HEADER_BYTES,
             header: block::Header::fresh(secret, 1),
             seeds: secret.seeds(Generation(1)),
-            settled: 0,
+            durable_tail: 0,
             live: 0,
             records: 0,
-            told_epoch: 0,
+            dirty_epoch: 0,
             purpose,
             entered: false,
         }
@@ -563,31 +574,31 @@ mod tests {
     #[test]
     fn what_counts_as_room_for_deletes_is_no_room_for_puts() {
         let mut space = Space::new(10, 4096, 1);
-        space.give(Granule(1), RESERVE_GRANULES);
-        let (granule, purpose) = space.take(1, Purpose::Delete).unwrap();
+        space.give(Extent(1), RESERVE_EXTENTS);
+        let (extent, purpose) = space.take(1, Purpose::Delete).unwrap();
         assert_eq!(purpose, Purpose::Change);
         space.returned(purpose);
-        assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
+        assert!(space.give_partial(open_block(extent, 4096, purpose)).is_none());
         // The reserve is whole by the open block alone.
         assert!(space.allows(Purpose::Write));
         assert!(space.take_partial(64, Purpose::Write, false).is_none());
         assert!(space.take_partial(64, Purpose::Change, false).is_some());
         space.returned(purpose);
         // And without it.
-        assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
-        space.give(Granule(6), 1);
+        assert!(space.give_partial(open_block(extent, 4096, purpose)).is_none());
+        space.give(Extent(6), 1);
         assert!(space.take_partial(64, Purpose::Write, false).is_some());
     }
 
     #[test]
     fn room_for_deletes_is_lent_from_when_it_is_taken() {
         let mut space = Space::new(10, 4096, 1);
-        space.give(Granule(1), RESERVE_GRANULES);
+        space.give(Extent(1), RESERVE_EXTENTS);
         // It is not open yet: that may take a sync.
-        let (granule, purpose) = space.take(1, Purpose::Delete).unwrap();
+        let (extent, purpose) = space.take(1, Purpose::Delete).unwrap();
         assert!(space.is_lent(false));
         space.returned(purpose);
-        assert!(space.give_partial(open_block(granule, 4096, purpose)).is_none());
+        assert!(space.give_partial(open_block(extent, 4096, purpose)).is_none());
         assert!(!space.is_lent(false));
         assert!(space.take_partial(64, Purpose::Delete, false).is_some());
         assert!(space.is_lent(false));
@@ -595,7 +606,7 @@ mod tests {
 
     #[test]
     fn room_for_deletes_grows_with_the_store() {
-        let room = |granules: u32, granule_bytes: u64| Space::new(granules, granule_bytes, 1).for_deletes();
+        let room = |extents: u32, extent_bytes: u64| Space::new(extents, extent_bytes, 1).for_deletes();
         assert_eq!(room(64, 192 << 10), 2);
         assert_eq!(room(3072, 4096), 96);
         assert_eq!(room(1 << 20, 4096), 16384, "64 MiB at most");
@@ -603,27 +614,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_granule_is_lost_or_owned_twice(ops in prop::collection::vec((any::<bool>(), 1u32..6), 1..200)) {
+        fn no_extent_is_lost_or_owned_twice(ops in prop::collection::vec((any::<bool>(), 1u32..6), 1..200)) {
             let mut space = Space::new(200, 1 << 20, 1);
-            space.give(Granule(1), 100);
+            space.give(Extent(1), 100);
             let mut owned: Vec<(u32, u32)> = Vec::new();
             for (take, n) in ops {
                 if take {
-                    if let Some((granule, _)) = space.take(n, Purpose::Compaction) {
+                    if let Some((extent, _)) = space.take(n, Purpose::Compaction) {
                         for &(start, length) in &owned {
-                            prop_assert!(granule.0 + n <= start || start + length <= granule.0);
+                            prop_assert!(extent.0 + n <= start || start + length <= extent.0);
                         }
-                        owned.push((granule.0, n));
+                        owned.push((extent.0, n));
                     }
                 } else if !owned.is_empty() {
                     let (start, length) = owned.swap_remove(n as usize % owned.len());
-                    space.give(Granule(start), length);
+                    space.give(Extent(start), length);
                 }
                 let held: u32 = owned.iter().map(|o| o.1).sum();
-                prop_assert_eq!(space.free_granules() + held, 100);
+                prop_assert_eq!(space.free_extents() + held, 100);
                 let runs: u32 = space.by_start.values().sum();
-                prop_assert_eq!(runs, space.free_granules());
-                prop_assert_eq!(space.by_start.len(), space.by_granules.len());
+                prop_assert_eq!(runs, space.free_extents());
+                prop_assert_eq!(space.by_start.len(), space.by_extents.len());
             }
         }
     }

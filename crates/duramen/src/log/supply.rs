@@ -4,7 +4,7 @@ use super::Log;
 use super::open_block::{OpenBlock, Purpose};
 use super::read;
 use super::space::AMPLE_BYTES_MAX;
-use crate::format::{Granule, block};
+use crate::format::{Extent, block};
 use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -15,16 +15,15 @@ use duramen_media::{Granularity, Medium};
 
 /// Who has room for blocks, and makes some where none is free.
 pub(crate) trait Supply {
-    /// Takes the first of `wants` that can be had, of which `least` must be; says also what the granules may be used
+    /// Takes the first of `wants` that can be had, of which `least` must be; says also what the extents may be used
     /// for. The caller holds no lock and, unless it is the compactor, no pin.
     ///
     /// # Errors
     /// `OutOfSpace`; what the medium fails with.
-    fn take_granules(&self, least: u32, wants: [u32; 3], purpose: Purpose)
-    -> Result<(Granule, u32, Purpose)>;
+    fn take_extents(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Extent, u32, Purpose)>;
 
     /// The same of what is free, without making any: the caller may hold what it likes.
-    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Granule, u32, Purpose)>;
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Extent, u32, Purpose)>;
 
     /// Makes so many bytes free, as far as that can be; and where the medium grows, as many as are wished for. The caller holds no lock
     /// and no pin.
@@ -33,8 +32,8 @@ pub(crate) trait Supply {
     /// Makes sure that a block could be opened for a put, making room as for one. The caller holds no lock and no pin.
     ///
     /// # Errors
-    /// As [`Supply::take_granules`].
-    fn find_granule(&self) -> Result<()>;
+    /// As [`Supply::take_extents`].
+    fn find_extent(&self) -> Result<()>;
 
     /// Whether it is worth waiting for what others have in hand.
     fn may_wait(&self) -> bool {
@@ -86,28 +85,23 @@ impl Drop for Reserved<'_> {
 pub(crate) struct FreeOnly<'a>(pub &'a dyn Supply);
 
 impl Supply for FreeOnly<'_> {
-    fn take_granules(
-        &self,
-        least: u32,
-        wants: [u32; 3],
-        purpose: Purpose,
-    ) -> Result<(Granule, u32, Purpose)> {
+    fn take_extents(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Extent, u32, Purpose)> {
         self.take_free(wants, purpose).ok_or_else(|| {
             Error::new(
                 ErrorKind::OutOfSpace,
-                format!("no {least} adjoining granules are free, and none are made while keys are locked"),
+                format!("no {least} adjoining extents are free, and none are made while keys are locked"),
             )
         })
     }
 
-    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Granule, u32, Purpose)> {
+    fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Extent, u32, Purpose)> {
         self.0.take_free(wants, purpose)
     }
 
     fn make_free(&self, _: u64, _: u64, _: Purpose) {}
 
-    fn find_granule(&self) -> Result<()> {
-        self.0.find_granule()
+    fn find_extent(&self) -> Result<()> {
+        self.0.find_extent()
     }
 
     fn may_wait(&self) -> bool {
@@ -116,7 +110,7 @@ impl Supply for FreeOnly<'_> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Opens a block with room for a record of `bytes`, of granules that `supply` has. With `rest`, which
+    /// Opens a block with room for a record of `bytes`, of extents that `supply` has. With `rest`, which
     /// the compactor has still to move, for all of that if it can be.
     ///
     /// Order: the header is published before anything is written behind it. See [`crate::log::space`].
@@ -127,66 +121,58 @@ impl<M: Medium> Log<M> {
         rest: u64,
         purpose: Purpose,
     ) -> Result<OpenBlock> {
-        let least = self.granules_for(bytes);
-        let most = self.space().ample_granules_max();
+        let least = self.extents_for(bytes);
+        let most = self.space().ample_extents_max();
         // Room for some eight records of this size, so that the space behind the last that fits is
         // little, but no more than 1 MiB, nor than compaction can move: of larger records, for as many as fit into that.
         let room =
-            (u64::from(most) * self.granule_bytes).min(AMPLE_BYTES_MAX).saturating_sub(block::HEADER_BYTES);
-        let ample = self.granules_for(bytes * (room / bytes).clamp(1, 8)).min(most).max(least);
+            (u64::from(most) * self.extent_bytes).min(AMPLE_BYTES_MAX).saturating_sub(block::HEADER_BYTES);
+        let ample = self.extents_for(bytes * (room / bytes).clamp(1, 8)).min(most).max(least);
         let wants = match purpose {
             Purpose::Compaction => {
-                let rest = self.granules_for(rest).min(most).max(least);
+                let rest = self.extents_for(rest).min(most).max(least);
                 [ample.max(rest), rest, least]
             }
             _ => [ample, least, least],
         };
-        let (granule, granules, as_for) = supply.take_granules(least, wants, purpose)?;
+        let (extent, extents, as_for) = supply.take_extents(least, wants, purpose)?;
         let _inside = self.tuning.phase(Phase::OpenBlock);
         let generation = self.space().generation();
-        let offset = self.offset_of(granule);
+        let offset = self.offset_of(extent);
         let secret = self.blocks.secret();
         let before =
-            read::header(&self.medium, secret, granule, offset).unwrap_or(block::Header::fresh(secret, 1));
-        // Whoever gave the granules made that durable before (`free_blocks`).
-        debug_assert_eq!(
-            before.state,
-            block::State::Free,
-            "granule {} is opened that is not free",
-            granule.0
-        );
+            read::header(&self.medium, secret, extent, offset).unwrap_or(block::Header::fresh(secret, 1));
+        // Whoever gave the extents made that durable before (`free_blocks`).
+        debug_assert_eq!(before.state, block::State::Free, "extent {} is opened that is not free", extent.0);
         let generation = match before.generation {
             kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
             _ => generation,
         };
-        let header = before.opened(granules, generation);
-        header.publish_fresh(&self.medium, granule, offset);
-        if granules > 1
+        let header = before.opened(extents, generation);
+        header.publish_fresh(&self.medium, extent, offset);
+        if extents > 1
             && self.medium.granularity() == Granularity::Page
             && let Err(error) = self.sync_or_poison()
         {
             self.space().returned(as_for);
             return Err(error);
         }
-        self.blocks.open(granule, granules, generation).set_fresh(purpose != Purpose::Compaction);
+        self.blocks.open(extent, extents, generation).set_fresh(purpose != Purpose::Compaction);
         // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
         // its first record, which would have to be. See `log::space`.
-        let room = if granules > most {
-            block::HEADER_BYTES + bytes
-        } else {
-            u64::from(granules) * self.granule_bytes
-        };
+        let room =
+            if extents > most { block::HEADER_BYTES + bytes } else { u64::from(extents) * self.extent_bytes };
         Ok(OpenBlock {
-            granule,
+            extent,
             offset: offset.0,
             bytes: room,
             tail: block::HEADER_BYTES,
             header,
             seeds: secret.seeds(generation),
-            settled: block::HEADER_BYTES,
+            durable_tail: block::HEADER_BYTES,
             live: 0,
             records: 0,
-            told_epoch: 0,
+            dirty_epoch: 0,
             purpose: as_for,
             entered: false,
         })

@@ -13,7 +13,7 @@ use loom::thread;
 
 pub(super) type Store = StoreOn<ModelMedium>;
 
-/// An empty store of granules of 512 bytes, 16 of them free.
+/// An empty store of extents of 512 bytes, 16 of them free.
 pub(super) fn open(granularity: Granularity, durability: Durability) -> Store {
     open_with(granularity, durability, 48 << 9)
 }
@@ -21,7 +21,7 @@ pub(super) fn open(granularity: Granularity, durability: Durability) -> Store {
 pub(super) fn open_with(granularity: Granularity, durability: Durability, bytes_max: u64) -> Store {
     let options = Options {
         durability,
-        granule_bytes: Some(512),
+        extent_bytes: Some(512),
         background: false,
         recovery_threads: 1,
         clock: Some(std::sync::Arc::new(|| 1)),
@@ -100,7 +100,7 @@ fn reader_of_a_group_helps_it_and_sees_it_whole() {
                 let mut writer = store.writer().unwrap();
                 writer.group();
                 writer.put(b"key", b"2").unwrap();
-                writer.settle().unwrap();
+                writer.flush_group().unwrap();
             })
         };
         let seen = get(&store, b"key").unwrap();
@@ -118,12 +118,12 @@ fn block_is_read_up_to_its_tail_open_or_sealed() {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut writer = store.writer().unwrap();
         writer.put(b"a", &[0; 400]).unwrap();
-        let granule = {
+        let extent = {
             let value = store.get(b"a").unwrap().unwrap();
-            store.log().blocks.granule_of(store.log().medium.offset_of(value.bytes()))
+            store.log().blocks.extent_of(store.log().medium.offset_of(value.bytes()))
         };
         // All but one of those that fill the block.
-        let bytes = u64::from(store.log().blocks.at(granule).granules()) * 512;
+        let bytes = u64::from(store.log().blocks.at(extent).extents()) * 512;
         let more = (bytes - 64) / 440 - 1;
         for i in 1..more {
             writer.put(b"a", &[i as u8; 400]).unwrap();
@@ -131,10 +131,10 @@ fn block_is_read_up_to_its_tail_open_or_sealed() {
         let compactor = {
             let store = store.clone();
             thread::spawn(move || {
-                let block = store.log().blocks.at(granule);
+                let block = store.log().blocks.at(extent);
                 let is_sealed = block.state() == Use::Sealed;
                 // What the compactor reads, and of an open block the sweeper: everything below the tail.
-                let (at, tail) = (store.log().blocks.offset(granule), block.tail());
+                let (at, tail) = (store.log().blocks.offset(extent), block.tail());
                 let read = duramen_media::Bytes::pointer(&store.log().medium, Offset(at), tail);
                 assert!(!read.is_null() && (!is_sealed || tail > bytes - 440), "tail {tail} of {bytes}");
             })

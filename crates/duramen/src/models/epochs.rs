@@ -8,8 +8,8 @@ use crate::format::holes::Holes;
 use crate::format::mark::Mark;
 use crate::format::record::Appended;
 use crate::format::superblock::Regime;
-use crate::format::{Epoch, Generation, Granule, HEAD_BYTES, Secret, block};
-use crate::log::Told;
+use crate::format::{Epoch, Extent, Generation, HEAD_BYTES, Secret, block};
+use crate::log::DirtyBlocks;
 use crate::log::blocks::Blocks;
 use crate::log::open_block::OpenBlock;
 use crate::log::open_block::Purpose;
@@ -20,38 +20,38 @@ use crate::sync::atomic::Ordering::SeqCst;
 use duramen_media::{Device, Granularity, Offset, Persistent};
 use loom::thread;
 
-const GRANULE_BYTES: u64 = 512;
+const EXTENT_BYTES: u64 = 512;
 
 struct Store {
     medium: ModelMedium,
     blocks: Blocks,
     epochs: Epochs,
-    told: Told,
+    dirty_blocks: DirtyBlocks,
 }
 
 impl Store {
     fn new() -> Arc<Self> {
-        let medium = ModelMedium::new(HEAD_BYTES + 4 * GRANULE_BYTES, Granularity::CacheLine);
+        let medium = ModelMedium::new(HEAD_BYTES + 4 * EXTENT_BYTES, Granularity::CacheLine);
         medium.grow(medium.len_max()).unwrap();
         let epochs = Epochs::new(Regime::Epochs, true, Epoch(5), 0, 1, Secret::new(1), Activity::default());
-        let blocks = Blocks::new(medium.len_max(), GRANULE_BYTES, Secret::new(1));
-        Arc::new(Self { medium, blocks, epochs, told: Told::new(true) })
+        let blocks = Blocks::new(medium.len_max(), EXTENT_BYTES, Secret::new(1));
+        Arc::new(Self { medium, blocks, epochs, dirty_blocks: DirtyBlocks::new(true) })
     }
 
     fn open(&self, number: u32) -> OpenBlock {
-        let granule = Granule((HEAD_BYTES / GRANULE_BYTES) as u32 + number);
-        self.blocks.open(granule, 1, Generation::new(1, 1));
+        let extent = Extent((HEAD_BYTES / EXTENT_BYTES) as u32 + number);
+        self.blocks.open(extent, 1, Generation::new(1, 1));
         OpenBlock {
-            granule,
-            offset: self.blocks.offset(granule),
-            bytes: GRANULE_BYTES,
+            extent,
+            offset: self.blocks.offset(extent),
+            bytes: EXTENT_BYTES,
             tail: block::HEADER_BYTES,
             header: block::Header::fresh(Secret::new(1), 1),
             seeds: Secret::new(1).seeds(Generation::new(1, 1)),
-            settled: block::HEADER_BYTES,
+            durable_tail: block::HEADER_BYTES,
             live: 0,
             records: 0,
-            told_epoch: 0,
+            dirty_epoch: 0,
             purpose: Purpose::Write,
             entered: false,
         }
@@ -62,20 +62,20 @@ impl Store {
         let epoch = self.epochs.enter(activity);
         self.medium.store(Offset(block.offset + block.tail), &[&[1; 8]]);
         block.tail += 8;
-        self.blocks.at(block.granule).set_tail(block.tail);
-        self.told.tell(block, epoch);
+        self.blocks.at(block.extent).set_tail(block.tail);
+        self.dirty_blocks.mark_dirty(block, epoch);
         let at = Offset(block.offset + block.tail - 8);
         self.epochs.leave(activity, epoch, Some(Appended { at, bytes: 8, crc: 1 }));
         epoch
     }
 
     /// Whether all that was written to the block in epochs up to the newest mark was flushed.
-    fn settled(&self, block: &OpenBlock) -> u64 {
-        self.blocks.at(block.granule).settled()
+    fn durable_tail(&self, block: &OpenBlock) -> u64 {
+        self.blocks.at(block.extent).durable_tail()
     }
 
     fn flush(&self, epoch: Epoch) {
-        self.told.flush(&self.medium, &self.blocks, epoch);
+        self.dirty_blocks.flush(&self.medium, &self.blocks, epoch);
     }
 
     fn commit(&self) -> Epoch {
@@ -115,11 +115,11 @@ fn epoch_closes_only_when_its_writers_have_left() {
         // Counted in the mark of its own epoch, neither before nor after.
         assert_eq!(early, u64::from(first == ended), "epoch {first:?}, committed {ended:?}");
         if first == ended {
-            assert_eq!(store.settled(&block), block.tail);
+            assert_eq!(store.durable_tail(&block), block.tail);
         } else {
             let next = store.commit();
             assert_eq!((first, store.counted(next)), (next, Some(1)));
-            assert_eq!(store.settled(&block), block.tail);
+            assert_eq!(store.durable_tail(&block), block.tail);
         }
     });
 }
@@ -157,8 +157,10 @@ fn nobody_has_written_in_an_epoch_while_others_are_in_the_one_before() {
 #[test]
 fn commit_flushes_what_its_epoch_told_of() {
     // The second write of an epoch is not told of again: the tail alone says where it ends.
-    let planted =
-        [Bug(Mutant::ToldInOneList), Relaxed("durability/epochs.rs", "activity.active.store(0, Release)")];
+    let planted = [
+        Bug(Mutant::DirtyBlocksInOneList),
+        Relaxed("durability/epochs.rs", "activity.active.store(0, Release)"),
+    ];
     check(2, &planted, || {
         let store = Store::new();
         let activity = store.epochs.register();
@@ -178,7 +180,10 @@ fn commit_flushes_what_its_epoch_told_of() {
         let mut committed = ended;
         loop {
             for (epoch, tail) in writes {
-                assert!(epoch > committed || store.settled(&block) >= tail, "epoch {epoch:?} is not flushed");
+                assert!(
+                    epoch > committed || store.durable_tail(&block) >= tail,
+                    "epoch {epoch:?} is not flushed"
+                );
             }
             if committed >= writes[1].0 {
                 break;
@@ -225,7 +230,7 @@ fn writers_that_wait_share_commits_and_all_return() {
             let epoch = store.write(&activity, &mut block);
             store.epochs.wait_for(epoch, &store.medium, &|epoch| store.flush(epoch), 0).unwrap();
             assert!(store.epochs.committed() >= epoch);
-            assert_eq!(store.settled(&block), block.tail);
+            assert_eq!(store.durable_tail(&block), block.tail);
         };
         let other = {
             let store = Arc::clone(&store);

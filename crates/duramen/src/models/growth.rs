@@ -1,4 +1,4 @@
-//! Growth: writers that find no space grow the store once, and each granule goes to one of them.
+//! Growth: writers that find no space grow the store once, and each extent goes to one of them.
 
 use super::Planted::Bug;
 use super::blocks::{get, open_with};
@@ -9,14 +9,14 @@ use duramen_media::Granularity;
 use loom::thread;
 
 #[test]
-fn writers_share_no_granule_when_they_grow_the_store_and_both_find_room() {
+fn writers_share_no_extent_when_they_grow_the_store_and_both_find_room() {
     let planted = [Bug(Mutant::GrownTwice), Bug(Mutant::SpaceNotLookedForAgain)];
     check_deep(2, &planted, || {
-        // 16 granules to begin with, and 8 more to grow by. All that writes may take are taken.
+        // 16 extents to begin with, and 8 more to grow by. All that writes may take are taken.
         let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 56 << 9);
         let mut first = store.writer().unwrap();
         let mut keys = 0u8;
-        while store.log().space().writable_granules() > 0 {
+        while store.log().space().writable_extents() > 0 {
             first.put(&[keys], &[keys; 400]).unwrap();
             keys += 1;
         }

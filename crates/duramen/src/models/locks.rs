@@ -23,7 +23,7 @@ fn who_locks_the_same_keys_in_another_order_waits_in_no_circle() {
         let lock = |stripes: &Stripes, hashes: [u64; 2]| {
             let mut numbers = Vec::new();
             stripes.hold(&hashes, &mut numbers);
-            stripes.let_go(&numbers, Version(1));
+            stripes.release(&numbers, Version(1));
         };
         let other = {
             let stripes = Arc::clone(&stripes);
@@ -46,7 +46,7 @@ fn who_locks_a_key_next_gives_a_greater_version() {
                 stripes.hold(&[A, B], &mut numbers);
                 // To A alone.
                 has_written.store(true, Relaxed);
-                stripes.let_go(&numbers, Version(7));
+                stripes.release(&numbers, Version(7));
             })
         };
         let held = stripes.lock(B);

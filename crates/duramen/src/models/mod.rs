@@ -31,7 +31,7 @@ mod ordered;
 #[cfg(test)]
 mod reclamation;
 #[cfg(test)]
-mod units;
+mod transactions;
 
 #[cfg(test)]
 use crate::mutants::{ALL, MODELLED, Mutant, plant};
@@ -53,7 +53,7 @@ enum Planted {
 #[cfg(test)]
 impl Planted {
     /// What `DURAMEN_PLANT` says for it.
-    fn told(self) -> String {
+    fn text(self) -> String {
         match self {
             Self::Bug(mutant) => format!("mutant:{mutant:?}"),
             Self::Relaxed(file, text) => {
@@ -114,16 +114,16 @@ fn check(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Se
     }
     for planted in planted {
         let begun = std::time::Instant::now();
-        let told = planted.told();
+        let text = planted.text();
         let status = std::process::Command::new(std::env::current_exe().unwrap())
             .args([&name, "--exact"])
-            .env("DURAMEN_PLANT", &told)
+            .env("DURAMEN_PLANT", &text)
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
             .status()
             .unwrap();
-        assert!(!status.success(), "{name} does not notice {told}");
-        println!("{name}: {told} noticed in {:.1} s", begun.elapsed().as_secs_f64());
+        assert!(!status.success(), "{name} does not notice {text}");
+        println!("{name}: {text} noticed in {:.1} s", begun.elapsed().as_secs_f64());
     }
 }
 

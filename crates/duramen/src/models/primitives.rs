@@ -376,12 +376,12 @@ pub(crate) mod reclaim {
 
     /// What was done before it was noted is seen by all guards pinned and groups begun later; it is past when all guards are gone
     /// and all groups over that were there.
-    pub(crate) struct Moment {
+    pub(crate) struct GracePeriod {
         guards: Vec<u64>,
         groups: Vec<(Arc<Turns>, u64)>,
     }
 
-    impl Moment {
+    impl GracePeriod {
         pub(crate) fn now(groups: Vec<Arc<Turns>>) -> Option<Self> {
             for pins in &COLLECTOR.pins {
                 pins.fetch_add(0, Ordering::AcqRel);
@@ -393,7 +393,7 @@ pub(crate) mod reclaim {
             Some(Self { guards, groups })
         }
 
-        pub(crate) fn is_past(&mut self) -> bool {
+        pub(crate) fn has_elapsed(&mut self) -> bool {
             self.groups.retain(|(group, turn)| group.0.fetch_add(0, Ordering::AcqRel) == *turn);
             let left = {
                 let state = state();
@@ -518,7 +518,7 @@ pub(crate) mod reclaim {
         }
     }
 
-    /// What the pointer leads to is sent to whoever frees it.
+    /// What the pointer points to is sent to whoever frees it.
     struct Address<T>(*mut Node<T>);
 
     // SAFETY: it is used once, by whoever runs what was deferred, when nobody else can reach it.

@@ -8,7 +8,7 @@ use crate::mutants::Mutant;
 use duramen_media::Granularity;
 use loom::thread;
 
-/// A store whose first block, of seven granules, is full: one value of one key, then seven of another.
+/// A store whose first block, of seven extents, is full: one value of one key, then seven of another.
 fn with_a_full_block() -> Store {
     let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 64 << 9);
     let mut writer = store.writer().unwrap();
@@ -21,7 +21,7 @@ fn with_a_full_block() -> Store {
 
 #[test]
 fn block_is_not_used_again_while_a_reader_is_in_it() {
-    let planted = [Bug(Mutant::FreedBeforeReadersLeave), Bug(Mutant::HoldNotLookedAt)];
+    let planted = [Bug(Mutant::FreedBeforeReadersLeave), Bug(Mutant::PinNotChecked)];
     check_deep(2, &planted, || {
         let store = with_a_full_block();
         let writer = {

@@ -155,7 +155,7 @@ impl Places {
 
 /// What there is to be counted.
 #[derive(Clone, Copy)]
-pub(crate) struct Extent {
+pub(crate) struct CounterSizing {
     pub keys: u64,
     /// Bytes that are not free.
     pub used_bytes: u64,
@@ -308,7 +308,12 @@ impl Access {
     }
 
     /// Counts from now on, or no more; and notes when keys are read. Who counts otherwise than before begins anew.
-    pub(crate) fn switch(&self, counting: Option<Counting>, keeps_times: bool, extent: Extent) {
+    pub(crate) fn switch(
+        &self,
+        counting: Option<Counting>,
+        keeps_times: bool,
+        counter_sizing: CounterSizing,
+    ) {
         let code = counting.map_or(0, |counting| counting as u32);
         self.counting.store(code, Relaxed);
         let has_times = !self.times.load(&reclaim::pin()).is_empty();
@@ -322,14 +327,14 @@ impl Access {
         if counting != Some(Counting::ByPlace) && !self.places.load(&reclaim::pin()).words.is_empty() {
             self.places.replace(Places::default(), &reclaim::pin_to_write());
         }
-        self.fit(extent);
+        self.fit(counter_sizing);
     }
 
     /// Makes it large enough. The counts stay.
-    pub(crate) fn fit(&self, extent: Extent) {
+    pub(crate) fn fit(&self, counter_sizing: CounterSizing) {
         match self.counting.load(Relaxed) {
-            code if code == Counting::ByHash as u32 => self.fit_words(extent.keys),
-            code if code == Counting::ByPlace as u32 => self.fit_places(extent),
+            code if code == Counting::ByHash as u32 => self.fit_words(counter_sizing.keys),
+            code if code == Counting::ByPlace as u32 => self.fit_places(counter_sizing),
             _ => {}
         }
     }
@@ -348,10 +353,10 @@ impl Access {
         self.words.replace(words, &guard);
     }
 
-    fn fit_places(&self, extent: Extent) {
+    fn fit_places(&self, counter_sizing: CounterSizing) {
         let guard = reclaim::pin_to_write();
         let before = self.places.load(&guard);
-        let record = extent.used_bytes / extent.keys.max(1);
+        let record = counter_sizing.used_bytes / counter_sizing.keys.max(1);
         let of = |record: u64| {
             let shift = (record / STRETCH_SHARE).max(1).ilog2();
             shift.clamp(*STRETCH_SHIFTS.start(), *STRETCH_SHIFTS.end())
@@ -363,8 +368,8 @@ impl Access {
             false => before.shift.clamp(of(record / 5 * 4), of(record)),
         };
         let has_bytes = (before.words.len() as u64 * AT_COUNTERS) << before.shift;
-        if has_bytes < extent.bytes || before.shift != shift {
-            self.places.replace(before.with(shift, extent.bytes.max(has_bytes)), &guard);
+        if has_bytes < counter_sizing.bytes || before.shift != shift {
+            self.places.replace(before.with(shift, counter_sizing.bytes.max(has_bytes)), &guard);
         }
     }
 
@@ -401,8 +406,8 @@ mod tests {
         rapidhash::v3::rapidhash_v3(&key.to_le_bytes())
     }
 
-    fn extent(keys: u64, used_bytes: u64, bytes: u64) -> Extent {
-        Extent { keys, used_bytes, bytes }
+    fn counter_sizing(keys: u64, used_bytes: u64, bytes: u64) -> CounterSizing {
+        CounterSizing { keys, used_bytes, bytes }
     }
 
     #[test]
@@ -411,27 +416,27 @@ mod tests {
         let guard = reclaim::pin();
         access.touch(hash(1), AT, || 0, &guard);
         assert_eq!((access.reads(hash(1), &guard), access.bytes()), (0, 0), "it is off");
-        access.switch(Some(Counting::ByHash), false, extent(10, 0, 0));
+        access.switch(Some(Counting::ByHash), false, counter_sizing(10, 0, 0));
         for _ in 0..5 {
             access.touch(hash(1), AT, || 0, &guard);
             access.touch(hash(3), None, || 0, &guard);
         }
         (0..40).for_each(|_| access.touch(hash(2), AT, || 0, &guard));
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
-        access.fit(extent(1 << 20, 0, 0));
+        access.fit(counter_sizing(1 << 20, 0, 0));
         assert_eq!([1, 2, 3].map(|key| access.reads(hash(key), &guard)), [5, READS_MAX, 0]);
         assert_eq!(access.bytes(), 1 << 20);
         access.halve();
         assert_eq!([1, 2].map(|key| access.reads(hash(key), &guard)), [2, 7]);
-        access.switch(None, false, extent(0, 0, 0));
+        access.switch(None, false, counter_sizing(0, 0, 0));
         assert_eq!((access.reads(hash(2), &guard), access.bytes()), (0, 0));
     }
 
     #[test]
-    fn it_is_told_when_a_key_was_read() {
+    fn it_is_reported_when_a_key_was_read() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.switch(Some(Counting::ByPlace), true, extent(10, 1 << 10, 1 << 20));
+        access.switch(Some(Counting::ByPlace), true, counter_sizing(10, 1 << 10, 1 << 20));
         access.touch(hash(1), None, || 100, &guard);
         access.touch(hash(2), Some(Offset(64)), || 103, &guard);
         assert_eq!([1, 2, 3].map(|key| access.read_at(hash(key), &guard)), [Some(100), Some(103), None]);
@@ -441,7 +446,7 @@ mod tests {
     fn few_that_were_not_read_look_as_if_they_were() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.switch(Some(Counting::ByHash), false, extent(1 << 16, 0, 0));
+        access.switch(Some(Counting::ByHash), false, counter_sizing(1 << 16, 0, 0));
         // A quarter of the keys it is for.
         (0..1 << 14).for_each(|key| access.touch(hash(key), AT, || 0, &guard));
         let unread = 1 << 20..(1 << 20) + 10_000;
@@ -454,7 +459,7 @@ mod tests {
         let access = Access::default();
         let guard = reclaim::pin();
         let reads = |places: [u64; 4]| places.map(|at| access.reads_at(Offset(at), &guard));
-        access.switch(Some(Counting::ByPlace), false, extent(0, 0, 1 << 20));
+        access.switch(Some(Counting::ByPlace), false, counter_sizing(0, 0, 1 << 20));
         for (at, reads) in [(64, 1), (128, 2), (192, 3), (4_096, 40), (1 << 20, 1)] {
             (0..reads).for_each(|_| access.touch(0, Some(Offset(at)), || 0, &guard));
         }
@@ -475,7 +480,7 @@ mod tests {
     fn stretches_grow_with_the_records_and_counts_outlive_that() {
         let access = Access::default();
         let guard = reclaim::pin();
-        access.switch(Some(Counting::ByPlace), false, extent(0, 0, 1 << 20));
+        access.switch(Some(Counting::ByPlace), false, counter_sizing(0, 0, 1 << 20));
         assert_eq!(access.bytes(), (1 << 20) / 64 / 4);
         (0..2).for_each(|_| access.touch(0, Some(Offset(1_000)), || 0, &guard));
         for (record, stretch, at) in [
@@ -487,7 +492,7 @@ mod tests {
             (100_000, 4_096, 896),
             (2_000, 512, 0),
         ] {
-            access.fit(extent(100, record * 100, 2 << 20));
+            access.fit(counter_sizing(100, record * 100, 2 << 20));
             assert_eq!(access.bytes(), (2 << 20) / stretch / 4, "{record}");
             assert_eq!(access.reads_at(Offset(at), &guard), 2, "{record}");
         }

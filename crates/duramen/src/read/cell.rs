@@ -1,7 +1,7 @@
 //! Cells as readers and updates meet them: a copy at one moment, and one store. What a cell is, [`crate::log::cell`] says.
 
 use super::Records;
-use super::owed::Owed;
+use super::barrier::ReadBarrier;
 use crate::log::cell::Cell;
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Release};
@@ -72,17 +72,18 @@ impl<M: Medium> Records<M> {
     }
 
     /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
-    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`]. `owed` when the reader is
-    /// in a group: it drains then, too, as in [`Records::help_read`], but where it holds the key itself, so that nobody updates.
+    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`].
+    /// `read_barrier` when the reader is in a group: it drains then, too, as in [`Records::flush_on_behalf_of_reader`],
+    /// but where it holds the key itself, so that nobody updates.
     #[inline]
-    pub(super) fn flush_shown(&self, hash: u64, cell: Option<Cell>, owed: Option<&Owed>) {
+    pub(super) fn flush_shown(&self, hash: u64, cell: Option<Cell>, read_barrier: Option<&ReadBarrier>) {
         if self.log.shows_before_durable()
             && !planted(Mutant::CellNotLookedAtAgain)
             && (self.has_unflushed_cells() || self.stripes().is_locked(hash))
             && let Some(cell) = cell
         {
             cell.flush(&self.log.medium);
-            if owed.is_none() || self.has_unflushed_cells() || !self.stripes().is_held_here(hash) {
+            if read_barrier.is_none() || self.has_unflushed_cells() || !self.stripes().is_held_here(hash) {
                 self.log.medium.drain();
             }
         }

@@ -1,9 +1,9 @@
 //! What is done with records that may not be what was written.
 //!
-//! An open by image reads no record, and media decay. So a block is *doubtful* until all of it was verified, and again when it
-//! is known to be damaged. While any block is ([`Records::doubts`], one flag that is read by every lookup and false nearly always), each
-//! record of a doubtful block is verified whenever it is used: by itself, with the generation of its block, and it must end where the
-//! block's records do.
+//! An open by image reads no record, and media decay. So a block is *unverified* until all of it was verified, and
+//! again when it is known to be damaged. While any block is ([`Records::has_unverified`], one flag that is read by
+//! every lookup and false nearly always), each record of a unverified block is verified whenever it is used: by itself,
+//! with the generation of its block, and it must end where the block's records do.
 //!
 //! Why by the record, and not the whole block at its first use: a block may have a megabyte, and on a file none of it may be in
 //! memory yet. The first reads after an open would take milliseconds instead of microseconds, and read hundreds of times what they
@@ -20,8 +20,8 @@
 //!   there then: "true" says that something may have gone, "false" that nothing has. It is no error, since the key is gone for good, as
 //!   asked: who had to try again would learn no more.
 //!
-//! A damaged block is freed when no slot leads to a damaged record in it any more (`Keeper::mend` of the compactor): what is whole
-//! is moved first. Until then it is neither written nor reused.
+//! A damaged block is freed when no slot points to a damaged record in it any more (`Maintenance::mend` of the
+//! compactor): what is whole is moved first. Until then it is neither written nor reused.
 //!
 //! What a restart may say. An open reads blocks that were known to be damaged at the close, and refuses the store.
 //! A full reading knows the records that are whole, and not which keys those had that are not: each older version might have been
@@ -37,15 +37,15 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 
-/// What a slot that is looked at by a writer leads to: a record of the key.
+/// What a slot that is looked at by a writer points to: a record of the key.
 #[derive(Clone, Copy)]
-pub(crate) enum Met<'a> {
+pub(crate) enum Existing<'a> {
     Whole(Record<'a>),
     /// It was the key's, but is damaged.
     Damaged,
 }
 
-impl<'a> Met<'a> {
+impl<'a> Existing<'a> {
     pub(crate) fn whole(self) -> Option<Record<'a>> {
         match self {
             Self::Whole(record) => Some(record),
@@ -57,20 +57,21 @@ impl<'a> Met<'a> {
 impl<M: Medium> Records<M> {
     /// Whether any record has to be verified before it is used.
     #[inline(always)]
-    pub(crate) fn has_doubts(&self) -> bool {
-        // Acquire: pairs with the Release in `set_doubts`.
-        self.doubts.load(Acquire)
+    pub(crate) fn has_unverified(&self) -> bool {
+        // Acquire: pairs with the Release in `set_has_unverified`.
+        self.has_unverified.load(Acquire)
     }
 
     /// Nothing is verified any more from now on, or again.
-    pub(crate) fn set_doubts(&self, doubts: bool) {
-        self.doubts.store(doubts, Release);
+    pub(crate) fn set_has_unverified(&self, has_unverified: bool) {
+        self.has_unverified.store(has_unverified, Release);
     }
 
-    /// Whether the record that a slot leads to is what was written. The caller is pinned since before it read the slot.
+    /// Whether the record that a slot points to is what was written. The caller is pinned since before it read the
+    /// slot.
     #[inline(always)]
     pub(crate) fn is_whole(&self, at: Offset) -> bool {
-        !self.has_doubts() || self.verify_record(at).is_ok()
+        !self.has_unverified() || self.verify_record(at).is_ok()
     }
 
     #[cold]
@@ -79,7 +80,7 @@ impl<M: Medium> Records<M> {
         if crate::mutants::planted(crate::mutants::Mutant::UsedUnverified) {
             return Ok(());
         }
-        read::verify_in_doubt(&self.log.medium, &self.log.blocks, at)
+        read::verify_unverified(&self.log.medium, &self.log.blocks, at)
     }
 
     /// Where the records of the block end that the byte at `at` is in.
@@ -87,12 +88,13 @@ impl<M: Medium> Records<M> {
         self.log.blocks.end_of_records(at.0)
     }
 
-    /// The record that a slot leads to, if it is what was written.
+    /// The record that a slot points to, if it is what was written.
     pub(crate) fn whole_record(&self, at: Offset) -> Option<Record<'_>> {
         self.is_whole(at).then(|| self.record(at))
     }
 
-    /// As [`Records::record_of`]; notes in `damaged` the first slot that may be the key's, but leads to what is not whole.
+    /// As [`Records::record_of`]; notes in `damaged` the first slot that may be the key's, but points to what is not
+    /// whole.
     #[inline(always)]
     pub(crate) fn record_or(&self, slot: Slot, key: &[u8], damaged: &mut Offset) -> Option<Record<'_>> {
         if self.is_whole(slot.location()) {
@@ -108,23 +110,29 @@ impl<M: Medium> Records<M> {
 
     /// The same for who writes the key: what is known to be its own is its own, though it is damaged.
     #[inline(always)]
-    pub(crate) fn meet(
+    pub(crate) fn look_up_for_write(
         &self,
         table: &Table,
         slot: Slot,
         key: &[u8],
         unknown: &mut Unknown,
-    ) -> Option<Met<'_>> {
+    ) -> Option<Existing<'_>> {
         match self.record_or(slot, key, &mut unknown.at) {
-            Some(record) => Some(Met::Whole(record)),
-            None if !self.has_doubts() => None,
-            None => self.meet_damaged(table, slot, key, unknown),
+            Some(record) => Some(Existing::Whole(record)),
+            None if !self.has_unverified() => None,
+            None => self.look_up_damaged_for_write(table, slot, key, unknown),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn meet_damaged(&self, table: &Table, slot: Slot, key: &[u8], unknown: &mut Unknown) -> Option<Met<'_>> {
+    fn look_up_damaged_for_write(
+        &self,
+        table: &Table,
+        slot: Slot,
+        key: &[u8],
+        unknown: &mut Unknown,
+    ) -> Option<Existing<'_>> {
         let at = slot.location();
         let wrong = self.verify_record(at).err()?;
         // Also a tombstone: what it hides is not known to be somebody else's.
@@ -133,13 +141,13 @@ impl<M: Medium> Records<M> {
         let seeds = self.log.blocks.seeds(self.log.blocks.of(at.0));
         let is_own = wrong != Wrong::Unreadable
             && read::was_of(&self.log.medium, at, self.end_of_records(at), seeds, (table.is_owned(), key));
-        is_own.then_some(Met::Damaged)
+        is_own.then_some(Existing::Damaged)
     }
 
-    /// What the damaged records that slots of a table lead to say of whose they were.
+    /// What the damaged records that slots of a table point to say of whose they were.
     pub(crate) fn claimed_keys(&self, target: Target<'_>) -> Vec<Vec<u8>> {
         let (mut claimed, mut cursor) = (Vec::new(), 0);
-        while self.has_doubts() {
+        while self.has_unverified() {
             let guard = reclaim::pin();
             let Ok(table) = self.tables.at(target, &guard) else { break };
             cursor = table.index.scan(cursor, &guard, &mut |slot| {
@@ -156,15 +164,15 @@ impl<M: Medium> Records<M> {
         claimed
     }
 
-    /// Nothing leads to the damaged record at `at` any more: maybe its block can go.
+    /// Nothing points to the damaged record at `at` any more: maybe its block can go.
     #[cold]
     pub(crate) fn mended(&self) {
         self.mends.store(true, Relaxed);
     }
 
-    /// Says nothing if no slot that may be the key's led to a damaged record.
+    /// Says nothing if no slot that may be the key's pointed to a damaged record.
     #[inline]
-    pub(crate) fn told(&self, damaged: Offset) -> crate::Result<()> {
+    pub(crate) fn error_if_damaged(&self, damaged: Offset) -> crate::Result<()> {
         if damaged.0 == 0 { Ok(()) } else { Err(self.corrupt(damaged)) }
     }
 
@@ -172,17 +180,17 @@ impl<M: Medium> Records<M> {
     #[cold]
     #[inline(never)]
     pub(crate) fn corrupt(&self, at: Offset) -> Error {
-        let granule = self.log.blocks.granule_of(at.0);
+        let extent = self.log.blocks.extent_of(at.0);
         let why = match self.verify_record(at) {
             Err(wrong) => wrong.to_string(),
             Ok(()) => "it was not whole a moment ago, and is now".into(),
         };
         Error::corrupt(format!(
-            "the record at offset {at} is damaged (block at granule {}, offset {}): {why}; \
+            "the record at offset {at} is damaged (block at extent {}, offset {}): {why}; \
              close the store and run \"duramen check\" for all damage and \"duramen check --salvage NEW\" to save what is valid; a put or \
              delete of the key makes it whole, and gives up what may be left of it",
-            granule.0,
-            self.log.offset_of(granule)
+            extent.0,
+            self.log.offset_of(extent)
         ))
     }
 }

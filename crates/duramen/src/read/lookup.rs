@@ -1,11 +1,11 @@
-//! Looking one key up: no lock, no wait for growth or compaction. What may be shown, [`super::judge`] says.
+//! Looking one key up: no lock, no wait for growth or compaction. What may be shown, [`super::visibility`] says.
 
 use super::Records;
+use super::barrier::ReadBarrier;
 use super::cell::CellCopy;
-use super::judge::{Standing, Verdict};
-use super::owed::Owed;
 use super::table::{Table, Target};
 use super::value::{Record, Stamp, Value, is_same};
+use super::visibility::{Standing, Visibility};
 use crate::Result;
 use crate::format::Version;
 use crate::index::Slot;
@@ -34,14 +34,14 @@ impl<V> Looked<V> {
     }
 }
 
-/// A key that is looked up; `owed` when the caller is in a group.
+/// A key that is looked up; `read_barrier` when the caller is in a group.
 #[derive(Clone, Copy)]
 pub(super) struct Lookup<'l> {
     pub table: &'l Table,
     pub key: &'l [u8],
     pub hash: u64,
     pub guard: &'l Guard,
-    pub owed: Option<&'l Owed>,
+    pub read_barrier: Option<&'l ReadBarrier>,
 }
 
 impl<M: Medium> Records<M> {
@@ -52,7 +52,7 @@ impl<M: Medium> Records<M> {
         Record { at, head, bytes }
     }
 
-    /// The record that the slot leads to, if it is of this key.
+    /// The record that the slot points to, if it is of this key.
     #[inline(always)]
     pub(crate) fn record_of(&self, slot: Slot, key: &[u8]) -> Option<Record<'_>> {
         self.record_or(slot, key, &mut Offset(0))
@@ -95,7 +95,8 @@ impl<M: Medium> Records<M> {
         self.record_of(slot, key).is_some()
     }
 
-    /// What a conditional write compares, of a key of `hash` whose slot led to `record`, or that has none in this table.
+    /// What a conditional write compares, of a key of `hash` whose slot pointed to `record`, or that has none in this
+    /// table.
     pub(crate) fn stamp_of(&self, table: &Table, record: Option<&Record<'_>>, hash: u64) -> Stamp {
         record.map_or_else(|| self.forgotten.stamp(table.owner, hash), |record| self.stamp(hash, record))
     }
@@ -128,7 +129,7 @@ impl<M: Medium> Records<M> {
     /// instructions of a get (16+200 bytes, as `bench kv get`).
     #[inline(always)]
     fn likeliest(&self, table: &Table, key: &[u8], hash: u64, guard: &Guard) -> Option<&[u8]> {
-        if !table.index.candidates_are_current() || self.has_doubts() {
+        if !table.index.candidates_are_current() || self.has_unverified() {
             return None;
         }
         let slot = table.index.candidate(hash, || key, guard)?;
@@ -160,12 +161,12 @@ impl<M: Medium> Records<M> {
             self.record_or(slot, key, &mut damaged)
         });
         self.touch(table, hash, found.as_ref().map(|(slot, _)| *slot), guard);
-        let Some((slot, record)) = found else { return self.told(damaged).map(|()| false) };
-        if self.judge(slot, &record, None) == Verdict::Shown {
+        let Some((slot, record)) = found else { return self.error_if_damaged(damaged).map(|()| false) };
+        if self.check_visible(slot, &record, None) == Visibility::Shown {
             into.extend_from_slice(record.value());
             return Ok(true);
         }
-        let lookup = Lookup { table, key, hash, guard, owed: None };
+        let lookup = Lookup { table, key, hash, guard, read_barrier: None };
         let copied = self.go_on_with(&lookup, (slot, record), |record| {
             if let Some(cell) = record.cell() {
                 let from = into.len();
@@ -183,21 +184,21 @@ impl<M: Medium> Records<M> {
         self.get_owing(target, key, None)
     }
 
-    /// The same; `owed` when the caller is in a group.
+    /// The same; `read_barrier` when the caller is in a group.
     #[inline]
     pub(crate) fn get_owing(
         &self,
         target: Target<'_>,
         key: &[u8],
-        owed: Option<&Owed>,
+        read_barrier: Option<&ReadBarrier>,
     ) -> Result<Option<Value<'_>>> {
         let guard = reclaim::pin();
         let table = self.tables.at(target, &guard)?;
         let hash = self.hasher.hash(key);
-        Ok(self.look_up(table, key, hash, &guard, owed)?.value())
+        Ok(self.look_up(table, key, hash, &guard, read_barrier)?.value())
     }
 
-    /// What is there for a key; `owed` when the caller is in a group.
+    /// What is there for a key; `read_barrier` when the caller is in a group.
     #[inline]
     pub(crate) fn look_up(
         &self,
@@ -205,7 +206,7 @@ impl<M: Medium> Records<M> {
         key: &[u8],
         hash: u64,
         guard: &Guard,
-        owed: Option<&Owed>,
+        read_barrier: Option<&ReadBarrier>,
     ) -> Result<Looked<Value<'_>>> {
         let mut damaged = Offset(0);
         let found = table.index.find_with(hash, key, guard, |slot| {
@@ -214,10 +215,10 @@ impl<M: Medium> Records<M> {
         });
         self.touch(table, hash, found.as_ref().map(|(slot, _)| *slot), guard);
         let Some(found) = found else {
-            self.told(damaged)?;
+            self.error_if_damaged(damaged)?;
             return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
         };
-        self.look_at(&Lookup { table, key, hash, guard, owed }, found)
+        self.look_at(&Lookup { table, key, hash, guard, read_barrier }, found)
     }
 
     /// The same, when it is known where the key was found.
@@ -227,8 +228,8 @@ impl<M: Medium> Records<M> {
         lookup: &Lookup<'_>,
         (slot, record): (Slot, Record<'a>),
     ) -> Result<Looked<Value<'a>>> {
-        let Lookup { hash, guard, owed, .. } = *lookup;
-        if self.judge(slot, &record, owed) == Verdict::Shown {
+        let Lookup { hash, guard, read_barrier, .. } = *lookup;
+        if self.check_visible(slot, &record, read_barrier) == Visibility::Shown {
             return Ok(Looked::Present(Value::new(guard, record, None)));
         }
         let looked = self.go_on_with(lookup, (slot, record), |record| self.copied(hash, record))?;
@@ -247,32 +248,33 @@ impl<M: Medium> Records<M> {
         mut found: (Slot, Record<'a>),
         mut take: impl FnMut(&Record<'a>) -> T,
     ) -> Result<Looked<(Record<'a>, T)>> {
-        let Lookup { table, key, hash, guard, owed } = *lookup;
-        // What was found is what a member of this unit, which runs, took the place of.
+        let Lookup { table, key, hash, guard, read_barrier } = *lookup;
+        // What was found is what a transaction record of this transaction, which runs, took the place of.
         let mut before = None;
         loop {
             let (slot, record) = found;
-            match self.judge(slot, &record, owed) {
-                Verdict::OfUnit => match self.standing(&record, owed) {
+            match self.check_visible(slot, &record, read_barrier) {
+                Visibility::OfTransaction => match self.standing(&record, read_barrier) {
                     Standing::Own => {
-                        owed.inspect(|owed| owed.met_own.set(true));
+                        read_barrier.inspect(|read_barrier| read_barrier.saw_own.set(true));
                         found.0 = slot.with_pending(false);
                     }
-                    Standing::Runs => {
+                    Standing::Active => {
                         let previous = Slot::of_previous(record.trailer().previous);
                         if previous.is_empty() {
                             return Ok(Looked::Absent(self.stamp_of(table, None, hash)));
                         }
-                        before = Some(record.trailer().unit);
+                        before = Some(record.trailer().transaction);
                         let Some(record) = self.whole_record(previous.location()) else {
                             return Err(self.corrupt(previous.location()));
                         };
                         found = (previous, record);
                     }
                     Standing::Over => {
-                        // Of a unit that was shown while it was passed by this is no more than a step on its way.
-                        let passed =
-                            before == Some(record.trailer().unit) && !planted(Mutant::StepOfUnitShown);
+                        // Of a transaction that was shown while it was passed by this is no more than a step on its
+                        // way.
+                        let passed = before == Some(record.trailer().transaction)
+                            && !planted(Mutant::StepOfTransactionShown);
                         if before.is_none() || passed {
                             before = None;
                             // One that was given up has put its slots back before.
@@ -286,21 +288,21 @@ impl<M: Medium> Records<M> {
                                 continue;
                             }
                         }
-                        let epoch = self.help_read(&record, owed);
-                        self.owe(epoch, owed)?;
+                        let epoch = self.flush_on_behalf_of_reader(&record, read_barrier);
+                        self.require_durable(epoch, read_barrier)?;
                         found.0 = slot.with_pending(false);
                     }
                 },
-                Verdict::Undrained => {
-                    self.help_read(&record, owed);
+                Visibility::Undrained => {
+                    self.flush_on_behalf_of_reader(&record, read_barrier);
                     found.0 = slot.with_pending(false);
                 }
-                Verdict::Uncommitted(epoch) => self.owe(epoch, owed)?,
-                Verdict::Absent => return Ok(Looked::Absent(self.stamp(hash, &record))),
-                Verdict::Shown => return Ok(Looked::Present((record, take(&record)))),
-                Verdict::Copied => {
+                Visibility::Uncommitted(epoch) => self.require_durable(epoch, read_barrier)?,
+                Visibility::Absent => return Ok(Looked::Absent(self.stamp(hash, &record))),
+                Visibility::Shown => return Ok(Looked::Present((record, take(&record)))),
+                Visibility::Copied => {
                     let taken = take(&record);
-                    self.flush_shown(hash, record.cell(), owed);
+                    self.flush_shown(hash, record.cell(), read_barrier);
                     return Ok(Looked::Present((record, taken)));
                 }
             }

@@ -1,10 +1,10 @@
 //! Looking many keys up at once: the cache misses of all of them overlap.
 
 use super::Records;
-use super::judge::Verdict;
 use super::lookup::Lookup;
 use super::table::{Table, Target};
 use super::value::Value;
+use super::visibility::Visibility;
 use crate::Result;
 use crate::index::Slot;
 use crate::sync::reclaim::{self, Guard};
@@ -56,14 +56,17 @@ impl<M: Medium> Records<M> {
                 // What was fetched is nearly always what is looked for: 242 of 673 instructions a key (as `bench kv get_many`).
                 let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
                 values.push(match record {
-                    Some(record) if self.judge(slot, &record, None) == Verdict::Shown => {
+                    Some(record) if self.check_visible(slot, &record, None) == Visibility::Shown => {
                         self.touch(table, hash, Some(slot), &guard);
                         Some(Value::new(&guard, record, None))
                     }
                     Some(record) => {
                         self.touch(table, hash, Some(slot), &guard);
-                        self.look_at(&Lookup { table, key, hash, guard: &guard, owed: None }, (slot, record))?
-                            .value()
+                        self.look_at(
+                            &Lookup { table, key, hash, guard: &guard, read_barrier: None },
+                            (slot, record),
+                        )?
+                        .value()
                     }
                     None => self.look_up(table, key, hash, &guard, None)?.value(),
                 });
@@ -72,8 +75,8 @@ impl<M: Medium> Records<M> {
         Ok(values)
     }
 
-    /// Three passes, so that the misses of all keys overlap: their hashes and buckets, what the buckets lead to in an ordered
-    /// index, then `fetch` of their likeliest slots, by the keys' numbers.
+    /// Three passes, so that the misses of all keys overlap: their hashes and buckets, what the buckets point to in an
+    /// ordered index, then `fetch` of their likeliest slots, by the keys' numbers.
     #[inline]
     fn fetch_together(
         &self,

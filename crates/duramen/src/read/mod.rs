@@ -1,26 +1,26 @@
 //! Reading: from a key to what may be shown of it.
 
 pub(crate) mod access;
+pub(crate) mod barrier;
 pub(crate) mod cell;
 pub(crate) mod damage;
 mod few;
 mod forgotten;
-pub(crate) mod judge;
 pub(crate) mod lookup;
 mod many;
 pub(crate) mod names;
-pub(crate) mod owed;
 pub(crate) mod range;
 mod reachable;
 pub(crate) mod scan;
 pub(crate) mod table;
 pub(crate) mod value;
+pub(crate) mod visibility;
 
 use crate::index::stripes::Stripes;
 use crate::index::{Hasher, KeyBytes, Keys};
 use crate::log::Log;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::sync::gate::Gate;
+use crate::sync::barrier::ExclusiveBarrier;
 use access::Access;
 use duramen_media::{Medium, Offset};
 use forgotten::Forgotten;
@@ -29,7 +29,7 @@ use table::Tables;
 pub use range::Range;
 pub use value::{CollectionId, Cursor, Meta, Room, Stamp, Value};
 
-/// The records of a store, and the tables whose indexes lead to them.
+/// The records of a store, and the tables whose indexes point to them.
 pub(crate) struct Records<M: Medium> {
     pub log: Log<M>,
     pub hasher: Hasher,
@@ -38,7 +38,7 @@ pub(crate) struct Records<M: Medium> {
     /// How often keys were read, where that matters.
     pub access: Access,
     /// Where writers come in.
-    pub gate: Gate,
+    pub barrier: ExclusiveBarrier,
     /// Keys that were swept because they had expired.
     pub expired: AtomicU64,
     /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
@@ -46,7 +46,7 @@ pub(crate) struct Records<M: Medium> {
     /// the background thread has.
     pub cells_unflushed: AtomicBool,
     /// Some blocks are not verified yet, which recovery took from an image, or are known to be damaged. See [`damage`].
-    doubts: AtomicBool,
+    has_unverified: AtomicBool,
     /// Keys whose record was damaged were written since the compactor last looked, or a block was found damaged.
     pub mends: AtomicBool,
 }
@@ -57,7 +57,7 @@ impl<M: Medium> Records<M> {
         hasher: Hasher,
         tables: Tables,
         cells_unflushed: bool,
-        doubts: bool,
+        has_unverified: bool,
     ) -> Self {
         Self {
             log,
@@ -65,10 +65,10 @@ impl<M: Medium> Records<M> {
             tables,
             forgotten: Forgotten::default(),
             access: Access::default(),
-            gate: Gate::default(),
+            barrier: ExclusiveBarrier::default(),
             expired: AtomicU64::new(0),
             cells_unflushed: AtomicBool::new(cells_unflushed),
-            doubts: AtomicBool::new(doubts),
+            has_unverified: AtomicBool::new(has_unverified),
             mends: AtomicBool::new(false),
         }
     }
@@ -90,7 +90,7 @@ impl<M: Medium> Keys for Records<M> {
     }
 
     fn may_be_damaged(&self) -> bool {
-        self.has_doubts()
+        self.has_unverified()
     }
 }
 

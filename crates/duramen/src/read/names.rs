@@ -1,17 +1,19 @@
 //! The live roots that name a collection, and what follows when there are none.
 //!
 //! ```text
-//!  fresh ──(a root is about to be written)──▶ named, by n roots ──(the last is superseded, swept, or its table buried)──▶ gone
+//!  fresh ──(a root is about to be written)──▶ named, by n roots ──(the last is superseded, swept, or its table
+//!  reclaimed)──▶ gone
 //!    ▲                                             │
 //!    └──────────(the first root was not written)───┘
 //! ```
 //!
-//! Order: a root is counted before it is written, and taken off after no slot leads to it. So the count is never less than the roots that
-//! slots lead to, and a collection that is gone is named by none. What is gone cannot be named again: a crash would find such a root
-//! beside what is left of elements that were dead. A crash forgets the counts; recovery counts the live roots.
+//! Order: a root is counted before it is written, and taken off after no slot points to it. So the count is never less
+//! than the roots that slots point to, and a collection that is gone is named by none. What is gone cannot be named
+//! again: a crash would find such a root beside what is left of elements that were dead. A crash forgets the counts;
+//! recovery counts the live roots.
 //!
-//! A root's *place* is noted when a slot leads to it, before its block can be sealed, and changed when it is moved; both under its key's
-//! lock. An index image has the places, since recovery does not read what the image keeps.
+//! A root's *place* is noted when a slot points to it, before its block can be sealed, and changed when it is moved;
+//! both under its key's lock. An index image has the places, since recovery does not read what the image keeps.
 
 use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock};
@@ -76,7 +78,7 @@ impl Names {
         lock(&self.0).count
     }
 
-    /// Where those of them lie that slots lead to.
+    /// Where those of them lie that slots point to.
     pub(super) fn places(&self) -> Vec<Offset> {
         let state = lock(&self.0);
         state.place.iter().chain(&state.more).copied().collect()
@@ -115,7 +117,7 @@ impl Names {
     }
 
     /// A root that was counted was not written, or taken back from its place; whether the collection is gone by that.
-    pub(super) fn give_up(&self, before: Before, place: Option<Offset>) -> bool {
+    pub(super) fn release_unwritten(&self, before: Before, place: Option<Offset>) -> bool {
         let mut state = lock(&self.0);
         if let Some(place) = place {
             state.forget(place);
@@ -159,13 +161,13 @@ mod tests {
     fn a_fresh_one_whose_root_was_not_written_is_fresh_again() {
         let names = Names::default();
         let first = names.add().unwrap();
-        assert!(!names.give_up(first, None));
+        assert!(!names.release_unwritten(first, None));
         assert_eq!(names.add(), Some(Before::Fresh));
         names.note(AT);
         let second = names.add().unwrap();
         // The one that was there is superseded meanwhile.
         assert!(!names.remove(AT));
-        assert!(names.give_up(second, None));
+        assert!(names.release_unwritten(second, None));
         assert_eq!(names.add(), None);
         assert!(Names::default().abandon());
     }
@@ -181,9 +183,9 @@ mod tests {
         names.note(ELSEWHERE);
         names.moved(AT, Offset(192));
         assert_eq!(names.places(), [Offset(192), ELSEWHERE]);
-        assert!(!names.give_up(second, Some(ELSEWHERE)));
+        assert!(!names.release_unwritten(second, Some(ELSEWHERE)));
         assert_eq!(names.places(), [Offset(192)]);
-        assert!(!names.give_up(first, Some(Offset(192))));
+        assert!(!names.release_unwritten(first, Some(Offset(192))));
         assert_eq!(names.places(), []);
         assert_eq!(names.add(), Some(Before::Fresh));
     }

@@ -6,7 +6,7 @@
 //! its key.
 
 use super::Records;
-use super::owed::Owed;
+use super::barrier::ReadBarrier;
 use super::table::{Table, Target};
 use super::value::Value;
 use crate::index::ordered::Chunk;
@@ -36,7 +36,7 @@ pub struct Range<'a, M: Medium = Mapped> {
     records: &'a Records<M>,
     table: Held<'a>,
     /// Of a writer in a group.
-    owed: Option<&'a Owed>,
+    read_barrier: Option<&'a ReadBarrier>,
     /// The bounds asked for.
     bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     /// The bounds of what was not given yet.
@@ -125,7 +125,7 @@ impl<M: Medium> Keys for Ahead<'_, M> {
     }
 
     fn may_be_damaged(&self) -> bool {
-        self.0.has_doubts()
+        self.0.has_unverified()
     }
 }
 
@@ -174,7 +174,7 @@ impl<'a, M: Medium> Range<'a, M> {
     fn new(
         records: &'a Records<M>,
         target: Target<'_>,
-        owed: Option<&'a Owed>,
+        read_barrier: Option<&'a ReadBarrier>,
         start: Bound<&[u8]>,
         end: Bound<&[u8]>,
     ) -> Result<Self> {
@@ -197,7 +197,15 @@ impl<'a, M: Medium> Range<'a, M> {
             ));
         }
         let bounds = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
-        Ok(Self { records, table, owed, left: bounds.clone(), bounds, front: Side::new(), back: Side::new() })
+        Ok(Self {
+            records,
+            table,
+            read_barrier,
+            left: bounds.clone(),
+            bounds,
+            front: Side::new(),
+            back: Side::new(),
+        })
     }
 
     /// Goes on, at the front, with the first key that is not below `key`, be it behind what was given or before it, but
@@ -247,13 +255,13 @@ impl<'a, M: Medium> Range<'a, M> {
     fn step(&mut self, reverse: bool) -> Option<Result<Value<'a>>> {
         let guard = reclaim::pin();
         if let Err(closed) = self.table.check_open() {
-            let is_told = self.front.is_over() && self.back.is_over();
+            let is_over = self.front.is_over() && self.back.is_over();
             self.front.end();
             self.back.end();
-            return if is_told { None } else { Some(Err(closed)) };
+            return if is_over { None } else { Some(Err(closed)) };
         }
         if self.table.is_dead() {
-            // What its slots lead to may be gone. Asked under the guard: who buries it waits for that.
+            // What its slots point to may be gone. Asked under the guard: who reclaims it waits for that.
             self.front.end();
             self.back.end();
             return None;
@@ -286,7 +294,7 @@ impl<'a, M: Medium> Range<'a, M> {
                 side.end();
                 return None;
             }
-            let shown = self.records.show(&self.table, slot, &guard, self.owed);
+            let shown = self.records.show(&self.table, slot, &guard, self.read_barrier);
             match shown {
                 Ok(None) => {}
                 Ok(Some(value)) => {
@@ -335,23 +343,29 @@ fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
 pub(crate) fn range_of<'a, 'k, M: Medium>(
     records: &'a Records<M>,
     target: Target<'_>,
-    owed: Option<&'a Owed>,
+    read_barrier: Option<&'a ReadBarrier>,
     keys: &impl RangeBounds<&'k [u8]>,
 ) -> Result<Range<'a, M>> {
     records.log.epochs().check_process()?;
-    Range::new(records, target, owed, keys.start_bound().map(|key| *key), keys.end_bound().map(|key| *key))
+    Range::new(
+        records,
+        target,
+        read_barrier,
+        keys.start_bound().map(|key| *key),
+        keys.end_bound().map(|key| *key),
+    )
 }
 
 pub(crate) fn prefix_of<'a, M: Medium>(
     records: &'a Records<M>,
     target: Target<'_>,
-    owed: Option<&'a Owed>,
+    read_barrier: Option<&'a ReadBarrier>,
     prefix: &[u8],
 ) -> Result<Range<'a, M>> {
     records.log.epochs().check_process()?;
     let end = behind(prefix);
     let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    Range::new(records, target, owed, Bound::Included(prefix), end)
+    Range::new(records, target, read_barrier, Bound::Included(prefix), end)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Walking over all entries, and picking one.
 
 use super::Records;
+use super::barrier::ReadBarrier;
 use super::few::List;
-use super::judge::Verdict;
-use super::owed::Owed;
 use super::table::{Table, Target};
 use super::value::{Cursor, Value};
+use super::visibility::Visibility;
 use crate::index::Slot;
 use crate::index::words::Words;
 use crate::sync::reclaim::{self, Guard};
@@ -26,7 +26,7 @@ const SCAN_AHEAD: usize = 32;
 /// A walk through a table, some buckets at a time.
 struct Walk<'w> {
     target: Target<'w>,
-    owed: Option<&'w Owed>,
+    read_barrier: Option<&'w ReadBarrier>,
     /// Entries that are looked at together.
     count: usize,
     /// Room for them.
@@ -34,48 +34,48 @@ struct Walk<'w> {
 }
 
 impl<'w> Walk<'w> {
-    fn new(target: Target<'w>, owed: Option<&'w Owed>, count: usize) -> Self {
-        Self { target, owed, count, slots: Vec::new() }
+    fn new(target: Target<'w>, read_barrier: Option<&'w ReadBarrier>, count: usize) -> Self {
+        Self { target, read_barrier, count, slots: Vec::new() }
     }
 }
 
 impl<M: Medium> Records<M> {
-    /// What a slot that a walk found leads to, if it may be shown; `owed` as in `look_up`. The guard is from before the slot
-    /// was read.
+    /// What a slot that a walk found points to, if it may be shown; `read_barrier` as in `look_up`. The guard is from
+    /// before the slot was read.
     #[inline]
     pub(crate) fn show(
         &self,
         table: &Table,
         slot: Slot,
         guard: &Guard,
-        owed: Option<&Owed>,
+        read_barrier: Option<&ReadBarrier>,
     ) -> Result<Option<Value<'_>>> {
         let Some(record) = self.whole_record(slot.location()) else {
             // That a key is absent is in the slot.
             return if slot.is_tombstone() { Ok(None) } else { Err(self.corrupt(slot.location())) };
         };
-        match self.judge(slot, &record, owed) {
-            Verdict::Shown => Ok(Some(Value::new(guard, record, None))),
-            Verdict::Copied => {
+        match self.check_visible(slot, &record, read_barrier) {
+            Visibility::Shown => Ok(Some(Value::new(guard, record, None))),
+            Visibility::Copied => {
                 let hash = self.hasher.hash(record.key());
                 let copy = record.cell().map(|cell| self.copy_cell(hash, cell));
-                self.flush_shown(hash, record.cell(), owed);
+                self.flush_shown(hash, record.cell(), read_barrier);
                 Ok(Some(Value::new(guard, record, copy)))
             }
-            Verdict::Absent => Ok(None),
+            Visibility::Absent => Ok(None),
             // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
-            Verdict::OfUnit | Verdict::Undrained | Verdict::Uncommitted(_) => {
+            Visibility::OfTransaction | Visibility::Undrained | Visibility::Uncommitted(_) => {
                 let key = record.key();
-                Ok(self.look_up(table, key, self.hasher.hash(key), guard, owed)?.value())
+                Ok(self.look_up(table, key, self.hasher.hash(key), guard, read_barrier)?.value())
             }
         }
     }
 
-    /// See [`StoreOn::pick`](crate::StoreOn::pick); `owed` as in `look_up`.
+    /// See [`StoreOn::pick`](crate::StoreOn::pick); `read_barrier` as in `look_up`.
     pub(crate) fn pick(
         &self,
         target: Target<'_>,
-        owed: Option<&Owed>,
+        read_barrier: Option<&ReadBarrier>,
         seed: u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
@@ -88,7 +88,7 @@ impl<M: Medium> Records<M> {
         };
         while let Some(picked) = few(random())? {
             let Some((came, key)) = picked else { return Ok(None) };
-            match self.get_owing(target, &key, owed) {
+            match self.get_owing(target, &key, read_barrier) {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
                 Ok(None) => {
                     self.tables.at(target, &reclaim::pin())?.few.remove(came, &key);
@@ -110,7 +110,7 @@ impl<M: Medium> Records<M> {
                 let Some(slot) = slot.filter(|slot| slot.is_pending() || !slot.is_tombstone()) else {
                     continue;
                 };
-                self.show(table, slot, &guard, owed)
+                self.show(table, slot, &guard, read_barrier)
             };
             match shown {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
@@ -123,7 +123,7 @@ impl<M: Medium> Records<M> {
                 break;
             }
         }
-        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(target, owed, &mut random, wanted) }
+        if unwanted > 0 { Ok(None) } else { self.pick_by_walk(target, read_barrier, &mut random, wanted) }
     }
 
     /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds. If these are
@@ -132,20 +132,20 @@ impl<M: Medium> Records<M> {
     fn pick_by_walk(
         &self,
         target: Target<'_>,
-        owed: Option<&Owed>,
+        read_barrier: Option<&ReadBarrier>,
         random: &mut dyn FnMut() -> u64,
         wanted: &mut dyn FnMut(&Value<'_>) -> bool,
     ) -> Result<Option<Value<'_>>> {
-        let (mut cursor, mut left, mut met) = (0, WALKED_MAX, 0);
-        let (mut walk, mut chosen) = (Walk::new(target, owed, SCAN_AHEAD), None);
+        let (mut cursor, mut left, mut seen) = (0, WALKED_MAX, 0);
+        let (mut walk, mut chosen) = (Walk::new(target, read_barrier, SCAN_AHEAD), None);
         let mut is_whole = true;
         let mut all = List::begin(self.log.epochs().came());
         while left > 0 {
             let visit = &mut |value: &Value<'_>| {
                 all.add(value.key());
                 if wanted(value) {
-                    met += 1;
-                    if random().is_multiple_of(met) {
+                    seen += 1;
+                    if random().is_multiple_of(seen) {
                         chosen = Some(value.key().to_vec());
                     }
                 }
@@ -164,20 +164,20 @@ impl<M: Medium> Records<M> {
                 break;
             }
         }
-        chosen.map_or(Ok(None), |key| self.get_owing(target, &key, owed))
+        chosen.map_or(Ok(None), |key| self.get_owing(target, &key, read_barrier))
     }
 
-    /// See [`StoreOn::scan`](crate::StoreOn::scan); `owed` as in `look_up`.
+    /// See [`StoreOn::scan`](crate::StoreOn::scan); `read_barrier` as in `look_up`.
     pub(crate) fn scan(
         &self,
         target: Target<'_>,
-        owed: Option<&Owed>,
+        read_barrier: Option<&ReadBarrier>,
         mut cursor: Cursor,
         count: usize,
         visit: &mut dyn FnMut(&Value<'_>),
     ) -> Result<Cursor> {
         let mut visited = 0;
-        let mut walk = Walk::new(target, owed, count.min(SCAN_AHEAD));
+        let mut walk = Walk::new(target, read_barrier, count.min(SCAN_AHEAD));
         // A scan of an almost empty index must end too: look at no more than this many buckets.
         let mut buckets = count.saturating_mul(10).max(SCAN_BUCKETS_MIN);
         loop {
@@ -211,7 +211,7 @@ impl<M: Medium> Records<M> {
         mut ends: impl FnMut() -> bool,
     ) -> Result<(Cursor, Option<Error>)> {
         let guard = reclaim::pin();
-        let Walk { target, owed, count, slots } = walk;
+        let Walk { target, read_barrier, count, slots } = walk;
         let table = self.tables.at(*target, &guard)?;
         slots.clear();
         loop {
@@ -226,7 +226,7 @@ impl<M: Medium> Records<M> {
         let mut damaged = None;
         let mut values = Vec::with_capacity(slots.len());
         for &slot in &*slots {
-            match self.show(table, slot, &guard, *owed) {
+            match self.show(table, slot, &guard, *read_barrier) {
                 Ok(value) => values.extend(value),
                 Err(error) if error.kind() == ErrorKind::Corrupt => damaged = damaged.or(Some(error)),
                 Err(error) => return Err(error),

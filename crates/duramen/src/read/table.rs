@@ -4,10 +4,11 @@
 //! *catalog*, a table whose keys are the names of all others, and whose values are their owners (`store::tables`). What an
 //! owner wrote counts as long as a live record of the catalog names it.
 //!
-//! A table that is named can be cleared: its name leads to a new owner then, with an index that is empty, and the old one is
+//! A table that is named can be cleared: its name points to a new owner then, with an index that is empty, and the old
+//! one is
 //! *dead*. So whoever uses it by its name looks up which owner it has now ([`Named::table`]), under the same guard under which it
-//! uses that; and who takes a dead table's index apart (`background::bury`) waits until all have left who came before it died.
-//! Whatever a writer still puts into a table that dies meanwhile was put before that.
+//! uses that; and who takes a dead table's index apart (`background::reclaim_tables`) waits until all have left who
+//! came before it died. Whatever a writer still puts into a table that dies meanwhile was put before that.
 //!
 //! Keys of all tables share the stripes of one store: what is locked in order of its stripes cannot wait in a circle. Elements of
 //! collections have stripes of their own: who holds the lock of a collection's key locks an element for one step, and an element is
@@ -179,16 +180,16 @@ type Owners = HashMap<Owner, Arc<Table>>;
 pub(crate) struct Tables {
     pub store: Arc<Table>,
     pub catalog: Arc<Table>,
-    /// Dead ones included, until they are buried.
+    /// Dead ones included, until they are reclaimed.
     others: Mutex<Owners, { rank::TABLES }>,
     /// The collections, in parts by their numbers, so that threads that use different ones seldom meet.
     collections: [Mutex<Owners, { rank::TABLES }>; PARTS],
     /// Those of them whose indexes have not read their pages of an image.
     unread: Mutex<Vec<Arc<Table>>, { rank::UNREAD }>,
     /// Dead ones, in the order in which they died.
-    dying: Mutex<Vec<Arc<Table>>>,
+    retired: Mutex<Vec<Arc<Table>>>,
     /// Places of roots that were moved or superseded, while an image is written.
-    left: Mutex<Option<Vec<MetName>>, { rank::LEFT }>,
+    left: Mutex<Option<Vec<RootRef>>, { rank::LEFT }>,
     maker: Maker,
     /// The counter of the next owner, and the incarnation in which it is given out.
     next: AtomicU64,
@@ -206,7 +207,7 @@ impl Tables {
             others: Mutex::default(),
             collections: std::array::from_fn(|_| Mutex::default()),
             unread: Mutex::default(),
-            dying: Mutex::default(),
+            retired: Mutex::default(),
             left: Mutex::default(),
             maker,
             next: AtomicU64::new(0),
@@ -235,12 +236,12 @@ impl Tables {
     }
 
     /// No record has a higher version.
-    pub(crate) fn meet_all(&self, version: Version) {
-        self.maker.stripes.meet_all(version);
-        self.maker.elements.meet_all(version);
+    pub(crate) fn raise_versions(&self, version: Version) {
+        self.maker.stripes.raise_versions(version);
+        self.maker.elements.raise_versions(version);
     }
 
-    /// The table of `owner`; `None`: it was buried.
+    /// The table of `owner`; `None`: it was reclaimed.
     pub(crate) fn of(&self, owner: Owner) -> Option<Arc<Table>> {
         match owner {
             Owner::STORE => Some(Arc::clone(&self.store)),
@@ -267,7 +268,7 @@ impl Tables {
     }
 
     /// The table of an owner of which recovery has met something, made if there is none yet; `fresh` is called with an index that was made.
-    pub(crate) fn met(&self, owner: Owner, fresh: impl FnOnce(&mut Index)) -> Arc<Table> {
+    pub(crate) fn get_or_insert(&self, owner: Owner, fresh: impl FnOnce(&mut Index)) -> Arc<Table> {
         match owner {
             Owner::STORE => Arc::clone(&self.store),
             Owner::CATALOG => Arc::clone(&self.catalog),
@@ -289,7 +290,7 @@ impl Tables {
             Owner::STORE => &mut self.store,
             Owner::CATALOG => &mut self.catalog,
             _ => {
-                self.met(owner, |_| {});
+                self.get_or_insert(owner, |_| {});
                 let mut list = lock(self.list_of(owner));
                 return Arc::get_mut(list.get_mut(&owner)?).map(|table| fill(&mut table.index));
             }
@@ -301,7 +302,7 @@ impl Tables {
     pub(crate) fn fresh(&self, kind: OwnerKind) -> Arc<Table> {
         let more = u64::from(!planted(Mutant::OwnerReused));
         let owner = Owner::new(self.incarnation, self.next.fetch_add(more, Relaxed), kind);
-        self.met(owner, |_| {})
+        self.get_or_insert(owner, |_| {})
     }
 
     /// All that may be alive or not: tables, then collections.
@@ -358,18 +359,18 @@ impl Tables {
     }
 
     /// The root at this place is superseded.
-    pub(crate) fn unname(&self, MetName { owner, place }: MetName) {
+    pub(crate) fn release_root(&self, RootRef { owner, place }: RootRef) {
         let Some(table) = self.of(owner).filter(|_| owner.is_collection() && !planted(Mutant::RootNotDied))
         else {
             return;
         };
         let is_gone = {
             let mut left = lock(&self.left);
-            note_left(&mut left, MetName { owner, place });
+            note_left(&mut left, RootRef { owner, place });
             table.names.remove(place)
         };
         if is_gone {
-            self.die(&table);
+            self.retire(&table);
         }
     }
 
@@ -379,44 +380,45 @@ impl Tables {
         LeftPlaces(self)
     }
 
-    /// A slot leads to a root of this collection, which was [counted](Tables::name), from now on. Under its key's lock.
+    /// A slot points to a root of this collection, which was [counted](Tables::name), from now on. Under its key's
+    /// lock.
     #[cold]
-    pub(crate) fn root_written(&self, MetName { owner, place }: MetName) {
+    pub(crate) fn root_written(&self, RootRef { owner, place }: RootRef) {
         if let Some(table) = self.of(owner) {
             table.names.note(place);
         }
     }
 
     /// The root lies elsewhere from now on. Under its key's lock.
-    pub(crate) fn root_moved(&self, MetName { owner, place }: MetName, to: Offset) {
+    pub(crate) fn root_moved(&self, RootRef { owner, place }: RootRef, to: Offset) {
         if let Some(table) = self.of(owner).filter(|_| !planted(Mutant::MovedRootForgotten)) {
             let mut left = lock(&self.left);
-            note_left(&mut left, MetName { owner, place });
+            note_left(&mut left, RootRef { owner, place });
             table.names.moved(place, to);
         }
     }
 
     /// A root that was [kept](Naming::keep) as one that names this collection was taken back.
-    pub(crate) fn unname_unwritten(&self, MetName { owner, place }: MetName, before: Before) {
+    pub(crate) fn release_unwritten_root(&self, RootRef { owner, place }: RootRef, before: Before) {
         if let Some(table) = self.of(owner)
-            && table.names.give_up(before, Some(place))
+            && table.names.release_unwritten(before, Some(place))
         {
-            self.die(&table);
+            self.retire(&table);
         }
     }
 
     /// A collection that no root names is given up.
     pub(crate) fn abandon(&self, table: &Arc<Table>) {
         if table.names.abandon() {
-            self.die(table);
+            self.retire(table);
         }
     }
 
     /// Nothing names this table any more.
-    pub(crate) fn die(&self, table: &Arc<Table>) {
+    pub(crate) fn retire(&self, table: &Arc<Table>) {
         // AcqRel: pairs with the Acquire in `is_dead`.
         if !table.dead.swap(true, AcqRel) {
-            lock(&self.dying).push(Arc::clone(table));
+            lock(&self.retired).push(Arc::clone(table));
         }
     }
 
@@ -428,13 +430,13 @@ impl Tables {
         }
     }
 
-    /// Dead tables that are to be buried.
-    pub(crate) fn take_dying(&self) -> Vec<Arc<Table>> {
-        std::mem::take(&mut lock(&self.dying))
+    /// Dead tables that are to be reclaimed.
+    pub(crate) fn take_retired(&self) -> Vec<Arc<Table>> {
+        std::mem::take(&mut lock(&self.retired))
     }
 
     /// A dead table has no slots any more that matter.
-    pub(crate) fn bury(&self, owner: Owner) {
+    pub(crate) fn remove_reclaimed(&self, owner: Owner) {
         lock(self.list_of(owner)).remove(&owner);
     }
 
@@ -483,12 +485,12 @@ pub(crate) fn owner_in(entry: &[u8]) -> Option<Owner> {
     (owner > Owner::CATALOG).then_some(owner)
 }
 
-/// A name, and the table that it leads to now.
+/// A name, and the table that it points to now.
 pub(crate) struct Named {
     pub name: Vec<u8>,
     /// `None`: it was dropped.
     current: Current<Option<Arc<Table>>>,
-    /// What tables that it leads to are [labelled](Table::label).
+    /// What tables that it points to are [labelled](Table::label).
     label: Mutex<Option<u32>, { rank::LABEL }>,
 }
 
@@ -513,8 +515,8 @@ impl Named {
         )
     }
 
-    /// From now on the name leads to `table`. Returns what it led to.
-    pub(crate) fn lead(&self, table: Option<Arc<Table>>) -> Option<Arc<Table>> {
+    /// From now on the name points to `table`. Returns what it pointed to.
+    pub(crate) fn repoint(&self, table: Option<Arc<Table>>) -> Option<Arc<Table>> {
         let label = lock(&self.label);
         if let Some(table) = &table {
             table.set_label(*label);
@@ -524,7 +526,7 @@ impl Named {
 }
 
 impl Named {
-    /// Has the keys of the table that it leads to, now and later, evicted under this label, or not.
+    /// Has the keys of the table that it points to, now and later, evicted under this label, or not.
     pub(crate) fn set_label(&self, label: Option<u32>) {
         let mut now = lock(&self.label);
         *now = label;
@@ -578,12 +580,12 @@ impl Tables {
 
 /// A root that was met: what it names, and where it lies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MetName {
+pub(crate) struct RootRef {
     pub owner: Owner,
     pub place: Offset,
 }
 
-fn note_left(left: &mut Option<Vec<MetName>>, name: MetName) {
+fn note_left(left: &mut Option<Vec<RootRef>>, name: RootRef) {
     if let Some(left) = left.as_mut().filter(|_| !planted(Mutant::ImageRootsLost)) {
         left.push(name);
     }
@@ -594,7 +596,7 @@ pub(crate) struct LeftPlaces<'t>(&'t Tables);
 
 impl LeftPlaces<'_> {
     /// Those that were left since it was begun.
-    pub(crate) fn take(self) -> Vec<MetName> {
+    pub(crate) fn take(self) -> Vec<RootRef> {
         lock(&self.0.left).take().unwrap_or_default()
     }
 }
@@ -614,15 +616,15 @@ pub(crate) struct Naming<'t> {
 }
 
 impl Naming<'_> {
-    /// It names it from now on, unless [`Tables::unname_unwritten`] takes that back.
+    /// It names it from now on, unless [`Tables::release_unwritten_root`] takes that back.
     pub(crate) fn keep(mut self) -> Before {
         self.is_written = true;
         self.before
     }
 
-    /// What became of the write: whether a slot leads to the root. Where the medium has failed that is not known, and one too many is
-    /// counted: nobody writes to that store any more.
-    pub(crate) fn settle<T>(mut self, done: &Result<T>, is_written: impl FnOnce(&T) -> bool) {
+    /// What became of the write: whether a slot points to the root. Where the medium has failed that is not known, and
+    /// one too many is counted: nobody writes to that store any more.
+    pub(crate) fn finish<T>(mut self, done: &Result<T>, is_written: impl FnOnce(&T) -> bool) {
         self.is_written = match done {
             Ok(done) => is_written(done),
             Err(error) => matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned),
@@ -632,8 +634,8 @@ impl Naming<'_> {
 
 impl Drop for Naming<'_> {
     fn drop(&mut self) {
-        if !self.is_written && self.table.names.give_up(self.before, None) {
-            self.tables.die(&self.table);
+        if !self.is_written && self.table.names.release_unwritten(self.before, None) {
+            self.tables.retire(&self.table);
         }
     }
 }

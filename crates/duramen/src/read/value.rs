@@ -1,7 +1,7 @@
 //! What readers are given: values, and what goes with them.
 
 use super::cell::CellCopy;
-use super::table::MetName;
+use super::table::RootRef;
 use crate::format::record::{self, HEADER_BYTES, Head, Trailer};
 use crate::format::{Owner, u64_at};
 use crate::log::cell::Cell;
@@ -160,7 +160,7 @@ impl std::fmt::Debug for Value<'_> {
     }
 }
 
-/// A record that an index slot led to.
+/// A record that an index slot pointed to.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub at: Offset,
@@ -192,14 +192,14 @@ impl<'a> Record<'a> {
 
     /// The same, and where it lies.
     #[inline]
-    pub(crate) fn met_name(&self) -> Option<MetName> {
-        Some(MetName { owner: self.names()?, place: self.at })
+    pub(crate) fn root_ref(&self) -> Option<RootRef> {
+        Some(RootRef { owner: self.names()?, place: self.at })
     }
 
-    /// Of a record that belongs to a unit: which, and what its slot led to before.
+    /// Of a record that belongs to a transaction: which, and what its slot pointed to before.
     #[inline]
     pub(crate) fn trailer(&self) -> Trailer {
-        debug_assert!(self.head.is_member(), "only a member has a trailer");
+        debug_assert!(self.head.is_transactional(), "only a transaction record has a trailer");
         Trailer::of(self.bytes, self.head.record_bytes())
     }
 

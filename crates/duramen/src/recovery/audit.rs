@@ -1,18 +1,19 @@
 //! Counts anew, from the blocks, what DRAM says of them: what must agree whenever nobody writes.
 //!
-//! 1. *Stale counts.* A slot's count is that of the valid records of its key, other than the one that it leads to, in blocks that
-//!    were not retired; one that is not known says nothing. A record of a key without a slot lies in a retired block.
-//! 2. *Live bytes* of a sealed block are those of the records that slots lead to, without tombstones that hide nothing. What an image
-//!    told of may be too few.
-//! 3. *Space.* Each granule belongs to the head, or to one block, or is free.
+//! 1. *Stale counts.* A slot's count is that of the valid records of its key, other than the one that it points to, in
+//!    blocks that were not retired; one that is not known says nothing. A record of a key without a slot lies in a
+//!    retired block.
+//! 2. *Live bytes* of a sealed block are those of the records that slots point to, without tombstones that hide
+//!    nothing. What an image told of may be too few.
+//! 3. *Space.* Each extent belongs to the head, or to one block, or is free.
 //!
 //! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
 //! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
 
-use crate::format::block::Fates;
+use crate::format::block::TransactionOutcomes;
 use crate::format::record::{Step, Walk};
-use crate::format::unit::keep_what_counts;
-use crate::format::{Granule, HEAD_BYTES, Owner, Seeds, block};
+use crate::format::transaction::keep_what_counts;
+use crate::format::{Extent, HEAD_BYTES, Owner, Seeds, block};
 use crate::index::Hasher;
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
@@ -22,7 +23,7 @@ use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 
 /// Differences that are told in words; there is little more to learn from the others.
-const TOLD_MAX: usize = 20;
+const REPORTED_MAX: usize = 20;
 
 /// What is compared.
 pub(crate) struct Accounts<'a, M: Medium> {
@@ -30,15 +31,15 @@ pub(crate) struct Accounts<'a, M: Medium> {
     pub hasher: &'a Hasher,
     pub tables: &'a Tables,
     pub blocks: &'a Blocks,
-    pub granule_bytes: u64,
-    /// Granules of the store, head included.
-    pub granules: u32,
-    /// Runs of free granules.
+    pub extent_bytes: u64,
+    /// Extents of the store, head included.
+    pub extents: u32,
+    /// Runs of free extents.
     pub free: Vec<(u32, u32)>,
     /// Owner and hash of the key of each record in a retired block that counts again.
     pub kept: Vec<(Owner, u64)>,
-    /// What recovery found out about units of several blocks, which their headers do not say yet.
-    pub fates: HashMap<Granule, Fates>,
+    /// What recovery found out about transactions of several blocks, which their headers do not say yet.
+    pub transaction_outcomes: HashMap<Extent, TransactionOutcomes>,
     /// Live bytes are not exact: an image told of part of the records only.
     pub estimated: bool,
 }
@@ -48,7 +49,7 @@ pub(crate) struct Accounts<'a, M: Medium> {
 struct Keys {
     /// Their valid records.
     records: u64,
-    /// Those that slots lead to, or say that there are.
+    /// Those that slots point to, or say that there are.
     counted: u64,
     /// A slot's count says nothing.
     unknown: bool,
@@ -59,13 +60,13 @@ impl<M: Medium> Accounts<'_, M> {
     pub(crate) fn differences(&self) -> Vec<String> {
         let mut differences = self.space();
         let mut keys: HashMap<(Owner, u64), Keys> = HashMap::new();
-        let mut live: HashMap<Granule, u64> = HashMap::new();
+        let mut live: HashMap<Extent, u64> = HashMap::new();
         let guard = reclaim::pin();
         let tables = self.tables.all_owners();
         for now in &tables {
             now.index.each(&guard, &mut |slot| {
-                if now.is_dead() && slot.hides_nothing() {
-                    // Buried: its block may be another one by now.
+                if now.is_dead() && slot.covers_no_older_records() {
+                    // Reclaimed: its block may be another one by now.
                     return;
                 }
                 let (head, bytes) = read::record(self.medium, slot.location());
@@ -74,31 +75,30 @@ impl<M: Medium> Accounts<'_, M> {
                 let of = keys.entry((now.owner, hash)).or_default();
                 of.counted += 1 + slot.stale_known().unwrap_or(0);
                 of.unknown |= slot.stale_known().is_none();
-                if !slot.hides_nothing() {
-                    *live.entry(self.blocks.granule_of(slot.location().0)).or_default() +=
-                        head.record_bytes();
+                if !slot.covers_no_older_records() {
+                    *live.entry(self.blocks.extent_of(slot.location().0)).or_default() += head.record_bytes();
                 }
             });
         }
         let of_dead = |owner: Owner| tables.iter().all(|table| table.owner != owner || table.is_dead());
-        for (granule, block, state) in self.blocks.walk(0..self.granules) {
+        for (extent, block, state) in self.blocks.walk(0..self.extents) {
             let bytes = match state {
                 Use::Damaged => return Vec::new(),
                 Use::Free | Use::Image | Use::Retired => continue,
                 Use::Sealed => block.tail(),
                 Use::Open => self.blocks.bytes(block),
             };
-            let at = Offset(self.blocks.offset(granule));
+            let at = Offset(self.blocks.offset(extent));
             if !self.medium.unreadable(at, bytes).is_empty() {
                 return Vec::new();
             }
             self.count(at, bytes, self.blocks.seeds(block), &mut keys);
-            let wanted = live.get(&granule).copied().unwrap_or(0);
+            let wanted = live.get(&extent).copied().unwrap_or(0);
             let found = u64::from(block.live_sealed());
             if state == Use::Sealed && found != wanted && !(self.estimated && found < wanted) {
                 differences.push(format!(
-                    "block at granule {}: {wanted} bytes of it are live, its account says {found}",
-                    granule.0
+                    "block at extent {}: {wanted} bytes of it are live, its account says {found}",
+                    extent.0
                 ));
             }
         }
@@ -114,8 +114,8 @@ impl<M: Medium> Accounts<'_, M> {
                 ));
             }
         }
-        let more = differences.len().saturating_sub(TOLD_MAX);
-        differences.truncate(TOLD_MAX);
+        let more = differences.len().saturating_sub(REPORTED_MAX);
+        differences.truncate(REPORTED_MAX);
         if more > 0 {
             differences.push(format!("and {more} more"));
         }
@@ -132,13 +132,14 @@ impl<M: Medium> Accounts<'_, M> {
         while let Step::Record { at: from, header } = walk.step() {
             records.push((from, header));
         }
-        let granule = self.blocks.granule_of(at.0);
-        let header = block::Header::decode(self.blocks.secret(), granule, &block);
-        let known = self.fates.get(&granule).copied().unwrap_or_default();
-        let fates = header.map(|header| header.fates).unwrap_or_default().with(known);
-        // A unit that has committed and is not settled yet has its blocks pinned.
+        let extent = self.blocks.extent_of(at.0);
+        let header = block::Header::decode(self.blocks.secret(), extent, &block);
+        let known = self.transaction_outcomes.get(&extent).copied().unwrap_or_default();
+        let transaction_outcomes =
+            header.map(|header| header.transaction_outcomes).unwrap_or_default().with(known);
+        // A transaction that has committed and is not finalized yet has its blocks pinned.
         let open_counts = self.blocks.of(at.0).is_pinned();
-        keep_what_counts(&block, at.0, fates, open_counts, &mut records);
+        keep_what_counts(&block, at.0, transaction_outcomes, open_counts, &mut records);
         for (from, header) in records {
             let hash = self.hasher.hash(header.key(&block[from as usize..]));
             keys.entry((header.owner, hash)).or_default().records += 1;
@@ -146,21 +147,21 @@ impl<M: Medium> Accounts<'_, M> {
     }
 
     fn space(&self) -> Vec<String> {
-        let head = HEAD_BYTES.div_ceil(self.granule_bytes) as u32;
+        let head = HEAD_BYTES.div_ceil(self.extent_bytes) as u32;
         let mut parts: Vec<(u32, u32)> = self.free.clone();
-        let blocks = self.blocks.walk(head..self.granules).filter(|&(_, _, state)| state != Use::Free);
-        parts.extend(blocks.map(|(granule, block, _)| (granule.0, block.granules())));
+        let blocks = self.blocks.walk(head..self.extents).filter(|&(_, _, state)| state != Use::Free);
+        parts.extend(blocks.map(|(extent, block, _)| (extent.0, block.extents())));
         parts.sort_unstable();
-        parts.push((self.granules, 0));
+        parts.push((self.extents, 0));
         let mut next = head;
         let mut wrong = Vec::new();
-        for (from, granules) in parts {
+        for (from, extents) in parts {
             if from != next {
                 wrong.push(format!(
-                    "granules {next} to {from}: each belongs to a block or is free, but for these"
+                    "extents {next} to {from}: each belongs to a block or is free, but for these"
                 ));
             }
-            next = from + granules;
+            next = from + extents;
         }
         wrong
     }

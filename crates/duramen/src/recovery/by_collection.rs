@@ -55,7 +55,7 @@ impl<M: Medium> Scan<'_, M> {
     /// Fills the indexes of these collections, all of which are empty, or attached to pages of an image.
     pub(super) fn build_collections(&self, gathered: Vec<(Owner, ByCollection)>, threads: usize) {
         let version = gathered.iter().map(|(_, gathered)| gathered.version).max().unwrap_or_default();
-        self.tables.elements().meet_all(version);
+        self.tables.elements().raise_versions(version);
         let mut by_owner: HashMap<Owner, Vec<Sorted>> = HashMap::new();
         for (owner, mut gathered) in gathered {
             by_owner.entry(owner).or_default().append(&mut gathered.entries);
@@ -84,10 +84,10 @@ impl<M: Medium> Scan<'_, M> {
         let (read, other) = (header(slot), header(imaged));
         if self.is_newer((read.version, slot.location()), (other.version, imaged.location())) {
             dead(imaged, &other);
-            Counted::Read(slot.met_beside(imaged))
+            Counted::Read(slot.with_stale_beside(imaged))
         } else {
             dead(slot, &read);
-            Counted::Imaged(imaged.met_beside(slot))
+            Counted::Imaged(imaged.with_stale_beside(slot))
         }
     }
 }

@@ -89,7 +89,7 @@ impl<M: Medium> Scan<'_, M> {
         for slot in entries.iter().map(|entry| entry.slot) {
             if !slot.is_tombstone() {
                 keys += 1;
-            } else if slot.hides_nothing() && self.counts_all {
+            } else if slot.covers_no_older_records() && self.counts_all {
                 self.uncount_tombstone(slot);
             }
         }
@@ -136,7 +136,7 @@ impl<M: Medium> Scan<'_, M> {
         self.decide(rivals);
         for (entry, winner) in entries.iter_mut().zip(&*rivals) {
             *entry = winner.entry;
-            entry.slot = winner.entry.slot.met_beside_stale(winner.beaten);
+            entry.slot = winner.entry.slot.with_more_stale(winner.beaten);
         }
         rivals.len()
     }
@@ -165,7 +165,7 @@ impl<M: Medium> Scan<'_, M> {
         let parting = self.parting_of(table);
         let entries: Vec<usize> = (0..parting.parts()).map(|part| len(gathered, part)).collect();
         let keys = AtomicI64::new(0);
-        index.meet_version(version);
+        index.observe_version(version);
         index.build(parting, &entries, self, threads, |part| {
             let (entries, more) = self.in_order(gathered, part);
             keys.fetch_add(more, Relaxed);
@@ -232,7 +232,7 @@ mod tests {
             let path = dir.path().join("store");
             let options = Options {
                 medium: MediumKind::Shm,
-                granule_bytes: Some(4096),
+                extent_bytes: Some(4096),
                 background: false,
                 index_image: false,
                 ..Options::default()

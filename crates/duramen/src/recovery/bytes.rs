@@ -9,13 +9,13 @@ use duramen_media::{Medium, Offset};
 /// the block, and their bytes. (The block's header was read already.)
 pub(super) fn bytes_of<'m, M: Medium>(
     medium: &'m M,
-    granule_bytes: u64,
+    extent_bytes: u64,
     data: &DataBlock,
     holes: &Holes<'_>,
 ) -> (&'m [u8], Vec<(u64, &'m [u8])>) {
-    let base = u64::from(data.granule.0) * granule_bytes;
+    let base = u64::from(data.extent.0) * extent_bytes;
     let mut parts =
-        holes.between(base, u64::from(data.header.granules) * granule_bytes).into_iter().map(|part| {
+        holes.between(base, u64::from(data.header.extents) * extent_bytes).into_iter().map(|part| {
             let bytes = read::block(medium, Offset(part.start), part.end - part.start);
             (part.start - base, bytes)
         });

@@ -24,7 +24,8 @@ pub(crate) struct Said {
     pub is_tombstone: bool,
 }
 
-/// What the bytes `from..until` of `bytes`, which lie at `base`, claim to be: records in a row, as far as one header leads to the next.
+/// What the bytes `from..until` of `bytes`, which lie at `base`, claim to be: records in a row, as far as one header
+/// points to the next.
 pub(crate) fn claims_in(bytes: &[u8], base: u64, from: u64, until: u64) -> Vec<Claim> {
     let until = until.min(bytes.len() as u64);
     let (mut at, mut claims) = (from, Vec::new());

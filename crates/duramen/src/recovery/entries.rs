@@ -3,7 +3,7 @@
 use super::by_collection::ByCollection;
 use super::by_hash::{self, ByHash};
 use super::by_key::ByKey;
-use super::given::{MetRoot, Scan};
+use super::given::{FoundRoot, Scan};
 use crate::format::{Owner, Version};
 use crate::index::Slot;
 use crate::index::either::Index;
@@ -26,7 +26,7 @@ enum Gathered {
 pub(super) struct Entries {
     store: Gathered,
     others: HashMap<Owner, (Arc<Table>, Gathered)>,
-    pub(super) roots: Vec<MetRoot>,
+    pub(super) roots: Vec<FoundRoot>,
 }
 
 /// What is left to do when a thread has read all its records.
@@ -37,7 +37,7 @@ pub(super) struct Left {
     /// What has to be put in order yet.
     pub by_key: Vec<(Owner, ByKey)>,
     pub by_collection: Vec<(Owner, ByCollection)>,
-    pub roots: Vec<MetRoot>,
+    pub roots: Vec<FoundRoot>,
 }
 
 impl Gathered {
@@ -114,10 +114,11 @@ impl<M: Medium> Scan<'_, M> {
         let key_of_order = if matches!(index, Index::Hash(_)) { &[] } else { key() };
         let locked = index.lock(entry.hash, guard);
         if !planted(Mutant::VersionNotRecovered) {
-            locked.met_version(entry.version);
+            locked.observe_version(entry.version);
         }
-        let found = locked
-            .find(key_of_order, |slot| self.record_met(slot.location()).is_some_and(|(_, its)| its == key()));
+        let found = locked.find(key_of_order, |slot| {
+            self.found_record(slot.location()).is_some_and(|(_, its)| its == key())
+        });
         let absent = entry.slot.is_tombstone();
         let Some(found) = found else {
             let crowded = locked.insert(key_of_order, entry.slot, self);
@@ -132,11 +133,11 @@ impl<M: Medium> Scan<'_, M> {
         let other_header = self.record_at(other_at).0;
         if self.is_newer((entry.version, at), (other_header.version, other_at)) {
             self.blocks.of(other_at.0).live_sub(other_header.record_bytes());
-            found.lead(key(), entry.slot.met_beside(other), self);
+            found.repoint(key(), entry.slot.with_stale_beside(other), self);
             i64::from(!absent) - i64::from(!other.is_tombstone())
         } else {
             self.blocks.of(at.0).live_sub(self.record_at(at).0.record_bytes());
-            found.set(other.met_beside(entry.slot));
+            found.set(other.with_stale_beside(entry.slot));
             0
         }
     }

@@ -39,13 +39,13 @@ impl<'m> Sample<'m> {
     /// Of the records of `data`.
     pub(super) fn of<M: Medium>(
         medium: &'m M,
-        granule_bytes: u64,
+        extent_bytes: u64,
         data: &[DataBlock],
         holes: &Holes<'_>,
     ) -> Self {
         let used = |block: &DataBlock| {
             let end =
-                block.header.seal.map_or(u64::from(block.header.granules) * granule_bytes, |(tail, _)| tail);
+                block.header.seal.map_or(u64::from(block.header.extents) * extent_bytes, |(tail, _)| tail);
             end.saturating_sub(block::HEADER_BYTES)
         };
         let mut sample = Self { log_bytes: data.iter().map(used).sum(), ..Self::default() };
@@ -58,7 +58,7 @@ impl<'m> Sample<'m> {
             let random = (turn as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let block = &blocks[(random >> 48) as usize % blocks.len()];
             let from = (random >> 32 & 0xffff) * used(block) / (1 << 16);
-            sample.take(bytes_of(medium, granule_bytes, block, holes).0, from, take);
+            sample.take(bytes_of(medium, extent_bytes, block, holes).0, from, take);
         }
         sample
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn dead_records_are_told_by_keys_met_twice() {
+    fn dead_records_are_reported_by_keys_met_twice() {
         for copies in 2..=6 {
             let found = estimate(100_003, copies, 17);
             assert!((80_000..120_000).contains(&found), "{found} of {copies} copies");

@@ -28,7 +28,7 @@ pub(super) enum Flushes {
 }
 
 /// A root that was met: it may be the newest record of its key.
-pub(super) struct MetRoot {
+pub(super) struct FoundRoot {
     /// Of its table, and of its key.
     pub owner: Owner,
     pub hash: u64,
@@ -49,7 +49,7 @@ pub(super) struct Scan<'a, M: Medium> {
     /// Of those of all others.
     pub parting_whole: &'a Parting<'a>,
     pub blocks: &'a Blocks,
-    pub granule_bytes: u64,
+    pub extent_bytes: u64,
     pub cut: Cut,
     /// The epochs that an unsealed block can hold.
     pub epochs: RangeInclusive<u64>,
@@ -61,7 +61,7 @@ pub(super) struct Scan<'a, M: Medium> {
     pub flushes: Flushes,
     /// All records are read, so counts of stale records are exact; else part of the index came from an image.
     pub counts_all: bool,
-    /// What the image leads to that is damaged, and stood in the way.
+    /// What the image points to that is damaged, and stood in the way.
     pub damaged: Mutex<Option<String>>,
     /// Some block headers are damaged.
     pub lost_heads: bool,
@@ -70,7 +70,7 @@ pub(super) struct Scan<'a, M: Medium> {
 
 impl<M: Medium> Keys for Scan<'_, M> {
     fn hash_at(&self, at: Offset) -> Option<u64> {
-        self.record_met(at).map(|(_, key)| self.hasher.hash(key))
+        self.found_record(at).map(|(_, key)| self.hasher.hash(key))
     }
 
     fn prefetch_at(&self, at: Offset) {
@@ -84,11 +84,11 @@ impl<M: Medium> Keys for Scan<'_, M> {
 
 impl<M: Medium> KeyBytes for Scan<'_, M> {
     fn key_at(&self, at: Offset) -> Option<&[u8]> {
-        self.record_met(at).map(|(_, key)| key)
+        self.found_record(at).map(|(_, key)| key)
     }
 
     fn value_at(&self, at: Offset) -> Option<&[u8]> {
-        let (header, _) = self.record_met(at)?;
+        let (header, _) = self.found_record(at)?;
         let (_, bytes) = read::whole_record(self.medium, at);
         let from = header.value_at() as usize;
         Some(&bytes[from..from + header.value_bytes as usize])
@@ -102,13 +102,13 @@ impl<M: Medium> Scan<'_, M> {
         (header, header.key(bytes))
     }
 
-    /// The same of a record that a slot leads to, which may be an image's and never verified. `None`: it is damaged, which is
-    /// noted. Then it is not known which of two records is the newer one, and all must be read.
-    pub(super) fn record_met(&self, at: Offset) -> Option<(Header, &[u8])> {
-        if let Err(wrong) = read::verify_in_doubt(self.medium, self.blocks, at) {
+    /// The same of a record that a slot points to, which may be an image's and never verified. `None`: it is damaged,
+    /// which is noted. Then it is not known which of two records is the newer one, and all must be read.
+    pub(super) fn found_record(&self, at: Offset) -> Option<(Header, &[u8])> {
+        if let Err(wrong) = read::verify_unverified(self.medium, self.blocks, at) {
             let mut damaged = lock(&self.damaged);
             damaged.get_or_insert_with(|| {
-                format!("it leads to a record at offset {at} that is damaged: {wrong}")
+                format!("it points to a record at offset {at} that is damaged: {wrong}")
             });
             return None;
         }
@@ -122,7 +122,7 @@ impl<M: Medium> Scan<'_, M> {
 
     /// The table of `owner`, with room for as many keys as it seems to have.
     pub(super) fn table_of(&self, owner: Owner) -> Arc<Table> {
-        self.tables.met(owner, |index| {
+        self.tables.get_or_insert(owner, |index| {
             if let Index::Hash(index) = index {
                 index.reserve(self.sample.keys_of_log(owner, self.hasher));
             }
@@ -146,7 +146,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// Whether a root is the newest record of its key, and no tombstone.
-    pub(super) fn is_live_root(&self, root: &MetRoot) -> bool {
+    pub(super) fn is_live_root(&self, root: &FoundRoot) -> bool {
         let Some(table) = self.tables.of(root.owner) else { return false };
         let key = self.record_at(root.at).1;
         let leads = |slot: Slot| slot.location() == root.at;
@@ -155,11 +155,11 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// Takes what a table has that nothing names off the live bytes of its blocks.
-    pub(super) fn bury(&self, table: &Table) {
+    pub(super) fn reclaim_table(&self, table: &Table) {
         table.index.read_pages(&|| false);
         table.index.each(&reclaim::pin(), &mut |slot| {
-            if !slot.hides_nothing()
-                && let Some((header, _)) = self.record_met(slot.location())
+            if !slot.covers_no_older_records()
+                && let Some((header, _)) = self.found_record(slot.location())
             {
                 self.blocks.of(slot.location().0).live_sub(header.record_bytes());
             }

@@ -1,41 +1,41 @@
 //! Stores whose head is lost: what their blocks tell.
 //!
 //! A medium whose head is zeros is either one where no store was ever finished, or one whose head was lost. The rule: *a block
-//! that was ever opened says that a store was there.* For creation makes the headers of the first granules durable, all
+//! that was ever opened says that a store was there.* For creation makes the headers of the first extents durable, all
 //! free and of generation 0, before it writes a magic word ([`StoreOn::create`](crate::StoreOn)); blocks are opened only behind that,
 //! with a generation above 0, which a header keeps also when its block is freed. So what a creation that did not
-//! finish leaves holds no such header, nor does a device that never held a store: a header's check covers its granule's
-//! number, the check tells that number, and the number and the offset together must give a size that granules can have.
+//! finish leaves holds no such header, nor does a device that never held a store: a header's check covers its extent's
+//! number, the check tells that number, and the number and the offset together must give a size that extents can have.
 //! (A store in which no block was ever opened holds nothing that could be lost.)
 //!
 //! Where it is looked: at the beginning, where the first block is that is ever opened, and, since whoever wipes a head by mistake may wipe
-//! far more than the head, at windows spread over all of the medium, each longer than most granules, and at places
-//! where blocks of larger granules begin. [`erase`](crate::erase) leaves a note in the head that what lies behind is
+//! far more than the head, at windows spread over all of the medium, each longer than most extents, and at places
+//! where blocks of larger extents begin. [`erase`](crate::erase) leaves a note in the head that what lies behind is
 //! wanted by nobody.
 
 use crate::format::holes::Holes;
-use crate::format::superblock::{BOOT_UNKNOWN, GRANULE_BYTES_MAX, GRANULE_BYTES_MIN, Regime, Superblock};
-use crate::format::{Granule, HEAD_BYTES, block};
+use crate::format::superblock::{BOOT_UNKNOWN, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, Regime, Superblock};
+use crate::format::{Extent, HEAD_BYTES, block};
 use crate::log::read;
 use duramen_media::{Medium, Offset};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// As far as all blocks are looked for before a store is made: beyond the first granule of any size. The first granule
+/// As far as all blocks are looked for before a store is made: beyond the first extent of any size. The first extent
 /// is the first that is opened, and begins a block for ever after.
-const LOOKED_BYTES: u64 = 2 * GRANULE_BYTES_MAX as u64;
+const LOOKED_BYTES: u64 = 2 * EXTENT_BYTES_MAX as u64;
 /// Windows of [`PART_BYTES`] behind that: to look at 256 MiB takes a tenth of a second, and some seconds on a disk that has to seek.
 const WINDOWS: u64 = 256;
-/// Single lines at multiples of the largest granule.
+/// Single lines at multiples of the largest extent.
 const PLACES_MAX: u64 = 4096;
 /// Blocks begin at multiples of this.
 const LINE: u64 = 64;
 /// Looked at together: a part that cannot be read is left out.
 const PART_BYTES: u64 = 1 << 20;
 
-/// Tells granules from checks.
+/// Tells extents from checks.
 struct Headers {
-    /// For each highest bit of a difference between two checks, one that has it, and the granule numbers that differ by
+    /// For each highest bit of a difference between two checks, one that has it, and the extent numbers that differ by
     /// it.
     basis: [(u32, u32); 32],
 }
@@ -44,34 +44,33 @@ impl Headers {
     fn new() -> Self {
         let mut basis = [(0, 0); 32];
         for bit in 0..32 {
-            let (mut difference, mut granules) = (block::check_difference(Granule(1 << bit)), 1 << bit);
+            let (mut difference, mut extents) = (block::check_difference(Extent(1 << bit)), 1 << bit);
             while difference != 0 {
                 let top = &mut basis[difference.ilog2() as usize];
                 if top.0 == 0 {
-                    *top = (difference, granules);
+                    *top = (difference, extents);
                     break;
                 }
-                (difference, granules) = (difference ^ top.0, granules ^ top.1);
+                (difference, extents) = (difference ^ top.0, extents ^ top.1);
             }
         }
         Self { basis }
     }
 
-    /// The block header that these bytes at `at` are, and the size of granules with which it is one.
-    fn header_at(&self, at: u64, bytes: &[u8]) -> Option<(u32, Granule, block::Header)> {
-        let (secret, mut difference) = block::check_from_granule_0(bytes)?;
-        let mut granule = 0;
+    /// The block header that these bytes at `at` are, and the size of extents with which it is one.
+    fn header_at(&self, at: u64, bytes: &[u8]) -> Option<(u32, Extent, block::Header)> {
+        let (secret, mut difference) = block::check_from_extent_0(bytes)?;
+        let mut extent = 0;
         while difference != 0 {
-            let (top, granules) = self.basis[difference.ilog2() as usize];
-            (difference, granule) =
-                (if top == 0 { return None } else { difference ^ top }, granule ^ granules);
+            let (top, extents) = self.basis[difference.ilog2() as usize];
+            (difference, extent) = (if top == 0 { return None } else { difference ^ top }, extent ^ extents);
         }
-        let granule_bytes = u32::try_from(at.checked_div(granule.into())?).ok()?;
-        let fits = at.is_multiple_of(granule.into())
-            && granule_bytes.is_multiple_of(LINE as u32)
-            && (GRANULE_BYTES_MIN..=GRANULE_BYTES_MAX).contains(&granule_bytes);
-        let header = block::Header::decode(secret, Granule(granule), bytes).ok()?;
-        fits.then_some((granule_bytes, Granule(granule), header))
+        let extent_bytes = u32::try_from(at.checked_div(extent.into())?).ok()?;
+        let fits = at.is_multiple_of(extent.into())
+            && extent_bytes.is_multiple_of(LINE as u32)
+            && (EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&extent_bytes);
+        let header = block::Header::decode(secret, Extent(extent), bytes).ok()?;
+        fits.then_some((extent_bytes, Extent(extent), header))
     }
 
     /// Calls `visit` for each header in `within`, which begins with a line, until that says false.
@@ -87,8 +86,8 @@ impl Headers {
                 let lines = read::block(medium, Offset(part.start), part.end - part.start)
                     .chunks_exact(LINE as usize);
                 for (at, line) in (part.start..).step_by(LINE as usize).zip(lines) {
-                    if let Some((granule_bytes, _, header)) = self.header_at(at, line)
-                        && !visit(at, granule_bytes, header)
+                    if let Some((extent_bytes, _, header)) = self.header_at(at, line)
+                        && !visit(at, extent_bytes, header)
                     {
                         return;
                     }
@@ -120,7 +119,7 @@ fn looked_at(len: u64) -> impl Iterator<Item = Range<u64>> {
     let begin = HEAD_BYTES..len.min(LOOKED_BYTES);
     let stride = (len.saturating_sub(LOOKED_BYTES) / WINDOWS).max(PART_BYTES) / LINE * LINE;
     let windows = (LOOKED_BYTES..len).step_by(stride as usize).map(move |at| at..len.min(at + PART_BYTES));
-    let step = (len / PLACES_MAX).max(1).next_multiple_of(GRANULE_BYTES_MAX.into());
+    let step = (len / PLACES_MAX).max(1).next_multiple_of(EXTENT_BYTES_MAX.into());
     let places = (LOOKED_BYTES..len).step_by(step as usize).map(move |at| at..len.min(at + LINE));
     std::iter::once(begin).chain(windows).chain(places)
 }
@@ -128,33 +127,33 @@ fn looked_at(len: u64) -> impl Iterator<Item = Range<u64>> {
 /// What a superblock would have said, as far as the blocks tell, and how much of that is so in words.
 pub(crate) fn superblock_of<M: Medium>(
     medium: &M,
-    granule_bytes: Option<u32>,
+    extent_bytes: Option<u32>,
 ) -> Option<(Superblock, String)> {
     let mut counts = BTreeMap::new();
     let mut incarnation = 0;
     // Of the first header: nothing lies before it but the head, so it is within no block, whose bytes a user may have chosen.
     let mut secret = None;
     let len = medium.len();
-    Headers::new().walk(medium, HEAD_BYTES..len, |at, granule_bytes, header| {
+    Headers::new().walk(medium, HEAD_BYTES..len, |at, extent_bytes, header| {
         let is_ours = *secret.get_or_insert(header.secret()) == header.secret();
         if is_ours
             && header.generation.0 > 0
-            && at + u64::from(header.granules) * u64::from(granule_bytes) <= len
+            && at + u64::from(header.extents) * u64::from(extent_bytes) <= len
         {
-            *counts.entry(granule_bytes).or_insert(0u64) += 1;
+            *counts.entry(extent_bytes).or_insert(0u64) += 1;
             incarnation = incarnation.max(header.generation.incarnation());
         }
         true
     });
     let secret = secret?;
     let (found, count) = counts.into_iter().max_by_key(|&(_, count)| count)?;
-    let granule_bytes = granule_bytes.unwrap_or(found);
-    let granules = u32::try_from(len / u64::from(granule_bytes)).ok()?;
+    let extent_bytes = extent_bytes.unwrap_or(found);
+    let extents = u32::try_from(len / u64::from(extent_bytes)).ok()?;
     let superblock = Superblock {
         store_id: 0,
         secret,
         sequence: 0,
-        granule_bytes,
+        extent_bytes,
         clean: false,
         sealed: false,
         regime: Regime::Immediate,
@@ -163,15 +162,15 @@ pub(crate) fn superblock_of<M: Medium>(
         epoch_base: 1,
         time_floor: 0,
         created: 0,
-        granules,
+        extents,
         image: None,
     };
-    let told = format!(
-        "both superblocks are lost; derived from {count} block headers: granules of {granule_bytes} bytes, {granules} of \
+    let note = format!(
+        "both superblocks are lost; derived from {count} block headers: extents of {extent_bytes} bytes, {extents} of \
          them, last opened as number \
          {incarnation}; not known is which epochs were committed, so every whole record counts, also of writes that nobody was told of"
     );
-    Some((superblock, told))
+    Some((superblock, note))
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use super::image::{Image, Plan};
 use super::{Cut, Stop, scan};
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
-use crate::format::image::{Harm, Kept};
+use crate::format::image::{Damage, Kept};
 use crate::format::mark::Mark;
 use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
-use crate::format::{Epoch, Generation, Granule, HEAD_BYTES, block};
+use crate::format::{Epoch, Extent, Generation, HEAD_BYTES, block};
 use crate::log::read;
 use crate::mutants::{Mutant, planted};
-use crate::options::{IndexKind, OnDamage, Options};
+use crate::options::{IndexKind, OnCorruption, Options};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
 use std::ops::RangeInclusive;
@@ -27,7 +27,7 @@ pub(super) struct Source<'m, M: Medium> {
     pub medium: &'m M,
     pub superblock: Superblock,
     pub options: &'m Options,
-    pub granule_bytes: u64,
+    pub extent_bytes: u64,
     pub threads: usize,
     /// The machine was started anew since the store was opened last, or may have been.
     pub rebooted: bool,
@@ -36,10 +36,10 @@ pub(super) struct Source<'m, M: Medium> {
 /// What the block headers tell.
 #[derive(Default)]
 pub(super) struct Headers {
-    pub free: Vec<(Granule, block::Header)>,
+    pub free: Vec<(Extent, block::Header)>,
     pub damage: Vec<String>,
-    /// Granules whose header is damaged.
-    pub lost: Vec<Granule>,
+    /// Extents whose header is damaged.
+    pub lost: Vec<Extent>,
     data: Vec<DataBlock>,
     incarnation_max: u32,
 }
@@ -73,7 +73,7 @@ impl Heads<'_> {
     pub(super) fn has_damage(&self) -> bool {
         !self.headers.damage.is_empty()
             || self.holes.damage().next().is_some()
-            || self.plan.kept.iter().any(|kept| kept.harm != Harm::None)
+            || self.plan.kept.iter().any(|kept| kept.damage != Damage::None)
     }
 }
 
@@ -81,13 +81,13 @@ impl<'m, M: Medium> Source<'m, M> {
     /// # Errors
     /// `Corrupt` when the medium is shorter than its superblock says.
     pub(super) fn new(medium: &'m M, superblock: Superblock, options: &'m Options) -> Result<Self> {
-        let granule_bytes = u64::from(superblock.granule_bytes);
+        let extent_bytes = u64::from(superblock.extent_bytes);
         let threads = match options.recovery_threads {
             0 => crate::sync::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
         let rebooted = superblock.boot_id == BOOT_UNKNOWN || superblock.boot_id != options.boot_id_now();
-        let source = Self { medium, superblock, options, granule_bytes, threads, rebooted };
+        let source = Self { medium, superblock, options, extent_bytes, threads, rebooted };
         if medium.len() < source.bytes() {
             return Err(Error::corrupt(format!(
                 "the medium has {} bytes, the superblock says {}: it was truncated; restore the missing part, or run \
@@ -101,12 +101,12 @@ impl<'m, M: Medium> Source<'m, M> {
 
     /// What the store takes of the medium.
     fn bytes(&self) -> u64 {
-        u64::from(self.superblock.granules) * self.granule_bytes
+        u64::from(self.superblock.extents) * self.extent_bytes
     }
 
-    /// The first granule behind the head.
-    pub(super) fn first_granule(&self) -> u32 {
-        HEAD_BYTES.div_ceil(self.granule_bytes) as u32
+    /// The first extent behind the head.
+    pub(super) fn first_extent(&self) -> u32 {
+        HEAD_BYTES.div_ceil(self.extent_bytes) as u32
     }
 
     /// Reads heads, marks, and the image, if it is wanted.
@@ -128,7 +128,8 @@ impl<'m, M: Medium> Source<'m, M> {
             medium.fault_in(Offset(0), self.bytes());
         }
         // To say what is wrong with it.
-        let must_read = |kept: &Kept| kept.harm != Harm::None && self.options.on_damage == OnDamage::Refuse;
+        let must_read =
+            |kept: &Kept| kept.damage != Damage::None && self.options.on_corruption == OnCorruption::Refuse;
         // After a clean close the image says it all.
         let known = image
             .as_ref()
@@ -153,51 +154,49 @@ impl<'m, M: Medium> Source<'m, M> {
         Ok(Heads { holes, image, headers, marks, incarnation, cut, plan, names_all })
     }
 
-    /// Visits every granule once, by the headers (format invariant 3).
+    /// Visits every extent once, by the headers (format invariant 3).
     fn walk_headers(&self, holes: &Holes<'_>) -> Headers {
-        let (mut headers, mut granules_usual) = (Headers::default(), 1);
-        let mut granule = self.first_granule();
-        while granule < self.superblock.granules {
-            let at = Offset(u64::from(granule) * self.granule_bytes);
+        let (mut headers, mut extents_usual) = (Headers::default(), 1);
+        let mut extent = self.first_extent();
+        while extent < self.superblock.extents {
+            let at = Offset(u64::from(extent) * self.extent_bytes);
             // Most blocks are as long as the one before.
-            self.medium.prefetch(at.plus(HEADERS_AHEAD * granules_usual * self.granule_bytes));
-            match self.header_at(granule, at, holes) {
+            self.medium.prefetch(at.plus(HEADERS_AHEAD * extents_usual * self.extent_bytes));
+            match self.header_at(extent, at, holes) {
                 Ok(header) => {
                     headers.incarnation_max = headers.incarnation_max.max(header.generation.incarnation());
                     match header.state {
-                        block::State::Data => {
-                            headers.data.push(DataBlock { granule: Granule(granule), header })
-                        }
-                        block::State::Free => headers.free.push((Granule(granule), header)),
+                        block::State::Data => headers.data.push(DataBlock { extent: Extent(extent), header }),
+                        block::State::Free => headers.free.push((Extent(extent), header)),
                     }
-                    granules_usual = u64::from(header.granules);
-                    granule += header.granules;
+                    extents_usual = u64::from(header.extents);
+                    extent += header.extents;
                 }
                 Err(why) => {
-                    headers.damage.push(format!("granule {granule} at offset {at}: {why}"));
-                    headers.lost.push(Granule(granule));
-                    // How long the block was is not known: look at the next granule.
-                    granule += 1;
+                    headers.damage.push(format!("extent {extent} at offset {at}: {why}"));
+                    headers.lost.push(Extent(extent));
+                    // How long the block was is not known: look at the next extent.
+                    extent += 1;
                 }
             }
         }
         headers
     }
 
-    /// The header of the block that begins at `granule`; `Err` says why there is none.
+    /// The header of the block that begins at `extent`; `Err` says why there is none.
     fn header_at(
         &self,
-        granule: u32,
+        extent: u32,
         at: Offset,
         holes: &Holes<'_>,
     ) -> std::result::Result<block::Header, String> {
         if holes.touch(at.0, block::HEADER_BYTES) {
             return Err("block header cannot be read".into());
         }
-        let header = read::header(self.medium, self.superblock.secret, Granule(granule), at)?;
-        let (end, granules) = (u64::from(granule) + u64::from(header.granules), self.superblock.granules);
-        if end > u64::from(granules) {
-            return Err(format!("block ends at granule {end}, the store has {granules}"));
+        let header = read::header(self.medium, self.superblock.secret, Extent(extent), at)?;
+        let (end, extents) = (u64::from(extent) + u64::from(header.extents), self.superblock.extents);
+        if end > u64::from(extents) {
+            return Err(format!("block ends at extent {end}, the store has {extents}"));
         }
         Ok(header)
     }
@@ -273,8 +272,8 @@ impl<'m, M: Medium> Source<'m, M> {
         if self.medium.granularity() == Granularity::CacheLine {
             self.medium.flush(Offset(0), HEAD_BYTES);
             if self.flushes() != Flushes::Nothing {
-                for &(granule, _) in &heads.headers.free {
-                    self.medium.flush(Offset(u64::from(granule.0) * self.granule_bytes), block::HEADER_BYTES);
+                for &(extent, _) in &heads.headers.free {
+                    self.medium.flush(Offset(u64::from(extent.0) * self.extent_bytes), block::HEADER_BYTES);
                 }
             }
             self.medium.drain();

@@ -1,20 +1,20 @@
 //! The index image: how it is written, why it is true, and how it is found again.
 //!
 //! The log is the truth, and an index can always be made from all of it. An image saves reading what has not changed
-//! since: it has the slots of the index, and a list of *kept* blocks. Recovery takes from it the slots that lead into
+//! since: it has the slots of the index, and a list of *kept* blocks. Recovery takes from it the slots that point into
 //! kept blocks, and reads all other blocks as ever. What it does not keep it need not know.
 //!
-//! Order in which an image becomes durable (`Keeper::write_image`):
+//! Order in which an image becomes durable (`Maintenance::write_image`):
 //!
 //! 1. under the compactor's lock: which blocks are sealed;
-//! 2. extents are opened, sealed where they begin, and filled with pages; others go on writing;
+//! 2. runs are opened, sealed where they begin, and filled with pages; others go on writing;
 //! 3. of the blocks of 1, those that are still sealed, of the same generation: the kept ones;
 //! 4. the root is written, and all of it is made durable, and so is everything that was written to the store before 4, also what a
-//!    group of another thread has not settled, where a slot of the image leads to it;
-//! 5. the superblock leads to the root;
-//! 6. the extents of the image before are freed.
+//!    group of another thread has not settled, where a slot of the image points to it;
+//! 5. the superblock points to the root;
+//! 6. the runs of the image before are freed.
 //!
-//! A crash before 5 leaves extents that hold no records: recovery frees them. Between 5 and 6 the same of the old ones.
+//! A crash before 5 leaves runs that hold no records: recovery frees them. Between 5 and 6 the same of the old ones.
 //!
 //! Why the slots of kept blocks, taken at any moment after 1, and the records of all other blocks make the index that all
 //! records would make:
@@ -22,11 +22,11 @@
 //! * A record that is appended after 1 is in a block that was not sealed then, so it is read. Likewise a record whose slot
 //!   was not yet set at 1: a writer sets the slot before it seals the block, and the compactor, whose copies wait for
 //!   theirs, does not work at 1.
-//! * So a slot that leads into a kept block leads to the newest record of its key among those of kept blocks, unless
+//! * So a slot that points into a kept block points to the newest record of its key among those of kept blocks, unless
 //!   a newer one among them was moved away or dropped since. Then that one's block is retired, and not kept, by 3.
 //! * A kept block that is freed later is found free or with another generation, and no longer counts as kept: what
 //!   was live in it was moved to blocks that are read, or superseded there, before it was freed.
-//! * 4 makes durable what slots of the image led to, so no slot hides the last record that a crash left.
+//! * 4 makes durable what slots of the image pointed to, so no slot hides the last record that a crash left.
 //! * Versions: an index hands on with its pages what it had given out, and all later records are read.
 //!
 //! What is less exact afterwards. *Stale counts*: a count in the image may be of records that are gone, and what is read
@@ -34,36 +34,39 @@
 //! "many" ([`STALE_MANY`](crate::index::Slot::STALE_MANY)), which compaction counts anew when it must. 0 is right: blocks with records that no slot
 //! counts are retired, and not kept. *Live bytes* of a kept block are of the moment of 3, and what was superseded between a
 //! page and 3 is taken off again when it is read: too few, never too many, so compaction comes too early at most.
-//! So who has superseded a record that no page has is waited for before 3, until it has taken that off (`Keeper::wait_for_accounts`), and a
-//! block is read in which a tombstone came to count again meanwhile.
+//! So who has superseded a record that no page has is waited for before 3, until it has taken that off
+//! (`Maintenance::wait_for_accounts`), and a block is read in which a tombstone came to count again meanwhile.
 //! After a clean close with nothing left to read both are exact.
 //!
-//! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The extents stay until all have
-//! been read (`Keeper::leave_image`); a crash before leaves them to recovery, which finds them empty. Which slots count was decided
-//! at the open, and stays right: a kept block is freed only when each record in it was looked up, and that reads the page that its slot
-//! is in.
+//! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The runs stay
+//! until all have been read (`Maintenance::leave_image`); a crash before leaves them to recovery, which finds them
+//! empty. Which slots count was decided at the open, and stays right: a kept block is freed only when each record in it
+//! was looked up, and that reads the page that its slot is in.
 //!
 //! *Damaged* blocks are kept as sealed ones are: nothing is stored to them either. The list says that they are damaged
-//! ([`Harm`]). An open that refuses damage reads them, so that it can say what is wrong with them; one that
-//! serves the rest takes them from the list, so that each slot that leads to a damaged record still does, and its key answers `Corrupt`.
+//! ([`Damage`]). An open that refuses damage reads them, so that it can say what is wrong with them; one that
+//! serves the rest takes them from the list, so that each slot that points to a damaged record still does, and its key
+//! answers `Corrupt`.
 //!
 //! *Collections* are in it as tables are; `index::collection::image` says how map and tree, of which each is written at moments of its own,
 //! come to agree. What names a collection is a root, which is not read where its block is kept; so the image has the places of roots. One
-//! that is live and lies in a kept block was led to from 1 to 3, and its place was noted before its block could be sealed (`read::names`):
-//! so it is among them. Or it was moved, or superseded by what a crash then took away: before 1 its block is not kept, or what
-//! superseded it is durable (by 4, or since its collection would be dead otherwise, and no image is begun before that is buried); and
-//! places that roots leave from then on are noted until all are known. Of the places recovery asks the tables whether they are live.
+//! that is live and lies in a kept block was pointed to from 1 to 3, and its place was noted before its block could be
+//! sealed (`read::names`): so it is among them. Or it was moved, or superseded by what a crash then took away: before 1
+//! its block is not kept, or what superseded it is durable (by 4, or since its collection would be dead otherwise, and
+//! no image is begun before that is reclaimed); and places that roots leave from then on are noted until all are known.
+//! Of the places recovery asks the tables whether they are live.
 //!
 //! The tables and collections that are written are those that there are *after* 1: what comes later has no record in a kept block.
 //!
-//! What recovery no longer does: verify each record. The background thread does it afterwards (`Keeper::verify`), and
+//! What recovery no longer does: verify each record. The background thread does it afterwards (`Maintenance::verify`),
+//! and
 //! `duramen check`.
 
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
-use crate::format::image::{Harm, Kept, Page, Root, TablePages};
+use crate::format::image::{Damage, Kept, Page, Root, TablePages};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Granule, Owner, block};
+use crate::format::{Epoch, Extent, Owner, block};
 use crate::index::collection::CollectionIndex;
 use crate::index::either::Index;
 use crate::index::key_index::KeyIndex;
@@ -90,45 +93,44 @@ pub(crate) struct Plan {
     /// Those that must.
     pub data: Vec<DataBlock>,
     /// The image's own; empty when they are not all what it says.
-    pub extents: Vec<DataBlock>,
+    pub runs: Vec<DataBlock>,
     /// Whether counts of stale records are exact.
     pub exact: bool,
 }
 
 impl Plan {
     /// Which slots of the image count.
-    pub(crate) fn counts(&self, granule_bytes: u64) -> Counts {
+    pub(crate) fn counts(&self, extent_bytes: u64) -> Counts {
         if self.exact {
             return Counts::All;
         }
-        let end = self.kept.iter().map(|kept| kept.granule.0 + kept.granules).max().unwrap_or(0);
-        let mut granules = vec![0; end.div_ceil(64) as usize];
-        for granule in self.kept.iter().flat_map(|kept| kept.granule.0..kept.granule.0 + kept.granules) {
-            granules[granule as usize / 64] |= 1 << (granule % 64);
+        let end = self.kept.iter().map(|kept| kept.extent.0 + kept.extents).max().unwrap_or(0);
+        let mut extents = vec![0; end.div_ceil(64) as usize];
+        for extent in self.kept.iter().flat_map(|kept| kept.extent.0..kept.extent.0 + kept.extents) {
+            extents[extent as usize / 64] |= 1 << (extent % 64);
         }
-        Counts::Kept { granules, granule_bytes }
+        Counts::Kept { extents, extent_bytes }
     }
 
-    /// Calls `visit` with each run of granules of `within` that no block of the plan takes.
-    pub(crate) fn gaps(&self, within: Range<u32>, mut visit: impl FnMut(Granule, u32)) {
-        let blocks =
-            self.data.iter().chain(&self.extents).map(|block| (block.granule.0, block.header.granules));
+    /// Calls `visit` with each run of extents of `within` that no block of the plan takes.
+    pub(crate) fn gaps(&self, within: Range<u32>, mut visit: impl FnMut(Extent, u32)) {
+        let blocks = self.data.iter().chain(&self.runs).map(|block| (block.extent.0, block.header.extents));
         let mut taken: Vec<_> =
-            self.kept.iter().map(|kept| (kept.granule.0, kept.granules)).chain(blocks).collect();
+            self.kept.iter().map(|kept| (kept.extent.0, kept.extents)).chain(blocks).collect();
         taken.sort_unstable();
         taken.push((within.end, 0));
         let mut from = within.start;
-        for (granule, granules) in taken {
-            if granule > from {
-                visit(Granule(from), granule - from);
+        for (extent, extents) in taken {
+            if extent > from {
+                visit(Extent(from), extent - from);
             }
-            from = granule + granules;
+            from = extent + extents;
         }
     }
 }
 
 impl<'m> Image<'m> {
-    /// The image that the superblock leads to; `Err` says why it cannot be used.
+    /// The image that the superblock points to; `Err` says why it cannot be used.
     pub(crate) fn find<M: Medium>(
         medium: &'m M,
         superblock: &Superblock,
@@ -137,8 +139,8 @@ impl<'m> Image<'m> {
         threads: usize,
     ) -> Result<Option<Self>, String> {
         let Some(place) = superblock.image else { return Ok(None) };
-        let granule_bytes = u64::from(superblock.granule_bytes);
-        let end = u64::from(superblock.granules) * granule_bytes;
+        let extent_bytes = u64::from(superblock.extent_bytes);
+        let end = u64::from(superblock.extents) * extent_bytes;
         if place.at.checked_add(place.bytes).is_none_or(|to| to > end) {
             return Err(format!("its root at offset {:#x} lies behind the end", place.at));
         }
@@ -151,7 +153,7 @@ impl<'m> Image<'m> {
         if crc != place.crc {
             return Err(format!("its root has checksum {crc:#010x}, wanted {:#010x}", place.crc));
         }
-        let root = Root::decode(bytes, superblock.granules, granule_bytes)?;
+        let root = Root::decode(bytes, superblock.extents, extent_bytes)?;
         if root.store_id != superblock.store_id {
             return Err("it is of another store".into());
         }
@@ -228,27 +230,28 @@ impl<'m> Image<'m> {
         if !self.root.at_close {
             return Err("it was not written when the store was closed".into());
         }
-        let header = |granule: Granule| {
-            let at = u64::from(granule.0) * u64::from(superblock.granule_bytes);
+        let header = |extent: Extent| {
+            let at = u64::from(extent.0) * u64::from(superblock.extent_bytes);
             if holes.touch(at, block::HEADER_BYTES) {
                 return Err(format!("the header of the block at offset {at:#x} cannot be read"));
             }
-            let header = read::header(medium, superblock.secret, granule, Offset(at))?;
+            let header = read::header(medium, superblock.secret, extent, Offset(at))?;
             match header.state {
-                block::State::Data => Ok(DataBlock { granule, header }),
-                block::State::Free => Err(format!("granule {} is free, but it says otherwise", granule.0)),
+                block::State::Data => Ok(DataBlock { extent, header }),
+                block::State::Free => Err(format!("extent {} is free, but it says otherwise", extent.0)),
             }
         };
         let is_read = |kept: &Kept| kept.is_unknown() || must_read(kept);
         let (unknown, kept): (Vec<_>, Vec<Kept>) = self.root.blocks.iter().partition(|kept| is_read(kept));
         // An open that did not use the image and was killed may have freed blocks without records.
-        for empty in kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES && kept.harm == Harm::None) {
-            header(empty.granule)?;
+        for empty in
+            kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES && kept.damage == Damage::None)
+        {
+            header(empty.extent)?;
         }
-        let data = unknown.iter().map(|kept: &Kept| header(kept.granule)).collect::<Result<Vec<_>, _>>()?;
-        let extents =
-            self.root.extents.iter().map(|&(granule, _)| header(granule)).collect::<Result<_, _>>()?;
-        Ok(Plan { kept, exact: data.is_empty(), data, extents })
+        let data = unknown.iter().map(|kept: &Kept| header(kept.extent)).collect::<Result<Vec<_>, _>>()?;
+        let runs = self.root.runs.iter().map(|&(extent, _)| header(extent)).collect::<Result<_, _>>()?;
+        Ok(Plan { kept, exact: data.is_empty(), data, runs })
     }
 
     /// After a crash: what the headers of all blocks say counts. `must_read` as in [`Image::plan_at_close`].
@@ -258,31 +261,30 @@ impl<'m> Image<'m> {
         counts: impl Fn(Epoch) -> bool,
         must_read: impl Fn(&Kept) -> bool,
     ) -> Plan {
-        let blocks: HashMap<Granule, &Kept> =
-            self.root.blocks.iter().map(|kept| (kept.granule, kept)).collect();
-        let extents: HashMap<Granule, u32> = self.root.extents.iter().copied().collect();
+        let blocks: HashMap<Extent, &Kept> =
+            self.root.blocks.iter().map(|kept| (kept.extent, kept)).collect();
+        let runs: HashMap<Extent, u32> = self.root.runs.iter().copied().collect();
         let mut plan = Plan::default();
         for block in data {
             let header = &block.header;
             let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
-            let kept = blocks.get(&block.granule).filter(|kept| !must_read(kept)).filter(|kept| {
-                (kept.granules, kept.generation, Some(kept.tail))
-                    == (header.granules, header.generation, tail)
+            let kept = blocks.get(&block.extent).filter(|kept| !must_read(kept)).filter(|kept| {
+                (kept.extents, kept.generation, Some(kept.tail)) == (header.extents, header.generation, tail)
                     || planted(Mutant::ImageKeepsFreed)
             });
             match kept {
                 Some(kept) => plan.kept.push(**kept),
-                _ if extents.get(&block.granule) == Some(&header.granules)
+                _ if runs.get(&block.extent) == Some(&header.extents)
                     && tail == Some(block::HEADER_BYTES) =>
                 {
-                    plan.extents.push(block);
+                    plan.runs.push(block);
                 }
                 _ => plan.data.push(block),
             }
         }
-        if plan.extents.len() != extents.len() {
-            plan.data.append(&mut plan.extents);
-            plan.data.sort_unstable_by_key(|block| block.granule);
+        if plan.runs.len() != runs.len() {
+            plan.data.append(&mut plan.runs);
+            plan.data.sort_unstable_by_key(|block| block.extent);
         }
         plan
     }

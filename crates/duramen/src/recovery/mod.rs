@@ -1,6 +1,6 @@
 //! Recovery: from the bytes on the medium to an index, after any crash.
 //!
-//! 1. walk the block headers ([`heads`]): which granules are free, which are data; after a clean close an index image,
+//! 1. walk the block headers ([`heads`]): which extents are free, which are data; after a clean close an index image,
 //!    if there is one, tells that instead;
 //! 2. decide which epochs count (`Cut`);
 //! 3. fill the index from the image, as far as its blocks are what they were ([`image`]), and read every other
@@ -8,12 +8,12 @@
 //!    far. Then it is known which tables are named ([`names`]), and what is free, used and live ([`tally`]);
 //! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
 //!    begins a new incarnation;
-//! 5. say in the headers which units of several blocks count, durable before anything is compacted.
+//! 5. say in the headers which transactions of several blocks count, durable before anything is compacted.
 //!
 //! Steps 1 to 3 write nothing, so `check` uses them too. But what was read may be no more than what a process
 //! that died left in the CPU's caches, and step 4 builds on it: so on cache-line media step 3
 //! flushes what it reads (`Flushes`). Steps 4 and 5 are idempotent: a crash inside 4
-//! leaves some blocks sealed where they ended anyway, and after one inside 5 the units are counted again.
+//! leaves some blocks sealed where they ended anyway, and after one inside 5 the transactions are counted again.
 //!
 //! Where a block's records end:
 //!
@@ -23,9 +23,9 @@
 //! | not sealed, though the superblock says that a clean close sealed all | damage | damage |
 //! | open | damage, if that record says that all before it was durable (flag, or a committed epoch), or if only the process died, whose stores all survive in their order | torn write: the end |
 //!
-//! Damage is never passed over silently: opening refuses, or serves the rest and says so ([`OnDamage`]), `check` reports, salvage saves the
-//! rest. A damaged block that is served from is sealed to its very end if it had no seal that counts: so each later recovery finds
-//! the damage too, whatever incarnation then is the last.
+//! Damage is never passed over silently: opening refuses, or serves the rest and says so ([`OnCorruption`]), `check`
+//! reports, salvage saves the rest. A damaged block that is served from is sealed to its very end if it had no seal
+//! that counts: so each later recovery finds the damage too, whatever incarnation then is the last.
 
 pub(crate) mod audit;
 mod by_collection;
@@ -43,15 +43,15 @@ mod names;
 mod outcome;
 mod scan;
 mod tally;
-mod units;
+mod transactions;
 mod verify;
 
 use crate::durability::StoreClock;
-use crate::format::block::{DataBlock, Fate, Fates};
-use crate::format::image::{Extent, Harm};
+use crate::format::block::{DataBlock, TransactionOutcome, TransactionOutcomes};
+use crate::format::image::{Damage, ExtentRun};
 use crate::format::record::{self, Kind};
 use crate::format::superblock::Superblock;
-use crate::format::{Epoch, Granule, HEAD_BYTES, Owner, OwnerKind, Version, block};
+use crate::format::{Epoch, Extent, HEAD_BYTES, Owner, OwnerKind, Version, block};
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
 use crate::index::stripes::{ELEMENT_STRIPE_BITS, Stripes};
@@ -60,7 +60,7 @@ use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{Space, free_blocks};
 use crate::mutants::{Mutant, planted};
-use crate::options::{IndexKind, OnDamage, Options};
+use crate::options::{IndexKind, OnCorruption, Options};
 use crate::read::CollectionId;
 use crate::read::table::{Maker, Tables};
 use crate::sync::lock;
@@ -103,7 +103,7 @@ pub struct Summary {
     pub torn: u64,
     /// Records of epochs that were not committed, left out.
     pub uncommitted: u64,
-    /// Damage that the open found or was told of, each with its place: there is only any with [`OnDamage::Serve`].
+    /// Damage that the open found or was told of, each with its place: there is only any with [`OnCorruption::Serve`].
     pub damage: Vec<String>,
     /// What was found damaged and is whole again from its other copy.
     pub repaired: Vec<String>,
@@ -149,23 +149,23 @@ pub(crate) struct Recovered {
     pub blocks: Blocks,
     pub space: Space,
     pub summary: Summary,
-    /// The extents of the image that was used.
-    pub image: Vec<Extent>,
+    /// The runs of the image that was used.
+    pub image: Vec<ExtentRun>,
     /// See [`Records::cells_unflushed`](crate::read::Records::cells_unflushed).
     pub cells_unflushed: bool,
-    /// See [`Records::has_doubts`](crate::read::Records::has_doubts).
-    pub doubts: bool,
+    /// See [`Records::has_unverified`](crate::read::Records::has_unverified).
+    pub has_unverified: bool,
     /// Blocks that are known to be damaged.
     pub damaged: u64,
     /// What an image knew of was verified.
     pub verified: bool,
     /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
     /// kernel shows and takes for written, though it failed to write them.
-    doubtful: Option<Epoch>,
+    unverified: Option<Epoch>,
     /// What damaged records say of themselves.
     pub claims: Vec<Claim>,
     outcomes: Vec<(DataBlock, Outcome)>,
-    freed: Vec<(Granule, block::Header)>,
+    freed: Vec<(Extent, block::Header)>,
 }
 
 /// Reads a store's medium and, unless the rest is to be served, refuses it when anything on it is damaged. Writes nothing.
@@ -180,7 +180,7 @@ pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &O
     };
     let damage = &recovered.summary.damage;
     // A head that cannot be read cannot be written either, which is how a store begins.
-    let is_served = options.on_damage == OnDamage::Serve
+    let is_served = options.on_corruption == OnCorruption::Serve
         && (damage.is_empty() || medium.unreadable(Offset(0), HEAD_BYTES).is_empty());
     if let Some(first) = damage.first().filter(|_| !is_served) {
         return Err(Error::corrupt(format!(
@@ -231,13 +231,13 @@ fn read_from<M: Medium>(
     let heads = source.read_heads(with_image)?;
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
     let mut tables = empty_tables(&superblock, options, heads.incarnation);
-    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.granule_bytes, superblock.secret);
+    let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.extent_bytes, superblock.secret);
     let loaded = match &heads.image {
         Some(image) => attach(&source, &heads.plan, image, &mut tables, &blocks).map_err(Stop::Image)?,
         None => Loaded::default(),
     };
     let (scanned, names) = read_records(&source, &heads, &hasher, &mut tables, &blocks)?;
-    if heads.plan.extents.is_empty() {
+    if heads.plan.runs.is_empty() {
         // What is left of the image's own blocks is free from now on.
         tables.read_pages(&|| false);
     }
@@ -262,12 +262,12 @@ fn read_from<M: Medium>(
         nameless: names.nameless,
         space,
         summary,
-        image: plan.extents.iter().map(|extent| (extent.granule, extent.header.granules)).collect(),
+        image: plan.runs.iter().map(|run| (run.extent, run.header.extents)).collect(),
         cells_unflushed: source.flushes() == Flushes::Records && !plan.kept.is_empty(),
-        doubts: damaged > 0 || (!verified && !plan.kept.is_empty()),
+        has_unverified: damaged > 0 || (!verified && !plan.kept.is_empty()),
         damaged,
         verified,
-        doubtful: (medium.granularity() == Granularity::Page && !superblock.clean)
+        unverified: (medium.granularity() == Granularity::Page && !superblock.clean)
             .then_some(Epoch(newest_epoch)),
         claims,
         outcomes,
@@ -284,9 +284,9 @@ fn read_records<M: Medium>(
     tables: &mut Tables,
     blocks: &Blocks,
 ) -> std::result::Result<(Scanned, Names), Stop> {
-    let Source { medium, superblock, options, granule_bytes, threads, rebooted } = *source;
+    let Source { medium, superblock, options, extent_bytes, threads, rebooted } = *source;
     let (plan, is_all) = (&heads.plan, heads.image.is_none());
-    let sample = Sample::of(medium, granule_bytes, &plan.data, &heads.holes);
+    let sample = Sample::of(medium, extent_bytes, &plan.data, &heads.holes);
     let mut parting = Parting::default();
     tables.fill(Owner::STORE, |index| match index {
         Index::Ordered(_) => parting = sample.parting(),
@@ -302,7 +302,7 @@ fn read_records<M: Medium>(
         parting: &parting,
         parting_whole: &Parting::new(&[], 0),
         blocks,
-        granule_bytes,
+        extent_bytes,
         cut: heads.cut,
         epochs: source.epochs(heads),
         killed: !rebooted,
@@ -324,7 +324,7 @@ fn read_records<M: Medium>(
     scan.build_collections(by_collection, threads);
     let has_damage =
         heads.has_damage() || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty());
-    let names = scan.settle_names(&scanned.roots, has_damage);
+    let names = scan.resolve_names(&scanned.roots, has_damage);
     match lock(&scan.damaged).take() {
         Some(why) => Err(Stop::Image(why)),
         None => Ok((scanned, names)),
@@ -349,7 +349,7 @@ fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) ->
     Tables::new(maker, kind, incarnation)
 }
 
-/// Enters the kept blocks, and attaches the indexes to the image, whose slots that lead into them they get.
+/// Enters the kept blocks, and attaches the indexes to the image, whose slots that point into them they get.
 fn attach<M: Medium>(
     source: &Source<'_, M>,
     plan: &Plan,
@@ -359,23 +359,23 @@ fn attach<M: Medium>(
 ) -> std::result::Result<Loaded, String> {
     let threads = source.threads;
     for kept in &plan.kept {
-        let state = if kept.harm == Harm::None { Use::Sealed } else { Use::Damaged };
-        let block = blocks.found(kept.granule, kept.granules, kept.generation, state);
-        if kept.harm == Harm::Unknown {
+        let state = if kept.damage == Damage::None { Use::Sealed } else { Use::Damaged };
+        let block = blocks.found(kept.extent, kept.extents, kept.generation, state);
+        if kept.damage == Damage::Unknown {
             block.set_unknown();
         }
         block.set_tail(kept.tail);
-        block.set_settled(kept.tail);
-        block.set_doubtful(true);
+        block.set_durable_tail(kept.tail);
+        block.set_unverified(true);
         block.live_add(kept.live.into());
         block.set_expiry_seconds(kept.expiry);
     }
-    for extent in &plan.extents {
-        blocks.found(extent.granule, extent.header.granules, extent.header.generation, Use::Image);
+    for run in &plan.runs {
+        blocks.found(run.extent, run.header.extents, run.header.generation, Use::Image);
     }
     let mut all = Loaded::default();
     for (of, pages, roots) in image.tables() {
-        let counts = plan.counts(source.granule_bytes);
+        let counts = plan.counts(source.extent_bytes);
         let loaded = match counts {
             Counts::All => Loaded { slots: of.slots, keys: of.keys, changed: of.changed },
             Counts::Kept { .. } => Index::count(image.kind_of(of.owner), pages, &counts, threads),
@@ -395,7 +395,7 @@ fn attach<M: Medium>(
         all = all.plus(loaded);
     }
     if !planted(Mutant::ImageVersionsForgotten) {
-        tables.meet_all(image.root.version);
+        tables.raise_versions(image.root.version);
     }
     Ok(all)
 }
@@ -403,47 +403,62 @@ fn attach<M: Medium>(
 impl Recovered {
     /// Makes what recovery decided durable. Afterwards every block is sealed or free.
     pub(crate) fn adopt<M: Medium>(&self, medium: &M) -> Result<()> {
-        let granule_bytes = u64::from(self.superblock.granule_bytes);
-        let offset = |granule: Granule| Offset(u64::from(granule.0) * granule_bytes);
+        let extent_bytes = u64::from(self.superblock.extent_bytes);
+        let offset = |extent: Extent| Offset(u64::from(extent.0) * extent_bytes);
         // Counts from the next incarnation on, whose base is above it.
         let epoch = Epoch(self.epoch_base.0 - 1);
         for (data, outcome) in &self.outcomes {
             let is_old = |from| data.header.seal.is_some_and(|(_, epoch)| epoch < from);
-            let can_be_read = || medium.unreadable(offset(data.granule), outcome.tail).is_empty();
-            if self.doubtful.is_some_and(|from| !is_old(from)) && (outcome.damage.is_empty() || can_be_read())
+            let can_be_read = || medium.unreadable(offset(data.extent), outcome.tail).is_empty();
+            if self.unverified.is_some_and(|from| !is_old(from))
+                && (outcome.damage.is_empty() || can_be_read())
             {
                 // What is stored to is written with the seals.
                 for at in (0..outcome.tail).step_by(PAGE_BYTES as usize).chain([outcome.tail - 8]) {
-                    let at = offset(data.granule).plus(at);
+                    let at = offset(data.extent).plus(at);
                     medium.store_u64(at, medium.load_u64(at));
                 }
             }
-            // That a unit counts is said later: see `confirm_units`.
-            let early = planted(Mutant::UnitsConfirmedEarly);
-            let fates = if early { outcome.fates } else { outcome.fates.only(Fate::Void) };
-            if fates != Fates::default() && !planted(Mutant::TornNotVoided) {
-                data.header.store_fates(medium, offset(data.granule), data.header.fates.with(fates));
+            // That a transaction counts is said later: see `confirm_transactions`.
+            let early = planted(Mutant::TransactionsConfirmedEarly);
+            let transaction_outcomes = if early {
+                outcome.transaction_outcomes
+            } else {
+                outcome.transaction_outcomes.only(TransactionOutcome::Void)
+            };
+            if transaction_outcomes != TransactionOutcomes::default() && !planted(Mutant::TornNotVoided) {
+                data.header.store_transaction_outcomes(
+                    medium,
+                    offset(data.extent),
+                    data.header.transaction_outcomes.with(transaction_outcomes),
+                );
                 medium.drain();
             }
             if outcome.reseal {
-                data.header.publish_seal(medium, offset(data.granule), outcome.tail, epoch);
+                data.header.publish_seal(medium, offset(data.extent), outcome.tail, epoch);
             }
         }
         // What holds nothing.
-        Ok(free_blocks(medium, granule_bytes, &self.freed)?)
+        Ok(free_blocks(medium, extent_bytes, &self.freed)?)
     }
 
-    /// Makes the headers say of units of several blocks that they count, before compaction may take one of these apart.
-    /// Only once the new incarnation is durable: a process that died, and not the machine, leaves units of epochs that
-    /// are not committed. Until their epochs count for good a power failure may still take the end of such a unit away,
-    /// and all of it must go then.
-    pub(crate) fn confirm_units<M: Medium>(&self, medium: &M) -> Result<()> {
-        let granule_bytes = u64::from(self.superblock.granule_bytes);
+    /// Makes the headers say of transactions of several blocks that they count, before compaction may take one of these
+    /// apart. Only once the new incarnation is durable: a process that died, and not the machine, leaves transactions
+    /// of epochs that are not committed. Until their epochs count for good a power failure may still take the end of
+    /// such a transaction away, and all of it must go then.
+    pub(crate) fn confirm_transactions<M: Medium>(&self, medium: &M) -> Result<()> {
+        let extent_bytes = u64::from(self.superblock.extent_bytes);
         let mut any = false;
         for (data, outcome) in &self.outcomes {
-            if outcome.fates.only(Fate::Counts) != Fates::default() && !planted(Mutant::TornNotVoided) {
-                let at = Offset(u64::from(data.granule.0) * granule_bytes);
-                data.header.store_fates(medium, at, data.header.fates.with(outcome.fates));
+            if outcome.transaction_outcomes.only(TransactionOutcome::Counts) != TransactionOutcomes::default()
+                && !planted(Mutant::TornNotVoided)
+            {
+                let at = Offset(u64::from(data.extent.0) * extent_bytes);
+                data.header.store_transaction_outcomes(
+                    medium,
+                    at,
+                    data.header.transaction_outcomes.with(outcome.transaction_outcomes),
+                );
                 any = true;
             }
         }
@@ -463,11 +478,15 @@ impl Recovered {
             hasher: &self.hasher,
             tables: &self.tables,
             blocks: &self.blocks,
-            granule_bytes: self.superblock.granule_bytes.into(),
-            granules: self.superblock.granules,
+            extent_bytes: self.superblock.extent_bytes.into(),
+            extents: self.superblock.extents,
             free: self.space.runs(),
             kept: Vec::new(),
-            fates: self.outcomes.iter().map(|(data, outcome)| (data.granule, outcome.fates)).collect(),
+            transaction_outcomes: self
+                .outcomes
+                .iter()
+                .map(|(data, outcome)| (data.extent, outcome.transaction_outcomes))
+                .collect(),
             estimated: self.summary.estimated,
         }
     }

@@ -1,6 +1,6 @@
 //! Which tables and collections something names, and what becomes of the others.
 
-use super::given::{MetRoot, Scan};
+use super::given::{FoundRoot, Scan};
 use super::image::{Image, Plan};
 use crate::format::Owner;
 use crate::format::record::{self, Kind};
@@ -21,11 +21,11 @@ pub(super) struct Names {
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// Reads the catalog, and buries what nothing names: neither that nor one of these roots. With `has_damage` it is kept, since what
-    /// names it may be what is damaged.
-    pub(super) fn settle_names(&self, roots: &[MetRoot], has_damage: bool) -> Names {
+    /// Reads the catalog, and reclaims what nothing names: neither that nor one of these roots. With `has_damage` it is
+    /// kept, since what names it may be what is damaged.
+    pub(super) fn resolve_names(&self, roots: &[FoundRoot], has_damage: bool) -> Names {
         let of_tables = self.names_of_tables();
-        let is_kept = has_damage && !planted(Mutant::NamelessBuried);
+        let is_kept = has_damage && !planted(Mutant::NamelessReclaimed);
         let named = self.named_owners(&of_tables, roots, is_kept);
         let mut nameless = Vec::new();
         for table in self.tables.unnamed(&named) {
@@ -34,21 +34,21 @@ impl<M: Medium> Scan<'_, M> {
                 continue;
             }
             if !planted(Mutant::DeadCountedLive) {
-                self.bury(&table);
+                self.reclaim_table(&table);
             }
-            self.tables.bury(table.owner);
+            self.tables.remove_reclaimed(table.owner);
         }
         Names { of_tables, nameless }
     }
 
-    /// The names of tables, and the owners that they lead to. A record of the catalog that is not whole is noted as damage of the image
-    /// that leads to it; one that was written by nobody we know is passed over.
+    /// The names of tables, and the owners that they point to. A record of the catalog that is not whole is noted as
+    /// damage of the image that points to it; one that was written by nobody we know is passed over.
     fn names_of_tables(&self) -> Vec<(Vec<u8>, Owner)> {
         let mut names = Vec::new();
         let (guard, mut cursor) = (reclaim::pin(), 0);
         loop {
             cursor = self.tables.catalog.index.scan(cursor, &guard, &mut |slot| {
-                if slot.is_tombstone() || self.record_met(slot.location()).is_none() {
+                if slot.is_tombstone() || self.found_record(slot.location()).is_none() {
                     return;
                 }
                 let (header, bytes) = read::whole_record(self.medium, slot.location());
@@ -73,25 +73,25 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// The roots that lie in blocks which the image keeps, unless all that it has counts.
-    pub(super) fn roots_of_image(&self, image: &Image<'_>, plan: &Plan) -> Vec<MetRoot> {
+    pub(super) fn roots_of_image(&self, image: &Image<'_>, plan: &Plan) -> Vec<FoundRoot> {
         if plan.exact || planted(Mutant::ImageRootsForgotten) {
             return Vec::new();
         }
-        let counts = plan.counts(self.granule_bytes);
+        let counts = plan.counts(self.extent_bytes);
         let is_kept = |place: &&Offset| counts.keep(Slot::new(**place)).is_some();
-        let mut met = Vec::new();
+        let mut found_roots = Vec::new();
         for (of, _, roots) in image.tables() {
             roots.iter().for_each(|&place| self.prefetch_at(place));
             for &at in roots.iter().filter(is_kept) {
-                let Some((header, key)) = self.record_met(at) else { continue };
+                let Some((header, key)) = self.found_record(at) else { continue };
                 let names = (header.kind == Kind::Root).then(|| self.value_at(at)).flatten();
                 if names.map(record::owner_of_root) == Some(of.owner) {
                     let hash = self.hasher.hash(key);
-                    met.push(MetRoot { owner: header.owner, hash, at, names: of.owner });
+                    found_roots.push(FoundRoot { owner: header.owner, hash, at, names: of.owner });
                 }
             }
         }
-        met
+        found_roots
     }
 
     /// The owners that something names: tables by the catalog, collections by roots that are alive, which are counted. A root is alive if
@@ -99,14 +99,14 @@ impl<M: Medium> Scan<'_, M> {
     fn named_owners(
         &self,
         names: &[(Vec<u8>, Owner)],
-        roots: &[MetRoot],
+        roots: &[FoundRoot],
         keeps_nameless: bool,
     ) -> HashSet<Owner> {
         let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
         // By an image of which all counts.
         let collections = self.tables.all_collections();
         named.extend(collections.iter().filter(|it| it.names() > 0).map(|it| it.owner));
-        let mut roots_in: HashMap<Owner, Vec<&MetRoot>> = HashMap::new();
+        let mut roots_in: HashMap<Owner, Vec<&FoundRoot>> = HashMap::new();
         roots.iter().for_each(|root| roots_in.entry(root.owner).or_default().push(root));
         let mut work: Vec<Owner> = match keeps_nameless || planted(Mutant::RootOfDeadTableLives) {
             true => roots_in.keys().copied().collect(),
@@ -117,7 +117,7 @@ impl<M: Medium> Scan<'_, M> {
                 if self.is_live_root(root) && root.names.is_collection() {
                     // Also one that has no element.
                     if !planted(Mutant::EmptyForgotten) || self.tables.of(root.names).is_some() {
-                        self.tables.met(root.names, |_| ()).add_name(root.at);
+                        self.tables.get_or_insert(root.names, |_| ()).add_name(root.at);
                     }
                     named.insert(root.names);
                     work.push(root.names);

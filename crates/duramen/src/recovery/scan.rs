@@ -6,7 +6,7 @@ use super::by_key::ByKey;
 use super::bytes::bytes_of;
 use super::claims::claims_in;
 use super::entries::{Entries, Left};
-use super::given::{Flushes, MetRoot, Scan};
+use super::given::{Flushes, FoundRoot, Scan};
 use super::outcome::Outcome;
 use crate::format::block::DataBlock;
 use crate::format::holes::Holes;
@@ -35,7 +35,7 @@ pub(super) struct Scanned {
     /// What was read for ordered indexes, which have none of it yet.
     pub by_key: Vec<(Owner, ByKey)>,
     pub by_collection: Vec<(Owner, ByCollection)>,
-    pub roots: Vec<MetRoot>,
+    pub roots: Vec<FoundRoot>,
 }
 
 /// How many records of `epoch` there are, and their sum, to compare with its mark.
@@ -46,15 +46,15 @@ pub(super) fn count_epoch<M: Medium>(
     epoch: Epoch,
     holes: &Holes<'_>,
 ) -> (u64, u64) {
-    let granule_bytes = u64::from(superblock.granule_bytes);
+    let extent_bytes = u64::from(superblock.extent_bytes);
     let (mut records, mut sum) = (0, 0u64);
     for block in data {
         // A block sealed in an earlier epoch holds none of this one.
         if block.header.seal.is_some_and(|(_, sealed)| sealed < epoch) {
             continue;
         }
-        let (bytes, _) = bytes_of(medium, granule_bytes, block, holes);
-        let base = u64::from(block.granule.0) * granule_bytes;
+        let (bytes, _) = bytes_of(medium, extent_bytes, block, holes);
+        let base = u64::from(block.extent.0) * extent_bytes;
         let seeds = superblock.secret.seeds(block.header.generation);
         let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seeds);
         while let Step::Record { at, header } = walk.step() {
@@ -101,13 +101,13 @@ impl<'a> Reading<'a> {
     }
 
     /// Tells that no whole record begins at `from`, and whose the bytes up to `until` may be.
-    fn tell<M: Medium>(&mut self, scan: &Scan<'_, M>, from: u64, until: u64) {
+    fn report<M: Medium>(&mut self, scan: &Scan<'_, M>, from: u64, until: u64) {
         self.outcome.damage.push(format!(
-            "block at granule {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are \
+            "block at extent {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are \
              unreadable; wanted a record with a \
              checksum from generation {:#x}",
-            self.data.granule.0,
-            scan.blocks.offset(self.data.granule),
+            self.data.extent.0,
+            scan.blocks.offset(self.data.extent),
             self.base + from,
             until - from,
             self.entry.generation().0
@@ -119,7 +119,7 @@ impl<'a> Reading<'a> {
 impl<M: Medium> Scan<'_, M> {
     pub(super) fn run(&self, data: &[DataBlock], threads: usize) -> Scanned {
         for block in data {
-            self.blocks.found(block.granule, block.header.granules, block.header.generation, Use::Sealed);
+            self.blocks.found(block.extent, block.header.extents, block.header.generation, Use::Sealed);
         }
         let threads = if data.len() < 2 * BLOCKS_PER_TURN { 1 } else { threads };
         let next = AtomicUsize::new(0);
@@ -155,8 +155,8 @@ impl<M: Medium> Scan<'_, M> {
         let (outcomes, mut left): (Vec<_>, Vec<Left>) =
             crate::sync::on_threads(threads, work).into_iter().unzip();
         let mut outcomes: Vec<(DataBlock, Outcome)> = outcomes.into_iter().flatten().collect();
-        outcomes.sort_by_key(|(block, _)| block.granule);
-        left.extend(self.count_units(&mut outcomes, threads));
+        outcomes.sort_by_key(|(block, _)| block.extent);
+        left.extend(self.count_transactions(&mut outcomes, threads));
         let uncommitted = outcomes.iter().map(|(_, outcome)| outcome.uncommitted).sum();
         if self.counts_all {
             let absent: HashSet<Owner> = left.iter().flat_map(|left| left.absent.iter().copied()).collect();
@@ -177,11 +177,11 @@ impl<M: Medium> Scan<'_, M> {
 
     /// Reads one block up to where its records end.
     fn block(&self, data: &DataBlock, entries: &mut Entries) -> Outcome {
-        let (bytes, behind) = bytes_of(self.medium, self.granule_bytes, data, self.holes);
-        let base = u64::from(data.granule.0) * self.granule_bytes;
+        let (bytes, behind) = bytes_of(self.medium, self.extent_bytes, data, self.holes);
+        let base = u64::from(data.extent.0) * self.extent_bytes;
         // A seal of an epoch that does not count was written for records that may be gone.
         let seal = data.header.seal.filter(|&(_, epoch)| self.cut.keeps(epoch)).map(|(tail, _)| tail);
-        let entry = self.blocks.at(data.granule);
+        let entry = self.blocks.at(data.extent);
         let seeds = self.blocks.seeds(entry);
         let outcome = Outcome::default();
         let mut reading = Reading { data, entry, bytes, base, seeds, block_at: base, seal, entries, outcome };
@@ -189,10 +189,10 @@ impl<M: Medium> Scan<'_, M> {
         if self.all_sealed && seal.is_none() {
             reading.outcome.torn = false;
             reading.outcome.damage.push(format!(
-                "block at granule {} (offset {base:#x}): no valid seal says where its records end, wanted \
+                "block at extent {} (offset {base:#x}): no valid seal says where its records end, wanted \
                  one, since the store was \
                  closed cleanly; whole records are known up to offset {:#x}",
-                data.granule.0,
+                data.extent.0,
                 base + reading.outcome.tail
             ));
         }
@@ -221,15 +221,15 @@ impl<M: Medium> Scan<'_, M> {
                 }
                 Step::Record { at, header } => {
                     reading.outcome.epoch_max = reading.outcome.epoch_max.max(header.epoch);
-                    self.meet_whole(reading, at, &header);
+                    self.read_whole(reading, at, &header);
                 }
                 Step::End { at } => break Some(at),
             }
         };
         reading.outcome.tail = reading.outcome.tail.max(block::HEADER_BYTES);
-        self.finish_units(reading);
+        self.finish_transactions(reading);
         if let Some(at) = end {
-            self.judge_end(reading, &mut walk, at);
+            self.classify_end(reading, &mut walk, at);
         }
     }
 
@@ -238,9 +238,9 @@ impl<M: Medium> Scan<'_, M> {
     fn read_behind_hole(&self, reading: &mut Reading<'_>) {
         let (part, seeds) = (reading.bytes, reading.seeds);
         reading.outcome.damage.push(format!(
-            "block at granule {} (offset {:#x}): no records are known before offset {:#x}, where it can be read again",
-            reading.data.granule.0,
-            self.blocks.offset(reading.data.granule),
+            "block at extent {} (offset {:#x}): no records are known before offset {:#x}, where it can be read again",
+            reading.data.extent.0,
+            self.blocks.offset(reading.data.extent),
             reading.base
         ));
         let mut walk = reading.walk(0);
@@ -252,7 +252,7 @@ impl<M: Medium> Scan<'_, M> {
 
     /// A block was read, whose records end at `seal`, if that is known: flushes it, and notes what DRAM knows of it.
     fn conclude(&self, data: &DataBlock, entry: &Block, seal: Option<u64>, mut outcome: Outcome) -> Outcome {
-        let base = Offset(u64::from(data.granule.0) * self.granule_bytes);
+        let base = Offset(u64::from(data.extent.0) * self.extent_bytes);
         entry.live_add(outcome.entered);
         match self.flushes {
             Flushes::Nothing => {}
@@ -262,20 +262,20 @@ impl<M: Medium> Scan<'_, M> {
         if !outcome.damage.is_empty() {
             // Whoever serves the rest leaves it damaged for later opens: see the head of `recovery`.
             if !planted(Mutant::DamageForgotten) {
-                outcome.tail = seal.unwrap_or(u64::from(data.header.granules) * self.granule_bytes);
+                outcome.tail = seal.unwrap_or(u64::from(data.header.extents) * self.extent_bytes);
             }
-            entry.set_doubtful(true);
+            entry.set_unverified(true);
             entry.set_unknown();
             entry.set_aside();
         }
         outcome.reseal = data.header.seal.map(|(tail, _)| tail) != Some(outcome.tail);
         entry.set_tail(outcome.tail);
-        entry.set_settled(outcome.tail);
+        entry.set_durable_tail(outcome.tail);
         outcome
     }
 
     /// No whole record begins at `at`: is that the end, a torn write, or damage?
-    fn judge_end(&self, reading: &mut Reading<'_>, walk: &mut Walk<'_>, at: u64) {
+    fn classify_end(&self, reading: &mut Reading<'_>, walk: &mut Walk<'_>, at: u64) {
         let seal = reading.seal;
         if seal == Some(at) {
             // Behind the last record there may be voids.
@@ -302,7 +302,7 @@ impl<M: Medium> Scan<'_, M> {
                 Header::decode(left).is_some_and(|h| h.epoch >= self.cut.base || h.version.0 > 0);
             return;
         }
-        reading.tell(self, at, next.or(seal).unwrap_or(reading.bytes.len() as u64));
+        reading.report(self, at, next.or(seal).unwrap_or(reading.bytes.len() as u64));
         self.read_on(reading, walk, next, vouches);
     }
 
@@ -319,37 +319,39 @@ impl<M: Medium> Scan<'_, M> {
             let broke = loop {
                 match walk.step() {
                     Step::Record { at, header } if self.cut.keeps(header.epoch) => {
-                        self.meet_whole(reading, at, &header);
+                        self.read_whole(reading, at, &header);
                     }
                     Step::Record { .. } => {}
                     Step::End { at } => break at,
                 }
             };
-            self.finish_units(reading);
+            self.finish_transactions(reading);
             next = walk.find_after(broke, &vouches);
             if let Some(until) = next.or(reading.seal).filter(|&until| until > broke) {
-                reading.tell(self, broke, until);
+                reading.report(self, broke, until);
             }
         }
     }
 
-    /// [`Scan::meet`] for a record that counts; what belongs to a unit waits for its end.
+    /// [`Scan::enter_found`] for a record that counts; what belongs to a transaction waits for its end.
     #[inline]
-    fn meet_whole(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
+    fn read_whole(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
         reading.outcome.tail = at + header.record_bytes();
         reading.outcome.holds = true;
-        if (header.member || reading.outcome.units.is_open()) && self.meet_of_unit(reading, at, header) {
+        if (header.transactional || reading.outcome.transactions.is_open())
+            && self.read_transaction_record(reading, at, header)
+        {
             return;
         }
-        self.meet(reading, at, header);
+        self.enter_found(reading, at, header);
     }
 
     /// A record that is whole and counts: it lies at `at` in the bytes that are read.
     #[inline]
-    pub(super) fn meet(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
+    pub(super) fn enter_found(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
         reading.outcome.records += 1;
         if header.kind == Kind::Root {
-            self.meet_root(reading, at, header);
+            self.note_root(reading, at, header);
         }
         // Until it turns out that there is a newer one.
         reading.outcome.entered += header.record_bytes();
@@ -368,18 +370,18 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     #[cold]
-    fn meet_root(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
+    fn note_root(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
         let record = &reading.bytes[at as usize..];
         let names = record::owner_of_root(&record[header.value_at() as usize..]);
         let hash = self.hasher.hash(header.key(record));
         let at = reading.place(at);
-        reading.entries.roots.push(MetRoot { owner: header.owner, hash, at, names });
+        reading.entries.roots.push(FoundRoot { owner: header.owner, hash, at, names });
     }
 
     /// Tombstones that hide nothing are dead themselves.
     fn uncount_tombstones(&self, table: &Table) {
         table.index.each(&reclaim::pin(), &mut |slot| {
-            if slot.hides_nothing() {
+            if slot.covers_no_older_records() {
                 self.uncount_tombstone(slot);
             }
         });

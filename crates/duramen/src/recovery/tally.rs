@@ -6,13 +6,13 @@ use super::outcome::Outcome;
 use super::scan::Scanned;
 use super::{Summary, verify};
 use crate::format::block::DataBlock;
-use crate::format::image::Harm;
-use crate::format::{Epoch, Generation, Granule, block};
+use crate::format::image::Damage;
+use crate::format::{Epoch, Extent, Generation, block};
 use crate::index::Loaded;
 use crate::log::blocks::{Blocks, Use, room_won};
 use crate::log::read;
 use crate::log::space::Space;
-use crate::options::OnDamage;
+use crate::options::OnCorruption;
 use duramen_media::{Medium, Offset};
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(super) struct Tally<'a, M: Medium> {
     pub summary: Summary,
     /// Bytes of records.
     pub used: u64,
-    /// Those of them that slots lead to.
+    /// Those of them that slots point to.
     live: u64,
     /// Behind the records of blocks, which compaction wins.
     room: u64,
@@ -36,7 +36,7 @@ pub(super) struct Tally<'a, M: Medium> {
     /// Of each block that was read and holds something.
     pub outcomes: Vec<(DataBlock, Outcome)>,
     /// Blocks that are free, and longer than their headers are to say, or that hold nothing.
-    pub freed: Vec<(Granule, block::Header)>,
+    pub freed: Vec<(Extent, block::Header)>,
     /// Blocks that are known to be damaged.
     pub damaged: u64,
 }
@@ -66,7 +66,7 @@ impl<'a, M: Medium> Tally<'a, M> {
             source,
             heads,
             blocks,
-            space: Space::new(source.superblock.granules, source.granule_bytes, heads.incarnation),
+            space: Space::new(source.superblock.extents, source.extent_bytes, heads.incarnation),
             summary,
             used: 0,
             live: 0,
@@ -82,7 +82,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         tally.add_read(scanned.outcomes);
         tally.add_lost();
         tally.verify_kept();
-        let states = blocks.walk(0..source.superblock.granules).map(|(_, _, state)| state);
+        let states = blocks.walk(0..source.superblock.extents).map(|(_, _, state)| state);
         tally.damaged = states.filter(|&state| state == Use::Damaged).count() as u64;
         tally
     }
@@ -93,38 +93,37 @@ impl<'a, M: Medium> Tally<'a, M> {
     }
 
     fn add_free(&mut self) {
-        let granule_bytes = self.source.granule_bytes;
-        for &(granule, header) in &self.heads.headers.free {
+        let extent_bytes = self.source.extent_bytes;
+        for &(extent, header) in &self.heads.headers.free {
             // Free, and not to be written.
-            let (at, bytes) =
-                (u64::from(granule.0) * granule_bytes, u64::from(header.granules) * granule_bytes);
-            if self.source.options.on_damage == OnDamage::Serve && self.heads.holes.touch(at, bytes) {
-                self.set_damaged(granule, header.granules);
+            let (at, bytes) = (u64::from(extent.0) * extent_bytes, u64::from(header.extents) * extent_bytes);
+            if self.source.options.on_corruption == OnCorruption::Serve && self.heads.holes.touch(at, bytes) {
+                self.set_damaged(extent, header.extents);
                 continue;
             }
-            self.space.give(granule, header.granules);
-            if header.granules > 1 {
-                self.freed.push((granule, header));
+            self.space.give(extent, header.extents);
+            if header.extents > 1 {
+                self.freed.push((extent, header));
             }
         }
         if self.heads.names_all {
-            let within = self.source.first_granule()..self.source.superblock.granules;
-            self.heads.plan.gaps(within, |granule, granules| self.space.give(granule, granules));
+            let within = self.source.first_extent()..self.source.superblock.extents;
+            self.heads.plan.gaps(within, |extent, extents| self.space.give(extent, extents));
         }
     }
 
-    /// Counts a block of `granules` granules whose records end at `tail`.
-    fn add_block(&mut self, granule: Granule, granules: u32, tail: u64) {
+    /// Counts a block of `extents` extents whose records end at `tail`.
+    fn add_block(&mut self, extent: Extent, extents: u32, tail: u64) {
         self.summary.blocks += 1;
         self.used += tail - block::HEADER_BYTES;
-        self.room += room_won(u64::from(granules) * self.source.granule_bytes, tail);
-        self.live += u64::from(self.blocks.at(granule).live_sealed());
+        self.room += room_won(u64::from(extents) * self.source.extent_bytes, tail);
+        self.live += u64::from(self.blocks.at(extent).live_sealed());
     }
 
     /// What an image knew of.
     fn add_kept(&mut self) {
         for kept in &self.heads.plan.kept {
-            self.add_block(kept.granule, kept.granules, kept.tail);
+            self.add_block(kept.extent, kept.extents, kept.tail);
         }
     }
 
@@ -135,22 +134,22 @@ impl<'a, M: Medium> Tally<'a, M> {
             self.summary.torn += u64::from(outcome.torn);
             self.summary.damage.extend(outcome.damage.iter().cloned());
             if outcome.holds || !outcome.damage.is_empty() {
-                self.add_block(data.granule, data.header.granules, outcome.tail);
+                self.add_block(data.extent, data.header.extents, outcome.tail);
                 self.outcomes.push((data, outcome));
                 continue;
             }
-            self.blocks.at(data.granule).free();
-            self.space.give(data.granule, data.header.granules);
-            self.freed.push((data.granule, data.header));
+            self.blocks.at(data.extent).free();
+            self.space.give(data.extent, data.header.extents);
+            self.freed.push((data.extent, data.header));
         }
     }
 
-    /// Granules without a header: what lies there may be anybody's.
+    /// Extents without a header: what lies there may be anybody's.
     fn add_lost(&mut self) {
-        let (granule_bytes, lost) = (self.source.granule_bytes, &self.heads.headers.lost);
-        for granules in runs_of(lost) {
+        let (extent_bytes, lost) = (self.source.extent_bytes, &self.heads.headers.lost);
+        for extents in runs_of(lost) {
             let (from, bytes) =
-                (u64::from(granules.start) * granule_bytes, granules.len() as u64 * granule_bytes);
+                (u64::from(extents.start) * extent_bytes, extents.len() as u64 * extent_bytes);
             for part in self.heads.holes.between(from, bytes) {
                 let first = if part.start == from { block::HEADER_BYTES } else { 0 };
                 let found = read::block(self.source.medium, Offset(part.start), part.end - part.start);
@@ -158,12 +157,12 @@ impl<'a, M: Medium> Tally<'a, M> {
             }
         }
         self.claims.sort_unstable_by_key(|claim| claim.at);
-        lost.iter().for_each(|&granule| self.set_damaged(granule, 1));
+        lost.iter().for_each(|&extent| self.set_damaged(extent, 1));
     }
 
     /// A block of which nothing is known but that it must not be used.
-    fn set_damaged(&self, granule: Granule, granules: u32) {
-        let block = self.blocks.found(granule, granules, Generation(0), Use::Damaged);
+    fn set_damaged(&self, extent: Extent, extents: u32) {
+        let block = self.blocks.found(extent, extents, Generation(0), Use::Damaged);
         block.set_tail(block::HEADER_BYTES);
         block.set_unknown();
     }
@@ -176,23 +175,23 @@ impl<'a, M: Medium> Tally<'a, M> {
             let wrong = verify::verify_kept(source.medium, self.blocks, kept, holes, source.threads);
             self.summary.damage.extend(wrong);
         }
-        for kept in kept.iter().filter(|kept| kept.harm != Harm::None) {
+        for kept in kept.iter().filter(|kept| kept.damage != Damage::None) {
             self.summary.damage.push(format!(
-                "block at granule {} (offset {:#x}): it was known to be damaged before, and has not been mended",
-                kept.granule.0,
-                self.blocks.offset(kept.granule)
+                "block at extent {} (offset {:#x}): it was known to be damaged before, and has not been mended",
+                kept.extent.0,
+                self.blocks.offset(kept.extent)
             ));
         }
     }
 }
 
-/// Granules in order, as runs.
-fn runs_of(granules: &[Granule]) -> Vec<Range<u32>> {
+/// Extents in order, as runs.
+fn runs_of(extents: &[Extent]) -> Vec<Range<u32>> {
     let mut runs: Vec<Range<u32>> = Vec::new();
-    for granule in granules {
+    for extent in extents {
         match runs.last_mut() {
-            Some(run) if run.end == granule.0 => run.end += 1,
-            _ => runs.push(granule.0..granule.0 + 1),
+            Some(run) if run.end == extent.0 => run.end += 1,
+            _ => runs.push(extent.0..extent.0 + 1),
         }
     }
     runs

@@ -1,11 +1,11 @@
 //! Verifies the blocks that an index image spared an open to read, before it returns, where the options ask for that.
 //!
-//! Reads only, like all of recovery before it adopts: a refused open has changed nothing. What is whole has no doubts any more; what is
-//! not is a damaged block whose slots the image knows.
+//! Reads only, like all of recovery before it adopts: a refused open has changed nothing. What is whole has no
+//! unverified blocks any more; what is not is a damaged block whose slots the image knows.
 
 use crate::format::block;
 use crate::format::holes::Holes;
-use crate::format::image::{Harm, Kept};
+use crate::format::image::{Damage, Kept};
 use crate::format::record::{Step, Walk};
 use crate::log::blocks::Blocks;
 use crate::log::read;
@@ -21,14 +21,14 @@ pub(super) fn verify_kept<M: Medium>(
     threads: usize,
 ) -> Vec<String> {
     let look = |at: usize| {
-        let kept = kept.get(at).filter(|kept| kept.harm == Harm::None)?;
-        let at = blocks.offset(kept.granule);
-        let entry = blocks.at(kept.granule);
+        let kept = kept.get(at).filter(|kept| kept.damage == Damage::None)?;
+        let at = blocks.offset(kept.extent);
+        let entry = blocks.at(kept.extent);
         match wrong(medium, blocks, Offset(at), kept, holes) {
-            None => entry.set_doubtful(false),
+            None => entry.set_unverified(false),
             Some(why) => {
                 entry.set_aside();
-                return Some(format!("block at granule {} (offset {at:#x}): {why}", kept.granule.0));
+                return Some(format!("block at extent {} (offset {at:#x}): {why}", kept.extent.0));
             }
         }
         None
@@ -47,15 +47,15 @@ fn wrong<M: Medium>(
     if holes.touch(at.0, kept.tail) {
         return Some("it cannot be read".into());
     }
-    let header = match read::header(medium, blocks.secret(), kept.granule, at) {
+    let header = match read::header(medium, blocks.secret(), kept.extent, at) {
         Ok(header) => header,
         Err(why) => return Some(why),
     };
-    let found = (header.granules, header.generation, header.seal.map(|(tail, _)| tail));
-    if found != (kept.granules, kept.generation, Some(kept.tail)) {
+    let found = (header.extents, header.generation, header.seal.map(|(tail, _)| tail));
+    if found != (kept.extents, kept.generation, Some(kept.tail)) {
         return Some(format!(
-            "its header tells of {} granules, generation {:#x} and an end at {:?}, wanted {}, {:#x} and {}",
-            found.0, found.1.0, found.2, kept.granules, kept.generation.0, kept.tail
+            "its header tells of {} extents, generation {:#x} and an end at {:?}, wanted {}, {:#x} and {}",
+            found.0, found.1.0, found.2, kept.extents, kept.generation.0, kept.tail
         ));
     }
     let (bytes, seeds) = (read::block(medium, at, kept.tail), blocks.secret().seeds(kept.generation));

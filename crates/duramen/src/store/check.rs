@@ -164,7 +164,7 @@ fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Report)>
     report.tables = tables_of(&recovered);
     report.records = summary.records;
     report.blocks = summary.blocks;
-    report.bytes = u64::from(superblock.granules) * u64::from(superblock.granule_bytes);
+    report.bytes = u64::from(superblock.extents) * u64::from(superblock.extent_bytes);
     if !superblock.clean && superblock.sequence > 0 {
         report.notes.push("the store was not closed cleanly; the next open recovers it".into());
     }
@@ -223,11 +223,11 @@ fn look<M: Medium>(medium: &M, options: &Options) -> Result<(Report, Superblock)
     let found = match Superblock::find(medium, headless::opened_block) {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             // Of a store whose head is lost the blocks tell enough to read it.
-            let Some((superblock, told)) = headless::superblock_of(medium, options.granule_bytes) else {
+            let Some((superblock, note)) = headless::superblock_of(medium, options.extent_bytes) else {
                 return Err(error);
             };
             report.damage.push(format!("{error}"));
-            report.notes.push(told);
+            report.notes.push(note);
             return Ok((report, superblock));
         }
         found => found?,

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::format::superblock::Regime;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::write::locks::close_gate;
+use crate::write::locks::close_barrier;
 use duramen_media::{Mapped, Medium};
 use std::fmt;
 use std::panic::Location;
@@ -58,7 +58,8 @@ impl<M: Medium> From<CloseError<M>> for Error {
 impl<M: Medium> StoreOn<M> {
     /// Closes the store, when this is its last handle, and tells what went wrong. Damage that is known is no error of the close:
     /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tells of it before, and the next open does as
-    /// [`Options::on_damage`](crate::Options::on_damage) says. It commits nothing by itself with durability `Manual`.
+    /// [`Options::on_corruption`](crate::Options::on_corruption) says. It commits nothing by itself with durability
+    /// `Manual`.
     ///
     /// Handles of its tables and collections may be left, if no call on them is under way and no value of them is kept: calls on them fail from
     /// then on, and the store may be opened again beside them. A close that is refused since one is under way may have failed that call.
@@ -104,7 +105,7 @@ impl<M: Medium> StoreOn<M> {
             return Err(CloseError { error, store: Some(self) });
         }
         let id = self.shared.id;
-        let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&id));
+        let _ = PENS.try_with(|writer_states| writer_states.borrow_mut().remove(&id));
         match Arc::try_unwrap(self.shared) {
             Ok(shared) => {
                 shared.stop();
@@ -117,12 +118,14 @@ impl<M: Medium> StoreOn<M> {
     /// Closes it while handles of tables and collections are left: calls on them fail from then on.
     ///
     /// 1. Tables and collections say that they are closed: each call asks its own behind its pin, as it asks whether that was dropped.
-    /// 2. The gate closes, which waits for all calls that did not see that. Then those end that were making room, which are not inside the gate.
-    /// 3. The store is closed as ever, and its medium given up. 4. The gate opens: a writer that waited there asks its table next, and sees 1.
+    /// 2. The barrier closes, which waits for all calls that did not see that. Then those end that were making room,
+    ///    which are not inside the barrier.
+    /// 3. The store is closed as ever, and its medium given up. 4. The barrier opens: a writer that waited there asks
+    ///    its table next, and sees 1.
     #[track_caller]
     fn close_beside_parts(self) -> std::result::Result<(), CloseError<M>> {
         let core = Arc::clone(&self.shared.core);
-        let records = &core.keeper.records;
+        let records = &core.maintenance.records;
         let refused = |error, store| Err(CloseError { error, store: Some(store) });
         let kept = |what: &str| Error::invalid(format!("cannot close the store: {what}; drop them before"));
         // Acquire: see `Part`.
@@ -134,13 +137,13 @@ impl<M: Medium> StoreOn<M> {
                 self,
             );
         }
-        let is_kept = || core.keeper.keeps_values();
+        let is_kept = || core.maintenance.keeps_values();
         let values = "values of its tables or collections are kept";
         if is_kept() {
             return refused(kept(values), self);
         }
         records.tables.set_closed(true);
-        let alone = match close_gate(records, "close the store", Location::caller()) {
+        let alone = match close_barrier(records, "close the store", Location::caller()) {
             Ok(alone) => alone,
             Err(error) => {
                 records.tables.set_closed(false);

@@ -7,7 +7,8 @@
 //! written by itself.
 //!
 //! What a crash leaves: elements of an owner that no root names, of batches that did not end or roots that are gone. Recovery looks at
-//! each root that it meets whether it is the newest record of its key, and buries the other owners (`background::bury`).
+//! each root that it meets whether it is the newest record of its key, and reclaims the other owners
+//! (`background::reclaim_tables`).
 //!
 //! Elements are neither locked nor read together: whoever must see several at one moment keeps others from writing the collection
 //! meanwhile.
@@ -18,7 +19,7 @@ use crate::format::OwnerKind;
 use crate::index::Slot;
 use crate::index::collection::Order;
 use crate::mutants::{Mutant, planted};
-use crate::read::owed::Owed;
+use crate::read::barrier::ReadBarrier;
 use crate::read::table::{Table, Target};
 use crate::read::{CollectionId, Cursor, Records, Value};
 use crate::sync::Arc;
@@ -231,7 +232,7 @@ impl<M: Medium> CollectionOn<M> {
     /// Its own reads.
     #[must_use]
     pub fn reads(&self) -> CollectionReader<'_, M> {
-        CollectionReader { collection: self, owed: None }
+        CollectionReader { collection: self, read_barrier: None }
     }
 
     fn ordered(&self) -> Result<()> {
@@ -249,7 +250,9 @@ impl<M: Medium> CollectionOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.store.with_pen(|pen, site| pen.put(site, self.target(), key, value, Meta::default()))
+        self.store.with_writer_state(|writer_state, context| {
+            writer_state.put(context, self.target(), key, value, Meta::default())
+        })
     }
 
     /// Removes an element; whether it was there.
@@ -257,7 +260,7 @@ impl<M: Medium> CollectionOn<M> {
     /// # Errors
     /// As [`StoreOn::delete`].
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.store.with_pen(|pen, site| pen.delete(site, self.target(), key))
+        self.store.with_writer_state(|writer_state, context| writer_state.delete(context, self.target(), key))
     }
 }
 
@@ -266,7 +269,7 @@ impl<M: Medium> CollectionOn<M> {
 pub struct CollectionReader<'a, M: Medium = Mapped> {
     collection: &'a CollectionOn<M>,
     /// Of a writer that is in a group.
-    owed: Option<&'a Owed>,
+    read_barrier: Option<&'a ReadBarrier>,
 }
 
 impl<M: Medium> Clone for CollectionReader<'_, M> {
@@ -289,9 +292,9 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// # Errors
     /// As there.
     pub fn get(self, key: &[u8]) -> Result<Option<Value<'a>>> {
-        let Self { collection, owed } = self;
+        let Self { collection, read_barrier } = self;
         collection.records().log.epochs().check_process()?;
-        collection.records().get_owing(collection.target(), key, owed)
+        collection.records().get_owing(collection.target(), key, read_barrier)
     }
 
     /// Hints that elements with these keys are read or written soon, as [`StoreOn::prefetch`].
@@ -304,8 +307,8 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// # Errors
     /// As there.
     pub fn scan(self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
-        let Self { collection, owed } = self;
-        collection.store.scan_in(collection.target(), owed, cursor, count, visit)
+        let Self { collection, read_barrier } = self;
+        collection.store.scan_in(collection.target(), read_barrier, cursor, count, visit)
     }
 
     /// As [`CollectionOn::each`].
@@ -313,7 +316,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// # Errors
     /// As there.
     pub fn each(self, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
-        let Self { collection, owed } = self;
+        let Self { collection, read_barrier } = self;
         let (records, table) = (collection.records(), &*collection.table);
         records.log.epochs().check_process()?;
         let Some(index) = table.index.collection() else { return Ok(()) };
@@ -327,7 +330,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
                 position = index.each_at(at, records, &mut |slot| slots.push(slot));
                 slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
                 for slot in &slots {
-                    values.extend(records.show(table, *slot, &guard, owed)?);
+                    values.extend(records.show(table, *slot, &guard, read_barrier)?);
                 }
             }
             if !values.iter().all(&mut *visit) {
@@ -342,8 +345,8 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// # Errors
     /// As there.
     pub fn pick(self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'a>>> {
-        let Self { collection, owed } = self;
-        collection.records().pick(collection.target(), owed, seed, wanted)
+        let Self { collection, read_barrier } = self;
+        collection.records().pick(collection.target(), read_barrier, seed, wanted)
     }
 
     /// As [`CollectionOn::rank`].
@@ -405,18 +408,18 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
         count: usize,
         slots: &mut Vec<Slot>,
     ) -> Result<Vec<Value<'a>>> {
-        let Self { collection, owed } = self;
+        let Self { collection, read_barrier } = self;
         let (records, table) = (collection.records(), &*collection.table);
         slots.clear();
         let Some(index) = table.index.collection() else { return Ok(Vec::new()) };
         let guard = reclaim::pin();
         table.alive()?;
-        let is_settled = index.ranked(at, reverse, count, slots) || planted(Mutant::RankedAsSettled);
+        let is_durable = index.ranked(at, reverse, count, slots) || planted(Mutant::RankedAsDurable);
         slots.iter().for_each(|slot| records.log.medium.prefetch(slot.location()));
         let mut values = Vec::with_capacity(slots.len());
         for slot in &*slots {
-            if is_settled {
-                values.extend(records.show(table, *slot, &guard, owed)?);
+            if is_durable {
+                values.extend(records.show(table, *slot, &guard, read_barrier)?);
                 continue;
             }
             let Some(record) = records.whole_record(slot.location()) else {
@@ -424,7 +427,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
             };
             let (key, hash) = (record.key(), records.hasher.hash(record.key()));
             // The tree does not say whether it is pending.
-            values.extend(records.look_up(table, key, hash, &guard, owed)?.value());
+            values.extend(records.look_up(table, key, hash, &guard, read_barrier)?.value());
         }
         Ok(values)
     }
@@ -467,7 +470,7 @@ impl<M: Medium> WriterOn<M> {
     /// Reads of `collection`, which is one of this writer's store, as by [`WriterOn::get`]: within a group they may show what is not
     /// durable yet. Costs nothing: make it for each call.
     pub fn read<'w>(&'w self, collection: &'w CollectionOn<M>) -> CollectionReader<'w, M> {
-        CollectionReader { collection, owed: self.owed() }
+        CollectionReader { collection, read_barrier: self.read_barrier() }
     }
 }
 
@@ -485,8 +488,8 @@ impl<M: Medium> CollectionWriter<'_, M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let (pen, site) = self.writer.parts();
-        pen.put(site, self.collection.target(), key, value, Meta::default())
+        let (writer_state, context) = self.writer.parts();
+        writer_state.put(context, self.collection.target(), key, value, Meta::default())
     }
 
     /// Sets an element, with what goes with it; whether there was one before.
@@ -494,8 +497,8 @@ impl<M: Medium> CollectionWriter<'_, M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn replace(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<bool> {
-        let (pen, site) = self.writer.parts();
-        Ok(pen.replace(site, self.collection.target(), key, Some((value, meta)))?.is_some())
+        let (writer_state, context) = self.writer.parts();
+        Ok(writer_state.replace(context, self.collection.target(), key, Some((value, meta)))?.is_some())
     }
 
     /// Removes an element; whether it was there.
@@ -503,8 +506,8 @@ impl<M: Medium> CollectionWriter<'_, M> {
     /// # Errors
     /// As [`WriterOn::delete`].
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        let (pen, site) = self.writer.parts();
-        pen.delete(site, self.collection.target(), key)
+        let (writer_state, context) = self.writer.parts();
+        writer_state.delete(context, self.collection.target(), key)
     }
 
     /// Writes an element only if its stamp still is `seen`, as [`WriterOn::compare_and_swap`].
@@ -512,8 +515,8 @@ impl<M: Medium> CollectionWriter<'_, M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn compare_and_swap(&mut self, key: &[u8], seen: Stamp, value: Option<&[u8]>) -> Result<Swap> {
-        let (pen, site) = self.writer.parts();
+        let (writer_state, context) = self.writer.parts();
         let value = value.map(|value| (value, Meta::default()));
-        pen.compare_and_swap(site, self.collection.target(), key, seen, value)
+        writer_state.compare_and_swap(context, self.collection.target(), key, seen, value)
     }
 }

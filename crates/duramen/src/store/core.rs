@@ -3,7 +3,7 @@
 use super::catalog::Catalog;
 use crate::ErrorKind;
 use crate::Result;
-use crate::background::Keeper;
+use crate::background::Maintenance;
 use crate::format::superblock::Regime;
 use crate::log::blocks::Use;
 use crate::log::open_block::Purpose;
@@ -12,33 +12,33 @@ use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::sync::{Arc, Weak};
 use crate::tuning::Phase;
-use crate::write::{Pen, Site};
+use crate::write::{WriteContext, WriterState};
 use duramen_media::Medium;
 
 /// See the module.
 pub(crate) struct Core<M: Medium> {
-    pub keeper: Keeper<M>,
+    pub maintenance: Maintenance<M>,
     pub(super) catalog: Catalog,
     pub recovered: Summary,
     closed: AtomicBool,
 }
 
 impl<M: Medium> Core<M> {
-    pub(super) fn new(keeper: Keeper<M>, catalog: Catalog, recovered: Summary) -> Self {
-        Self { keeper, catalog, recovered, closed: AtomicBool::new(false) }
+    pub(super) fn new(maintenance: Maintenance<M>, catalog: Catalog, recovered: Summary) -> Self {
+        Self { maintenance, catalog, recovered, closed: AtomicBool::new(false) }
     }
 
     #[inline]
-    pub(super) fn site(&self) -> Site<'_, M> {
-        Site { records: &self.keeper.records, supply: &self.keeper }
+    pub(super) fn context(&self) -> WriteContext<'_, M> {
+        WriteContext { records: &self.maintenance.records, supply: &self.maintenance }
     }
 
     /// Whether no block is open. One is that a thread wrote to by a plain handle, which has not ended yet: nobody else knows where
     /// its records end.
     fn is_all_sealed(&self) -> bool {
-        let log = &self.keeper.records.log;
-        let granules = log.space().granules();
-        !log.blocks.walk(0..granules).any(|(_, _, state)| state == Use::Open)
+        let log = &self.maintenance.records.log;
+        let extents = log.space().extents();
+        !log.blocks.walk(0..extents).any(|(_, _, state)| state == Use::Open)
     }
 
     /// Ends the store: what is open is sealed, what is pending committed, and the superblock says that it
@@ -47,12 +47,12 @@ impl<M: Medium> Core<M> {
         if self.closed.swap(true, AcqRel) {
             return Ok(());
         }
-        let keeper = &self.keeper;
-        let log = &keeper.records.log;
+        let maintenance = &self.maintenance;
+        let log = &maintenance.records.log;
         match log.epochs().check_writable() {
             Err(error) if error.kind() == ErrorKind::ReadOnly => return Ok(()),
             Err(error) => {
-                log.doubt();
+                log.mark_unverified();
                 return Err(error);
             }
             Ok(()) => {}
@@ -61,19 +61,19 @@ impl<M: Medium> Core<M> {
         // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
         // if it counted: recovery judges it by its epoch.
         let manual = log.epochs().regime() == Regime::Manual && log.epochs().wrote();
-        self.catalog.end(&keeper.records);
-        keeper.end();
+        self.catalog.end(&maintenance.records);
+        maintenance.end();
         let mut place = None;
         if !manual {
             log.seal_partial(Purpose::Compaction);
             log.commit()?;
-            place = keeper.image_at_close()?;
+            place = maintenance.image_at_close()?;
         }
-        if keeper.records.has_unflushed_cells() {
+        if maintenance.records.has_unflushed_cells() {
             // The next open will flush nothing.
-            let granules = log.space().granules();
-            for (granule, block, _) in log.blocks.walk(0..granules) {
-                log.medium.flush(log.offset_of(granule), block.tail());
+            let extents = log.space().extents();
+            for (extent, block, _) in log.blocks.walk(0..extents) {
+                log.medium.flush(log.offset_of(extent), block.tail());
             }
             log.medium.drain();
         }
@@ -87,15 +87,18 @@ impl<M: Medium> Core<M> {
     }
 }
 
-/// A pen that is given up with its handle.
+/// A writer state that is given up with its handle.
 pub(super) struct Held<M: Medium> {
-    pub pen: Pen,
+    pub writer_state: WriterState,
     core: Weak<Core<M>>,
 }
 
 impl<M: Medium> Held<M> {
     pub(super) fn new(core: &Arc<Core<M>>) -> Self {
-        Self { pen: Pen::new(core.keeper.records.log.epochs()), core: Arc::downgrade(core) }
+        Self {
+            writer_state: WriterState::new(core.maintenance.records.log.epochs()),
+            core: Arc::downgrade(core),
+        }
     }
 }
 
@@ -103,11 +106,11 @@ impl<M: Medium> Drop for Held<M> {
     fn drop(&mut self) {
         if let Some(core) = self.core.upgrade()
             && !core.closed.load(Relaxed)
-            && !core.keeper.records.log.epochs().is_gone()
+            && !core.maintenance.records.log.epochs().is_gone()
             // A close that does not wait for all handles waits for this: the block at hand is given back, or sealed.
-            && let Ok(_reserved) = core.keeper.records.log.reserving.begin()
+            && let Ok(_reserved) = core.maintenance.records.log.reserving.begin()
         {
-            self.pen.end(&core.keeper.records);
+            self.writer_state.end(&core.maintenance.records);
         }
     }
 }

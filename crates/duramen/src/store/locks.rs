@@ -37,8 +37,9 @@ impl<M: Medium> WriterOn<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`, of [`WriterOn::settle`], and `OutOfSpace` when no space is to be had. `InvalidInput` when the thread holds keys of the
-    /// store already or has a [unit](WriterOn::begin_unit) that runs, or `work` has begun a unit and not ended it.
+    /// Those of `work`, of [`WriterOn::flush_group`], and `OutOfSpace` when no space is to be had. `InvalidInput` when
+    /// the thread holds keys of the store already or has a [transaction](WriterOn::begin_transaction) that runs, or
+    /// `work` has begun a transaction and not ended it.
     #[track_caller]
     pub fn locked<'k, T, E: From<Error>>(
         &mut self,
@@ -73,7 +74,7 @@ impl<M: Medium> WriterOn<M> {
             let held = Unlocks(self);
             let done = work(held.0);
             let wants_room = held.0.wants_room();
-            let left = held.0.pen().unit_place();
+            let left = held.0.writer_state().transaction_place();
             drop(held);
             self.end_locked()?;
             if !wants_room {
@@ -87,8 +88,8 @@ impl<M: Medium> WriterOn<M> {
     /// [`unlock`](Self::unlock), also when the caller returns early or panics in between.
     ///
     /// # Errors
-    /// `InvalidInput` when this thread holds keys of the store already, or has a unit that runs. `Conflict` within a scan, for whose end
-    /// another thread waits that locks all keys.
+    /// `InvalidInput` when this thread holds keys of the store already, or has a transaction that runs. `Conflict`
+    /// within a scan, for whose end another thread waits that locks all keys.
     #[track_caller]
     pub fn lock<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
         self.lock_at(keys, Location::caller())
@@ -98,8 +99,8 @@ impl<M: Medium> WriterOn<M> {
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
         hashes.extend(keys.into_iter().map(|key| self.store().records().hasher.hash(key)));
-        let (pen, site) = self.parts();
-        let locked = pen.lock_keys(site, &hashes, place);
+        let (writer_state, context) = self.parts();
+        let locked = writer_state.lock_keys(context, &hashes, place);
         self.hashes = hashes;
         locked
     }
@@ -107,10 +108,10 @@ impl<M: Medium> WriterOn<M> {
     /// Locks more keys, if nobody else has one of them now; whether they are locked. If not, it holds what it held: then it
     /// may unlock, and lock all together.
     pub fn lock_more<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) -> bool {
-        let records = self.store().core().site().records;
+        let records = self.store().core().context().records;
         let hashes: Vec<u64> = keys.into_iter().map(|key| records.hasher.hash(key)).collect();
-        let (pen, site) = self.parts();
-        pen.lock_more(site.records, &hashes)
+        let (writer_state, context) = self.parts();
+        writer_state.lock_more(context.records, &hashes)
     }
 
     /// Begins what [`locked_all`](Self::locked_all) does.
@@ -123,19 +124,19 @@ impl<M: Medium> WriterOn<M> {
     }
 
     pub(super) fn lock_all_at(&mut self, place: Place) -> Result<()> {
-        let (pen, site) = self.parts();
-        pen.lock_all(site, place)
+        let (writer_state, context) = self.parts();
+        writer_state.lock_all(context, place)
     }
 
     /// Gives back what is locked. Without, it does nothing.
     ///
     /// # Errors
-    /// Those of [`WriterOn::settle`], when it was not in a group. `InvalidInput` when a unit runs that was begun under the locks: it is given
-    /// up.
+    /// Those of [`WriterOn::flush_group`], when it was not in a group. `InvalidInput` when a transaction runs that was
+    /// begun under the locks: it is given up.
     pub fn unlock(&mut self) -> Result<()> {
-        let (pen, site) = self.parts();
-        let left = if pen.is_locked() { pen.unit_place() } else { None };
-        pen.unlock(site.records);
+        let (writer_state, context) = self.parts();
+        let left = if writer_state.is_locked() { writer_state.transaction_place() } else { None };
+        writer_state.unlock(context.records);
         self.end_locked()?;
         left.map_or(Ok(()), |place| Err(left_open(place)))
     }
@@ -143,7 +144,7 @@ impl<M: Medium> WriterOn<M> {
     /// Whether a write under the locks found no room: what runs gives up, unlocks, [makes room](Self::make_room), and begins again.
     #[must_use]
     pub fn wants_room(&self) -> bool {
-        self.pen().wants_room()
+        self.writer_state().wants_room()
     }
 
     /// Makes the room that a write under locks did not find.
@@ -151,8 +152,8 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// `InvalidInput` while keys are locked. `OutOfSpace` when there is none to be made; otherwise as [`StoreOn::put`](crate::StoreOn::put).
     pub fn make_room(&mut self) -> Result<()> {
-        let (pen, site) = self.parts();
-        pen.make_room(site)
+        let (writer_state, context) = self.parts();
+        writer_state.make_room(context)
     }
 
     /// Looks whether a put of a new record would find room beyond what is left of the block that is written to, and makes
@@ -162,19 +163,19 @@ impl<M: Medium> WriterOn<M> {
     /// `InvalidInput` while keys are locked. `OutOfSpace` when there is none, though a short record may still fit into what is left of a block. Otherwise as
     /// [`StoreOn::put`](crate::StoreOn::put).
     pub fn find_room(&mut self) -> Result<()> {
-        let (pen, site) = self.parts();
-        pen.find_room(site)
+        let (writer_state, context) = self.parts();
+        writer_state.find_room(context)
     }
 
     fn end_locked(&mut self) -> Result<()> {
-        let (pen, site) = self.parts();
-        pen.end_locked(site.records)
+        let (writer_state, context) = self.parts();
+        writer_state.end_locked(context.records)
     }
 }
 
 fn left_open(place: Place) -> Error {
     Error::invalid(format!(
-        "a unit begun at {place} ran when the keys were given back, and was given up: commit it before"
+        "a transaction begun at {place} ran when the keys were given back, and was given up: commit it before"
     ))
 }
 
@@ -183,7 +184,7 @@ struct Unlocks<'w, M: Medium>(&'w mut WriterOn<M>);
 
 impl<M: Medium> Drop for Unlocks<'_, M> {
     fn drop(&mut self) {
-        let (pen, site) = self.0.parts();
-        pen.unlock(site.records);
+        let (writer_state, context) = self.0.parts();
+        writer_state.unlock(context.records);
     }
 }

@@ -11,18 +11,18 @@ mod open;
 mod range;
 mod stats;
 mod tables;
+mod transaction;
 mod typed;
-mod unit;
 mod writer;
 
 use self::core::{Core, Held};
 #[cfg(test)]
-use crate::background::Keeper;
+use crate::background::Maintenance;
 use crate::background::expirations::OnExpired;
 use crate::format::superblock::Regime;
 use crate::log::Log;
 use crate::options::{Durability, IndexKind};
-use crate::read::owed::Owed;
+use crate::read::barrier::ReadBarrier;
 use crate::read::table::Target;
 use crate::read::{Cursor, Records, Value};
 use crate::recovery;
@@ -32,7 +32,7 @@ use crate::sync::reclaim;
 use crate::sync::statics::AtomicU64;
 use crate::sync::thread::JoinHandle;
 use crate::sync::{Arc, Mutex, lock};
-use crate::write::{Pen, Site};
+use crate::write::{WriteContext, WriterState};
 use crate::{Batch, Error, Eviction, Meta, OnEvicted, Result, Swap};
 use duramen_media::{Mapped, Medium};
 use std::cell::RefCell;
@@ -44,8 +44,8 @@ pub use collections::{Collection, CollectionOn, CollectionReader, CollectionWrit
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
 pub use stats::Stats;
 pub use tables::{Table, TableOn, TableStats, TableWriter};
+pub use transaction::{Transaction, TransactionKeys, TransactionOn};
 pub use typed::TypedStore;
-pub use unit::{Unit, UnitKeys, UnitOn};
 pub use writer::{Writer, WriterOn};
 
 /// A store on the media of this machine.
@@ -83,8 +83,8 @@ impl<M: Medium> Shared<M> {
 
     /// Ends the background thread.
     fn stop(&self) {
-        self.core.keeper.wake.stop.store(true, SeqCst);
-        self.core.keeper.wake.hurry();
+        self.core.maintenance.wake.stop.store(true, SeqCst);
+        self.core.maintenance.wake.wake();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
             let _ = thread.join();
@@ -129,13 +129,13 @@ impl<M: Medium> std::ops::Deref for Part<M> {
 
 impl<M: Medium> Drop for Shared<M> {
     fn drop(&mut self) {
-        if self.core.keeper.records.log.epochs().is_forked() {
+        if self.core.maintenance.records.log.epochs().is_forked() {
             // The thread is not here, locks may be held by others that are not, and the medium is the parent's: all of it is left as it is.
             let thread = self.thread.get_mut().take();
             let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), thread));
             return;
         }
-        let _ = PENS.try_with(|pens| pens.borrow_mut().remove(&self.id));
+        let _ = PENS.try_with(|writer_states| writer_states.borrow_mut().remove(&self.id));
         self.stop();
         // An error has nowhere to go here; `StoreOn::close` tells it. The next open recovers.
         let _ = self.core.close();
@@ -151,7 +151,7 @@ impl<M: Medium> std::fmt::Debug for StoreOn<M> {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// This thread's pen for each store that it wrote to through a plain handle.
+    /// This thread's writer state for each store that it wrote to through a plain handle.
     static PENS: RefCell<HashMap<u64, Box<dyn std::any::Any>>> = RefCell::default();
 }
 
@@ -163,7 +163,7 @@ impl<M: Medium> StoreOn<M> {
 
     #[inline]
     pub(crate) fn records(&self) -> &Records<M> {
-        &self.shared.core.keeper.records
+        &self.shared.core.maintenance.records
     }
 
     #[inline]
@@ -172,21 +172,24 @@ impl<M: Medium> StoreOn<M> {
     }
 
     #[cfg(test)]
-    pub(crate) fn keeper(&self) -> &Keeper<M> {
-        &self.core().keeper
+    pub(crate) fn maintenance(&self) -> &Maintenance<M> {
+        &self.core().maintenance
     }
 
-    /// Runs `work` with this thread's pen.
-    fn with_pen<T>(&self, work: impl FnOnce(&mut Pen, Site<'_, M>) -> Result<T>) -> Result<T> {
+    /// Runs `work` with this thread's writer state.
+    fn with_writer_state<T>(
+        &self,
+        work: impl FnOnce(&mut WriterState, WriteContext<'_, M>) -> Result<T>,
+    ) -> Result<T> {
         let id = self.shared.id;
         // Taken out while it works: `work` may come back here through a callback.
-        let taken = PENS.try_with(|pens| pens.borrow_mut().remove(&id)).ok().flatten();
-        let mut pen = match taken.map(|pen| pen.downcast::<Held<M>>()) {
-            Some(Ok(pen)) => pen,
+        let taken = PENS.try_with(|writer_states| writer_states.borrow_mut().remove(&id)).ok().flatten();
+        let mut writer_state = match taken.map(|writer_state| writer_state.downcast::<Held<M>>()) {
+            Some(Ok(writer_state)) => writer_state,
             _ => Box::new(Held::new(&self.shared.core)),
         };
-        let result = work(&mut pen.pen, self.core().site());
-        let _ = PENS.try_with(|pens| pens.borrow_mut().insert(id, pen));
+        let result = work(&mut writer_state.writer_state, self.core().context());
+        let _ = PENS.try_with(|writer_states| writer_states.borrow_mut().insert(id, writer_state));
         result
     }
 
@@ -258,7 +261,7 @@ impl<M: Medium> StoreOn<M> {
     fn scan_in(
         &self,
         target: Target<'_>,
-        owed: Option<&Owed>,
+        read_barrier: Option<&ReadBarrier>,
         cursor: Cursor,
         count: usize,
         visit: &mut dyn FnMut(&Value<'_>),
@@ -266,7 +269,7 @@ impl<M: Medium> StoreOn<M> {
         let records = self.records();
         records.log.epochs().check_process()?;
         let cursor = records.tables.at(target, &reclaim::pin())?.index.cursor_meant(cursor);
-        let scanned = records.scan(target, owed, cursor, count, visit);
+        let scanned = records.scan(target, read_barrier, cursor, count, visit);
         let guard = reclaim::pin();
         let index = &records.tables.at(target, &guard)?.index;
         match scanned {
@@ -279,8 +282,8 @@ impl<M: Medium> StoreOn<M> {
     }
 
     /// Some live entry that `wanted` accepts, each as likely as any other; which one, `seed` decides. Places of the index are drawn
-    /// until one leads to such an entry, a few thousand at most: so `None` where few entries are wanted, or nearly all keys were
-    /// just deleted, says nothing. Then walk, from [`StoreOn::cursor_at`] on.
+    /// until one points to such an entry, a few thousand at most: so `None` where few entries are wanted, or nearly all
+    /// keys were just deleted, says nothing. Then walk, from [`StoreOn::cursor_at`] on.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -326,7 +329,9 @@ impl<M: Medium> StoreOn<M> {
     /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
     /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.with_pen(|pen, site| pen.put(site, Target::Store, key, value, Meta::default()))
+        self.with_writer_state(|writer_state, context| {
+            writer_state.put(context, Target::Store, key, value, Meta::default())
+        })
     }
 
     /// Sets `key` to `value`, with what goes with it.
@@ -334,7 +339,9 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        self.with_pen(|pen, site| pen.put(site, Target::Store, key, value, meta))
+        self.with_writer_state(|writer_state, context| {
+            writer_state.put(context, Target::Store, key, value, meta)
+        })
     }
 
     /// Removes `key`; whether it was there. It is gone for good, also where its record is damaged or may be ([`StoreOn::get`] answers
@@ -343,7 +350,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.with_pen(|pen, site| pen.delete(site, Target::Store, key))
+        self.with_writer_state(|writer_state, context| writer_state.delete(context, Target::Store, key))
     }
 
     /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the rest allows it, else by a new version of
@@ -352,8 +359,10 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`Writer::update`](crate::Writer::update).
     pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<crate::Update> {
-        self.with_pen(|pen, site| {
-            Ok(pen.update(site, Target::Store, key, None, (at, bytes))?.unwrap_or(crate::Update::Absent))
+        self.with_writer_state(|writer_state, context| {
+            Ok(writer_state
+                .update(context, Target::Store, key, None, (at, bytes))?
+                .unwrap_or(crate::Update::Absent))
         })
     }
 
@@ -362,7 +371,7 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`Writer::apply`](crate::Writer::apply).
     pub fn apply(&self, batch: &Batch) -> Result<Swap> {
-        self.with_pen(|pen, site| pen.apply(site, batch))
+        self.with_writer_state(|writer_state, context| writer_state.apply(context, batch))
     }
 
     /// A writer of its own for one thread (Viper's client).
@@ -416,36 +425,37 @@ impl<M: Medium> StoreOn<M> {
             // What was acknowledged before is covered by the new promise too.
             records.log.commit()?;
         }
-        self.core().keeper.wake.hurry();
+        self.core().maintenance.wake.wake();
         Ok(())
     }
 
-    /// Has `told` called with each key, of whichever table, that is swept from now on because it has expired. It takes the place of the
-    /// function before, of which a call may still be under way; `None`, as at first: nothing is called.
-    pub fn set_on_expired(&self, told: Option<OnExpired>) {
-        self.core().keeper.expirations.set_told(told);
+    /// Has `listener` called with each key, of whichever table, that is swept from now on because it has expired. It
+    /// takes the place of the function before, of which a call may still be under way; `None`, as at first: nothing is
+    /// called.
+    pub fn set_on_expired(&self, listener: Option<OnExpired>) {
+        self.core().maintenance.expirations.set_listener(listener);
     }
 
     /// Has the store grow to no more than so many bytes from now on; 0: to as many as the medium has. If it has grown beyond,
     /// nothing is put until as much is free, by deletes or by eviction; the medium keeps what it has.
     pub fn set_limit(&self, bytes: u64) {
-        self.core().keeper.set_limit(bytes);
+        self.core().maintenance.set_limit(bytes);
     }
 
-    /// The limit, as far as granules can say it; 0: none.
+    /// The limit, as far as extents can say it; 0: none.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        u64::from(self.log().space().limit()) * self.log().granule_bytes
+        u64::from(self.log().space().limit()) * self.log().extent_bytes
     }
 
     /// What a full store gives up from now on.
     pub fn set_eviction(&self, eviction: Option<Eviction>) {
-        self.core().keeper.set_eviction(eviction);
+        self.core().maintenance.set_eviction(eviction);
     }
 
-    /// Has `told` called with each key that is evicted, in the place of whatever was called before.
-    pub fn set_on_evicted(&self, told: OnEvicted) {
-        self.core().keeper.evictor.set_told(told);
+    /// Has `listener` called with each key that is evicted, in the place of whatever was called before.
+    pub fn set_on_evicted(&self, listener: OnEvicted) {
+        self.core().maintenance.evictor.set_listener(listener);
     }
 
     /// Lets keys of the store's own table be evicted, and told of with this label; `None`, as at first: they are not.
@@ -500,7 +510,7 @@ impl<M: Medium> StoreOn<M> {
     /// As [`StoreOn::commit`].
     pub fn maintain(&self) -> Result<()> {
         self.log().epochs().check_process()?;
-        self.core().keeper.maintain()
+        self.core().maintenance.maintain()
     }
 
     /// Verifies all records that the open did not read because an index image spared it to, instead of leaving that to the
@@ -511,13 +521,13 @@ impl<M: Medium> StoreOn<M> {
     pub fn verify(&self) -> Result<()> {
         let records = self.records();
         records.log.epochs().check_process()?;
-        let damaged = self.core().keeper.verify_all();
+        let damaged = self.core().maintenance.verify_all();
         if damaged.is_empty() {
             return Ok(());
         }
         let places = damaged.iter().take(DAMAGE_NAMED_MAX);
         let places: Vec<_> = places
-            .map(|&granule| format!("granule {} (offset {})", granule.0, records.log.offset_of(granule)))
+            .map(|&extent| format!("extent {} (offset {})", extent.0, records.log.offset_of(extent)))
             .collect();
         Err(Error::corrupt(format!(
             "the medium is damaged in {} block{}: at {}{}; close the store and run \"duramen check\" for what is wrong there, \
@@ -537,8 +547,9 @@ impl<M: Medium> StoreOn<M> {
         self.log().epochs().check_writable()
     }
 
-    /// Whether the store's path leads to its file no more, which was deleted or moved, while it is open. The content is there until the store
-    /// is closed or the process ends; then it is gone, unless the file has another name. Some system calls.
+    /// Whether the store's path points to its file no more, which was deleted or moved, while it is open. The content
+    /// is there until the store is closed or the process ends; then it is gone, unless the file has another name. Some
+    /// system calls.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.log().medium.is_deleted()
@@ -551,25 +562,25 @@ impl<M: Medium> StoreOn<M> {
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
         let (records, log) = (self.records(), self.log());
-        // In the order of their ranks: the background thread takes no granules meanwhile, nor gives
+        // In the order of their ranks: the background thread takes no extents meanwhile, nor gives
         // any back.
-        let _image = core.keeper.images.pause();
-        let (_paused, kept) = core.keeper.compaction.pause();
-        let _growing = core.keeper.growth.pause();
-        let (granules, free) = {
+        let _image = core.maintenance.images.pause();
+        let (_paused, kept) = core.maintenance.compaction.pause();
+        let _growing = core.maintenance.growth.pause();
+        let (extents, free) = {
             let space = log.space();
-            (space.granules(), space.runs())
+            (space.extents(), space.runs())
         };
         let accounts = Accounts {
             medium: &log.medium,
             hasher: &records.hasher,
             tables: &records.tables,
             blocks: &log.blocks,
-            granule_bytes: log.granule_bytes,
-            granules,
+            extent_bytes: log.extent_bytes,
+            extents,
             free,
             kept,
-            fates: HashMap::new(),
+            transaction_outcomes: HashMap::new(),
             estimated: core.recovered.estimated,
         };
         accounts.differences()

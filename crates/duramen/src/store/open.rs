@@ -2,14 +2,14 @@
 
 use super::catalog::Catalog;
 use super::{Core, Shared, Store, StoreOn};
-use crate::background::Keeper;
+use crate::background::Maintenance;
 use crate::background::checkpoint::Images;
 use crate::background::compaction::Compaction;
 use crate::durability::{Activity, DurableState, Epochs, StoreClock};
 use crate::format::superblock::{Found, Regime, Superblock};
 use crate::format::{HEAD_BYTES, Secret, u64_at};
 use crate::log::Log;
-use crate::log::space::{RESERVE_GRANULES, write_free_headers};
+use crate::log::space::{RESERVE_EXTENTS, write_free_headers};
 use crate::mutants::{Mutant, planted};
 use crate::options::{Durability, Options, Residence};
 use crate::read::Records;
@@ -64,34 +64,34 @@ impl<M: Medium> StoreOn<M> {
 
     /// Makes an empty store.
     ///
-    /// Order: the first granules' headers are durable before the superblock's magic is written; a
+    /// Order: the first extents' headers are durable before the superblock's magic is written; a
     /// crash before leaves no store, and the next open begins anew.
     fn create(medium: &M, options: &Options) -> Result<Superblock> {
         let _inside = options.tuning.phase(Phase::Create);
-        let granule_bytes = options.granule_for(medium)?;
-        let head = HEAD_BYTES.div_ceil(u64::from(granule_bytes)) as u32;
-        let granules = (medium.len_max() / u64::from(granule_bytes))
-            .min(u64::from(head + options.tuning.granules_initial)) as u32;
-        if granules < head + RESERVE_GRANULES + 1 {
+        let extent_bytes = options.extent_for(medium)?;
+        let head = HEAD_BYTES.div_ceil(u64::from(extent_bytes)) as u32;
+        let extents = (medium.len_max() / u64::from(extent_bytes))
+            .min(u64::from(head + options.tuning.extents_initial)) as u32;
+        if extents < head + RESERVE_EXTENTS + 1 {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
                 format!(
-                    "the medium has room for {} bytes; the smallest store with granules of {granule_bytes} bytes \
+                    "the medium has room for {} bytes; the smallest store with extents of {extent_bytes} bytes \
                      takes {}: \
-                     give it a larger medium or a smaller granule_bytes",
+                     give it a larger medium or a smaller extent_bytes",
                     medium.len_max(),
-                    u64::from(head + RESERVE_GRANULES + 1) * u64::from(granule_bytes)
+                    u64::from(head + RESERVE_EXTENTS + 1) * u64::from(extent_bytes)
                 ),
             ));
         }
-        medium.grow(u64::from(granules) * u64::from(granule_bytes))?;
+        medium.grow(u64::from(extents) * u64::from(extent_bytes))?;
         if options.durability == Durability::EveryWrite {
             let (from, to) =
-                (u64::from(head) * u64::from(granule_bytes), u64::from(granules) * u64::from(granule_bytes));
+                (u64::from(head) * u64::from(extent_bytes), u64::from(extents) * u64::from(extent_bytes));
             medium.prepare(Offset(from), to - from)?;
         }
         let secret = options.boot_id.map_or_else(random_secret, |id| Ok(Secret::new(u64_at(&id, 8))))?;
-        write_free_headers(medium, secret, u64::from(granule_bytes), head, granules - head);
+        write_free_headers(medium, secret, u64::from(extent_bytes), head, extents - head);
         medium.sync()?;
         let now = StoreClock::new(options.clock.clone(), 0).now();
         let store_id = options.boot_id.map_or_else(random_id, |id| u64_at(&id, 0));
@@ -99,7 +99,7 @@ impl<M: Medium> StoreOn<M> {
             store_id,
             secret,
             sequence: 1,
-            granule_bytes,
+            extent_bytes,
             clean: true,
             sealed: true,
             regime: Regime::Immediate,
@@ -108,7 +108,7 @@ impl<M: Medium> StoreOn<M> {
             epoch_base: 1,
             time_floor: 0,
             created: now,
-            granules,
+            extents,
             image: None,
         };
         superblock.persist(medium)?;
@@ -136,34 +136,35 @@ impl<M: Medium> StoreOn<M> {
         let space = recovered.space.with_incarnation(superblock.incarnation);
         let log = Log::new(medium, recovered.blocks, durable, space, options.tuning.clone());
         log.note_records(recovered.used_bytes, recovered.summary.records);
-        let met = recovered.tables.version();
-        recovered.tables.stripes().begin_clock(met);
-        recovered.tables.elements().begin_clock(met);
+        let newest = recovered.tables.version();
+        recovered.tables.stripes().begin_clock(newest);
+        recovered.tables.elements().begin_clock(newest);
         let records = Records::new(
             log,
             recovered.hasher,
             recovered.tables,
             recovered.cells_unflushed,
-            recovered.doubts,
+            recovered.has_unverified,
         );
         let images = Images::new(options, recovered.image, keeps_image, recovered.summary.estimated);
         let catalog = Catalog::new(&records, recovered.names)?;
-        let core = Arc::new(Core::new(Keeper::new(records, compaction, images), catalog, recovered.summary));
-        let keeper = &core.keeper;
-        keeper.compaction.damaged.store(recovered.damaged, Relaxed);
+        let core =
+            Arc::new(Core::new(Maintenance::new(records, compaction, images), catalog, recovered.summary));
+        let maintenance = &core.maintenance;
+        maintenance.compaction.damaged.store(recovered.damaged, Relaxed);
         // Of what an image knew, some may not be needed any more.
-        keeper.records.mends.store(recovered.damaged > 0, Relaxed);
-        if keeper.records.tables.pages_left() == 0 {
-            keeper.leave_image(&|| false)?;
+        maintenance.records.mends.store(recovered.damaged > 0, Relaxed);
+        if maintenance.records.tables.pages_left() == 0 {
+            maintenance.leave_image(&|| false)?;
         }
-        keeper.set_limit(options.limit);
-        keeper.set_eviction(options.eviction);
+        maintenance.set_limit(options.limit);
+        maintenance.set_eviction(options.eviction);
         if core.recovered.imaged > 0 {
             // What a dead process left in the CPU's caches is flushed on the same way.
-            keeper.begin(!recovered.verified || recovered.cells_unflushed);
+            maintenance.begin(!recovered.verified || recovered.cells_unflushed);
         }
         if options.read_only {
-            keeper.records.log.epochs().read_only();
+            maintenance.records.log.epochs().read_only();
         }
         let thread = match options.background && !options.read_only {
             true => Some(Self::spawn(&core)?),
@@ -197,7 +198,7 @@ impl<M: Medium> StoreOn<M> {
         };
         let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };
         superblock.persist_from(medium, copy_first)?;
-        recovered.confirm_units(medium)?;
+        recovered.confirm_transactions(medium)?;
         Ok(superblock)
     }
 
@@ -206,7 +207,7 @@ impl<M: Medium> StoreOn<M> {
         let core = Arc::clone(core);
         crate::sync::thread::Builder::new()
             .name("duramen".into())
-            .spawn(move || core.keeper.run_background())
+            .spawn(move || core.maintenance.run_background())
             .map_err(|e| {
                 Error::new(ErrorKind::Io, format!("cannot start the store's background thread: {e}"))
             })
@@ -223,8 +224,8 @@ impl Options {
         self.open_at(path.as_ref())
     }
 
-    // Without a type parameter: the engine on mapped media, which opening leads to, is compiled once, with this crate, and
-    // not in each crate, test and example that opens a store.
+    // Without a type parameter: the engine on mapped media, which opening points to, is compiled once, with this crate,
+    // and not in each crate, test and example that opens a store.
     fn open_at(&self, path: &Path) -> Result<Store> {
         let medium = self.open_medium(path)?;
         StoreOn::open_on(medium, self)

@@ -64,7 +64,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::range`].
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
-        range_of(self.store().records(), Target::Store, self.owed(), &keys)
+        range_of(self.store().records(), Target::Store, self.read_barrier(), &keys)
     }
 
     /// Keys that begin with `prefix`; as [`WriterOn::range`].
@@ -72,6 +72,6 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::range`].
     pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'_, M>> {
-        prefix_of(self.store().records(), Target::Store, self.owed(), prefix)
+        prefix_of(self.store().records(), Target::Store, self.read_barrier(), prefix)
     }
 }

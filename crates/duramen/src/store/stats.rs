@@ -21,10 +21,10 @@ pub struct Stats {
     /// Bytes that compaction may win: of records that others superseded, and of the room in blocks that were given up less than half
     /// full, as every close leaves some.
     pub dead_bytes: u64,
-    /// Bytes of free granules.
+    /// Bytes of free extents.
     pub free_bytes: u64,
-    /// Bytes of one granule, the grain of space.
-    pub granule_bytes: u64,
+    /// Bytes of one extent, the grain of space.
+    pub extent_bytes: u64,
     /// DRAM that the indexes of all tables take, the locks of keys included.
     pub index_bytes: u64,
     /// Pages of the image that the store was opened with, which the index has not read yet; each is read when it is first touched.
@@ -55,8 +55,8 @@ pub struct Stats {
     pub compactions: u64,
     /// Bytes that compaction moved.
     pub compacted_bytes: u64,
-    /// Granules that compaction freed.
-    pub freed_granules: u64,
+    /// Extents that compaction freed.
+    pub freed_extents: u64,
     /// Blocks that compaction, or verifying after an open, found damaged and left alone.
     pub damaged_blocks: u64,
     /// Bytes of the store that the background thread has yet to look through for damage, since an index image spared the open
@@ -86,15 +86,15 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn of<M: Medium>(core: &Core<M>) -> Self {
-        let keeper = &core.keeper;
-        let (records, log) = (&keeper.records, &keeper.records.log);
+        let maintenance = &core.maintenance;
+        let (records, log) = (&maintenance.records, &maintenance.records.log);
         let totals = log.epochs().totals();
-        let (granules, free) = {
+        let (extents, free) = {
             let space = log.space();
-            (u64::from(space.granules()), u64::from(space.free_granules()))
+            (u64::from(space.extents()), u64::from(space.free_extents()))
         };
-        let used_bytes = (granules - free) * log.granule_bytes;
-        let compaction = &keeper.compaction;
+        let used_bytes = (extents - free) * log.extent_bytes;
+        let compaction = &maintenance.compaction;
         let guard = reclaim::pin();
         let mut index = Numbers::default();
         for table in records.tables.all() {
@@ -107,8 +107,8 @@ impl Stats {
             used_bytes,
             live_bytes: used_bytes.saturating_sub(totals.dead_bytes),
             dead_bytes: totals.dead_bytes,
-            free_bytes: free * log.granule_bytes,
-            granule_bytes: log.granule_bytes,
+            free_bytes: free * log.extent_bytes,
+            extent_bytes: log.extent_bytes,
             index_bytes: index.bytes
                 + stripes.bytes()
                 + elements.bytes()
@@ -123,19 +123,19 @@ impl Stats {
             index_leaf_waits: index.leaf_waits,
             writers: totals.writers,
             written_bytes: totals.written_bytes,
-            checkpoints: keeper.images.checkpoints.load(Relaxed),
-            checkpoint_bytes: keeper.images.bytes.load(Relaxed),
+            checkpoints: maintenance.images.checkpoints.load(Relaxed),
+            checkpoint_bytes: maintenance.images.bytes.load(Relaxed),
             compactions: compaction.rounds.load(Relaxed),
             compacted_bytes: compaction.moved_bytes.load(Relaxed),
-            freed_granules: compaction.freed_granules.load(Relaxed),
+            freed_extents: compaction.freed_extents.load(Relaxed),
             damaged_blocks: compaction.damaged.load(Relaxed),
-            unverified_bytes: compaction.unverified_granules.load(Relaxed) * log.granule_bytes,
+            unverified_bytes: compaction.unverified_extents.load(Relaxed) * log.extent_bytes,
             recounts: compaction.recounts.load(Relaxed),
             expired_keys: records.expired.load(Relaxed),
-            evicted_keys: keeper.evictor.keys.load(Relaxed),
-            evicted_bytes: keeper.evictor.bytes.load(Relaxed),
-            limit_bytes: u64::from(log.space().limit()) * log.granule_bytes,
-            access_bytes: records.access.bytes() + keeper.evictor.ghost_bytes.load(Relaxed),
+            evicted_keys: maintenance.evictor.keys.load(Relaxed),
+            evicted_bytes: maintenance.evictor.bytes.load(Relaxed),
+            limit_bytes: u64::from(log.space().limit()) * log.extent_bytes,
+            access_bytes: records.access.bytes() + maintenance.evictor.ghost_bytes.load(Relaxed),
             epoch: log.epochs().current().0,
             epoch_committed: log.epochs().committed().0,
             recovered_records: core.recovered.records,

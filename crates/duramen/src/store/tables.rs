@@ -5,10 +5,10 @@
 //!
 //! | operation | writes | then |
 //! |---|---|---|
-//! | make | name → a new owner | the name leads to its index |
-//! | clear | name → a new owner | the name leads to that one's index; the old table is dead |
+//! | make | name → a new owner | the name points to its index |
+//! | clear | name → a new owner | the name points to that one's index; the old table is dead |
 //! | drop | name deleted | handles say so; the table is dead |
-//! | swap | both names → each other's owner, in one batch | both names lead there |
+//! | swap | both names → each other's owner, in one batch | both names point there |
 //!
 //! Order: where each write is durable when it returns, what is written to the catalog is durable before anybody can see it in DRAM, so
 //! no record of a new owner is ever acknowledged whose owner a crash would forget, and nobody sees a table empty that a crash would
@@ -18,8 +18,8 @@
 //! crash is a prefix in time, and a clearing that was seen later than a write of a later epoch would survive without it. With an interval
 //! that epoch is committed before the call returns. In all cases the old table is dead only afterwards.
 //!
-//! One change at a time: they hold the catalog's pen, for as long as a write takes. Reads and writes of keys never do. Who looks a name
-//! up waits for a change that is under way, but not while its thread holds keys.
+//! One change at a time: they hold the catalog's writer state, for as long as a write takes. Reads and writes of keys
+//! never do. Who looks a name up waits for a change that is under way, but not while its thread holds keys.
 
 use super::core::Core;
 use super::writer::WriterOn;
@@ -36,8 +36,8 @@ use crate::read::{Cursor, Records, Value};
 use crate::sync::Arc;
 use crate::sync::reclaim;
 use crate::write::batch::In;
-use crate::write::locks::close_gate;
-use crate::write::{Modified, Pen, Swap, Update};
+use crate::write::locks::close_barrier;
+use crate::write::{Modified, Swap, Update, WriterState};
 use crate::{Batch, Error, ErrorKind, Meta, Range, Result, Stamp};
 use duramen_media::{Mapped, Medium};
 use std::ops::RangeBounds;
@@ -114,7 +114,7 @@ impl<M: Medium> Core<M> {
     /// Writes one entry of the catalog, or deletes it, makes it as durable as the store does, and has `show` show it.
     fn write_name(
         &self,
-        pen: &mut Pen,
+        writer_state: &mut WriterState,
         name: &[u8],
         owner: Option<Owner>,
         mut show: impl FnMut(),
@@ -125,10 +125,10 @@ impl<M: Medium> Core<M> {
         let is_new = self.catalog.find(name).is_none();
         if planted(Mutant::NameWrittenLate) {
             show();
-            pen.write_name(self.site(), name, entry, is_new, || ())?;
+            writer_state.write_name(self.context(), name, entry, is_new, || ())?;
             return self.commit_names();
         }
-        pen.write_name(self.site(), name, entry, is_new, || {
+        writer_state.write_name(self.context(), name, entry, is_new, || {
             if is_early {
                 show();
             }
@@ -141,21 +141,21 @@ impl<M: Medium> Core<M> {
     }
 
     /// Nothing names this table any more, durably.
-    fn die(&self, table: Option<Arc<table::Table>>) {
+    fn retire(&self, table: Option<Arc<table::Table>>) {
         if let Some(table) = table {
-            self.keeper.records.tables.die(&table);
-            self.keeper.wake.hurry();
+            self.maintenance.records.tables.retire(&table);
+            self.maintenance.wake.wake();
         }
     }
 
     /// Whether what is not durable yet may be seen: it is lost then with all that came after.
     fn shows_early(&self) -> bool {
-        let log = &self.keeper.records.log;
+        let log = &self.maintenance.records.log;
         log.epochs().regime() == Regime::Manual || log.epochs().in_use() && log.durable.interval().is_some()
     }
 
     fn commit_names(&self) -> Result<()> {
-        let log = &self.keeper.records.log;
+        let log = &self.maintenance.records.log;
         if log.epochs().regime() == Regime::Epochs {
             // Also with an interval.
             log.commit()?;
@@ -175,10 +175,10 @@ impl<M: Medium> StoreOn<M> {
     /// thread holds [keys](WriterOn::locked); otherwise as [`StoreOn::put`].
     pub fn table(&self, name: &[u8], kind: IndexKind) -> Result<TableOn<M>> {
         let (core, records) = (self.core(), self.records());
-        if let Some(table) = self.open_table(core.catalog.find_settled(records, name), kind)? {
+        if let Some(table) = self.open_table(core.catalog.find_durable(records, name), kind)? {
             return Ok(table);
         }
-        let pen = &mut *core.catalog.pen(records, "make a table")?;
+        let writer_state = &mut *core.catalog.writer_state(records, "make a table")?;
         // Made by somebody else meanwhile.
         if let Some(table) = self.open_table(core.catalog.find(name), kind)? {
             return Ok(table);
@@ -191,8 +191,8 @@ impl<M: Medium> StoreOn<M> {
         }
         records.log.epochs().check_writable()?;
         let table = records.tables.fresh(kind_to_make(kind));
-        if let Err(error) = core.write_name(pen, name, Some(table.owner), || ()) {
-            records.tables.bury(table.owner);
+        if let Err(error) = core.write_name(writer_state, name, Some(table.owner), || ()) {
+            records.tables.remove_reclaimed(table.owner);
             return Err(error);
         }
         let named = Arc::new(Named::new(name.to_vec(), Some(table)));
@@ -223,7 +223,7 @@ impl<M: Medium> StoreOn<M> {
     /// `InUse` in a child that was forked.
     pub fn find_table(&self, name: &[u8]) -> Result<Option<TableOn<M>>> {
         self.log().epochs().check_process()?;
-        let named = self.core().catalog.find_settled(self.records(), name);
+        let named = self.core().catalog.find_durable(self.records(), name);
         Ok(named.map(|named| TableOn { store: Part::new(self), named }))
     }
 
@@ -251,13 +251,13 @@ impl<M: Medium> StoreOn<M> {
     #[track_caller]
     pub fn drop_table(&self, name: &[u8]) -> Result<bool> {
         let core = self.core();
-        let _alone = close_gate(self.records(), "drop a table", Location::caller())?;
-        let pen = &mut *core.catalog.pen(self.records(), "drop a table")?;
+        let _alone = close_barrier(self.records(), "drop a table", Location::caller())?;
+        let writer_state = &mut *core.catalog.writer_state(self.records(), "drop a table")?;
         let Some(named) = core.catalog.find(name) else { return Ok(false) };
         let mut before = None;
-        core.write_name(pen, name, None, || before = named.lead(None))?;
+        core.write_name(writer_state, name, None, || before = named.repoint(None))?;
         core.catalog.set(name, None);
-        core.die(before);
+        core.retire(before);
         Ok(true)
     }
 
@@ -272,8 +272,8 @@ impl<M: Medium> StoreOn<M> {
     #[track_caller]
     pub fn swap_tables(&self, a: &[u8], b: &[u8]) -> Result<()> {
         let core = self.core();
-        let _alone = close_gate(self.records(), "swap tables", Location::caller())?;
-        let pen = &mut *core.catalog.pen(self.records(), "swap tables")?;
+        let _alone = close_barrier(self.records(), "swap tables", Location::caller())?;
+        let writer_state = &mut *core.catalog.writer_state(self.records(), "swap tables")?;
         let find = |name: &[u8]| {
             core.catalog.find(name).ok_or_else(|| {
                 let name = String::from_utf8_lossy(name);
@@ -293,14 +293,14 @@ impl<M: Medium> StoreOn<M> {
         batch.put_name(b, &table::entry_of(owners[0].owner));
         let show = || {
             let [a, b] = owners.clone();
-            first.lead(Some(b));
-            second.lead(Some(a));
+            first.repoint(Some(b));
+            second.repoint(Some(a));
         };
         let is_early = core.shows_early();
         if planted(Mutant::SwapWrittenInTwo) {
-            core.write_name(pen, a, Some(owners[1].owner), || ())?;
+            core.write_name(writer_state, a, Some(owners[1].owner), || ())?;
         }
-        let _ = pen.apply_then(core.site(), &batch, &mut || {
+        let _ = writer_state.apply_then(core.context(), &batch, &mut || {
             if is_early {
                 show();
             }
@@ -514,7 +514,9 @@ impl<M: Medium> TableOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        self.store.with_pen(|pen, site| pen.put(site, self.target(), key, value, meta))
+        self.store.with_writer_state(|writer_state, context| {
+            writer_state.put(context, self.target(), key, value, meta)
+        })
     }
 
     /// Removes `key`; whether it was there, as [`StoreOn::delete`].
@@ -522,7 +524,7 @@ impl<M: Medium> TableOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool> {
-        self.store.with_pen(|pen, site| pen.delete(site, self.target(), key))
+        self.store.with_writer_state(|writer_state, context| writer_state.delete(context, self.target(), key))
     }
 
     /// Overwrites part of a value, as [`StoreOn::update`].
@@ -530,8 +532,8 @@ impl<M: Medium> TableOn<M> {
     /// # Errors
     /// As [`StoreOn::update`].
     pub fn update(&self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        self.store.with_pen(|pen, site| {
-            Ok(pen.update(site, self.target(), key, None, (at, bytes))?.unwrap_or(Update::Absent))
+        self.store.with_writer_state(|writer_state, context| {
+            Ok(writer_state.update(context, self.target(), key, None, (at, bytes))?.unwrap_or(Update::Absent))
         })
     }
 
@@ -560,20 +562,20 @@ impl<M: Medium> TableOn<M> {
         let core = self.store.core();
         let records = self.records();
         records.log.epochs().check_writable()?;
-        let _alone = close_gate(records, "clear a table", Location::caller())?;
-        let pen = &mut *core.catalog.pen(records, "clear a table")?;
+        let _alone = close_barrier(records, "clear a table", Location::caller())?;
+        let writer_state = &mut *core.catalog.writer_state(records, "clear a table")?;
         let found = self.index_kind()?;
         let fresh = records.tables.fresh(kind_to_make(kind.unwrap_or(found)));
         let owner = fresh.owner;
         let mut before = None;
-        let mut show = || before = self.named.lead(Some(Arc::clone(&fresh)));
-        if let Err(error) = core.write_name(pen, &self.named.name, Some(owner), &mut show) {
+        let mut show = || before = self.named.repoint(Some(Arc::clone(&fresh)));
+        if let Err(error) = core.write_name(writer_state, &self.named.name, Some(owner), &mut show) {
             if before.is_none() {
-                records.tables.bury(owner);
+                records.tables.remove_reclaimed(owner);
             }
             return Err(error);
         }
-        core.die(before);
+        core.retire(before);
         Ok(())
     }
 }
@@ -631,7 +633,7 @@ impl<M: Medium> TableWriter<'_, M> {
     /// # Errors
     /// As [`TableOn::range`].
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
-        range_of(self.writer.store().records(), self.table.target(), self.writer.owed(), &keys)
+        range_of(self.writer.store().records(), self.table.target(), self.writer.read_barrier(), &keys)
     }
 
     /// Sets `key` to `value`.
@@ -647,8 +649,8 @@ impl<M: Medium> TableWriter<'_, M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        let (pen, site) = self.writer.parts();
-        pen.put(site, self.table.target(), key, value, meta)
+        let (writer_state, context) = self.writer.parts();
+        writer_state.put(context, self.table.target(), key, value, meta)
     }
 
     /// Removes `key`; whether it was there, as [`WriterOn::delete`].
@@ -656,8 +658,8 @@ impl<M: Medium> TableWriter<'_, M> {
     /// # Errors
     /// As [`WriterOn::delete`].
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        let (pen, site) = self.writer.parts();
-        pen.delete(site, self.table.target(), key)
+        let (writer_state, context) = self.writer.parts();
+        writer_state.delete(context, self.table.target(), key)
     }
 
     /// Sweeps `key`, if its value has expired; whether it was this call that did. Who is told of expired keys ([`StoreOn::set_on_expired`])
@@ -666,8 +668,8 @@ impl<M: Medium> TableWriter<'_, M> {
     /// # Errors
     /// As [`TableOn::get`].
     pub fn expire(&mut self, key: &[u8]) -> Result<bool> {
-        let (pen, site) = self.writer.parts();
-        pen.expire(site.records, self.table.target(), key)
+        let (writer_state, context) = self.writer.parts();
+        writer_state.expire(context.records, self.table.target(), key)
     }
 
     /// Sets `key` to a value, or deletes it for `None`, as [`WriterOn::replace`].
@@ -675,8 +677,8 @@ impl<M: Medium> TableWriter<'_, M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
-        let (pen, site) = self.writer.parts();
-        pen.replace(site, self.table.target(), key, value)
+        let (writer_state, context) = self.writer.parts();
+        writer_state.replace(context, self.table.target(), key, value)
     }
 
     /// Writes only if the key's stamp still is `seen`, as [`WriterOn::compare_and_swap`].
@@ -689,8 +691,8 @@ impl<M: Medium> TableWriter<'_, M> {
         seen: Stamp,
         value: Option<(&[u8], Meta)>,
     ) -> Result<Swap> {
-        let (pen, site) = self.writer.parts();
-        pen.compare_and_swap(site, self.table.target(), key, seen, value)
+        let (writer_state, context) = self.writer.parts();
+        writer_state.compare_and_swap(context, self.table.target(), key, seen, value)
     }
 
     /// Overwrites part of a value, as [`WriterOn::update`].
@@ -698,8 +700,10 @@ impl<M: Medium> TableWriter<'_, M> {
     /// # Errors
     /// As [`WriterOn::update`].
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        let (pen, site) = self.writer.parts();
-        Ok(pen.update(site, self.table.target(), key, None, (at, bytes))?.unwrap_or(Update::Absent))
+        let (writer_state, context) = self.writer.parts();
+        Ok(writer_state
+            .update(context, self.table.target(), key, None, (at, bytes))?
+            .unwrap_or(Update::Absent))
     }
 
     /// The same if the key's stamp still is `seen`, as [`WriterOn::compare_and_update`].
@@ -713,8 +717,8 @@ impl<M: Medium> TableWriter<'_, M> {
         at: usize,
         bytes: &[u8],
     ) -> Result<Option<Update>> {
-        let (pen, site) = self.writer.parts();
-        pen.update(site, self.table.target(), key, Some(seen), (at, bytes))
+        let (writer_state, context) = self.writer.parts();
+        writer_state.update(context, self.table.target(), key, Some(seen), (at, bytes))
     }
 
     /// Reads a value and updates 8 bytes of it in place, as [`WriterOn::modify_in_place`].
@@ -727,7 +731,7 @@ impl<M: Medium> TableWriter<'_, M> {
         key: &[u8],
         change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
     ) -> Result<Modified> {
-        let (pen, site) = self.writer.parts();
-        pen.modify_in_place(site.records, self.table.target(), key, change)
+        let (writer_state, context) = self.writer.parts();
+        writer_state.modify_in_place(context.records, self.table.target(), key, change)
     }
 }

@@ -2,11 +2,11 @@
 
 use super::StoreOn;
 use super::core::Held;
+use crate::read::barrier::ReadBarrier;
 use crate::read::lookup::Looked;
-use crate::read::owed::Owed;
 use crate::read::table::Target;
 use crate::sync::reclaim;
-use crate::write::{Batch, Modified, Pen, Site, Swap, Update};
+use crate::write::{Batch, Modified, Swap, Update, WriteContext, WriterState};
 use crate::{Meta, Result, Stamp, Value};
 use duramen_media::{Mapped, Medium};
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ pub type Writer = WriterOn<Mapped>;
 ///
 /// Make it in the thread that uses it: it stays there, since what it published its thread's own reads must see.
 pub struct WriterOn<M: Medium = Mapped> {
-    pen: Held<M>,
+    writer_state: Held<M>,
     store: StoreOn<M>,
     /// Of the keys that it locks.
     pub(super) hashes: Vec<u64>,
@@ -28,7 +28,12 @@ pub struct WriterOn<M: Medium = Mapped> {
 
 impl<M: Medium> WriterOn<M> {
     pub(crate) fn new(store: StoreOn<M>) -> Self {
-        Self { pen: Held::new(&store.shared.core), store, hashes: Vec::new(), _not_send: PhantomData }
+        Self {
+            writer_state: Held::new(&store.shared.core),
+            store,
+            hashes: Vec::new(),
+            _not_send: PhantomData,
+        }
     }
 
     /// The store that it writes to.
@@ -38,8 +43,8 @@ impl<M: Medium> WriterOn<M> {
     }
 
     /// What the group owes, if there is one.
-    pub(crate) fn owed(&self) -> Option<&Owed> {
-        self.pen.pen.owed()
+    pub(crate) fn read_barrier(&self) -> Option<&ReadBarrier> {
+        self.writer_state.writer_state.read_barrier()
     }
 
     /// The value of `key`, without copying it.
@@ -63,19 +68,19 @@ impl<M: Medium> WriterOn<M> {
         records.log.epochs().check_process()?;
         let guard = reclaim::pin();
         let table = records.tables.at(target, &guard)?;
-        Ok(match records.look_up(table, key, records.hasher.hash(key), &guard, self.owed())? {
+        Ok(match records.look_up(table, key, records.hasher.hash(key), &guard, self.read_barrier())? {
             Looked::Absent(stamp) => (stamp, None),
             Looked::Present(value) => (value.stamp(), Some(value)),
         })
     }
 
-    pub(super) fn pen(&self) -> &Pen {
-        &self.pen.pen
+    pub(super) fn writer_state(&self) -> &WriterState {
+        &self.writer_state.writer_state
     }
 
-    /// Its pen, and what it writes on.
-    pub(super) fn parts(&mut self) -> (&mut Pen, Site<'_, M>) {
-        (&mut self.pen.pen, self.store.core().site())
+    /// Its writer state, and what it writes on.
+    pub(super) fn parts(&mut self) -> (&mut WriterState, WriteContext<'_, M>) {
+        (&mut self.writer_state.writer_state, self.store.core().context())
     }
 
     /// Sets `key` to `value`.
@@ -83,7 +88,13 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.pen.pen.put(self.store.core().site(), Target::Store, key, value, Meta::default())
+        self.writer_state.writer_state.put(
+            self.store.core().context(),
+            Target::Store,
+            key,
+            value,
+            Meta::default(),
+        )
     }
 
     /// Sets `key` to `value`, with what goes with it.
@@ -91,7 +102,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
-        self.pen.pen.put(self.store.core().site(), Target::Store, key, value, meta)
+        self.writer_state.writer_state.put(self.store.core().context(), Target::Store, key, value, meta)
     }
 
     /// Removes `key`; whether it was there, as for [`StoreOn::delete`].
@@ -99,7 +110,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`]; deletes have space kept back for them.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
-        self.pen.pen.delete(self.store.core().site(), Target::Store, key)
+        self.writer_state.writer_state.delete(self.store.core().context(), Target::Store, key)
     }
 
     /// Sets `key` to a value, or deletes it for `None`; returns what went with the live value that was there.
@@ -107,7 +118,7 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn replace(&mut self, key: &[u8], value: Option<(&[u8], Meta)>) -> Result<Option<Meta>> {
-        self.pen.pen.replace(self.store.core().site(), Target::Store, key, value)
+        self.writer_state.writer_state.replace(self.store.core().context(), Target::Store, key, value)
     }
 
     /// Writes only if the key's stamp still is `seen`; `None` deletes.
@@ -120,7 +131,13 @@ impl<M: Medium> WriterOn<M> {
         seen: Stamp,
         value: Option<(&[u8], Meta)>,
     ) -> Result<Swap> {
-        self.pen.pen.compare_and_swap(self.store.core().site(), Target::Store, key, seen, value)
+        self.writer_state.writer_state.compare_and_swap(
+            self.store.core().context(),
+            Target::Store,
+            key,
+            seen,
+            value,
+        )
     }
 
     /// Overwrites `bytes` of the value, from byte `at` on, and says how: [`Update::InPlace`] costs a fraction of
@@ -132,14 +149,20 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
     pub fn update(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Result<Update> {
-        let updated = self.pen.pen.update(self.store.core().site(), Target::Store, key, None, (at, bytes))?;
+        let updated = self.writer_state.writer_state.update(
+            self.store.core().context(),
+            Target::Store,
+            key,
+            None,
+            (at, bytes),
+        )?;
         Ok(updated.unwrap_or(Update::Absent))
     }
 
     /// As [`WriterOn::update`], but only if the key's stamp still is `seen`; `None` (and nothing written) when it is not.
     /// Comparing and storing are one step to everybody else.
     ///
-    /// The stamp of a value that is updated in place follows from its bytes: two updates that lead back to the same
+    /// The stamp of a value that is updated in place follows from its bytes: two updates that point back to the same
     /// bytes cannot be told from none. Who must tell them apart keeps a count of updates beside what they update.
     ///
     /// # Errors
@@ -151,7 +174,13 @@ impl<M: Medium> WriterOn<M> {
         at: usize,
         bytes: &[u8],
     ) -> Result<Option<Update>> {
-        self.pen.pen.update(self.store.core().site(), Target::Store, key, Some(seen), (at, bytes))
+        self.writer_state.writer_state.update(
+            self.store.core().context(),
+            Target::Store,
+            key,
+            Some(seen),
+            (at, bytes),
+        )
     }
 
     /// Reads a value and updates 8 bytes of it in place, both as one step to everybody else. `change` is given the value
@@ -169,7 +198,7 @@ impl<M: Medium> WriterOn<M> {
         key: &[u8],
         change: impl FnOnce(Meta, &[u8]) -> Option<(usize, [u8; 8])>,
     ) -> Result<Modified> {
-        self.pen.pen.modify_in_place(self.store.records(), Target::Store, key, change)
+        self.writer_state.writer_state.modify_in_place(self.store.records(), Target::Store, key, change)
     }
 
     /// All or nothing, after a crash and to readers; [`Swap::Changed`] (nothing written) when an
@@ -178,17 +207,17 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::put`].
     pub fn apply(&mut self, batch: &Batch) -> Result<Swap> {
-        self.pen.pen.apply(self.store.core().site(), batch)
+        self.writer_state.writer_state.apply(self.store.core().context(), batch)
     }
 
-    /// Begins a group: until [`WriterOn::settle`], writes return before they are durable, and reads through
+    /// Begins a group: until [`WriterOn::flush_group`], writes return before they are durable, and reads through
     /// *this* writer may show what is not durable yet. Nothing that was read or written in a group may be
     /// shown to anybody before `settle` returned `Ok`. Other readers never see undurable state. One drain,
     /// or one wait for the device shared with other writers, serves the whole group.
     ///
     /// Keep it short: space that is compacted meanwhile is not reused before the group ends.
     pub fn group(&mut self) {
-        self.pen.pen.begin_group();
+        self.writer_state.writer_state.begin_group();
     }
 
     /// Makes all that the group wrote or read durable, and ends it. Without a group it does nothing.
@@ -196,16 +225,16 @@ impl<M: Medium> WriterOn<M> {
     /// # Errors
     /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged. `InvalidInput` while keys are [locked](WriterOn::lock), which
     /// others may wait for that this would wait for.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn flush_group(&mut self) -> Result<()> {
         self.store.records().log.epochs().check_process()?;
-        Pen::check_unlocked(self.store.records(), "settle")?;
-        self.pen.pen.settle(self.store.records())
+        WriterState::check_unlocked(self.store.records(), "settle")?;
+        self.writer_state.writer_state.flush_group(self.store.records())
     }
 
     /// Panics within a write, as a bug of the engine would, for tests of what that leaves: the store is poisoned.
     #[doc(hidden)]
     pub fn panic_within_a_write(&mut self) {
-        self.pen.pen.panic_within_a_write(self.store.records());
+        self.writer_state.writer_state.panic_within_a_write(self.store.records());
     }
 }
 

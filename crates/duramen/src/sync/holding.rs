@@ -1,5 +1,6 @@
-//! What the calling thread holds of a store from one call to the next: key locks, the gate, units that run. A call that would wait
-//! for it waits for its own thread, for ever; so it looks here first, and is refused with the place where the thread took it.
+//! What the calling thread holds of a store from one call to the next: key locks, the barrier, transactions that run. A
+//! call that would wait for it waits for its own thread, for ever; so it looks here first, and is refused with the
+//! place where the thread took it.
 //!
 //! A thread has its list for itself; in a model all threads have one, which says whose each entry is. An entry lives as long as what its writer holds ([`Noted`]); writers stay in their thread.
 
@@ -15,23 +16,23 @@ pub(crate) type Place = &'static Location<'static>;
 pub(crate) enum What {
     /// Stripes of some keys.
     Keys,
-    /// The gate.
-    Gate,
-    /// A unit that runs, by its number.
-    Unit(u64),
+    /// The barrier.
+    ExclusiveBarrier,
+    /// A transaction that runs, by its number.
+    Transaction(u64),
     /// The stripe of one key, while the caller's function changes its value in place.
     Change,
 }
 
 impl What {
-    /// Stripes are held: no write by other means, which may wait for another stripe, for space, or at the gate.
+    /// Stripes are held: no write by other means, which may wait for another stripe, for space, or at the barrier.
     pub(crate) fn has_stripes(self) -> bool {
         matches!(self, Self::Keys | Self::Change)
     }
 
-    /// Whoever has closed the gate waits for it.
+    /// Whoever has closed the barrier waits for it.
     fn is_inside(self) -> bool {
-        matches!(self, Self::Keys | Self::Unit(_))
+        matches!(self, Self::Keys | Self::Transaction(_))
     }
 }
 
@@ -39,7 +40,7 @@ impl What {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     thread: u64,
-    /// The gate of the store.
+    /// The barrier of the store.
     store: usize,
     what: What,
     place: Place,
@@ -50,8 +51,10 @@ impl fmt::Display for Held {
         let Self { what, place, .. } = self;
         match what {
             What::Keys => write!(f, "this thread holds keys of the store, locked at {place}"),
-            What::Gate => write!(f, "this thread holds all keys of the store, locked at {place}"),
-            What::Unit(_) => write!(f, "this thread has a unit of the store that runs, begun at {place}"),
+            What::ExclusiveBarrier => write!(f, "this thread holds all keys of the store, locked at {place}"),
+            What::Transaction(_) => {
+                write!(f, "this thread has a transaction of the store that runs, begun at {place}")
+            }
             What::Change => write!(f, "this thread is within a change in place, called at {place}"),
         }
     }
@@ -89,7 +92,7 @@ impl Drop for Noted {
     }
 }
 
-/// Notes that this thread holds it now, of the store with this gate.
+/// Notes that this thread holds it now, of the store with this barrier.
 pub(super) fn note(store: usize, what: What, place: Place) -> Noted {
     let thread = this_thread();
     change(|held| held.push(Held { thread, store, what, place }));
@@ -102,7 +105,7 @@ pub(super) fn is_any() -> bool {
     COUNT.try_with(|count| count.get() != 0).unwrap_or(false)
 }
 
-/// The newest that this thread holds of the store with this gate and that is so.
+/// The newest that this thread holds of the store with this barrier and that is so.
 #[cold]
 pub(super) fn find(store: usize, is_so: impl Fn(What) -> bool) -> Option<Held> {
     let thread = this_thread();
@@ -110,7 +113,7 @@ pub(super) fn find(store: usize, is_so: impl Fn(What) -> bool) -> Option<Held> {
     HELD.try_with(|held| held.borrow().iter().rev().find(is_it).copied()).ok().flatten()
 }
 
-/// Whether who closes this gate waits for something that this thread holds.
+/// Whether who closes this barrier waits for something that this thread holds.
 pub(super) fn is_inside(store: usize) -> bool {
     find(store, What::is_inside).is_some()
 }

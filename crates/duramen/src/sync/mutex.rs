@@ -89,11 +89,11 @@ impl Condvar {
 #[cfg(all(test, debug_assertions, not(any(loom, feature = "schedule"))))]
 mod tests {
     use super::*;
-    use crate::sync::rank::{MOVER, STRIPE};
+    use crate::sync::rank::{COMPACTOR, STRIPE};
 
     #[test]
     fn locks_are_taken_in_the_order_of_their_ranks() {
-        let (low, high) = (Mutex::<_, { MOVER }>::new(()), Mutex::<_, { STRIPE }>::new(()));
+        let (low, high) = (Mutex::<_, { COMPACTOR }>::new(()), Mutex::<_, { STRIPE }>::new(()));
         let in_order = (lock(&low), lock(&high));
         drop(in_order);
         let tried = (lock(&high), low.try_lock().unwrap());
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a lock of rank 30 is waited for by a thread that holds one of rank 70")]
     fn a_lower_rank_is_not_waited_for() {
-        let (low, high) = (Mutex::<_, { MOVER }>::new(()), Mutex::<_, { STRIPE }>::new(()));
+        let (low, high) = (Mutex::<_, { COMPACTOR }>::new(()), Mutex::<_, { STRIPE }>::new(()));
         let _wrong = (lock(&high), lock(&low));
     }
 

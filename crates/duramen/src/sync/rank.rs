@@ -11,7 +11,7 @@ pub(crate) const CATALOG: u8 = 10;
 /// An image of the index is written, or given up.
 pub(crate) const IMAGE: u8 = 20;
 /// Blocks are moved, retired and freed.
-pub(crate) const MOVER: u8 = 30;
+pub(crate) const COMPACTOR: u8 = 30;
 /// No command runs alone.
 pub(crate) const ALONE: u8 = 50;
 /// Segments of a hash index are merged, or written to an image.
@@ -30,15 +30,15 @@ pub(crate) const DIRECTORY: u8 = 90;
 pub(crate) const SHARED: u8 = 100;
 /// An epoch is committed.
 pub(crate) const COMMIT: u8 = 110;
-/// Units of several blocks are settled.
-pub(crate) const SETTLING: u8 = 120;
+/// Transactions of several blocks are finalized.
+pub(crate) const FINALIZING: u8 = 120;
 /// Places are noted that roots leave.
 pub(crate) const LEFT: u8 = 130;
 /// Collections whose pages are to be read.
 pub(crate) const UNREAD: u8 = 140;
 /// A table is found by its owner, or made.
 pub(crate) const TABLES: u8 = 145;
-/// A name leads to another table.
+/// A name points to another table.
 pub(crate) const LABEL: u8 = 150;
 /// The indexes of a collection.
 pub(crate) const INDEXES: u8 = 160;
@@ -46,7 +46,7 @@ pub(crate) const INDEXES: u8 = 160;
 pub(crate) const PAGES: u8 = 170;
 /// The superblock is changed.
 pub(crate) const SUPERBLOCK: u8 = 180;
-/// Granules are taken and given back.
+/// Extents are taken and given back.
 pub(crate) const SPACE: u8 = 190;
 /// The keys of a table of few.
 pub(crate) const FEW: u8 = 200;

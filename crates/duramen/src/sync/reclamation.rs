@@ -1,14 +1,14 @@
 //! Memory and blocks that readers may still see are given back when those readers have left.
 //!
 //! A reader *pins* itself: it makes its own counter odd, reads, and makes it even again when its last guard goes.
-//! Whoever took something out of reach notes the [`Moment`]: which counters are odd. It is past when each of those has
-//! changed since.
+//! Whoever took something out of reach notes the [`GracePeriod`]: which counters are odd. It is past when each of those
+//! has changed since.
 //!
-//! A pin must be seen by [`Moment::now`] before the reader reads anything: an order of a store before later loads, which
-//! costs a full fence on every CPU. A fence in each get would keep the CPU from overlapping the cache misses of
+//! A pin must be seen by [`GracePeriod::now`] before the reader reads anything: an order of a store before later loads,
+//! which costs a full fence on every CPU. A fence in each get would keep the CPU from overlapping the cache misses of
 //! one get with those of the next, which is most of its speed. So the reader only keeps the compiler from
-//! reordering, and `Moment::now`, which is rare, asks the kernel to run a full fence on every CPU that runs a thread of
-//! this process (`membarrier`). Where the kernel has no such call, readers fence.
+//! reordering, and `GracePeriod::now`, which is rare, asks the kernel to run a full fence on every CPU that runs a
+//! thread of this process (`membarrier`). Where the kernel has no such call, readers fence.
 //!
 //! Pins are of threads, not of stores. So they are short: an operation ends its pin before it returns, and none is held while
 //! the caller's code runs (but that of `modify_in_place`, which runs under a lock). What outlives an operation is of one store:
@@ -63,9 +63,10 @@ impl Turns {
 
     #[inline]
     fn begin_with(&self, fences: bool) {
-        // Release: `Moment::now` may read this instead of the count that the last turn left.
+        // Release: `GracePeriod::now` may read this instead of the count that the last turn left.
         self.0.store(self.0.load(Relaxed) + 1, Release);
-        // SeqCst: pairs with the fence in `Moment::now`: either that sees the odd count, or we see what was unlinked.
+        // SeqCst: pairs with the fence in `GracePeriod::now`: either that sees the odd count, or we see what was
+        // unlinked.
         if fences {
             fence(SeqCst);
         } else {
@@ -177,12 +178,12 @@ impl Local {
 type Deferred = Box<dyn FnOnce() + Send>;
 
 /// Who may see what was out of reach at some moment: see the module.
-pub(crate) struct Moment {
+pub(crate) struct GracePeriod {
     threads: Vec<(&'static Turns, u64)>,
     groups: Vec<(Arc<Turns>, u64)>,
 }
 
-impl Moment {
+impl GracePeriod {
     /// Those that are pinned now, and those of `groups` that have begun a turn. `None` when the kernel refused to fence.
     pub(crate) fn now(groups: Vec<Arc<Turns>>) -> Option<Self> {
         if !fence_all() {
@@ -197,7 +198,7 @@ impl Moment {
     }
 
     /// Whether all of them have left.
-    pub(crate) fn is_past(&mut self) -> bool {
+    pub(crate) fn has_elapsed(&mut self) -> bool {
         self.threads.retain(|(thread, turn)| thread.now() == *turn);
         self.groups.retain(|(group, turn)| group.now() == *turn);
         self.threads.is_empty() && self.groups.is_empty()
@@ -229,7 +230,7 @@ impl Drop for Hold {
 
 /// Releases that wait for the same readers.
 struct Bag {
-    moment: Moment,
+    grace: GracePeriod,
     releases: Vec<Deferred>,
 }
 
@@ -380,7 +381,7 @@ impl Guard {
         lock(&GARBAGE).fresh.push(Box::new(release));
     }
 
-    /// Drops what `shared` leads to when everybody who is pinned now has left.
+    /// Drops what `shared` points to when everybody who is pinned now has left.
     ///
     /// # Safety
     /// Nobody can come to `shared` any more but guards pinned before.
@@ -399,13 +400,13 @@ pub(crate) fn collect() {
     {
         let mut garbage = lock(&GARBAGE);
         if !garbage.fresh.is_empty()
-            && let Some(moment) = Moment::now(Vec::new())
+            && let Some(grace) = GracePeriod::now(Vec::new())
         {
             let releases = std::mem::take(&mut garbage.fresh);
-            garbage.bags.push(Bag { moment, releases });
+            garbage.bags.push(Bag { grace, releases });
         }
         while let Some(bag) = garbage.bags.first_mut() {
-            if !bag.moment.is_past() {
+            if !bag.grace.has_elapsed() {
                 break;
             }
             ready.push(garbage.bags.remove(0).releases);

@@ -42,8 +42,8 @@ pub(super) fn root_value(value: &[u8], meta: Meta) -> Vec<u8> {
     [&names.to_le_bytes(), value].concat()
 }
 
-/// Several writes, all or nothing, with conditions: a unit ([`Writer::unit`](crate::Writer::unit)) whose writes are known before. A key may be
-/// written more than once; its last write counts.
+/// Several writes, all or nothing, with conditions: a transaction ([`Writer::transaction`](crate::Writer::transaction))
+/// whose writes are known before. A key may be written more than once; its last write counts.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -73,7 +73,7 @@ impl Batch {
         self.put_with(key, value, Meta::default())
     }
 
-    /// Sets `key` to `value`, with what goes with it. `meta.updatable` is ignored: what a unit writes is
+    /// Sets `key` to `value`, with what goes with it. `meta.updatable` is ignored: what a transaction writes is
     /// never updated in place.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> &mut Self {
         self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value: value.to_vec(), meta }));

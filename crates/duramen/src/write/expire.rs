@@ -1,6 +1,6 @@
 //! Making keys absent for good whose values have expired: no record says so, since the time does.
 
-use super::Pen;
+use super::WriterState;
 use crate::Result;
 use crate::durability::Activity;
 use crate::mutants::{Mutant, planted};
@@ -20,9 +20,9 @@ pub(crate) struct Expiring<'a> {
 }
 
 impl<M: Medium> Records<M> {
-    /// Makes the key absent for good, unless it has come to lead elsewhere; whether it was this call that did. `then` runs if it was, under
-    /// the key's lock.
-    pub(crate) fn hide(
+    /// Makes the key absent for good, unless it has come to point elsewhere; whether it was this call that did. `then`
+    /// runs if it was, under the key's lock.
+    pub(crate) fn expire_key(
         &self,
         table: &Table,
         Expiring { key, hash, place, record_bytes, expires_at }: Expiring<'_>,
@@ -34,18 +34,18 @@ impl<M: Medium> Records<M> {
         let found = locked.find(key, |slot| slot.location() == place);
         let Some(found) = found.filter(|found| !found.get().is_tombstone()) else { return false };
         if found.get().is_pending() {
-            // Its unit may be given up, and counts then what its slot is. Another time.
+            // Its transaction may be given up, and counts then what its slot is. Another time.
             self.log.blocks.of(place.0).expiry_add(expires_at.unwrap_or(u64::MAX));
             return false;
         }
-        let names = self.whole_record(place).and_then(|record| record.met_name());
+        let names = self.whole_record(place).and_then(|record| record.root_ref());
         found.set(found.get().with_tombstone(true));
         if let Some(names) = names.filter(|_| !planted(Mutant::SweptRootKept)) {
-            self.tables.unname(names);
+            self.tables.release_root(names);
         }
         table.count_keys(activity.shard, -1);
         self.expired.fetch_add(1, Relaxed);
-        if found.get().hides_nothing() {
+        if found.get().covers_no_older_records() {
             self.log.uncount(place, record_bytes, activity);
         }
         then();
@@ -53,7 +53,7 @@ impl<M: Medium> Records<M> {
     }
 }
 
-impl Pen {
+impl WriterState {
     /// Makes the key absent for good, if its value has expired; whether it was this call that did.
     pub(crate) fn expire<M: Medium>(
         &self,
@@ -75,6 +75,6 @@ impl Pen {
         self.check_named(records, target, hash)?;
         let (place, record_bytes) = (record.at, record.head.record_bytes());
         let expiring = Expiring { key, hash, place, record_bytes, expires_at };
-        Ok(records.hide(table, expiring, &self.activity, &guard, || ()))
+        Ok(records.expire_key(table, expiring, &self.activity, &guard, || ()))
     }
 }

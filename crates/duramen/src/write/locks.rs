@@ -1,12 +1,13 @@
 //! Key locks: a writer that names keys has them for itself for as long as it wants, whatever it reads and writes of them; and who
-//! cannot name them closes the gate.
+//! cannot name them closes the barrier.
 //!
 //! 1. *Room*: the writer's block has some, as for a put. No lock is held.
 //! 2. *Lock*: the stripes of the keys, in the order of their numbers ([`Stripes::hold`](crate::index::stripes::Stripes::hold)), or
-//!    the gate ([`crate::sync::gate`]). Keys of any tables; those of one name share a stripe.
+//!    the barrier ([`crate::sync::barrier`]). Keys of any tables; those of one name share a stripe.
 //! 3. *Run*: what the writer reads and writes of these keys is as if it were alone. Each write is a put, an update in place or a
 //!    batch, as without locks.
-//! 4. *Unlock*. What was written is pending until the group is settled, as all in a group, so nobody shows it before it is durable.
+//! 4. *Unlock*. What was written is pending until the group is flushed, as all in a group, so nobody shows it before it
+//!    is durable.
 //!
 //! A crash between two writes of 3 leaves the first without the second: who needs both or none writes one batch. Locks are
 //! in DRAM alone, and a crash leaves nothing of them.
@@ -14,18 +15,18 @@
 //! While a writer holds locks:
 //! * It makes no space: compaction waits for stripes, and grows and waits for devices. A write that finds no room fails
 //!   as if the store were full, and notes how much it wanted. Its caller gives up what it did (it must have written nothing), unlocks,
-//!   [makes room](Pen::make_room) and begins again.
-//! * It does not wait for the compactor either, which may wait for a stripe: a unit that would, for what its member takes the place of, fails in
-//!   the same way.
+//!   [makes room](WriterState::make_room) and begins again.
+//! * It does not wait for the compactor either, which may wait for a stripe: a transaction that would, for what its
+//!   member takes the place of, fails in the same way.
 //! * It does not wait for a commit, which takes as long as the device does: what it owes is paid when it has unlocked. So there is
 //!   always a group, if need be one from lock to unlock.
 //! * It does not settle its group, which locks the stripes of what was written before.
 //! * It splits no segment of an index, which locks many stripes: what is crowded is split after the unlock.
 //! * Its thread writes nothing by other means, and makes, clears or drops no table: that may wait for another stripe, for space, or for
-//!   who closes the gate. It is refused ([`Pen::check_unlocked`]). To look a table up waits for nobody.
+//!   who closes the barrier. It is refused ([`WriterState::check_unlocked`]). To look a table up waits for nobody.
 //! * It writes no keys that it did not name, and elements of collections as it likes, whose stripes are others.
 
-use super::{Pen, Site};
+use super::{WriteContext, WriterState};
 use crate::format::{Owner, Version};
 use crate::index::Slot;
 use crate::log::open_block::Purpose;
@@ -34,7 +35,7 @@ use crate::mutants::{Mutant, planted};
 use crate::read::Records;
 use crate::read::table::{Table, Target};
 use crate::sync::Arc;
-use crate::sync::gate::Gate;
+use crate::sync::barrier::ExclusiveBarrier;
 use crate::sync::holding::{Held as HeldHere, Noted, Place, What};
 use crate::sync::reclaim::{self, Guard, Turns};
 use crate::{Error, ErrorKind, Result};
@@ -47,7 +48,7 @@ const ROOM_AHEAD: u64 = 512;
 /// by one that asks for more each time.
 const TRIES_MAX: u32 = 16;
 
-/// What a writer holds between [`Pen::lock_keys`] and [`Pen::unlock`].
+/// What a writer holds between [`WriterState::lock_keys`] and [`WriterState::unlock`].
 #[derive(Default)]
 pub(super) struct Locks {
     held: Held,
@@ -61,16 +62,16 @@ pub(super) struct Locks {
     reserved: u64,
     /// What did not fit.
     wanted: Option<Wanted>,
-    /// A unit met a record that the compactor moves.
-    met_move: bool,
-    /// What units led back to that were given up, and what was pending there: it is settled when no lock is held.
+    /// A transaction met a record that the compactor moves.
+    saw_move: bool,
+    /// What transactions led back to that were aborted, and what was pending there: it is settled when no lock is held.
     put_back: Vec<(Owner, u64, Slot)>,
     /// How often room was made since the last run that wanted none.
     tries: u32,
     /// Keys in parts of indexes that are to be split.
     crowded: Vec<(Owner, u64)>,
-    /// It never waits at the gate.
-    pub(super) passes_gate: bool,
+    /// It never waits at the barrier.
+    pub(super) passes_barrier: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +80,7 @@ enum Held {
     Nothing,
     /// The stripes of some keys.
     Keys,
-    /// The gate.
+    /// The barrier.
     All,
 }
 
@@ -93,26 +94,26 @@ struct Wanted {
     purpose: Purpose,
 }
 
-impl Pen {
-    /// Whether it holds keys, or the gate.
+impl WriterState {
+    /// Whether it holds keys, or the barrier.
     #[inline]
     pub(crate) fn is_locked(&self) -> bool {
         self.locks.held != Held::Nothing
     }
 
-    /// Whether the gate is not asked: it has passed it, or never does.
+    /// Whether the barrier is not asked: it has passed it, or never does.
     #[inline]
     fn is_inside(&self) -> bool {
-        self.locks.passes_gate || self.is_locked() || self.unit.is_some()
+        self.locks.passes_barrier || self.is_locked() || self.transaction.is_some()
     }
 
-    /// Pins this thread to write, inside the gate.
+    /// Pins this thread to write, inside the barrier.
     #[inline]
     pub(super) fn pin<M: Medium>(&self, records: &Records<M>) -> Guard {
-        if self.is_inside() { reclaim::pin_to_write() } else { records.gate.pin() }
+        if self.is_inside() { reclaim::pin_to_write() } else { records.barrier.pin() }
     }
 
-    /// Is inside the gate for several pins, until what is returned is dropped.
+    /// Is inside the barrier for several pins, until what is returned is dropped.
     ///
     /// # Errors
     /// `Conflict`: who has closed it waits for what this thread does by other means.
@@ -120,7 +121,7 @@ impl Pen {
         if self.is_inside() {
             return Ok(Inside(None));
         }
-        if records.gate.enter(&self.activity.inside) {
+        if records.barrier.enter(&self.activity.inside) {
             return Ok(Inside(Some(Arc::clone(&self.activity.inside))));
         }
         Err(awaited())
@@ -129,30 +130,30 @@ impl Pen {
     /// Locks the keys of these hashes, for the call at `place`.
     ///
     /// # Errors
-    /// `InvalidInput`: this thread holds keys already, or has a unit that runs.
+    /// `InvalidInput`: this thread holds keys already, or has a transaction that runs.
     pub(crate) fn lock_keys<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         hashes: &[u64],
         place: Place,
     ) -> Result<()> {
-        let records = site.records;
+        let records = context.records;
         check_free(records, "lock keys", place, |_| true)?;
-        if !records.gate.enter(&self.activity.inside) {
+        if !records.barrier.enter(&self.activity.inside) {
             return Err(awaited());
         }
-        self.before_lock(site);
+        self.before_lock(context);
         loop {
             records.stripes().hold(hashes, &mut self.locks.numbers);
-            let running = records.stripes().find_running(&self.locks.numbers);
-            let Some(running) = running.filter(|_| !planted(Mutant::HeldBesideRunning)) else { break };
-            // A unit that runs may want what is held here, and space.
-            records.stripes().let_go(&self.locks.numbers, Version(0));
+            let running = records.stripes().find_active(&self.locks.numbers);
+            let Some(running) = running.filter(|_| !planted(Mutant::LockedBesideActive)) else { break };
+            // A transaction that runs may want what is held here, and space.
+            records.stripes().release(&self.locks.numbers, Version(0));
             self.locks.numbers.clear();
-            self.while_resting(records, |_| records.stripes().wait_for_running(running));
+            self.with_group_suspended(records, |_| records.stripes().wait_for_active(running));
         }
         self.locks.held = Held::Keys;
-        self.locks.noted = Some(records.gate.note(What::Keys, place));
+        self.locks.noted = Some(records.barrier.note(What::Keys, place));
         Ok(())
     }
 
@@ -164,53 +165,53 @@ impl Pen {
             Held::Keys => {
                 records.stripes().hold_more(hashes, &mut self.locks.numbers)
                     // Taken already: given back with the others.
-                    && records.stripes().find_running(&self.locks.numbers).is_none()
+                    && records.stripes().find_active(&self.locks.numbers).is_none()
             }
         }
     }
 
-    /// Closes the gate, for the call at `place`: no other writer is within a write or holds a key then.
+    /// Closes the barrier, for the call at `place`: no other writer is within a write or holds a key then.
     ///
     /// # Errors
-    /// `InvalidInput`: this thread holds keys already, has a unit that runs, or is within a scan.
-    pub(crate) fn lock_all<M: Medium>(&mut self, site: Site<'_, M>, place: Place) -> Result<()> {
-        let records = site.records;
+    /// `InvalidInput`: this thread holds keys already, has a transaction that runs, or is within a scan.
+    pub(crate) fn lock_all<M: Medium>(&mut self, context: WriteContext<'_, M>, place: Place) -> Result<()> {
+        let records = context.records;
         check_not_inside(records, "lock all keys", place)?;
-        self.before_lock(site);
-        records.gate.close(|| records.log.epochs().commands());
+        self.before_lock(context);
+        records.barrier.close(|| records.log.epochs().commands());
         self.locks.held = Held::All;
-        self.locks.noted = Some(records.gate.note(What::Gate, place));
+        self.locks.noted = Some(records.barrier.note(What::ExclusiveBarrier, place));
         Ok(())
     }
 
-    fn before_lock<M: Medium>(&mut self, site: Site<'_, M>) {
+    fn before_lock<M: Medium>(&mut self, context: WriteContext<'_, M>) {
         self.locks.reserved = 0;
         self.locks.wanted = None;
-        self.locks.met_move = false;
+        self.locks.saw_move = false;
         self.locks.ends_group = self.group.is_none();
         if !self.appender.has_room(ROOM_AHEAD, Purpose::Write) && self.locks.tries == 0 {
             // What is free and no more: whether the command needs room is not known yet.
-            let free = FreeOnly(site.supply);
-            let _ = self.appender.reserve(&site.records.log, &free, ROOM_AHEAD, Purpose::Write);
+            let free = FreeOnly(context.supply);
+            let _ = self.appender.reserve(&context.records.log, &free, ROOM_AHEAD, Purpose::Write);
         }
         self.begin_group();
     }
 
-    /// Gives back what is held, and gives a unit up that was not ended before. Then [`Pen::end_locked`].
+    /// Gives back what is held, and aborts a transaction that was not ended before. Then [`WriterState::end_locked`].
     pub(crate) fn unlock<M: Medium>(&mut self, records: &Records<M>) {
         if self.is_locked() {
             // What it owes is settled with the group of the locks.
-            let _ = self.give_up_unit(records);
+            let _ = self.abort_transaction(records);
         }
         self.locks.noted = None;
         match std::mem::take(&mut self.locks.held) {
             Held::Nothing => return,
             Held::Keys => {
-                records.stripes().let_go(&self.locks.numbers, self.version);
+                records.stripes().release(&self.locks.numbers, self.version);
                 self.locks.numbers.clear();
                 self.activity.inside.end();
             }
-            Held::All => records.gate.open(),
+            Held::All => records.barrier.open(),
         }
         let mut last = None;
         for (owner, hash) in self.locks.crowded.drain(..) {
@@ -224,26 +225,26 @@ impl Pen {
         }
         if !self.locks.put_back.is_empty() {
             let put_back = std::mem::take(&mut self.locks.put_back);
-            self.settle_put_back(records, put_back);
+            self.finalize_put_back(records, put_back);
         }
     }
 
-    /// A unit was given up under locks: what was pending where its slots lead again is settled after the unlock, since that may wait for an
-    /// epoch.
+    /// A transaction was aborted under locks: what was pending where its slots lead again is settled after the unlock,
+    /// since that may wait for an epoch.
     pub(super) fn defer_put_back(&mut self, again: Vec<(Owner, u64, Slot)>) {
         self.locks.put_back.extend(again);
     }
 
     /// What was written under locks that were given back may be told when this has returned; in a group, when that is settled.
     pub(crate) fn end_locked<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
-        if std::mem::take(&mut self.locks.ends_group) { self.settle(records) } else { Ok(()) }
+        if std::mem::take(&mut self.locks.ends_group) { self.flush_group(records) } else { Ok(()) }
     }
 
     /// The same early, as [`Mutant::KeysUnlockedEarly`] does it.
     #[inline]
     pub(super) fn unlock_early<M: Medium>(&mut self, records: &Records<M>) {
         if planted(Mutant::KeysUnlockedEarly) && self.locks.held == Held::Keys {
-            records.stripes().let_go(&self.locks.numbers, self.version);
+            records.stripes().release(&self.locks.numbers, self.version);
             self.locks.numbers.clear();
         }
     }
@@ -253,10 +254,11 @@ impl Pen {
     /// # Errors
     /// `InvalidInput`.
     pub(crate) fn check_unlocked<M: Medium>(records: &Records<M>, attempted: &str) -> Result<()> {
-        records.gate.held_here(What::has_stripes).map_or(Ok(()), |held| Err(beside_locks(attempted, held)))
+        records.barrier.held_here(What::has_stripes).map_or(Ok(()), |held| Err(beside_locks(attempted, held)))
     }
 
-    /// Whether the key of `hash` may be written now, or read in a unit: to check it when the unit ends its stripe is waited for.
+    /// Whether the key of `hash` may be written now, or read in a transaction: to check it when the transaction ends
+    /// its stripe is waited for.
     ///
     /// # Errors
     /// `InvalidInput`: keys are locked, and this is none of them, or it is not their writer that writes.
@@ -277,12 +279,12 @@ impl Pen {
             return Ok(());
         }
         Err(Error::invalid(
-            "a key was written, or read in a unit, that is none of those that were locked: name all keys when they are locked",
+            "a key was written, or read in a transaction, that is none of those that were locked: name all keys when they are locked",
         ))
     }
 
     /// A part of an index is crowded where a key of `hash` was put: it is split, or will be when no key is held, if somebody else has
-    /// keys of it now. Behind the closed gate nobody has.
+    /// keys of it now. Behind the closed barrier nobody has.
     #[inline]
     pub(super) fn split<M: Medium>(&mut self, records: &Records<M>, table: &Table, hash: u64, guard: &Guard) {
         if self.locks.held != Held::Keys {
@@ -296,7 +298,7 @@ impl Pen {
     #[inline]
     pub(super) fn reserve_locked<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         bytes: u64,
         purpose: Purpose,
     ) -> Result<()> {
@@ -305,7 +307,7 @@ impl Pen {
         if self.appender.has_room(bytes, purpose) {
             return Ok(());
         }
-        let reserved = self.appender.reserve(&site.records.log, &FreeOnly(site.supply), bytes, purpose);
+        let reserved = self.appender.reserve(&context.records.log, &FreeOnly(context.supply), bytes, purpose);
         if let Err(error) = &reserved
             && error.kind() == ErrorKind::OutOfSpace
         {
@@ -314,25 +316,25 @@ impl Pen {
         reserved
     }
 
-    /// A unit met a record that the compactor moves, which waits for the stripes of keys: whether the caller holds any. Then it fails as
-    /// if it had found no room.
-    pub(super) fn meets_move(&mut self) -> bool {
-        self.locks.met_move = self.locks.held == Held::Keys;
-        self.locks.met_move
+    /// A transaction met a record that the compactor moves, which waits for the stripes of keys: whether the caller
+    /// holds any. Then it fails as if it had found no room.
+    pub(super) fn sees_move(&mut self) -> bool {
+        self.locks.saw_move = self.locks.held == Held::Keys;
+        self.locks.saw_move
     }
 
     /// Whether a write under the locks found no room, or what is being moved.
     pub(crate) fn wants_room(&self) -> bool {
-        self.locks.wanted.is_some() || self.locks.met_move
+        self.locks.wanted.is_some() || self.locks.saw_move
     }
 
     /// Makes the room that a write under locks did not find; no lock may be held. Then what wrote begins again from the beginning.
     ///
     /// # Errors
     /// `OutOfSpace` when there is none to be made; what the medium fails with.
-    pub(crate) fn make_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
-        Self::check_unlocked(site.records, "make space")?;
-        if std::mem::take(&mut self.locks.met_move) {
+    pub(crate) fn make_room<M: Medium>(&mut self, context: WriteContext<'_, M>) -> Result<()> {
+        Self::check_unlocked(context.records, "make space")?;
+        if std::mem::take(&mut self.locks.saw_move) {
             // Nobody holds up the compactor now.
             crate::sync::thread::yield_now();
             return Ok(());
@@ -350,15 +352,15 @@ impl Pen {
         }
         if wanted.total > wanted.bytes {
             // In one block, if that is to be had: nobody else takes that.
-            if self.reserve(site, wanted.total, wanted.purpose).is_ok() {
+            if self.reserve(context, wanted.total, wanted.purpose).is_ok() {
                 self.locks.tries = tries + 1;
                 return Ok(());
             }
             // What comes after it is not known. So that it is found by a few tries the store grows by more each time.
             let wished = wanted.total.saturating_mul(1 << tries);
-            site.supply.make_free(wanted.total, wished, wanted.purpose);
+            context.supply.make_free(wanted.total, wished, wanted.purpose);
         }
-        self.reserve(site, wanted.bytes, wanted.purpose)?;
+        self.reserve(context, wanted.bytes, wanted.purpose)?;
         self.locks.tries = tries + 1;
         Ok(())
     }
@@ -371,13 +373,13 @@ pub(super) fn check_free<M: Medium>(
     place: Place,
     is_so: impl Fn(What) -> bool,
 ) -> Result<()> {
-    let Some(held) = records.gate.held_here(is_so) else { return Ok(()) };
+    let Some(held) = records.barrier.held_here(is_so) else { return Ok(()) };
     Err(Error::invalid(format!(
         "cannot {attempted} at {place}: {held}, and would wait for itself: end that before, or do both within one"
     )))
 }
 
-/// That this thread is not among those that closing the gate waits for.
+/// That this thread is not among those that closing the barrier waits for.
 fn check_not_inside<M: Medium>(records: &Records<M>, attempted: &str, place: Place) -> Result<()> {
     check_free(records, attempted, place, |_| true)?;
     if reclaim::is_pinned() {
@@ -388,9 +390,9 @@ fn check_not_inside<M: Medium>(records: &Records<M>, attempted: &str, place: Pla
     Ok(())
 }
 
-/// The closed gate. Dropped, it is open again.
+/// The closed barrier. Dropped, it is open again.
 #[must_use]
-pub(crate) struct Alone<'a>(&'a Gate);
+pub(crate) struct Alone<'a>(&'a ExclusiveBarrier);
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
@@ -398,36 +400,36 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Closes the gate for a change of what names point to, or for the end of the store: each write and each transaction comes before that, or
-/// after it. `None` where this thread has closed it already. The caller locks the catalog after this: a transaction that is waited for may
-/// want it.
+/// Closes the barrier for a change of what names point to, or for the end of the store: each write and each transaction
+/// comes before that, or after it. `None` where this thread has closed it already. The caller locks the catalog after
+/// this: a transaction that is waited for may want it.
 ///
 /// # Errors
-/// `InvalidInput`: this thread holds keys, has a unit that runs, or is within a scan.
-pub(crate) fn close_gate<'a, M: Medium>(
+/// `InvalidInput`: this thread holds keys, has a transaction that runs, or is within a scan.
+pub(crate) fn close_barrier<'a, M: Medium>(
     records: &'a Records<M>,
     attempted: &str,
     place: Place,
 ) -> Result<Option<Alone<'a>>> {
-    let is_alone = |what| matches!(what, What::Gate);
-    if records.gate.held_here(is_alone).is_some() {
-        // A unit within it is before or after the change as a whole, as the caller decides.
+    let is_alone = |what| matches!(what, What::ExclusiveBarrier);
+    if records.barrier.held_here(is_alone).is_some() {
+        // A transaction within it is before or after the change as a whole, as the caller decides.
         return Ok(None);
     }
     check_not_inside(records, attempted, place)?;
-    // With the gate closed only a read in a window of few instructions notices a name that is written late.
-    if planted(Mutant::GateOpenForNames) || planted(Mutant::NameWrittenLate) {
+    // With the barrier closed only a read in a window of few instructions notices a name that is written late.
+    if planted(Mutant::BarrierOpenForNames) || planted(Mutant::NameWrittenLate) {
         return Ok(None);
     }
-    records.gate.close(|| records.log.epochs().commands());
-    Ok(Some(Alone(&records.gate)))
+    records.barrier.close(|| records.log.epochs().commands());
+    Ok(Some(Alone(&records.barrier)))
 }
 
 #[cold]
 fn awaited() -> Error {
     Error::new(
         ErrorKind::Conflict,
-        "cannot begin: another thread locks all keys, and waits for a unit or a scan of this thread that is under way: end that, and \
+        "cannot begin: another thread locks all keys, and waits for a transaction or a scan of this thread that is under way: end that, and \
          begin again",
     )
 }
@@ -439,7 +441,7 @@ fn beside_locks(attempted: &str, held: HeldHere) -> Error {
     ))
 }
 
-/// A writer is inside the gate.
+/// A writer is inside the barrier.
 pub(super) struct Inside(Option<Arc<Turns>>);
 
 impl Drop for Inside {

@@ -6,7 +6,7 @@
 //! 1. room is made sure of, since that may take long and needs the index itself;
 //! 2. the key is locked, the epoch entered, the newest record looked up, and the condition (if any) checked;
 //! 3. the record is appended with the next version, and drained;
-//! 4. the slot leads to it (this is the moment the write happens for readers), the lock is given back, the epoch left;
+//! 4. the slot points to it (this is the moment the write happens for readers), the lock is given back, the epoch left;
 //! 5. where writes wait for their epoch: wait.
 //!
 //! The version does not depend on the record that is superseded: the lock gives it out (`index::stripes`). So a put that
@@ -14,12 +14,13 @@
 //! the old record and the write-back of the new one overlap.
 //!
 //! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
-//! drain: the slot is marked pending, and [`Pen::settle`] drains once and clears the marks. Writes that count all or not at all are [units](unit).
+//! drain: the slot is marked pending, and [`WriterState::flush_group`] drains once and clears the marks. Writes that
+//! count all or not at all are [transactions](transaction).
 //!
 //! Several writes of keys that nobody else writes meanwhile: see [`locks`].
 //!
 //! Invariants:
-//! 1. A slot leads to a record that is durable, or is marked pending, or whose epoch is not committed.
+//! 1. A slot points to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted by its key's slot until its block is retired (`index::stale`).
 //! 3. While a group is open its turn lasts ([`Epochs::groups`](crate::durability::Epochs::groups)), so that a block of its store whose
 //!    records the group superseded is not freed before the group is durable.
@@ -30,7 +31,7 @@ pub(crate) mod expire;
 pub(crate) mod locks;
 mod old;
 mod put;
-mod unit;
+mod transaction;
 mod update;
 
 pub(crate) use apply::Expect;
@@ -44,7 +45,7 @@ use crate::log::appender::Appender;
 use crate::log::open_block::Purpose;
 use crate::log::supply::Supply;
 use crate::read::Records;
-use crate::read::owed::Owed;
+use crate::read::barrier::ReadBarrier;
 use crate::read::value::{Meta, Room};
 use crate::sync::Arc;
 use crate::sync::reclaim::{self, Turns};
@@ -67,9 +68,9 @@ struct Group {
     turn: Option<Turn>,
     /// Slots to be cleared of their pending mark: table, hash and location.
     pending: Vec<(Owner, u64, Offset)>,
-    /// Units that have committed in it.
-    over: Vec<unit::Over>,
-    owed: Owed,
+    /// Transactions that have committed in it.
+    over: Vec<transaction::Over>,
+    read_barrier: ReadBarrier,
 }
 
 /// Keeps what the group superseded.
@@ -89,33 +90,33 @@ impl Drop for Turn {
 }
 
 /// What writers work on, and who has room for what they append.
-pub(crate) struct Site<'a, M: Medium> {
+pub(crate) struct WriteContext<'a, M: Medium> {
     pub records: &'a Records<M>,
     pub supply: &'a dyn Supply,
 }
 
-impl<M: Medium> Clone for Site<'_, M> {
+impl<M: Medium> Clone for WriteContext<'_, M> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M: Medium> Copy for Site<'_, M> {}
+impl<M: Medium> Copy for WriteContext<'_, M> {}
 
 /// What a thread needs to write: its block, and what others must know of it.
-pub(crate) struct Pen {
+pub(crate) struct WriterState {
     appender: Appender,
     activity: Arc<Activity>,
     group: Option<Group>,
     locks: Locks,
     /// The greatest version that it gave.
     version: Version,
-    /// The unit that runs, within the group.
-    unit: Option<unit::Running>,
-    units: Option<unit::Units>,
+    /// The transaction that runs, within the group.
+    transaction: Option<transaction::Running>,
+    transactions: Option<transaction::Transactions>,
 }
 
-impl Pen {
+impl WriterState {
     pub(crate) fn new(epochs: &Epochs) -> Self {
         Self {
             appender: Appender::default(),
@@ -123,15 +124,15 @@ impl Pen {
             group: None,
             locks: Locks::default(),
             version: Version(0),
-            unit: None,
-            units: None,
+            transaction: None,
+            transactions: None,
         }
     }
 
     /// One whose writes may be part of what was done under locks, and whose caller sees to who comes before whom: it does not wait
-    /// at the gate.
-    pub(crate) fn passing_gate(mut self) -> Self {
-        self.locks.passes_gate = true;
+    /// at the barrier.
+    pub(crate) fn passing_barrier(mut self) -> Self {
+        self.locks.passes_barrier = true;
         self
     }
 
@@ -150,20 +151,22 @@ impl Pen {
 
     /// Settles what is left of a group, and gives the block and the counts up. Not when the store is closed.
     pub(crate) fn end<M: Medium>(&mut self, records: &Records<M>) {
-        let _ = self.give_up_unit(records);
+        let _ = self.abort_transaction(records);
         self.unlock(records);
-        let _ = self.settle(records);
-        self.end_units(records);
+        let _ = self.flush_group(records);
+        self.end_transactions(records);
         self.appender.put_aside(&records.log);
         records.log.epochs().unregister(&self.activity);
     }
 
     /// What the group owes, if there is one.
-    pub(crate) fn owed(&self) -> Option<&Owed> {
-        let owed = &self.group.as_ref()?.owed;
-        owed.lane.set(self.units.as_ref().map(unit::Units::lane));
-        owed.block.set(self.appender.place().map(|(granule, _)| granule));
-        Some(owed)
+    pub(crate) fn read_barrier(&self) -> Option<&ReadBarrier> {
+        let read_barrier = &self.group.as_ref()?.read_barrier;
+        read_barrier
+            .transaction_slot
+            .set(self.transactions.as_ref().map(transaction::Transactions::transaction_slot));
+        read_barrier.block.set(self.appender.place().map(|(extent, _)| extent));
+        Some(read_barrier)
     }
 
     fn check<M: Medium>(records: &Records<M>, key: &[u8], value_bytes: usize) -> Result<()> {
@@ -184,9 +187,9 @@ impl Pen {
     /// Step 5, or its debt.
     #[inline]
     fn finish<M: Medium>(&mut self, records: &Records<M>, epoch: Epoch) -> Result<()> {
-        match self.owed() {
-            Some(owed) => {
-                owed.epoch.set(owed.epoch.get().max(epoch.0));
+        match self.read_barrier() {
+            Some(read_barrier) => {
+                read_barrier.epoch.set(read_barrier.epoch.get().max(epoch.0));
                 Ok(())
             }
             None => records.log.wait_for(epoch),
@@ -195,38 +198,52 @@ impl Pen {
 
     /// Makes sure that a record of `bytes` fits.
     #[inline]
-    fn reserve<M: Medium>(&mut self, site: Site<'_, M>, bytes: u64, purpose: Purpose) -> Result<()> {
+    fn reserve<M: Medium>(
+        &mut self,
+        context: WriteContext<'_, M>,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<()> {
         if self.is_locked() {
-            return self.reserve_locked(site, bytes, purpose);
+            return self.reserve_locked(context, bytes, purpose);
         }
         if self.group.is_none() || self.appender.has_room(bytes, purpose) {
-            return self.appender.reserve(&site.records.log, site.supply, bytes, purpose);
+            return self.appender.reserve(&context.records.log, context.supply, bytes, purpose);
         }
-        self.reserve_in_group(site, bytes, purpose)
+        self.reserve_in_group(context, bytes, purpose)
     }
 
-    /// As [`Pen::reserve`], while the group rests.
+    /// As [`WriterState::reserve`], while the group rests.
     #[cold]
-    fn reserve_in_group<M: Medium>(&mut self, site: Site<'_, M>, bytes: u64, purpose: Purpose) -> Result<()> {
-        self.while_resting(site.records, |pen| {
-            pen.appender.reserve(&site.records.log, site.supply, bytes, purpose)
+    fn reserve_in_group<M: Medium>(
+        &mut self,
+        context: WriteContext<'_, M>,
+        bytes: u64,
+        purpose: Purpose,
+    ) -> Result<()> {
+        self.with_group_suspended(context.records, |writer_state| {
+            writer_state.appender.reserve(&context.records.log, context.supply, bytes, purpose)
         })
     }
 
     /// Looks whether a block can be opened for a put, and makes room for it. No stripe may be held.
-    pub(crate) fn find_room<M: Medium>(&mut self, site: Site<'_, M>) -> Result<()> {
-        Self::check_unlocked(site.records, "make space")?;
-        self.while_resting(site.records, |_| site.supply.find_granule())
+    pub(crate) fn find_room<M: Medium>(&mut self, context: WriteContext<'_, M>) -> Result<()> {
+        Self::check_unlocked(context.records, "make space")?;
+        self.with_group_suspended(context.records, |_| context.supply.find_extent())
     }
 
     /// Runs `work`, which waits for others, while the group rests: what it wrote so far is settled, and what it pinned is let go, so that
     /// space can be reclaimed meanwhile. No stripe may be held.
-    fn while_resting<M: Medium, T>(&mut self, records: &Records<M>, work: impl FnOnce(&mut Self) -> T) -> T {
+    fn with_group_suspended<M: Medium, T>(
+        &mut self,
+        records: &Records<M>,
+        work: impl FnOnce(&mut Self) -> T,
+    ) -> T {
         if self.group.is_none() {
             return work(self);
         }
-        self.appender.settle(&records.log);
-        self.units_drained(records);
+        self.appender.advance_durable_tail(&records.log);
+        self.transactions_drained(records);
         let mut over = Vec::new();
         if let Some(group) = &mut self.group {
             clear_pending(records, group.pending.drain(..));
@@ -235,7 +252,7 @@ impl Pen {
                 over = std::mem::take(&mut group.over);
             }
         }
-        over.iter().for_each(|over| self.settle_unit(records, over));
+        over.iter().for_each(|over| self.finalize_transaction(records, over));
         let done = work(self);
         if let Some(group) = &mut self.group {
             group.turn = Some(Turn::begin(&self.activity));
@@ -253,30 +270,30 @@ impl Pen {
 
     pub(crate) fn begin_group(&mut self) {
         if self.group.is_none() {
-            let owed = Owed::default();
-            // Of a unit that goes on though the group before was settled.
-            owed.unit.set(self.unit_id());
+            let read_barrier = ReadBarrier::default();
+            // Of a transaction that goes on though the group before was flushed.
+            read_barrier.transaction.set(self.transaction_id());
             self.group = Some(Group {
                 turn: Some(Turn::begin(&self.activity)),
                 pending: Vec::new(),
                 over: Vec::new(),
-                owed,
+                read_barrier,
             });
             self.appender.grouped = true;
         }
     }
 
-    pub(crate) fn settle<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
+    pub(crate) fn flush_group<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(group) = self.group.take() else { return Ok(()) };
         self.appender.grouped = false;
-        self.appender.settle(&records.log);
-        self.units_drained(records);
+        self.appender.advance_durable_tail(&records.log);
+        self.transactions_drained(records);
         clear_pending(records, group.pending.into_iter());
-        let committed = records.log.wait_for(Epoch(group.owed.epoch.get()));
+        let committed = records.log.wait_for(Epoch(group.read_barrier.epoch.get()));
         if committed.is_ok() {
-            group.over.iter().for_each(|over| self.settle_unit(records, over));
+            group.over.iter().for_each(|over| self.finalize_transaction(records, over));
         }
-        self.appender.units_settled(&records.log);
+        self.appender.transactions_finalized(&records.log);
         committed
     }
 }
@@ -296,7 +313,7 @@ fn clear_pending<M: Medium>(records: &Records<M>, pending: impl Iterator<Item = 
     let guard = reclaim::pin_to_write();
     let mut last = None;
     for (owner, hash, at) in pending {
-        // A table that died meanwhile may be buried.
+        // A table that died meanwhile may be reclaimed.
         let Some(table) = records.tables.find(owner, &mut last) else { continue };
         // The group's turn keeps the record. A hash index does without the key, and so without the record's line.
         let key = if table.index.ordered().is_some() { records.record(at).key() } else { &[] };

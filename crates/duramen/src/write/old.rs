@@ -1,18 +1,18 @@
-//! What a key's slot led to before a write, and what is counted of it.
+//! What a key's slot pointed to before a write, and what is counted of it.
 
-use super::Pen;
+use super::WriterState;
 use crate::durability::Activity;
 use crate::format::Epoch;
 use crate::index::Slot;
 use crate::index::either::{Locked, Place};
 use crate::log::read::Unknown;
 use crate::read::Records;
-use crate::read::table::{MetName, Table};
+use crate::read::table::{RootRef, Table};
 use crate::read::value::{Record, Stamp};
 use crate::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
 
-/// What a key's slot led to before a write.
+/// What a key's slot pointed to before a write.
 #[derive(Clone, Copy)]
 pub(super) struct Old<'a> {
     pub(super) slot: Slot,
@@ -30,8 +30,8 @@ impl<'a> Old<'a> {
 
     /// What it names, if it is a root that was alive: of one that was swept, that was taken off then.
     #[inline]
-    pub(super) fn names(&self) -> Option<MetName> {
-        if self.slot.is_tombstone() { None } else { self.record?.met_name() }
+    pub(super) fn names(&self) -> Option<RootRef> {
+        if self.slot.is_tombstone() { None } else { self.record?.root_ref() }
     }
 
     /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.
@@ -42,13 +42,15 @@ impl<'a> Old<'a> {
         key: &[u8],
     ) -> (Option<Self>, Offset) {
         let mut unknown = Unknown::default();
-        let found = locked.find_with(key, |slot| Some((slot, records.meet(table, slot, key, &mut unknown)?)));
-        let old = found.map(|(_, (slot, met))| Self::new(records, slot, met.whole()));
+        let found = locked
+            .find_with(key, |slot| Some((slot, records.look_up_for_write(table, slot, key, &mut unknown)?)));
+        let old = found.map(|(_, (slot, existing))| Self::new(records, slot, existing.whole()));
         let damaged = if old.is_some_and(|old| old.record.is_some()) { Offset(0) } else { unknown.at };
         (old, damaged)
     }
 
-    /// The key's slot, which led to what is `old`, leads to what supersedes it: to the record of `new`. Returns the slot.
+    /// The key's slot, which pointed to what is `old`, points to what supersedes it: to the record of `new`. Returns
+    /// the slot.
     #[inline]
     pub(super) fn supersede<M: Medium>(
         old: Option<&Self>,
@@ -60,9 +62,9 @@ impl<'a> Old<'a> {
         let is_damaged = old.is_some_and(|old| old.record.is_none());
         let slot = if is_damaged { new.hiding_unknown() } else { new.superseding(place.get()) };
         if is_damaged {
-            place.heal(key, slot, records);
+            place.repair(key, slot, records);
         } else {
-            place.lead(key, slot, records);
+            place.repoint(key, slot, records);
         }
         slot
     }
@@ -72,19 +74,23 @@ impl<'a> Old<'a> {
     #[inline]
     pub(super) fn uncount<M: Medium>(&self, records: &Records<M>, activity: &Activity) {
         let Some(record) = &self.record else { return records.mended() };
-        if !self.slot.hides_nothing() {
+        if !self.slot.covers_no_older_records() {
             records.log.uncount(record.at, record.head.record_bytes(), activity);
         }
     }
 }
 
-impl Pen {
+impl WriterState {
     /// Makes sure that what was found may be told of: flushes what its writer has not drained yet, and
     /// returns the epoch to wait for.
-    pub(super) fn told_of<M: Medium>(&self, records: &Records<M>, old: Option<&Old<'_>>) -> Epoch {
+    pub(super) fn visible_epoch<M: Medium>(&self, records: &Records<M>, old: Option<&Old<'_>>) -> Epoch {
         let Some((slot, record)) = old.and_then(|old| Some((old.slot, old.record?))) else { return Epoch(0) };
         let epoch = records.epoch_of(&record);
-        if slot.is_pending() { epoch.max(records.help_read(&record, self.owed())) } else { epoch }
+        if slot.is_pending() {
+            epoch.max(records.flush_on_behalf_of_reader(&record, self.read_barrier()))
+        } else {
+            epoch
+        }
     }
 
     /// Counts a key that came or went. An expired one counts until it is swept.

@@ -2,7 +2,7 @@
 
 use super::batch::root_value;
 use super::old::{Old, stamp_unlocked};
-use super::{Pen, Site, Swap, purpose_of};
+use super::{Swap, WriteContext, WriterState, purpose_of};
 use crate::Result;
 use crate::format::record::{Appended, Kind, Trailer, body_crc, head_bytes, record_bytes};
 use crate::format::{Epoch, Version};
@@ -16,14 +16,14 @@ use crate::log::read::Unknown;
 use crate::mutants::{Mutant, planted};
 use crate::read::CollectionId;
 use crate::read::Records;
-use crate::read::table::{MetName, Table, Target};
+use crate::read::table::{RootRef, Table, Target};
 use crate::read::value::{Meta, Stamp};
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 
 /// What a write wants of the key it finds.
 #[derive(Clone, Copy)]
-pub(super) enum Want {
+pub(super) enum Condition {
     Anything,
     Stamp(Stamp),
     /// A delete: without a live value there is nothing to write.
@@ -32,19 +32,19 @@ pub(super) enum Want {
 
 /// What is to be written.
 #[derive(Clone, Copy)]
-struct Ask<'a> {
+struct PutRequest<'a> {
     target: Target<'a>,
     key: &'a [u8],
     /// Nothing: the key is deleted.
     new: Option<(&'a [u8], Meta)>,
-    want: Want,
+    want: Condition,
     purpose: Purpose,
 }
 
 /// What a write works out before it locks anything.
 #[derive(Clone, Copy)]
-struct Ready<'a> {
-    ask: Ask<'a>,
+struct PreparedPut<'a> {
+    ask: PutRequest<'a>,
     /// Of the record.
     kind: Kind,
     hash: u64,
@@ -58,13 +58,13 @@ struct Ready<'a> {
 }
 
 /// A write of who holds the lock of its key.
-struct Writing<'a, M: Medium> {
+struct LockedPut<'a, M: Medium> {
     records: &'a Records<M>,
     table: &'a Table,
-    ready: Ready<'a>,
+    ready: PreparedPut<'a>,
     epoch: Epoch,
-    /// A unit that runs may have written the key.
-    has_members: bool,
+    /// A transaction that runs may have written the key.
+    has_transaction_records: bool,
     /// What is written waits for its group to be durable.
     is_grouped: bool,
 }
@@ -88,7 +88,7 @@ pub(super) enum Wrote {
     Damaged {
         at: Offset,
     },
-    /// Nothing: a unit that runs has written the key.
+    /// Nothing: a transaction that runs has written the key.
     Running(Trailer),
 }
 
@@ -101,36 +101,39 @@ impl Wrote {
     }
 }
 
-impl Pen {
+impl WriterState {
     #[inline]
     pub(crate) fn put<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         target: Target<'_>,
         key: &[u8],
         value: &[u8],
         meta: Meta,
     ) -> Result<()> {
-        self.write(site, target, key, Some((value, meta)), Want::Anything).map(|_| ())
+        self.write(context, target, key, Some((value, meta)), Condition::Anything).map(|_| ())
     }
 
     pub(crate) fn delete<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         target: Target<'_>,
         key: &[u8],
     ) -> Result<bool> {
-        Ok(matches!(self.write(site, target, key, None, Want::Present)?, Wrote::Done { was: true, .. }))
+        Ok(matches!(
+            self.write(context, target, key, None, Condition::Present)?,
+            Wrote::Done { was: true, .. }
+        ))
     }
 
     pub(crate) fn replace<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         target: Target<'_>,
         key: &[u8],
         new: Option<(&[u8], Meta)>,
     ) -> Result<Option<Meta>> {
-        Ok(match self.write(site, target, key, new, Want::Anything)? {
+        Ok(match self.write(context, target, key, new, Condition::Anything)? {
             Wrote::Done { replaced, .. } => replaced,
             Wrote::Changed { .. } | Wrote::Absent { .. } | Wrote::Damaged { .. } | Wrote::Running(_) => None,
         })
@@ -138,13 +141,13 @@ impl Pen {
 
     pub(crate) fn compare_and_swap<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         target: Target<'_>,
         key: &[u8],
         seen: Stamp,
         value: Option<(&[u8], Meta)>,
     ) -> Result<Swap> {
-        Ok(match self.write(site, target, key, value, Want::Stamp(seen))? {
+        Ok(match self.write(context, target, key, value, Condition::Stamp(seen))? {
             Wrote::Done { .. } | Wrote::Absent { .. } => Swap::Done,
             Wrote::Changed { .. } | Wrote::Damaged { .. } | Wrote::Running(_) => Swap::Changed,
         })
@@ -154,15 +157,16 @@ impl Pen {
     #[cold]
     fn write_root<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
-        ask: Ask<'_>,
+        context: WriteContext<'_, M>,
+        ask: PutRequest<'_>,
         (value, meta): (&[u8], Meta),
     ) -> Result<Wrote> {
         let value = root_value(value, meta);
-        let names = meta.collection.map(|CollectionId(owner)| site.records.tables.name(owner)).transpose()?;
-        let wrote = self.write_then(site, Ask { new: Some((&value, meta)), ..ask }, || ());
+        let names =
+            meta.collection.map(|CollectionId(owner)| context.records.tables.name(owner)).transpose()?;
+        let wrote = self.write_then(context, PutRequest { new: Some((&value, meta)), ..ask }, || ());
         if let Some(names) = names {
-            names.settle(&wrote, |wrote| matches!(wrote, Wrote::Done { .. }));
+            names.finish(&wrote, |wrote| matches!(wrote, Wrote::Done { .. }));
         }
         wrote
     }
@@ -172,32 +176,32 @@ impl Pen {
     /// next one comes after it.
     pub(crate) fn write_name<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         name: &[u8],
         entry: Option<&[u8]>,
         is_new: bool,
         then: impl FnMut(),
     ) -> Result<()> {
         let new = entry.map(|entry| (entry, Meta::default()));
-        let want = if new.is_some() { Want::Anything } else { Want::Present };
+        let want = if new.is_some() { Condition::Anything } else { Condition::Present };
         let purpose = if is_new { Purpose::Change } else { Purpose::Delete };
-        let ask = Ask { target: Target::Catalog, key: name, new, want, purpose };
-        self.write_then(site, ask, then).map(|_| ())
+        let ask = PutRequest { target: Target::Catalog, key: name, new, want, purpose };
+        self.write_then(context, ask, then).map(|_| ())
     }
 
     #[inline(always)]
     pub(super) fn write<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         target: Target<'_>,
         key: &[u8],
         new: Option<(&[u8], Meta)>,
-        want: Want,
+        want: Condition,
     ) -> Result<Wrote> {
-        let ask = Ask { target, key, new, want, purpose: purpose_of(new) };
+        let ask = PutRequest { target, key, new, want, purpose: purpose_of(new) };
         match new {
-            Some(new) if new.1.collection.is_some() => self.write_root(site, ask, new),
-            _ => self.write_then(site, ask, || ()),
+            Some(new) if new.1.collection.is_some() => self.write_root(context, ask, new),
+            _ => self.write_then(context, ask, || ()),
         }
     }
 
@@ -205,13 +209,13 @@ impl Pen {
     #[inline(always)]
     fn write_then<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
-        ask: Ask<'_>,
+        context: WriteContext<'_, M>,
+        ask: PutRequest<'_>,
         mut then: impl FnMut(),
     ) -> Result<Wrote> {
         loop {
-            match self.try_write(site, ask, &mut then)? {
-                Wrote::Running(unit) => self.wait_for_unit(site.records, unit)?,
+            match self.try_write(context, ask, &mut then)? {
+                Wrote::Running(transaction) => self.wait_for_transaction(context.records, transaction)?,
                 wrote => return Ok(wrote),
             }
         }
@@ -220,12 +224,12 @@ impl Pen {
     #[inline(always)]
     fn try_write<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
-        ask: Ask<'_>,
+        context: WriteContext<'_, M>,
+        ask: PutRequest<'_>,
         then: &mut impl FnMut(),
     ) -> Result<Wrote> {
-        let records = site.records;
-        let Ask { target, key, new, .. } = ask;
+        let records = context.records;
+        let PutRequest { target, key, new, .. } = ask;
         let (value, meta) = new.unwrap_or_default();
         Self::check(records, key, value.len())?;
         let head_bytes = head_bytes(meta.expires_at.is_some(), target.is_owned());
@@ -237,7 +241,7 @@ impl Pen {
         };
         let bytes = record_bytes(head_bytes, key.len(), value.len(), kind);
         // Before the pin: compaction that makes room must not wait for this very guard.
-        self.reserve(site, bytes, ask.purpose)?;
+        self.reserve(context, bytes, ask.purpose)?;
         self.unlock_early(records);
         let guard = self.pin(records);
         let table = records.tables.at(target, &guard)?;
@@ -259,7 +263,7 @@ impl Pen {
             ask.want
         };
         let body = body_crc(seed, &[key, value]);
-        let ready = Ready { ask: Ask { want, ..ask }, kind, hash, bytes, shared, body, seed };
+        let ready = PreparedPut { ask: PutRequest { want, ..ask }, kind, hash, bytes, shared, body, seed };
         let epochs = records.log.epochs();
         let unwinding = epochs.unwinding(&self.activity);
         if planted(Mutant::LockedInEpoch) {
@@ -267,7 +271,7 @@ impl Pen {
         }
         let locked = table.index.lock(hash, &guard);
         let epoch = epochs.enter(&self.activity);
-        let writing = Writing::new(records, table, ready, epoch, &locked, self.group.is_some());
+        let writing = LockedPut::new(records, table, ready, epoch, &locked, self.group.is_some());
         let (wrote, crowded, appended) = self.write_locked(&writing, locked);
         if matches!(wrote, Wrote::Done { .. }) {
             then();
@@ -292,37 +296,37 @@ impl Pen {
     #[inline(always)]
     fn write_locked<M: Medium>(
         &mut self,
-        writing: &Writing<'_, M>,
+        writing: &LockedPut<'_, M>,
         locked: Locked<'_>,
     ) -> (Wrote, bool, Option<Appended>) {
-        let Writing { records, table, ready, epoch, .. } = *writing;
-        let Ask { key, new, .. } = ready.ask;
+        let LockedPut { records, table, ready, epoch, .. } = *writing;
+        let PutRequest { key, new, .. } = ready.ask;
         // Under the lock: who had it before has read the time before.
         let floor = self.floor(records);
         let ahead = writing.appends_ahead().then(|| {
             let version = self.gave(locked.next_version(floor));
             self.append(writing, version)
         });
-        let (mut met, mut old) = (Unknown::default(), None);
+        let (mut unknown_record, mut old) = (Unknown::default(), None);
         // Not what `find` gives, which would be copied on its way before the record has come from memory.
         let found = locked.find(key, |slot| {
             records.log.fetch_old(slot.location(), key.len());
-            let own = records.meet(table, slot, key, &mut met);
+            let own = records.look_up_for_write(table, slot, key, &mut unknown_record);
             old = own.map(|own| Old::new(records, slot, own.whole()));
             old.is_some()
         });
         // That is looked at first.
-        if writing.has_members
+        if writing.has_transaction_records
             && let Some(Old { slot, record: Some(record), .. }) = &old
-            && let Some(unit) = records.running_at(*slot, record)
+            && let Some(transaction) = records.running_at(*slot, record)
         {
             self.unstage();
-            return (Wrote::Running(unit), false, None);
+            return (Wrote::Running(transaction), false, None);
         }
         // A slot that may be the key's, and is not known to be, stays: see `damage`.
-        let unknown = met.is_some() && found.is_none();
-        let present = old.as_ref().is_some_and(|old| old.present) || (unknown && met.may_be_live);
-        if let Some(wrote) = self.unwritten(writing, old.as_ref(), met, present) {
+        let unknown = unknown_record.is_some() && found.is_none();
+        let present = old.as_ref().is_some_and(|old| old.present) || (unknown && unknown_record.may_be_live);
+        if let Some(wrote) = self.unwritten(writing, old.as_ref(), unknown_record, present) {
             debug_assert!(ahead.is_none(), "what was appended ahead is written");
             self.unstage();
             return (wrote, false, None);
@@ -354,7 +358,7 @@ impl Pen {
         if let (Kind::Root, Some((_, Meta { collection: Some(CollectionId(owner)), .. }))) = (ready.kind, new)
         {
             // Before anybody can seal its block.
-            records.tables.root_written(MetName { owner, place: appended.at });
+            records.tables.root_written(RootRef { owner, place: appended.at });
         }
         if let Some(turn) = turn {
             self.appender.end_turn(turn);
@@ -373,38 +377,39 @@ impl Pen {
         self.activity.dead_add(bytes as i64);
     }
 
-    /// What there is to say where nothing is written, of a key whose newest record is `old`, or may be `met`, which is damaged.
+    /// What there is to say where nothing is written, of a key whose newest record is `old`, or may be
+    /// `unknown_record`, which is damaged.
     #[inline(always)]
     fn unwritten<M: Medium>(
         &self,
-        writing: &Writing<'_, M>,
+        writing: &LockedPut<'_, M>,
         old: Option<&Old<'_>>,
-        met: Unknown,
+        unknown_record: Unknown,
         present: bool,
     ) -> Option<Wrote> {
-        let Writing { records, table, ready, .. } = *writing;
+        let LockedPut { records, table, ready, .. } = *writing;
         let changed = match ready.ask.want {
-            Want::Stamp(_) if met.is_some() && old.is_none_or(|old| old.record.is_none()) => {
-                return Some(Wrote::Damaged { at: met.at });
+            Condition::Stamp(_) if unknown_record.is_some() && old.is_none_or(|old| old.record.is_none()) => {
+                return Some(Wrote::Damaged { at: unknown_record.at });
             }
-            Want::Stamp(stamp) => {
+            Condition::Stamp(stamp) => {
                 stamp != records.stamp_of(table, old.and_then(|old| old.record.as_ref()), ready.hash)
             }
-            Want::Anything | Want::Present => false,
+            Condition::Anything | Condition::Present => false,
         };
         if changed {
-            return Some(Wrote::Changed { epoch: self.told_of(records, old) });
+            return Some(Wrote::Changed { epoch: self.visible_epoch(records, old) });
         }
-        if ready.ask.new.is_none() && !present && !(met.is_some() && old.is_none()) {
-            return Some(Wrote::Absent { epoch: self.told_of(records, old) });
+        if ready.ask.new.is_none() && !present && !(unknown_record.is_some() && old.is_none()) {
+            return Some(Wrote::Absent { epoch: self.visible_epoch(records, old) });
         }
         None
     }
 
-    /// The record may be led to: it is durable, or its group makes it so.
+    /// The record may be pointed to: it is durable, or its group makes it so.
     #[inline(always)]
-    fn make_reachable<M: Medium>(&mut self, writing: &Writing<'_, M>, appended: Appended) -> Reachable {
-        let Writing { records, ready, is_grouped: grouped, .. } = *writing;
+    fn make_reachable<M: Medium>(&mut self, writing: &LockedPut<'_, M>, appended: Appended) -> Reachable {
+        let LockedPut { records, ready, is_grouped: grouped, .. } = *writing;
         match ready.kind {
             Kind::CellSealed => {
                 let opened = self.appender.open_cell(&records.log, appended);
@@ -417,8 +422,8 @@ impl Pen {
 
     /// Counts what was written, and what it took the place of.
     #[inline(always)]
-    fn account<M: Medium>(&mut self, writing: &Writing<'_, M>, old: Option<&Old<'_>>, appended: Appended) {
-        let Writing { records, table, ready, .. } = *writing;
+    fn account<M: Medium>(&mut self, writing: &LockedPut<'_, M>, old: Option<&Old<'_>>, appended: Appended) {
+        let LockedPut { records, table, ready, .. } = *writing;
         if let Some(old) = old {
             old.uncount(records, &self.activity);
             if table.label().is_some() && records.access.is_by_place() {
@@ -427,7 +432,7 @@ impl Pen {
         }
         self.count_key(table, old, ready.ask.new.is_some());
         if let Some(names) = old.and_then(Old::names) {
-            records.tables.unname(names);
+            records.tables.release_root(names);
         }
         if writing.is_grouped
             && let Some(group) = &mut self.group
@@ -438,9 +443,9 @@ impl Pen {
 
     /// Step 3, but for the drain. Always inlined: what it returns would go through memory, behind all that was just stored there.
     #[inline(always)]
-    fn append<M: Medium>(&mut self, writing: &Writing<'_, M>, version: Version) -> Appended {
-        let Writing { records, ready, .. } = *writing;
-        let Ask { key, new, .. } = ready.ask;
+    fn append<M: Medium>(&mut self, writing: &LockedPut<'_, M>, version: Version) -> Appended {
+        let LockedPut { records, ready, .. } = *writing;
+        let PutRequest { key, new, .. } = ready.ask;
         let (value, _) = new.unwrap_or_default();
         // The block may have become another one meanwhile, where writers share it.
         let seed = self.appender.seed();
@@ -460,19 +465,19 @@ impl Pen {
     }
 }
 
-impl<'a, M: Medium> Writing<'a, M> {
+impl<'a, M: Medium> LockedPut<'a, M> {
     #[inline(always)]
     fn new(
         records: &'a Records<M>,
         table: &'a Table,
-        ready: Ready<'a>,
+        ready: PreparedPut<'a>,
         epoch: Epoch,
         locked: &Locked<'_>,
         in_group: bool,
     ) -> Self {
-        let has_members = locked.has_members() && !planted(Mutant::RunningOverwritten);
+        let has_transaction_records = locked.has_transaction_records() && !planted(Mutant::ActiveOverwritten);
         let is_grouped = in_group && records.log.shows_before_durable();
-        Self { records, table, ready, epoch, has_members, is_grouped }
+        Self { records, table, ready, epoch, has_transaction_records, is_grouped }
     }
 
     #[inline(always)]
@@ -494,23 +499,31 @@ impl<'a, M: Medium> Writing<'a, M> {
     fn appends_ahead(&self) -> bool {
         let ask = &self.ready.ask;
         match ask.want {
-            Want::Anything => {
+            Condition::Anything => {
                 ask.new.is_some()
-                    && !self.has_members
+                    && !self.has_transaction_records
                     && !self.ready.shared
                     && !planted(Mutant::VersionNotAdvanced)
             }
             // Those may write nothing, and what was appended cannot be taken back: it would leave bytes of a user above the tail.
-            Want::Present | Want::Stamp(_) => false,
+            Condition::Present | Condition::Stamp(_) => false,
         }
     }
 }
 
 /// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
-fn compared<M: Medium>(records: &Records<M>, table: &Table, ask: Ask<'_>, hash: u64, guard: &Guard) -> Want {
+fn compared<M: Medium>(
+    records: &Records<M>,
+    table: &Table,
+    ask: PutRequest<'_>,
+    hash: u64,
+    guard: &Guard,
+) -> Condition {
     match ask.want {
-        Want::Stamp(stamp) if stamp == stamp_unlocked(records, table, ask.key, hash, guard) => Want::Anything,
+        Condition::Stamp(stamp) if stamp == stamp_unlocked(records, table, ask.key, hash, guard) => {
+            Condition::Anything
+        }
         want => want,
     }
 }

@@ -12,16 +12,16 @@
 //! How the bytes of a cell may change, and when, stands in [`crate::log::cell`].
 
 use super::old::stamp_unlocked;
-use super::put::{Want, Wrote};
-use super::{Pen, Site};
+use super::put::{Condition, Wrote};
+use super::{WriteContext, WriterState};
 use crate::format::record::{HEAD_BYTES_MAX, HEADER_BYTES};
 use crate::log::cell::Cell;
 use crate::mutants::{Mutant, planted};
 use crate::read::Records;
-use crate::read::judge::Verdict;
 use crate::read::lookup::Looked;
 use crate::read::table::{Table, Target};
 use crate::read::value::{Meta, Stamp, is_same};
+use crate::read::visibility::Visibility;
 use crate::sync::holding::What;
 use crate::sync::reclaim::{self, Guard};
 use crate::{Error, Result};
@@ -85,32 +85,32 @@ struct Edit<'a> {
     bytes: &'a [u8],
 }
 
-impl Pen {
+impl WriterState {
     /// `None` when the stamp is not `seen` any more.
     pub(crate) fn update<M: Medium>(
         &mut self,
-        site: Site<'_, M>,
+        context: WriteContext<'_, M>,
         target: Target<'_>,
         key: &[u8],
         seen: Option<Stamp>,
         (at, bytes): (usize, &[u8]),
     ) -> Result<Option<Update>> {
-        let records = site.records;
+        let records = context.records;
         Self::check(records, key, bytes.len())?;
         let hash = records.hasher.hash(key);
         let edit = Edit { target, key, hash, seen, at, bytes };
         let mut tried = self.update_in_place(records, edit)?;
         while let Tried::Refused = tried {
-            tried = self.update_otherwise(site, edit)?;
+            tried = self.update_otherwise(context, edit)?;
         }
         Ok(if let Tried::Done(update) = tried { Some(update) } else { None })
     }
 
     /// What `update` does when it was refused in place. Apart, so that what it needs is not made ready by updates in place.
     #[inline(never)]
-    fn update_otherwise<M: Medium>(&mut self, site: Site<'_, M>, edit: Edit<'_>) -> Result<Tried> {
-        let records = site.records;
-        match self.update_anew(site, edit)? {
+    fn update_otherwise<M: Medium>(&mut self, context: WriteContext<'_, M>, edit: Edit<'_>) -> Result<Tried> {
+        let records = context.records;
+        match self.update_anew(context, edit)? {
             // Somebody else wrote it meanwhile: it may be a value by now that can be updated in place.
             Tried::Refused => self.update_in_place(records, edit),
             tried => Ok(tried),
@@ -118,13 +118,13 @@ impl Pen {
     }
 
     /// Writes a new version of the whole value; refused when somebody else writes it meanwhile.
-    fn update_anew<M: Medium>(&mut self, site: Site<'_, M>, edit: Edit<'_>) -> Result<Tried> {
-        let records = site.records;
+    fn update_anew<M: Medium>(&mut self, context: WriteContext<'_, M>, edit: Edit<'_>) -> Result<Tried> {
+        let records = context.records;
         let Edit { target, key, hash, seen, at, bytes } = edit;
         let (stamp, value) = {
             let guard = reclaim::pin();
             let table = records.tables.at(target, &guard)?;
-            match records.look_up(table, key, hash, &guard, self.owed())? {
+            match records.look_up(table, key, hash, &guard, self.read_barrier())? {
                 Looked::Absent(stamp) => (stamp, None),
                 Looked::Present(value) => (value.stamp(), Some(value)),
             }
@@ -138,7 +138,7 @@ impl Pen {
         copy[at..at + bytes.len()].copy_from_slice(bytes);
         let meta = value.meta();
         drop(value);
-        let wrote = self.write(site, target, key, Some((&copy, meta)), Want::Stamp(stamp))?;
+        let wrote = self.write(context, target, key, Some((&copy, meta)), Condition::Stamp(stamp))?;
         Ok(if let Wrote::Done { .. } = wrote { Tried::Done(Update::NewVersion) } else { Tried::Refused })
     }
 
@@ -175,7 +175,7 @@ impl Pen {
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
-            records.told(damaged)?;
+            records.error_if_damaged(damaged)?;
             let changed = seen.is_some_and(|seen| seen != records.stamp_of(table, None, hash));
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         };
@@ -186,7 +186,7 @@ impl Pen {
         let changed = seen.is_some_and(|seen| seen != records.stamp_locked(&record));
         if changed || slot.is_tombstone() || records.is_expired(record.expires_at()) {
             if slot.is_pending() {
-                records.help_read(&record, self.owed());
+                records.flush_on_behalf_of_reader(&record, self.read_barrier());
             }
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         }
@@ -218,12 +218,12 @@ impl Pen {
         let mut damaged = Offset(0);
         let found = locked.find_with(key, |slot| Some((slot, records.record_or(slot, key, &mut damaged)?)));
         let Some((_, (slot, record))) = found else {
-            records.told(damaged)?;
+            records.error_if_damaged(damaged)?;
             return Ok(Modified::NotInPlace);
         };
-        let is_shown = records.judge(slot, &record, None) == Verdict::Copied;
+        let is_shown = records.check_visible(slot, &record, None) == Visibility::Copied;
         let Some(cell) = record.cell().filter(|_| is_shown) else { return Ok(Modified::NotInPlace) };
-        let changing = records.gate.note(What::Change, Location::caller());
+        let changing = records.barrier.note(What::Change, Location::caller());
         let changed = change(record.meta(), &records.copy_cell_locked(cell));
         drop(changing);
         let Some((at, field)) = changed else { return Ok(Modified::Declined) };
@@ -239,7 +239,7 @@ impl Pen {
 #[inline(always)]
 fn update_likeliest<M: Medium>(records: &Records<M>, table: &Table, edit: Edit<'_>, guard: &Guard) -> bool {
     let Edit { key, hash, at, bytes, .. } = edit;
-    if !table.index.candidates_are_current() || records.has_doubts() {
+    if !table.index.candidates_are_current() || records.has_unverified() {
         return false;
     }
     let _held = table.index.hold(hash);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub fn options() -> Options {
-    Options { medium: MediumKind::Shm, granule_bytes: Some(4096), background: false, ..Options::default() }
+    Options { medium: MediumKind::Shm, extent_bytes: Some(4096), background: false, ..Options::default() }
 }
 
 pub fn after_kill(path: &Path, options: &Options) -> Store {
@@ -303,7 +303,7 @@ fn a_deleted_collection_costs_one_small_write_and_comes_back_as_space() {
 }
 
 /// What is dead is taken off its blocks a part at a time, and between two parts blocks are moved out of and written again: nothing may look
-/// for an element in an order that leads to what was there.
+/// for an element in an order that points to what was there.
 #[test]
 fn a_large_collection_dies_beside_writes_to_its_blocks() {
     const ELEMENTS: u64 = 40_000;
@@ -400,12 +400,12 @@ fn a_writer_in_a_group_reads_the_elements_that_it_wrote() {
     scanned.sort();
     scanned.dedup();
     assert_eq!((&each, &scanned, &ranked), (&wanted, &wanted, &wanted));
-    writer.settle().unwrap();
+    writer.flush_group().unwrap();
     assert_eq!(made.len(), 301);
 }
 
 #[test]
-fn what_a_unit_that_runs_wrote_is_not_shown_in_order() {
+fn what_a_transaction_that_runs_wrote_is_not_shown_in_order() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = options().open(dir.path().join("store")).unwrap();
     let made = make(&store, b"key", ElementOrder::ByKey);
@@ -426,10 +426,10 @@ fn what_a_unit_that_runs_wrote_is_not_shown_in_order() {
     let new: Vec<bool> = (0..21).map(|at| at == 5).collect();
     let mut writer = store.writer().unwrap();
     assert_eq!(in_order(made.reads()), [false; 21]);
-    writer.begin_unit().unwrap();
-    writer.in_unit_of(&made).put(&5u64.to_be_bytes(), b"new").unwrap();
+    writer.begin_transaction().unwrap();
+    writer.in_transaction_of(&made).put(&5u64.to_be_bytes(), b"new").unwrap();
     assert_eq!(in_order(made.reads()), [false; 21]);
     assert_eq!(in_order(writer.read(&made)), new);
-    writer.commit_unit().unwrap();
+    writer.commit_transaction().unwrap();
     assert_eq!(in_order(made.reads()), new);
 }

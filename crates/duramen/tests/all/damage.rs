@@ -1,7 +1,7 @@
 //! Damage of a closed store: what an open by image did not read is verified before it is used, at once and later.
 
 use duramen::{
-    Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, OnDamage, Options, Remains, Store,
+    Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, OnCorruption, Options, Remains, Store,
 };
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ fn options(medium: MediumKind, index: IndexKind) -> Options {
     let mut options = Options {
         medium,
         index,
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         background: false,
         clock: Some(Arc::new(|| NOW)),
         recovery_threads: 1,
@@ -311,7 +311,7 @@ fn go(options: &Options, path: &PathBuf, bytes: &[u8], mut model: Model, seed: u
 }
 
 #[test]
-fn flipped_bits_of_a_closed_store_are_told_and_never_served() {
+fn flipped_bits_of_a_closed_store_are_reported_and_never_served() {
     let seeds = std::env::var("DURAMEN_DAMAGE_SEEDS").map_or(60, |seeds| seeds.parse().unwrap());
     let from = std::env::var("DURAMEN_DAMAGE_SEED").map_or(1, |seed| seed.parse().unwrap());
     for options in configurations() {
@@ -478,9 +478,9 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
         let (mut reader, mut often) = (None, Random(seed ^ 0x55aa));
         let rate = [3, 10, 30][often.below(3) as usize];
         let mut options = options(MediumKind::Shm, IndexKind::Ordered);
-        // Nothing but the order leads to a key.
+        // Nothing but the order points to a key.
         options.index_cache_slots = 0;
-        options.tuning.granules_initial = 8;
+        options.tuning.extents_initial = 8;
         options.tuning.growth_bytes_min = 4096;
         options.tuning.leaf_slots = [2, 4, 14][random.below(3) as usize];
         let width = [30, 12][random.below(2) as usize];
@@ -500,7 +500,7 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
             there.filter(|_| random.below(3) == 0).map(|(key, _)| [&key[..], b"1 1;"].concat()).collect();
         // Not where the image's leaves begin with a key.
         damage_values_of(&path, &hurt.iter().map(|record| &record[..]).collect::<Vec<_>>());
-        options.on_damage = OnDamage::Serve;
+        options.on_corruption = OnCorruption::Serve;
         let mut store = options.open(&path).unwrap();
         assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
         for step in 0..numbers * 3 {
@@ -547,7 +547,7 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
         (MediumKind::File, Durability::Manual),
     ] {
         let options =
-            Options { durability, on_damage: OnDamage::Serve, ..options(medium, IndexKind::Ordered) };
+            Options { durability, on_corruption: OnCorruption::Serve, ..options(medium, IndexKind::Ordered) };
         let dir = directory(&options);
         let path = dir.path().join("store");
         // One leaf, which keeps the same of all.
@@ -599,7 +599,7 @@ fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended(
             let (_, mut model) = closed(&options, &path);
             let hurt = damage_some_values(&path);
             refuse.tuning.image_bytes_min = image_bytes_min;
-            let serve = Options { on_damage: OnDamage::Serve, ..refuse.clone() };
+            let serve = Options { on_corruption: OnCorruption::Serve, ..refuse.clone() };
             let store = refuse.open(&path).unwrap();
             free_damaged(&store);
             let found = store.stats().damaged_blocks;
@@ -662,7 +662,7 @@ fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
         is_corrupt(&error);
         assert!(error.to_string().contains("no whole record at offset"), "{error}");
         assert!(std::fs::read(&path).unwrap() == bytes, "a refused open changed it");
-        let serve = Options { on_damage: OnDamage::Serve, ..verify };
+        let serve = Options { on_corruption: OnCorruption::Serve, ..verify };
         let store = serve.open(&path).unwrap();
         let stats = store.stats();
         assert_eq!(
@@ -679,7 +679,7 @@ fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
 fn without_an_image_the_whole_records_are_served_and_the_damage_stays_known() {
     for options in configurations() {
         let options = Options { index_image: false, ..options };
-        let serve = Options { on_damage: OnDamage::Serve, ..options.clone() };
+        let serve = Options { on_corruption: OnCorruption::Serve, ..options.clone() };
         let dir = directory(&options);
         let path = dir.path().join("store");
         let store = options.open(&path).unwrap();
@@ -817,13 +817,13 @@ fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() 
         store.delete(b"key:0003").unwrap();
         store.close().unwrap();
         let whole = std::fs::read(&path).unwrap();
-        let granule = (4..whole.len() / 4096)
-            .find(|granule| {
-                whole[granule * 4096..(granule + 1) * 4096].windows(8).any(|part| part == b"key:0040")
+        let extent = (4..whole.len() / 4096)
+            .find(|extent| {
+                whole[extent * 4096..(extent + 1) * 4096].windows(8).any(|part| part == b"key:0040")
             })
             .unwrap();
         let mut bytes = whole.clone();
-        bytes[granule * 4096..granule * 4096 + 64].fill(0xa5);
+        bytes[extent * 4096..extent * 4096 + 64].fill(0xa5);
         std::fs::write(&path, &bytes).unwrap();
         let report = duramen::check(&path, &options).unwrap();
         let named =
@@ -847,8 +847,8 @@ fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() 
 #[test]
 fn a_lost_head_never_becomes_an_empty_store() {
     for options in configurations() {
-        for granule_bytes in [512, 4096, 24 << 10, 192 << 10] {
-            let options = Options { granule_bytes: Some(granule_bytes), ..options.clone() };
+        for extent_bytes in [512, 4096, 24 << 10, 192 << 10] {
+            let options = Options { extent_bytes: Some(extent_bytes), ..options.clone() };
             let dir = directory(&options);
             let path = dir.path().join("store");
             let store = options.open(&path).unwrap();
@@ -865,14 +865,14 @@ fn a_lost_head_never_becomes_an_empty_store() {
                 let mut bytes = whole.clone();
                 lost.iter().for_each(|range| bytes[range.clone()].fill(0));
                 std::fs::write(&path, &bytes).unwrap();
-                // Whatever granules new stores would have.
-                for granule_bytes in [None, Some(granule_bytes), Some(64 << 10)] {
-                    let error = Options { granule_bytes, ..options.clone() }.open(&path).unwrap_err();
+                // Whatever extents new stores would have.
+                for extent_bytes in [None, Some(extent_bytes), Some(64 << 10)] {
+                    let error = Options { extent_bytes, ..options.clone() }.open(&path).unwrap_err();
                     is_corrupt(&error);
                     assert!(error.to_string().contains("salvage"), "{error}");
                 }
                 assert!(std::fs::read(&path).unwrap() == bytes, "an open changed it");
-                let plain = Options { granule_bytes: None, ..options.clone() };
+                let plain = Options { extent_bytes: None, ..options.clone() };
                 let report = duramen::check(&path, &plain).unwrap();
                 assert!(!report.damage.is_empty() && report.keys == 100, "{report:?}");
                 let saved = dir.path().join("saved");
@@ -892,7 +892,7 @@ fn a_lost_head_never_becomes_an_empty_store() {
 /// Whoever wipes a head may wipe far more: blocks anywhere say that a store was there.
 #[test]
 fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
-    let options = Options { granule_bytes: None, ..options(MediumKind::Shm, IndexKind::Hash) };
+    let options = Options { extent_bytes: None, ..options(MediumKind::Shm, IndexKind::Hash) };
     let dir = directory(&options);
     let path = dir.path().join("store");
     let store = options.open(&path).unwrap();

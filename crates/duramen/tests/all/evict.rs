@@ -20,7 +20,7 @@ fn options(eviction: Option<Eviction>, background: bool) -> Options {
         limit: LIMIT,
         eviction,
         background,
-        granule_bytes: Some(24 << 10),
+        extent_bytes: Some(24 << 10),
         durability: duramen::Durability::Interval(std::time::Duration::from_secs(1)),
         ..Options::default()
     }
@@ -82,7 +82,7 @@ fn without_eviction_a_limit_refuses_and_can_be_raised_and_lowered() {
 }
 
 #[test]
-fn no_later_write_of_a_key_comes_before_its_eviction_is_told() {
+fn no_later_write_of_a_key_comes_before_its_eviction_is_reported() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (store, table) = open(&dir.path().join("store"), &options(policy(EvictBy::Chance, false), false));
     let (table, early, told) = (Arc::new(table), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

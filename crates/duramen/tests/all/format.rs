@@ -20,7 +20,7 @@ const COLLECTIONS: [(&[u8], ElementOrder); 3] = [
 fn options(now: u64) -> Options {
     let mut options = Options {
         medium: MediumKind::File,
-        granule_bytes: Some(512),
+        extent_bytes: Some(512),
         background: false,
         clock: Some(Arc::new(move || now)),
         ..Options::default()
@@ -34,9 +34,9 @@ fn image(version: u32) -> PathBuf {
     root.join(format!("version-{version}.duramen"))
 }
 
-/// Every kind of record: value, tombstone, cell, members and ends of units in one block and in several, and of one that
-/// was given up, a void, expiry, tags, owners, roots and elements of collections, and a block of several granules; as a process
-/// leaves it that is killed.
+/// Every kind of record: value, tombstone, cell, transaction records and ends of transactions in one block and in
+/// several, and of one that was given up, a void, expiry, tags, owners, roots and elements of collections, and a block
+/// of several extents; as a process leaves it that is killed.
 fn write(path: &std::path::Path) {
     let store = options(1_000_000).open(path).unwrap();
     let mut writer = store.writer().unwrap();
@@ -67,12 +67,12 @@ fn write(path: &std::path::Path) {
     let mut batch = Batch::new();
     batch.put(b"batch 1", b"one again").table(Some(&table)).put(b"batch 1", b"three");
     assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
-    let given_up: Result<(), Error> = writer.unit(|unit| {
-        unit.put(b"given up", b"")?;
-        unit.delete(b"plain")?;
-        Err(Error::given_up("on purpose"))
+    let aborted: Result<(), Error> = writer.transaction(|transaction| {
+        transaction.put(b"given up", b"")?;
+        transaction.delete(b"plain")?;
+        Err(Error::aborted("on purpose"))
     });
-    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::GivenUp);
+    assert_eq!(aborted.unwrap_err().kind(), ErrorKind::Aborted);
     for (key, order) in COLLECTIONS {
         let made = store.new_collection(order);
         let named = Meta { tag: 7, collection: Some(made.id()), ..Meta::default() };
@@ -85,7 +85,9 @@ fn write(path: &std::path::Path) {
         assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
         writer.collection(&made).put(b"element 3", b"alone").unwrap();
     }
-    writer.unit(|unit| (0..20u8).try_for_each(|key| unit.put(&[b'u', key], &[key; 100]))).unwrap();
+    writer
+        .transaction(|transaction| (0..20u8).try_for_each(|key| transaction.put(&[b'u', key], &[key; 100])))
+        .unwrap();
     let bytes = std::fs::read(path).unwrap();
     let end = bytes.iter().rposition(|&b| b != 0).unwrap() + 1;
     std::fs::write(path.with_extension("image"), &bytes[..end.next_multiple_of(512)]).unwrap();

@@ -46,7 +46,7 @@ struct Case {
     medium: MediumKind,
     durability: Durability,
     index: IndexKind,
-    granule_bytes: u32,
+    extent_bytes: u32,
     len_max: u64,
     sizes: Sizes,
     key_bytes: u64,
@@ -65,7 +65,7 @@ impl Case {
             durability: self.durability,
             index: self.index,
             index_cache_slots: 1 << 8,
-            granule_bytes: Some(self.granule_bytes),
+            extent_bytes: Some(self.extent_bytes),
             len_max: self.len_max,
             background: self.background,
             compaction_dead_percent: self.dead_percent,
@@ -231,7 +231,7 @@ fn run(case: &Case) {
         }
         full.put();
         if case.grouped {
-            full.writer.as_mut().unwrap().settle().unwrap();
+            full.writer.as_mut().unwrap().flush_group().unwrap();
         }
     }
     if case.medium != MediumKind::Volatile {
@@ -262,7 +262,7 @@ fn case(medium: MediumKind, durability: Durability, sizes: Sizes) -> Case {
         medium,
         durability,
         index: IndexKind::Hash,
-        granule_bytes: 4096,
+        extent_bytes: 4096,
         len_max: 4 << 20,
         sizes,
         key_bytes: 9,
@@ -280,12 +280,12 @@ fn deletes_of_small_values_go_on_in_a_full_store() {
 }
 
 #[test]
-fn deletes_of_values_of_about_a_granule_go_on_in_a_full_store() {
+fn deletes_of_values_of_about_an_extent_go_on_in_a_full_store() {
     run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(3000, 5000)));
 }
 
 #[test]
-fn deletes_of_values_of_many_granules_go_on_in_a_full_store() {
+fn deletes_of_values_of_many_extents_go_on_in_a_full_store() {
     run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(100, 100_000)));
 }
 
@@ -315,26 +315,26 @@ fn drawn(seed: u64) -> Case {
     (0..4).for_each(|_| {
         random.below(2);
     });
-    let granule_bytes = random.pick(&[512, 1024, 4096, 4096, 24 << 10]);
-    let granules = random.pick(&[60, 300, 1500]);
-    let len_max = u64::from(granule_bytes) * (48 + random.below(granules));
-    let granule = u64::from(granule_bytes);
+    let extent_bytes = random.pick(&[512, 1024, 4096, 4096, 24 << 10]);
+    let extents = random.pick(&[60, 300, 1500]);
+    let len_max = u64::from(extent_bytes) * (48 + random.below(extents));
+    let extent = u64::from(extent_bytes);
     let large = (len_max / 30).max(200);
     let sizes = random.pick(&[
         Sizes::Between(0, 16),
         Sizes::Between(100, 1000),
-        Sizes::Between(granule * 3 / 4, granule * 5 / 4),
-        Sizes::Between(granule / 8, granule / 2),
+        Sizes::Between(extent * 3 / 4, extent * 5 / 4),
+        Sizes::Between(extent / 8, extent / 2),
         Sizes::Between(100, large),
         Sizes::Mixed(large),
-        Sizes::Mixed(granule),
+        Sizes::Mixed(extent),
     ]);
     Case {
         seed,
         medium: random.pick(&[MediumKind::Shm, MediumKind::Shm, MediumKind::Volatile, MediumKind::File]),
         durability: random.pick(&[Durability::EveryWrite, INTERVAL, Durability::Manual]),
         index: random.pick(&[IndexKind::Hash, IndexKind::Ordered]),
-        granule_bytes,
+        extent_bytes,
         len_max: len_max.max(128 << 10),
         sizes,
         key_bytes: random.pick(&[1, 9, 100]),
@@ -363,25 +363,24 @@ fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
     }
 }
 
-/// Cases in which a delete, or what the compactor moved, broke up the last run that a block of several granules could be moved to; and
-/// one in which the compactor took what a commit had freed before the delete that waited for it could.
+/// Cases in which a delete, or what the compactor moved, broke up the last run that a block of several extents could be
+/// moved to; and one in which the compactor took what a commit had freed before the delete that waited for it could.
 #[test]
 fn deletes_go_on_where_what_is_free_is_scattered_or_comes_with_commits() {
     [11, 71, 273].into_iter().for_each(|seed| run(&drawn(seed)));
 }
 
 /// The compactor moves halves of batches into blocks of its own, of which half is left. And a delete behind two puts of a batch
-/// needs a block that no unit went on to before: some dozen stay open, with one tombstone each, and where a value has
-/// several granules they are in its way.
+/// needs a block that no transaction went on to before: some dozen stay open, with one tombstone each, and where a
+/// value has several extents they are in its way.
 #[test]
 fn space_of_batches_of_large_values_comes_back() {
-    let granules = [(1 << 10, 800 << 10), (4 << 10, 400 << 10)];
-    for ((granule_bytes, len_max), seed) in
-        granules.into_iter().flat_map(|granule| (1..=3).map(move |seed| (granule, seed)))
+    let extents = [(1 << 10, 800 << 10), (4 << 10, 400 << 10)];
+    for ((extent_bytes, len_max), seed) in
+        extents.into_iter().flat_map(|extent| (1..=3).map(move |seed| (extent, seed)))
     {
         let mut case = case(MediumKind::Volatile, Durability::EveryWrite, Sizes::Between(10 << 10, 20 << 10));
-        (case.seed, case.granule_bytes, case.len_max, case.background) =
-            (seed, granule_bytes, len_max, false);
+        (case.seed, case.extent_bytes, case.len_max, case.background) = (seed, extent_bytes, len_max, false);
         let mut full = Full::open(&case, Path::new("none"));
         full.fill();
         let first = full.bytes;
@@ -398,11 +397,12 @@ fn space_of_batches_of_large_values_comes_back() {
     }
 }
 
-/// A unit that fills the store is given up: what it had is room again for whoever comes next, though nothing is committed meanwhile.
+/// A transaction that fills the store is given up: what it had is room again for whoever comes next, though nothing is
+/// committed meanwhile.
 #[test]
-fn the_space_of_a_unit_that_was_given_up_is_found_without_a_wait() {
+fn the_space_of_a_transaction_that_was_aborted_is_found_without_a_wait() {
     let hour = Duration::from_secs(3600);
-    for (durability, in_unit) in [
+    for (durability, in_transaction) in [
         (Durability::Interval(hour), false),
         (Durability::Interval(hour), true),
         (Durability::EveryWrite, false),
@@ -413,7 +413,7 @@ fn the_space_of_a_unit_that_was_given_up_is_found_without_a_wait() {
             medium: MediumKind::File,
             durability,
             len_max: 8 << 20,
-            granule_bytes: Some(32 << 10),
+            extent_bytes: Some(32 << 10),
             background: false,
             ..Options::default()
         };
@@ -421,9 +421,9 @@ fn the_space_of_a_unit_that_was_given_up_is_found_without_a_wait() {
         let mut writer = store.writer().unwrap();
         let mut fill = |limit: u32| {
             let mut count = 0;
-            let filled = writer.unit(|unit| -> duramen::Result<()> {
+            let filled = writer.transaction(|transaction| -> duramen::Result<()> {
                 while count < limit {
-                    unit.put(&count.to_le_bytes(), &[7; 1000])?;
+                    transaction.put(&count.to_le_bytes(), &[7; 1000])?;
                     count += 1;
                 }
                 Ok(())
@@ -433,8 +433,8 @@ fn the_space_of_a_unit_that_was_given_up_is_found_without_a_wait() {
         let (most, filled) = fill(u32::MAX);
         assert_eq!(filled, Err(ErrorKind::OutOfSpace));
         for round in 0..4 {
-            let what = format!("{durability:?}, in a unit: {in_unit}, round {round}");
-            if in_unit {
+            let what = format!("{durability:?}, in a transaction: {in_transaction}, round {round}");
+            if in_transaction {
                 assert_eq!(fill(most / 3), (most / 3, Ok(())), "{what}");
             } else {
                 store.put(b"other", b"x").unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -453,7 +453,7 @@ fn a_full_store_takes_changes_and_what_they_take_is_bounded() {
     let options = Options {
         medium: MediumKind::Shm,
         len_max: 4 << 20,
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         background: false,
         ..Options::default()
     };

@@ -19,7 +19,7 @@ fn configurations() -> Vec<Options> {
             let mut options = Options {
                 medium,
                 index,
-                granule_bytes: Some(4096),
+                extent_bytes: Some(4096),
                 background: false,
                 clock: Some(Arc::new(|| NOW)),
                 // Each write of a file would wait for the disk.
@@ -411,7 +411,7 @@ fn damage_that_an_open_by_image_did_not_read_is_found_in_the_background() {
         let tells = |store: &Store| {
             let told = store.verify().unwrap_err();
             assert_eq!(told.kind(), duramen::ErrorKind::Corrupt);
-            assert!(told.to_string().contains("damaged in 1 block: at granule "), "{told}");
+            assert!(told.to_string().contains("damaged in 1 block: at extent "), "{told}");
         };
         tells(&store);
         store.close().unwrap();
@@ -423,7 +423,7 @@ fn damage_that_an_open_by_image_did_not_read_is_found_in_the_background() {
         // A seal, of a store that is whole but for that: of the block whose record was damaged.
         bytes[at + 300] = 0x77;
         let is_block = |at: &usize| bytes[*at] & 15 == 2 && bytes[at + 24..at + 28] != [0; 4];
-        let block = (0..=at / 4096).rev().map(|granule| granule * 4096).find(is_block).unwrap();
+        let block = (0..=at / 4096).rev().map(|extent| extent * 4096).find(is_block).unwrap();
         bytes[block + 28] ^= 1;
         std::fs::write(path, &bytes).unwrap();
         tells(&options.open(path).unwrap());
@@ -725,7 +725,7 @@ fn collections_are_in_checkpoints() {
         let store = options.open(path).unwrap();
         fill_collections(&store);
         for round in 0..4 {
-            // It waits until what is dead is buried.
+            // It waits until what is dead is reclaimed.
             let is_imaged = || {
                 store.maintain().unwrap();
                 let (read, all) = after_kill(path, options, &elements(&store));
@@ -762,7 +762,7 @@ fn collections_that_are_changed_while_a_checkpoint_is_made_are_there_after_a_cra
             let store = options.open(&path).unwrap();
             fill_collections(&store);
             *during.lock().unwrap() = Some(store.clone());
-            // It waits until what is dead is buried.
+            // It waits until what is dead is reclaimed.
             let is_made = || during.lock().unwrap().is_none();
             assert!((0..100).any(|_| store.maintain().is_ok() && is_made()), "a checkpoint was made");
             options.tuning.on_phase = None;
@@ -781,7 +781,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The elements of three collections that threads write, of which each unit writes one of all three.
+/// The elements of three collections that threads write, of which each transaction writes one of all three.
 fn of_threads(store: &Store) -> [BTreeMap<Vec<u8>, Vec<u8>>; 3] {
     [0, 1, 2].map(|order| {
         let those = collections::of(store, &name(order, 0)).unwrap();
@@ -819,8 +819,8 @@ fn what_threads_write_to_collections_beside_checkpoints_outlives_kills() {
                     for number in (0u64..).take_while(|_| !over.load(Relaxed)) {
                         let _works = rest.read().unwrap();
                         let key = format!("thread {thread} {}", number % 700).into_bytes();
-                        let written = writer.unit(|unit| {
-                            let put = |those| unit.collection(those).put(&key, &number.to_be_bytes());
+                        let written = writer.transaction(|transaction| {
+                            let put = |those| transaction.collection(those).put(&key, &number.to_be_bytes());
                             those.iter().try_for_each(put)
                         });
                         written.unwrap();

@@ -6,7 +6,7 @@ use duramen::{Batch, ErrorKind, Options, Swap};
 #[test]
 fn batches_around_limits_of_count_and_size() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let options = Options { granule_bytes: Some(4096), background: false, ..Options::default() };
+    let options = Options { extent_bytes: Some(4096), background: false, ..Options::default() };
     let path = dir.path().join("store");
     // 2,052 operations were too many for another transactional memory; 2^16 is where a count may end.
     for count in [1, 2_051, 2_052, 2_053, 65_535, 65_536, 65_537u32] {

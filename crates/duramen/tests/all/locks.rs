@@ -51,7 +51,7 @@ fn what_is_read_and_written_under_locks_is_one_step() {
                         });
                         result.unwrap();
                         if grouped {
-                            writer.settle().unwrap();
+                            writer.flush_group().unwrap();
                         }
                     }
                 });
@@ -65,7 +65,7 @@ fn what_is_read_and_written_under_locks_is_one_step() {
 }
 
 #[test]
-fn who_has_the_gate_is_alone() {
+fn who_has_the_barrier_is_alone() {
     let (_dir, store) = store_of(&Options { medium: MediumKind::Volatile, ..Options::default() });
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

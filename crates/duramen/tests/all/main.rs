@@ -19,7 +19,7 @@ mod range;
 mod roots;
 mod store;
 mod tables;
-mod unit;
+mod transaction;
 
 use duramen::Store;
 use std::time::{Duration, Instant};

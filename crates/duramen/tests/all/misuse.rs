@@ -79,26 +79,26 @@ fn a_table_that_exists_is_opened_under_key_locks_beside_a_maker_of_tables() {
 }
 
 #[test]
-fn keys_are_not_locked_within_a_unit_or_twice() {
+fn keys_are_not_locked_within_a_transaction_or_twice() {
     let (_dir, store) = store();
     let s = store.clone();
     in_time(move || {
         let table = s.table(b"table", IndexKind::Hash).unwrap();
         let mut writer = s.writer().unwrap();
-        writer.begin_unit().unwrap();
-        writer.in_unit(&table).put(b"a", b"1").unwrap();
+        writer.begin_transaction().unwrap();
+        writer.in_transaction(&table).put(b"a", b"1").unwrap();
         refused(writer.locked([&b"b"[..]], nothing), 2);
         refused(writer.locked([&b"a"[..]], nothing), 2);
         refused(writer.locked_all(nothing), 2);
-        refused(writer.begin_unit(), 2);
-        refused(writer.unit(|unit| unit.put(b"c", b"1")), 2);
+        refused(writer.begin_transaction(), 2);
+        refused(writer.transaction(|transaction| transaction.put(b"c", b"1")), 2);
         let mut batch = Batch::new();
         batch.put(b"c", b"1");
         refused(writer.apply(&batch), 1);
         let mut other = s.writer().unwrap();
         refused(other.locked_all(nothing), 2);
-        assert!(writer.has_unit());
-        writer.commit_unit().unwrap();
+        assert!(writer.has_transaction());
+        writer.commit_transaction().unwrap();
         assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
         assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
 
@@ -108,7 +108,7 @@ fn keys_are_not_locked_within_a_unit_or_twice() {
                 refused(writer.locked_all(nothing), 2);
                 refused(other.locked([&b"a"[..]], nothing), 2);
                 refused(other.locked_all(nothing), 2);
-                refused(other.begin_unit(), 2);
+                refused(other.begin_transaction(), 2);
                 refused(writer.make_room(), 1);
                 refused(writer.find_room(), 1);
                 writer.put(b"a", b"still")
@@ -127,25 +127,25 @@ fn keys_are_not_locked_within_a_unit_or_twice() {
 }
 
 #[test]
-fn a_unit_that_is_left_open_under_locks_ends_with_them() {
+fn a_transaction_that_is_left_open_under_locks_ends_with_them() {
     let (_dir, store) = store();
     let s = store.clone();
     in_time(move || {
         let mut writer = s.writer().unwrap();
         let table = s.table(b"table", IndexKind::Hash).unwrap();
         let left = writer.locked([&b"a"[..]], |writer| {
-            writer.begin_unit()?;
-            writer.in_unit(&table).put(b"a", b"1")
+            writer.begin_transaction()?;
+            writer.in_transaction(&table).put(b"a", b"1")
         });
         refused(left, 1);
-        assert!(!writer.has_unit());
+        assert!(!writer.has_transaction());
         assert!(table.is_empty());
     });
     is_free(&store, &[b"a"]);
 }
 
 #[test]
-fn a_write_beside_the_own_unit_or_locks_does_not_wait_for_them() {
+fn a_write_beside_the_own_transaction_or_locks_does_not_wait_for_them() {
     let (_dir, store) = store();
     let s = store.clone();
     in_time(move || {
@@ -153,8 +153,8 @@ fn a_write_beside_the_own_unit_or_locks_does_not_wait_for_them() {
         let table = s.table(b"table", IndexKind::Hash).unwrap();
         s.put(b"a", b"0").unwrap();
         writer
-            .unit(|unit| {
-                unit.put(b"a", b"1")?;
+            .transaction(|transaction| {
+                transaction.put(b"a", b"1")?;
                 refused(s.put(b"a", b"2"), 1);
                 refused(s.delete(b"a"), 1);
                 refused(s.update(b"a", 0, b"2"), 1);
@@ -162,9 +162,9 @@ fn a_write_beside_the_own_unit_or_locks_does_not_wait_for_them() {
                 batch.put(b"a", b"2");
                 refused(s.apply(&batch), 1);
                 refused(other.put(b"a", b"2"), 1);
-                refused(other.unit(|unit| unit.put(b"a", b"2")), 1);
+                refused(other.transaction(|transaction| transaction.put(b"a", b"2")), 1);
                 s.put(b"b", b"beside")?;
-                unit.table(&table).put(b"c", b"1")?;
+                transaction.table(&table).put(b"c", b"1")?;
                 refused(table.put(b"c", b"2"), 1);
                 Ok(())
             })
@@ -176,10 +176,10 @@ fn a_write_beside_the_own_unit_or_locks_does_not_wait_for_them() {
                 refused(other.put(b"b", b"2"), 1);
                 refused(other.update(b"b", 0, b"2"), 1);
                 refused(writer.put(b"b", b"2"), 0);
-                // Two that did so might wait for each other when their units end.
-                refused(writer.unit(|unit| unit.get(b"b").map(|_| ())), 0);
-                writer.unit_unchecked(|unit| unit.get(b"b").map(|_| ()))?;
-                writer.unit(|unit| unit.get(b"a").map(|_| ()))?;
+                // Two that did so might wait for each other when their transactions end.
+                refused(writer.transaction(|transaction| transaction.get(b"b").map(|_| ())), 0);
+                writer.transaction_unchecked(|transaction| transaction.get(b"b").map(|_| ()))?;
+                writer.transaction(|transaction| transaction.get(b"a").map(|_| ()))?;
                 writer.put(b"a", b"3")
             })
             .unwrap();
@@ -236,7 +236,7 @@ fn locks_of_two_stores_are_two_things() {
             second.table(b"table", IndexKind::Hash)?.put(b"x", b"1")?;
             other.locked([&b"b"[..]], |other| other.put(b"b", b"1"))?;
             other.locked_all(|other| other.put(b"c", b"1"))?;
-            other.unit(|unit| unit.put(b"d", b"1"))?;
+            other.transaction(|transaction| transaction.put(b"d", b"1"))?;
             second.put(b"e", b"1")?;
             writer.put(b"a", b"1")
         })?;

@@ -144,15 +144,15 @@ fn a_get_never_misses_a_key_that_another_thread_overwrites() {
 fn values_of_sizes_around_every_border_read_back_and_survive_reopening() {
     // From 4,090 bytes up they read back wrong, and no store with them could be reopened.
     let mut sizes: Vec<usize> = (4_090..=4_104).collect();
-    // Around borders of pages, of granules (4 KiB here, 24 KiB by default), and of blocks of several granules.
+    // Around borders of pages, of extents (4 KiB here, 24 KiB by default), and of blocks of several extents.
     for border in [4_096, 8_192, 12_288, 16_384, 24_576, 49_152, 65_536] {
         sizes.extend((border - 105..=border + 8).step_by(if border <= 8_192 { 1 } else { 7 }));
     }
     sizes.extend([10_000, 20_000, 30_000, 69_999, 70_000]);
     let value = |n: usize| (0..n).map(|i| (i * 131 + n) as u8).collect::<Vec<_>>();
-    for granule_bytes in [Some(4096), None] {
+    for extent_bytes in [Some(4096), None] {
         let dir = memory();
-        let options = Options { granule_bytes, ..Options::default() };
+        let options = Options { extent_bytes, ..Options::default() };
         let read = |store: &Store, when: &str| {
             assert_eq!(store.len(), {
                 let mut unique = sizes.clone();
@@ -212,7 +212,7 @@ fn child_that_holds_locks_until_it_is_killed() {
 
 fn locked_options() -> Options {
     // Small, so that blocks are opened, sealed, compacted and freed all the time.
-    Options { granule_bytes: Some(4096), len_max: 512 << 10, ..Options::default() }
+    Options { extent_bytes: Some(4096), len_max: 512 << 10, ..Options::default() }
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_kill_inside_a_critical_section_leaves_nobody_waiting() {
 fn growth_under_readers_moves_nothing() {
     // It was a segmentation fault.
     let dir = memory();
-    let options = Options { granule_bytes: Some(4096), ..Options::default() };
+    let options = Options { extent_bytes: Some(4096), ..Options::default() };
     let store = open(&dir, &options);
     store.put(b"first", &[5; 3000]).unwrap();
     let before = store.stats().medium_bytes;
@@ -368,7 +368,7 @@ fn the_last_line_of_an_unaligned_record_is_flushed() {
     // `a_flush_that_leaves_out_a_line_is_caught` in crates/crash/tests/classes.rs.
     let dir = memory();
     let options = Options {
-        persist_step: Some(duramen::PersistStep::Clflush),
+        flush_instruction: Some(duramen::FlushInstruction::Clflush),
         background: false,
         ..Options::default()
     };
@@ -388,7 +388,7 @@ fn a_full_store_takes_deletes_spread_over_all_of_its_blocks() {
     for bytes in [40usize, 1000, 3900, 9000] {
         let dir = memory();
         let options =
-            Options { granule_bytes: Some(4096), background: false, len_max: 8 << 20, ..Options::default() };
+            Options { extent_bytes: Some(4096), background: false, len_max: 8 << 20, ..Options::default() };
         let store = open(&dir, &options);
         let mut writer = store.writer().unwrap();
         let mut count = 0u32;
@@ -410,7 +410,7 @@ fn a_full_store_takes_deletes_spread_over_all_of_its_blocks() {
 #[test]
 fn a_key_overwritten_very_often_and_deleted_leaves_no_tombstone() {
     let dir = memory();
-    let mut options = Options { granule_bytes: Some(4096), background: false, ..Options::default() };
+    let mut options = Options { extent_bytes: Some(4096), background: false, ..Options::default() };
     options.durability = Durability::EveryWrite;
     options.tuning.compaction_bytes_min = Some(4096);
     options.compaction_dead_percent = 5;

@@ -10,7 +10,7 @@ fn ordered() -> Options {
     let mut options = Options {
         index: IndexKind::Ordered,
         index_cache_slots: 1 << 8,
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         background: false,
         ..Options::default()
     };
@@ -237,13 +237,13 @@ fn an_iterator_that_goes_on_holds_up_no_reclamation() {
         (0..16u32).for_each(|j| store.put(&((i * 16 + j) % 600).to_be_bytes(), &[1; 100]).unwrap());
     }
     assert!(all.next().is_none());
-    assert!(store.stats().freed_granules > 64);
+    assert!(store.stats().freed_extents > 64);
 }
 
 #[test]
 fn a_group_sees_its_own_writes_in_order_and_others_only_what_is_durable() {
     let dir = memory();
-    let options = Options { persist_step: Some(duramen::PersistStep::Clflush), ..ordered() };
+    let options = Options { flush_instruction: Some(duramen::FlushInstruction::Clflush), ..ordered() };
     let store = options.open(dir.path().join("store")).unwrap();
     let mut writer = store.writer().unwrap();
     writer.put(b"b", b"1").unwrap();
@@ -255,7 +255,7 @@ fn a_group_sees_its_own_writes_in_order_and_others_only_what_is_durable() {
     assert_eq!(keys(writer.range(..).unwrap()), [b"a", b"c"]);
     assert_eq!(keys(writer.prefix(b"c").unwrap()), [b"c"]);
     assert_eq!(keys(store.range(..).unwrap()), [b"a", b"c"], "a reader helps them to be durable");
-    writer.settle().unwrap();
+    writer.flush_group().unwrap();
 }
 
 #[test]

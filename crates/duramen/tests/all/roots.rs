@@ -38,7 +38,7 @@ fn fill(collection: &Collection, elements: u64) {
 }
 
 #[test]
-fn a_handle_of_a_buried_collection_neither_reads_nor_writes() {
+fn a_handle_of_a_reclaimed_collection_neither_reads_nor_writes() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let options = Options { len_max: 1 << 20, ..options() };

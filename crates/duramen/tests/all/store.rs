@@ -28,7 +28,7 @@ fn configurations() -> Vec<(String, Options)> {
 }
 
 fn media() -> Vec<(&'static str, Options)> {
-    let small = Options { granule_bytes: Some(4096), background: false, ..Options::default() };
+    let small = Options { extent_bytes: Some(4096), background: false, ..Options::default() };
     let with = |medium, durability| Options { medium, durability, ..small.clone() };
     let interval = Durability::Interval(Duration::from_secs(3600));
     vec![
@@ -36,13 +36,16 @@ fn media() -> Vec<(&'static str, Options)> {
         (
             "shm every-write, real flushes",
             Options {
-                persist_step: Some(duramen::PersistStep::Clflush),
+                flush_instruction: Some(duramen::FlushInstruction::Clflush),
                 ..with(MediumKind::Shm, Durability::EveryWrite)
             },
         ),
         (
             "shm interval, real flushes",
-            Options { persist_step: Some(duramen::PersistStep::Clflush), ..with(MediumKind::Shm, interval) },
+            Options {
+                flush_instruction: Some(duramen::FlushInstruction::Clflush),
+                ..with(MediumKind::Shm, interval)
+            },
         ),
         ("shm manual", with(MediumKind::Shm, Durability::Manual)),
         ("file every-write", with(MediumKind::File, Durability::EveryWrite)),
@@ -94,7 +97,7 @@ fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let options = Options {
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         background: false,
         hash_mask: 0,
         len_max: 128 << 10,
@@ -127,7 +130,7 @@ fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
 fn dead_records_in_blocks_that_nobody_writes_to_are_reclaimed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options =
-        Options { granule_bytes: Some(768), background: false, len_max: 24 << 10, ..Options::default() };
+        Options { extent_bytes: Some(768), background: false, len_max: 24 << 10, ..Options::default() };
     let store = options.open(dir.path().join("store")).unwrap();
     let key = |i: usize| vec![i as u8; [2, 9, 40, 120, 16, 3, 120, 16, 120, 120, 16, 40, 9, 4][i]];
     (0..14).for_each(|i| store.put(&key(i), &[1; 16]).unwrap());
@@ -357,7 +360,7 @@ fn updates_of_several_threads_do_not_lose_each_other() {
                     let mut writer = store.writer().unwrap();
                     for round in 0..ROUNDS {
                         if thread == 1 && round.is_multiple_of(8) {
-                            writer.settle().unwrap();
+                            writer.flush_group().unwrap();
                             writer.group();
                         }
                         let key = KEYS[(round % 3) as usize];
@@ -380,7 +383,7 @@ fn updates_of_several_threads_do_not_lose_each_other() {
                             }
                         }
                     }
-                    writer.settle().unwrap();
+                    writer.flush_group().unwrap();
                 });
             }
         });
@@ -418,7 +421,7 @@ fn expired_keys_are_gone_and_stay_gone() {
 }
 
 #[test]
-fn an_expired_key_is_told_of_once_whoever_sweeps_it() {
+fn an_expired_key_is_reported_of_once_whoever_sweeps_it() {
     for_each_store(|_, options, path| {
         let now = Arc::new(AtomicU64::new(1_000_000));
         let clock = Arc::clone(&now);
@@ -585,8 +588,8 @@ fn group_is_read_by_its_writer_at_once_and_by_others_durably() {
                     assert!(other.get(&i.to_le_bytes()).unwrap().is_none());
                 }
             }
-            other.settle().unwrap();
-            writer.settle().unwrap();
+            other.flush_group().unwrap();
+            writer.flush_group().unwrap();
         }
         assert_eq!(store.len(), 32);
         drop((writer, other));
@@ -597,7 +600,7 @@ fn group_is_read_by_its_writer_at_once_and_by_others_durably() {
 }
 
 #[test]
-fn two_openers_and_the_second_is_told_who() {
+fn two_openers_and_the_second_is_reported_who() {
     for_each_store(|_, options, path| {
         let store = options.open(path).unwrap();
         let error = options.open(path).unwrap_err();
@@ -672,7 +675,7 @@ fn a_group_reclaims_what_it_overwrites() {
                     .put(&(i % 100).to_le_bytes(), &[round as u8; 1000])
                     .unwrap_or_else(|e| panic!("{name}: round {round}, {i}: {e}"));
             }
-            writer.settle().unwrap();
+            writer.flush_group().unwrap();
         }
         assert_eq!(store.len(), 100);
     });
@@ -772,7 +775,7 @@ fn a_store_made_over_another_never_shows_the_others_records() {
     let path = dir.path().join("store");
     let options = Options {
         medium: MediumKind::File,
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         background: false,
         ..Options::default()
     };
@@ -856,7 +859,7 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     // As long as a process that puts one key lives: the background thread has not looked yet.
-    let options = Options { granule_bytes: Some(192 << 10), background: false, ..Options::default() };
+    let options = Options { extent_bytes: Some(192 << 10), background: false, ..Options::default() };
     let mut first = 0;
     for round in 0..100u32 {
         let store = options.open(&path).unwrap();
@@ -892,7 +895,7 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
 fn blocks_of_one_long_record_are_not_moved_for_their_room() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
-    let mut options = Options { granule_bytes: Some(64 << 10), background: false, ..Options::default() };
+    let mut options = Options { extent_bytes: Some(64 << 10), background: false, ..Options::default() };
     options.tuning.compaction_bytes_min = Some(0);
     let store = options.open(&path).unwrap();
     for key in 0..100u32 {
@@ -917,10 +920,10 @@ fn damage(path: &std::path::Path, at: u64) {
 }
 
 #[test]
-fn a_damaged_seal_is_told_after_a_clean_close_and_not_missed_after_a_crash() {
+fn a_damaged_seal_is_reported_after_a_clean_close_and_not_missed_after_a_crash() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (path, crashed) = (dir.path().join("store"), dir.path().join("crashed"));
-    let options = Options { granule_bytes: Some(64 << 10), background: false, ..Options::default() };
+    let options = Options { extent_bytes: Some(64 << 10), background: false, ..Options::default() };
     let store = options.open(&path).unwrap();
     for key in 0..10u32 {
         store.put(&key.to_le_bytes(), &[key as u8; 20]).unwrap();
@@ -931,7 +934,7 @@ fn a_damaged_seal_is_told_after_a_clean_close_and_not_missed_after_a_crash() {
     assert!(report.damage.is_empty() && report.keys == 10, "{report:?}");
     assert_eq!(options.open(&crashed).unwrap().len(), 10);
 
-    // Each record takes 56 bytes, from byte 64 of the first granule behind the head.
+    // Each record takes 56 bytes, from byte 64 of the first extent behind the head.
     let (block, whole) = (64 << 10, std::fs::read(&path).unwrap());
     assert!(duramen::check(&path, &options).unwrap().damage.is_empty());
     for (bytes, keys) in [(&[28][..], 10), (&[24], 10), (&[32], 10), (&[28, 64 + 9 * 56 + 40], 9)] {
@@ -946,7 +949,7 @@ fn a_damaged_seal_is_told_after_a_clean_close_and_not_missed_after_a_crash() {
     }
 }
 
-/// The block of a thread's own pen is open until the thread ends.
+/// The block of a thread's own writer is open until the thread ends.
 #[test]
 fn a_store_that_a_thread_outlives_is_no_damaged_one() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -987,5 +990,5 @@ fn what_a_poisoned_store_never_commits_is_an_error_of_its_read_alone() {
     reader.group();
     assert_eq!(reader.get(b"lost").unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(reader.get(b"kept").unwrap().as_deref(), Some(&b"1"[..]));
-    reader.settle().unwrap();
+    reader.flush_group().unwrap();
 }

@@ -11,7 +11,7 @@ fn options(index: IndexKind) -> Options {
     Options {
         medium: MediumKind::File,
         durability: Durability::EveryWrite,
-        granule_bytes: Some(4096),
+        extent_bytes: Some(4096),
         index,
         background: false,
         ..Options::default()
@@ -240,7 +240,7 @@ fn a_full_store_clears_its_tables_and_takes_writes_again() {
 }
 
 #[test]
-fn what_is_wrong_with_a_table_is_told() {
+fn what_is_wrong_with_a_table_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let store = options(IndexKind::Hash).open(dir.path().join("store")).unwrap();
     store.table(b"hash", IndexKind::Hash).unwrap();
@@ -381,7 +381,7 @@ fn tables_are_cleared_beside_those_who_use_them() {
                         writer.group();
                         writer.table(table).put(&key.to_be_bytes(), &key.to_be_bytes()).unwrap();
                         let _ = writer.table(table).delete(&key.wrapping_sub(40).to_be_bytes()).unwrap();
-                        writer.settle().unwrap();
+                        writer.flush_group().unwrap();
                         for value in table.range(..).unwrap().take(50) {
                             let value = value.unwrap();
                             assert_eq!(value.key(), &*value);

@@ -10,7 +10,7 @@
 //! 1. A function of this file that needs a CPU flag is called only with a `Flush` or promise
 //!    that was made after [`missing_flag`] found the flag present.
 
-use super::PersistStep;
+use super::FlushInstruction;
 use crate::LINE_BYTES;
 use std::arch::asm;
 use std::arch::is_aarch64_feature_detected;
@@ -27,10 +27,10 @@ pub(crate) enum Flush {
 pub(crate) enum Wide {}
 
 /// The flag, as /proc/cpuinfo calls it, that this CPU lacks for `step`.
-pub(crate) fn missing_flag(step: PersistStep) -> Option<&'static str> {
+pub(crate) fn missing_flag(step: FlushInstruction) -> Option<&'static str> {
     match step {
-        PersistStep::OrderOnly | PersistStep::DcCvac => None,
-        PersistStep::DcCvap => (!is_aarch64_feature_detected!("dpb")).then_some("dcpop"),
+        FlushInstruction::OrderOnly | FlushInstruction::DcCvac => None,
+        FlushInstruction::DcCvap => (!is_aarch64_feature_detected!("dpb")).then_some("dcpop"),
         _ => Some("an x86-64 CPU"),
     }
 }
@@ -47,22 +47,26 @@ pub(crate) fn unfit() -> Option<String> {
 }
 
 /// The flush that `step` is.
-pub(crate) fn flush_of(step: PersistStep) -> Option<Flush> {
+pub(crate) fn flush_of(step: FlushInstruction) -> Option<Flush> {
     match step {
-        PersistStep::DcCvap => Some(Flush::Cvap),
-        PersistStep::DcCvac => Some(Flush::Cvac),
+        FlushInstruction::DcCvap => Some(Flush::Cvap),
+        FlushInstruction::DcCvac => Some(Flush::Cvac),
         _ => None,
     }
 }
 
 /// The stores of whole lines that `step` is: none here.
-pub(crate) fn wide_of(_step: PersistStep) -> Option<Wide> {
+pub(crate) fn wide_of(_step: FlushInstruction) -> Option<Wide> {
     None
 }
 
 /// The best flush of this CPU.
-pub(crate) fn flush_best() -> PersistStep {
-    if missing_flag(PersistStep::DcCvap).is_none() { PersistStep::DcCvap } else { PersistStep::DcCvac }
+pub(crate) fn flush_best() -> FlushInstruction {
+    if missing_flag(FlushInstruction::DcCvap).is_none() {
+        FlushInstruction::DcCvap
+    } else {
+        FlushInstruction::DcCvac
+    }
 }
 
 /// The widest store of whole lines of this CPU: none.

@@ -48,7 +48,7 @@ const WIDE_FROM_BYTES: u64 = 2048;
 
 /// How stores reach the persistence domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PersistStep {
+pub enum FlushInstruction {
     /// x86-64: write the line back and keep it in the cache.
     Clwb,
     /// x86-64: write the line back and drop it from the cache.
@@ -73,7 +73,7 @@ pub enum PersistStep {
     DcCvac,
 }
 
-impl PersistStep {
+impl FlushInstruction {
     const NAMES: [(Self, &'static str); 10] = [
         (Self::Clwb, "clwb"),
         (Self::Clflushopt, "clflushopt"),
@@ -94,13 +94,13 @@ impl PersistStep {
     }
 }
 
-impl fmt::Display for PersistStep {
+impl fmt::Display for FlushInstruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(name_of(&Self::NAMES, *self))
     }
 }
 
-impl FromStr for PersistStep {
+impl FromStr for FlushInstruction {
     type Err = crate::Error;
 
     fn from_str(name: &str) -> Result<Self> {
@@ -111,7 +111,7 @@ impl FromStr for PersistStep {
 /// The chosen step, ready for use: a few words that the hot path branches on, always the same way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Persist {
-    step: PersistStep,
+    step: FlushInstruction,
     /// None: order only.
     flush: Option<arch::Flush>,
     /// Stores of lines past the cache that `write` uses from `wide_from` bytes on, and for ranges of
@@ -129,7 +129,7 @@ impl Persist {
     /// The step for a medium that needs only order.
     pub(crate) fn order_only() -> Self {
         Self {
-            step: PersistStep::OrderOnly,
+            step: FlushInstruction::OrderOnly,
             flush: None,
             wide: None,
             wide_from: 0,
@@ -158,9 +158,10 @@ impl Persist {
     ///
     /// # Errors
     /// `Unsupported` when this CPU lacks it, naming the flag.
-    pub(crate) fn forced(step: PersistStep) -> Result<Self> {
+    pub(crate) fn forced(step: FlushInstruction) -> Result<Self> {
         if let Some(flag) = arch::missing_flag(step) {
-            let available: Vec<String> = PersistStep::available().iter().map(ToString::to_string).collect();
+            let available: Vec<String> =
+                FlushInstruction::available().iter().map(ToString::to_string).collect();
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
@@ -170,7 +171,7 @@ impl Persist {
                 ),
             ));
         }
-        if step != PersistStep::OrderOnly
+        if step != FlushInstruction::OrderOnly
             && let Some(why) = arch::unfit()
         {
             return Err(Error::new(
@@ -189,7 +190,7 @@ impl Persist {
     }
 
     /// The step in use.
-    pub(crate) fn step(&self) -> PersistStep {
+    pub(crate) fn step(&self) -> FlushInstruction {
         self.step
     }
 
@@ -324,22 +325,22 @@ mod tests {
 
     #[test]
     fn every_step_is_read_back_from_its_name() {
-        for (step, name) in PersistStep::NAMES {
+        for (step, name) in FlushInstruction::NAMES {
             assert_eq!(step.to_string(), name);
-            assert_eq!(name.parse::<PersistStep>().unwrap(), step);
+            assert_eq!(name.parse::<FlushInstruction>().unwrap(), step);
         }
     }
 
     #[test]
     fn a_step_that_the_cpu_lacks_names_the_flag() {
-        let available = PersistStep::available();
-        assert!(available.contains(&PersistStep::OrderOnly));
-        for (step, name) in PersistStep::NAMES {
+        let available = FlushInstruction::available();
+        assert!(available.contains(&FlushInstruction::OrderOnly));
+        for (step, name) in FlushInstruction::NAMES {
             match Persist::forced(step) {
                 Ok(persist) => {
                     assert!(available.contains(&step), "{name}");
                     assert_eq!(persist.step(), step);
-                    assert_eq!(persist.flushes(), step != PersistStep::OrderOnly);
+                    assert_eq!(persist.flushes(), step != FlushInstruction::OrderOnly);
                 }
                 Err(error) => {
                     assert!(!available.contains(&step), "{name}");
@@ -355,7 +356,7 @@ mod tests {
     fn the_default_flushes() {
         let persist = Persist::flushing().unwrap();
         assert!(persist.flushes());
-        assert!(PersistStep::available().contains(&persist.step()));
+        assert!(FlushInstruction::available().contains(&persist.step()));
     }
 
     /// The default stores past the cache only what is long: the same with lengths around its bounds.
@@ -393,7 +394,7 @@ mod tests {
         let source: Vec<u8> = (0..300u32).map(|i| (i * 7 + 1) as u8).collect();
         let mut memory = Box::new(Aligned([0; 1024]));
         let base = memory.0.as_mut_ptr();
-        let steps = PersistStep::available().into_iter().map(|s| Persist::forced(s).unwrap());
+        let steps = FlushInstruction::available().into_iter().map(|s| Persist::forced(s).unwrap());
         let steps = steps.chain([Persist::flushing().unwrap()]);
         for persist in steps.flat_map(|persist| [persist, persist.for_speed()]) {
             for offset in 0..128usize {

@@ -11,7 +11,7 @@
 //! 1. A function of this file that needs a CPU flag is called only with a `Flush`, `Wide` or promise
 //!    that came from `flush_of`, `wide_of` and the like after [`missing_flag`] found the flag present.
 
-use super::PersistStep;
+use super::FlushInstruction;
 use crate::LINE_BYTES;
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -38,7 +38,7 @@ pub(crate) enum Wide {
 }
 
 /// The flag, as /proc/cpuinfo calls it, that this CPU lacks for `step`.
-pub(crate) fn missing_flag(step: PersistStep) -> Option<&'static str> {
+pub(crate) fn missing_flag(step: FlushInstruction) -> Option<&'static str> {
     let leaf_7 = || {
         // `__cpuid` became a safe function after the oldest compiler supported here.
         #[allow(unused_unsafe)]
@@ -53,17 +53,17 @@ pub(crate) fn missing_flag(step: PersistStep) -> Option<&'static str> {
         })
     };
     let (flag, present) = match step {
-        PersistStep::OrderOnly => return None,
+        FlushInstruction::OrderOnly => return None,
         // CPUID leaf 7 subleaf 0: EBX bit 24, EBX bit 23, ECX bit 28.
-        PersistStep::Clwb => ("clwb", leaf_7().is_some_and(|leaf| leaf.ebx & 1 << 24 != 0)),
-        PersistStep::Clflushopt => ("clflushopt", leaf_7().is_some_and(|leaf| leaf.ebx & 1 << 23 != 0)),
-        PersistStep::Movdir64b => ("movdir64b", leaf_7().is_some_and(|leaf| leaf.ecx & 1 << 28 != 0)),
+        FlushInstruction::Clwb => ("clwb", leaf_7().is_some_and(|leaf| leaf.ebx & 1 << 24 != 0)),
+        FlushInstruction::Clflushopt => ("clflushopt", leaf_7().is_some_and(|leaf| leaf.ebx & 1 << 23 != 0)),
+        FlushInstruction::Movdir64b => ("movdir64b", leaf_7().is_some_and(|leaf| leaf.ecx & 1 << 28 != 0)),
         // Part of SSE2, which every x86-64 CPU has.
-        PersistStep::Clflush => ("clflush", true),
-        PersistStep::NonTemporalSse2 => ("sse2", true),
-        PersistStep::NonTemporalAvx2 => ("avx2", is_x86_feature_detected!("avx2")),
-        PersistStep::NonTemporalAvx512 => ("avx512f", is_x86_feature_detected!("avx512f")),
-        PersistStep::DcCvap | PersistStep::DcCvac => ("an AArch64 CPU", false),
+        FlushInstruction::Clflush => ("clflush", true),
+        FlushInstruction::NonTemporalSse2 => ("sse2", true),
+        FlushInstruction::NonTemporalAvx2 => ("avx2", is_x86_feature_detected!("avx2")),
+        FlushInstruction::NonTemporalAvx512 => ("avx512f", is_x86_feature_detected!("avx512f")),
+        FlushInstruction::DcCvap | FlushInstruction::DcCvac => ("an AArch64 CPU", false),
     };
     (!present).then_some(flag)
 }
@@ -74,42 +74,46 @@ pub(crate) fn unfit() -> Option<String> {
 }
 
 /// The flush that `step` is, or for steps that store whole lines, the best one for the rest.
-pub(crate) fn flush_of(step: PersistStep) -> Option<Flush> {
+pub(crate) fn flush_of(step: FlushInstruction) -> Option<Flush> {
     match step {
-        PersistStep::Clwb => Some(Flush::Clwb),
-        PersistStep::Clflushopt => Some(Flush::Clflushopt),
-        PersistStep::Clflush => Some(Flush::Clflush),
-        PersistStep::OrderOnly | PersistStep::DcCvap | PersistStep::DcCvac => None,
+        FlushInstruction::Clwb => Some(Flush::Clwb),
+        FlushInstruction::Clflushopt => Some(Flush::Clflushopt),
+        FlushInstruction::Clflush => Some(Flush::Clflush),
+        FlushInstruction::OrderOnly | FlushInstruction::DcCvap | FlushInstruction::DcCvac => None,
         _ => flush_of(flush_best()),
     }
 }
 
 /// The stores of whole lines that `step` is.
-pub(crate) fn wide_of(step: PersistStep) -> Option<Wide> {
+pub(crate) fn wide_of(step: FlushInstruction) -> Option<Wide> {
     match step {
-        PersistStep::NonTemporalAvx512 => Some(Wide::Avx512),
-        PersistStep::NonTemporalAvx2 => Some(Wide::Avx2),
-        PersistStep::NonTemporalSse2 => Some(Wide::Sse2),
-        PersistStep::Movdir64b => Some(Wide::Movdir64b),
+        FlushInstruction::NonTemporalAvx512 => Some(Wide::Avx512),
+        FlushInstruction::NonTemporalAvx2 => Some(Wide::Avx2),
+        FlushInstruction::NonTemporalSse2 => Some(Wide::Sse2),
+        FlushInstruction::Movdir64b => Some(Wide::Movdir64b),
         _ => None,
     }
 }
 
 /// The best flush of this CPU: `clwb` keeps the line for the next reader, `clflushopt` at least lets
 /// several flushes overlap.
-pub(crate) fn flush_best() -> PersistStep {
-    [PersistStep::Clwb, PersistStep::Clflushopt]
+pub(crate) fn flush_best() -> FlushInstruction {
+    [FlushInstruction::Clwb, FlushInstruction::Clflushopt]
         .into_iter()
         .find(|step| missing_flag(*step).is_none())
-        .unwrap_or(PersistStep::Clflush)
+        .unwrap_or(FlushInstruction::Clflush)
 }
 
 /// The widest non-temporal store of this CPU.
 pub(crate) fn wide_best() -> Option<Wide> {
-    [PersistStep::NonTemporalAvx512, PersistStep::NonTemporalAvx2, PersistStep::NonTemporalSse2]
-        .into_iter()
-        .find(|step| missing_flag(*step).is_none())
-        .and_then(wide_of)
+    [
+        FlushInstruction::NonTemporalAvx512,
+        FlushInstruction::NonTemporalAvx2,
+        FlushInstruction::NonTemporalSse2,
+    ]
+    .into_iter()
+    .find(|step| missing_flag(*step).is_none())
+    .and_then(wide_of)
 }
 
 /// Starts the write-back of `lines` lines from `first`.
@@ -258,7 +262,7 @@ pub(crate) fn has_atomic_16() -> bool {
 
 /// Whether aligned 64-byte stores are atomic.
 pub(crate) fn has_atomic_64() -> bool {
-    missing_flag(PersistStep::Movdir64b).is_none()
+    missing_flag(FlushInstruction::Movdir64b).is_none()
 }
 
 /// One atomic 16-byte store. Release: x86-64 keeps stores in order.

@@ -3,7 +3,7 @@
 //! A [`Walker`] keeps what is certain at its position, and for each unit (a line; on page media a sector) the
 //! stores that are not certain yet, in order. An image is what is certain, and of each unit a prefix of those
 //! stores; the store behind the prefix may be in by some of its words, and non-temporal words inside the
-//! prefix may be missing. Units are independent.
+//! prefix may be missing. Transactions are independent.
 //!
 //! Between two drains nothing becomes certain and stores are only added, so the images at a drain include
 //! all those at the events before it: on cache-line and page media, crashing at drains and syncs is enough.

@@ -7,7 +7,9 @@
 
 use super::SimMedium;
 use crate::mapped::Mapped as Real;
-use crate::{Bytes, Device, Granularity, MediaOptions, MediumKind, Offset, PersistStep, Persistent, Result};
+use crate::{
+    Bytes, Device, FlushInstruction, Granularity, MediaOptions, MediumKind, Offset, Persistent, Result,
+};
 use std::ops::Range;
 use std::path::Path;
 
@@ -76,10 +78,10 @@ impl Mapped {
 
     /// How stores are made durable. A simulated medium has no instructions for it.
     #[must_use]
-    pub fn persist_step(&self) -> PersistStep {
+    pub fn flush_instruction(&self) -> FlushInstruction {
         match &self.0 {
-            Inner::Real(real) => real.persist_step(),
-            Inner::Simulated(_) => PersistStep::OrderOnly,
+            Inner::Real(real) => real.flush_instruction(),
+            Inner::Simulated(_) => FlushInstruction::OrderOnly,
         }
     }
 

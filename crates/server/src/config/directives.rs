@@ -392,13 +392,14 @@ pub const DIRECTIVES: &[Directive] = &[
         }
     ),
     directive!(
-        "duramen-persist-step",
+        "duramen-flush-instruction",
         false,
         "How lines of the medium are flushed: auto, or one of clwb, clflushopt, clflush, nt-avx512, nt-avx2, nt-sse2, \
          movdir64b, order-only, dc-cvap, dc-cvac, for measuring.",
-        |c| c.persist_step.map_or_else(|| "auto".to_owned(), |step| step.to_string()),
+        |c| c.flush_instruction.map_or_else(|| "auto".to_owned(), |step| step.to_string()),
         |c, v| {
-            c.persist_step = if v[0].eq_ignore_ascii_case("auto") { None } else { Some(value::word(v[0])?) };
+            c.flush_instruction =
+                if v[0].eq_ignore_ascii_case("auto") { None } else { Some(value::word(v[0])?) };
             Ok(())
         }
     ),
@@ -513,14 +514,14 @@ pub const DIRECTIVES: &[Directive] = &[
         }
     ),
     directive!(
-        "duramen-on-damage",
+        "duramen-on-corruption",
         false,
         "What a start does when it finds damage in the store, or when the server before had found some: refuse (it ends \
          with code 3 and changes nothing), or serve (the rest; a key whose record is damaged answers -CORRUPT until it is \
          set or deleted; see Check and salvage for what a start after a crash does not know).",
-        |c| c.on_damage.to_string(),
+        |c| c.on_corruption.to_string(),
         |c, v| {
-            c.on_damage = value::word(v[0])?;
+            c.on_corruption = value::word(v[0])?;
             Ok(())
         }
     ),
@@ -528,7 +529,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-verify-at-start",
         false,
         "Verify all records before the first client is served, also those that the index image of a clean shutdown spares \
-         the start to read: it then takes as long as to read the whole store. What it finds is met as duramen-on-damage \
+         the start to read: it then takes as long as to read the whole store. What it finds is met as duramen-on-corruption \
          says. Without it they are verified in the background.",
         |c| value::yes_no_text(c.verify_at_start),
         |c, v| {

@@ -17,7 +17,7 @@ pub use rewrite::rewrite;
 
 use crate::log::Level;
 use crate::notifications::Classes;
-use duramen::{Durability, IndexKind, MediumKind, OnDamage, PersistStep, Residence};
+use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, OnCorruption, Residence};
 use duramen_structures::Thresholds;
 use policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ pub struct Config {
     pub logfile: String,
     pub enable_debug_command: Allowed,
     pub medium: MediumKind,
-    pub persist_step: Option<PersistStep>,
+    pub flush_instruction: Option<FlushInstruction>,
     pub path: PathBuf,
     pub threads: usize,
     pub recovery_threads: usize,
@@ -79,7 +79,7 @@ pub struct Config {
     pub packed_bytes_max: u64,
     /// When Redis would convert a value to another encoding.
     pub thresholds: Thresholds,
-    pub on_damage: OnDamage,
+    pub on_corruption: OnCorruption,
     pub verify_at_start: bool,
     pub sql: Vec<String>,
     pub sql_directory: String,
@@ -199,7 +199,7 @@ impl Default for Config {
             logfile: String::new(),
             enable_debug_command: Allowed::No,
             medium: MediumKind::Auto,
-            persist_step: None,
+            flush_instruction: None,
             path: PathBuf::from("./duramen-data"),
             threads: 0,
             recovery_threads: 0,
@@ -207,7 +207,7 @@ impl Default for Config {
             compaction_dead_percent: 25,
             packed_bytes_max: duramen_structures::PACKED_BYTES_MAX_DEFAULT as u64,
             thresholds: Thresholds::default(),
-            on_damage: OnDamage::Refuse,
+            on_corruption: OnCorruption::Refuse,
             verify_at_start: false,
             sql: Vec::new(),
             sql_directory: String::new(),

@@ -1,7 +1,7 @@
 //! A key that cannot be read is answered by an error each time, and the connection stays open: the client may want other keys.
 
 use crate::support::{Client, Server};
-use duramen::{MediumKind, OnDamage};
+use duramen::{MediumKind, OnCorruption};
 use duramen_server::config::Allowed;
 use std::path::Path;
 
@@ -28,8 +28,8 @@ fn a_read_of_what_is_damaged_is_an_error_and_the_connection_stays_open() {
     let path = directory.path().join("store");
     let server = || {
         Server::with(|config| {
-            (config.medium, config.path, config.on_damage) =
-                (MediumKind::File, path.clone(), OnDamage::Serve);
+            (config.medium, config.path, config.on_corruption) =
+                (MediumKind::File, path.clone(), OnCorruption::Serve);
         })
     };
     let set = |key: &str, value: &str| {

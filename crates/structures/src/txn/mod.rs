@@ -229,7 +229,7 @@ impl<'w> Txn<'w> {
     /// Forgets what was read so far, which takes memory for each key, unless something is pending; also that a read wanted its key named.
     pub fn forget_reads(&mut self) {
         self.worker.wants_keys.clear();
-        if !self.is_pending() && !self.worker.writer.has_unit() {
+        if !self.is_pending() && !self.worker.writer.has_transaction() {
             self.worker.scratch.clear();
         }
     }
@@ -740,8 +740,8 @@ impl<'w> Txn<'w> {
     #[inline]
     pub fn commit(mut self) -> Result<()> {
         let entries = &self.worker.scratch.entries;
-        if self.worker.writer.has_unit() {
-            self.commit_unit()?;
+        if self.worker.writer.has_transaction() {
+            self.commit_transaction()?;
             return self.give_keys_back();
         }
         match entries.iter().filter(|entry| !matches!(entry.write, Write::None)).take(2).count() {
@@ -771,7 +771,7 @@ impl<'w> Txn<'w> {
 
     /// Commits what wrote elements: all else belongs to their unit.
     #[cold]
-    fn commit_unit(&mut self) -> Result<()> {
+    fn commit_transaction(&mut self) -> Result<()> {
         let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
         if (scratch.unsaved || scratch.is_incomplete) && !writer.wants_room() {
             return Err(Error::Incomplete);
@@ -786,11 +786,11 @@ impl<'w> Txn<'w> {
             };
             let key = &arena[entry.key.clone()];
             match entry.value(arena) {
-                Some((bytes, meta)) => writer.in_unit(table).put_with(key, &bytes, meta)?,
-                None => drop(writer.in_unit(table).delete(key)?),
+                Some((bytes, meta)) => writer.in_transaction(table).put_with(key, &bytes, meta)?,
+                None => drop(writer.in_transaction(table).delete(key)?),
             }
         }
-        writer.commit_unit()?;
+        writer.commit_transaction()?;
         self.tell_changed();
         Ok(())
     }
@@ -867,8 +867,8 @@ impl<'w> Txn<'w> {
 impl Drop for Txn<'_> {
     /// Gives the keys back, and lets go of large values at once, not when the worker's next command comes.
     fn drop(&mut self) {
-        if self.worker.writer.has_unit() {
-            let _ = self.worker.writer.give_up_unit();
+        if self.worker.writer.has_transaction() {
+            let _ = self.worker.writer.abort_transaction();
         }
         if !matches!(self.locks, Locks::Nothing) && self.locked {
             // Without a group it settles what was read, which whoever gave up does not tell.

@@ -68,7 +68,8 @@ impl Pen for Txn<'_> {
 
     fn ends_with_next(&mut self) {
         let Worker { writer, scratch, .. } = &mut *self.worker;
-        let is_first = !writer.has_unit() && scratch.entries.iter().all(|entry| entry.writes_nothing());
+        let is_first =
+            !writer.has_transaction() && scratch.entries.iter().all(|entry| entry.writes_nothing());
         scratch.is_alone = scratch.edits_one && is_first;
     }
 
@@ -119,11 +120,11 @@ impl Txn<'_> {
                 None => elements.delete(key),
             };
         }
-        if !writer.has_unit() {
-            writer.begin_unit()?;
+        if !writer.has_transaction() {
+            writer.begin_transaction()?;
         }
         let new = value.map(|value| (value, meta));
-        let was_there = writer.in_unit_of(elements).replace(key, new)?.is_some();
+        let was_there = writer.in_transaction_of(elements).replace(key, new)?.is_some();
         scratch.unsaved |= was_there || value.is_some();
         Ok(was_there)
     }

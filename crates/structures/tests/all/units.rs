@@ -11,7 +11,7 @@ use tempfile::TempDir;
 fn small(len_max: u64) -> (TempDir, Keyspace) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut options = Options { medium: MediumKind::Shm, len_max, ..Options::default() };
-    options.tuning.granules_initial = 8;
+    options.tuning.extents_initial = 8;
     let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 4).unwrap();
     keyspace.set_packed_bytes_max(64);
     (dir, keyspace)

@@ -27,7 +27,7 @@ pub fn measure(common: &Common, record: Shape) -> Result<()> {
     let plan = |workload, ops| Plan::new(Workload::named(workload)?, common.keys, ops, 1, common.seed);
     let load = plan("insert", common.ops())?;
     let plans = [plan(WORKLOADS[0], common.ops())?, plan(WORKLOADS[1], common.ops())?];
-    let medium = medium(&common.path.join("hyperkv"), Create::CreateNew, common.persist_step)?;
+    let medium = medium(&common.path.join("hyperkv"), Create::CreateNew, common.flush_instruction)?;
     let mut hyper = Hyper::open(medium, &Options { cache_slots: 0, ..Options::default() })?;
     run(&hyper, &records, &load, Latency::None, Pace::Closed, &Unwatched)?;
     let place = Place { path: common.path.join("duramen"), options: common.duramen() };

@@ -10,7 +10,7 @@ mod traffic;
 
 use clap::{Args, Parser, Subcommand};
 use duramen_bench_kv::median;
-use duramen_bench_kv::{IndexKind, Options, PersistStep, Result, Shape};
+use duramen_bench_kv::{IndexKind, Options, FlushInstruction, Result, Shape};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -67,7 +67,7 @@ pub struct Common {
     rounds: u32,
     /// How lines become durable [default: as the medium needs; traffic: clwb, so that write-backs are asked for]
     #[arg(long, value_name = "STEP")]
-    persist_step: Option<PersistStep>,
+    flush_instruction: Option<FlushInstruction>,
     /// Makes keys and their order
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -80,7 +80,7 @@ impl Common {
 
     /// Duramen with an ordered index.
     fn duramen(&self) -> Options {
-        Options { index: IndexKind::Ordered, persist_step: self.persist_step, ..Options::default() }
+        Options { index: IndexKind::Ordered, flush_instruction: self.flush_instruction, ..Options::default() }
     }
 }
 

@@ -41,7 +41,7 @@ fn hyper(common: &Common, records: &Records, load: &Plan) -> Result<()> {
     let path = common.path.join("hyperkv");
     let options = duramen_hyperkv::Options::default();
     {
-        let made = Hyper::open(medium(&path, Create::CreateNew, common.persist_step)?, &options)?;
+        let made = Hyper::open(medium(&path, Create::CreateNew, common.flush_instruction)?, &options)?;
         run(&made, records, load, Latency::None, Pace::Closed, &Unwatched)?;
     }
     let mut times = [Vec::new(), Vec::new()];
@@ -49,7 +49,7 @@ fn hyper(common: &Common, records: &Records, load: &Plan) -> Result<()> {
         for (rebuild, times) in [false, true].into_iter().zip(&mut times) {
             let begun = Instant::now();
             let options = duramen_hyperkv::Options { rebuild, ..options.clone() };
-            let store = Hyper::open(medium(&path, Create::OpenExisting, common.persist_step)?, &options)?;
+            let store = Hyper::open(medium(&path, Create::OpenExisting, common.flush_instruction)?, &options)?;
             first_get(&store, records, u64::from(round) * 7919 % common.keys)?;
             times.push(millis(begun));
         }

@@ -5,7 +5,7 @@ use duramen_bench_kv::place::Place;
 use duramen_bench_kv::probe::{Meter, Mode, Probe};
 use duramen_bench_kv::variants::probed;
 use duramen_bench_kv::{
-    DuramenEngine, Engine, Latency, Options, Pace, PersistStep, Plan, Records, Result, Shape, Unwatched,
+    DuramenEngine, Engine, Latency, Options, Pace, FlushInstruction, Plan, Records, Result, Shape, Unwatched,
     Workload, run,
 };
 use duramen_bench_peers::hyper::{Hyper, medium};
@@ -64,8 +64,8 @@ pub fn measure(common: &Common, values: &[usize]) -> Result<()> {
 }
 
 /// Write-backs are counted where they are asked for: not where only order is.
-fn step(common: &Common) -> Option<PersistStep> {
-    common.persist_step.or_else(|| PersistStep::available().first().copied())
+fn step(common: &Common) -> Option<FlushInstruction> {
+    common.flush_instruction.or_else(|| FlushInstruction::available().first().copied())
 }
 
 fn hyper(common: &Common, value: usize, log: LogKind) -> Result<Vec<Traffic>> {
@@ -81,7 +81,7 @@ fn hyper(common: &Common, value: usize, log: LogKind) -> Result<Vec<Traffic>> {
 }
 
 fn duramen(common: &Common, value: usize, background: bool) -> Result<Vec<Traffic>> {
-    let options = Options { background, persist_step: step(common), ..common.duramen() };
+    let options = Options { background, flush_instruction: step(common), ..common.duramen() };
     let meter = Arc::new(Meter::default());
     let place = Place { path: common.path.join("duramen"), options };
     let (store, _remove) = probed(&place, Mode::Count, &meter)?;

@@ -2,7 +2,7 @@
 
 use crate::command::progress_bar;
 use crate::{Answer, Failure};
-use duramen::{Durability, IndexKind, MediumKind, Options, PersistStep};
+use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, Options};
 use duramen_bench_kv::contender::Contender;
 use duramen_bench_kv::place::Place;
 use duramen_bench_kv::suite::{self, redistributed};
@@ -47,7 +47,7 @@ pub struct Args {
     index_cache_slots: Option<usize>,
     /// How lines are flushed: clwb, clflushopt, nt-avx512, ... [default: what suits the medium; clwb for --targets]
     #[arg(long, value_name = "STEP")]
-    persist_step: Option<PersistStep>,
+    flush_instruction: Option<FlushInstruction>,
     /// Records [default: 1 million; 10 million for --targets]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
     keys: Option<u64>,
@@ -139,7 +139,7 @@ fn place(args: &Args) -> Place {
         index_cache_slots: args.index_cache_slots.unwrap_or(defaults.index_cache_slots),
         medium: args.medium,
         durability: args.durability,
-        persist_step: args.persist_step.or(flushes.then_some(PersistStep::Clwb)),
+        flush_instruction: args.flush_instruction.or(flushes.then_some(FlushInstruction::Clwb)),
         ..defaults
     };
     Place { path: args.path.clone().unwrap_or_else(own), options }

@@ -1,7 +1,7 @@
 //! `duramen bench mem`: what a memory can do, by the built-in suite or by workload files.
 
 use crate::{Answer, Failure};
-use duramen::{MediumKind, PersistStep};
+use duramen::{FlushInstruction, MediumKind};
 use duramen_bench_memory::{
     Bench, Benchmark, Bounds, Error, Overrides, Target, Watch, benchmarks, built_in, measurements, medium,
     nodes, parse_bytes, profile, suite, verdict,
@@ -65,7 +65,7 @@ pub struct Args {
     only: Vec<String>,
     /// How the medium's own stores are made durable, for granularity and bounds: clwb, nt-avx512, ...
     #[arg(long)]
-    persist_step: Option<PersistStep>,
+    flush_instruction: Option<FlushInstruction>,
     /// Nodes that threads run on
     #[arg(long, value_delimiter = ',', value_name = "NODE")]
     thread_nodes: Vec<usize>,
@@ -131,7 +131,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         kind: args.medium,
         path: args.path.clone(),
         overwrite: args.overwrite,
-        persist_step: args.persist_step,
+        flush_instruction: args.flush_instruction,
     };
     let mut bench = Bench::new(target.clone());
     let mut run = begin("duramen bench mem", notes);

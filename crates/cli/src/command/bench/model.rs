@@ -3,7 +3,7 @@
 
 use super::mem::{Session, Signals, begin};
 use crate::{Answer, Failure};
-use duramen::{Create, MediumKind, Options, PersistStep, Store};
+use duramen::{Create, FlushInstruction, MediumKind, Options, Store};
 use duramen_bench_memory::{Bench, Benchmark, Overrides, PATTERNS, Target, bounds, medium, persist_with};
 use duramen_bench_report::{Better, Bound, Measurement, Metric, Run, Unit, html, text, write_whole};
 use std::io::Write;
@@ -30,9 +30,9 @@ pub struct Args {
     /// auto, file, shm, fsdax
     #[arg(long, default_value_t = MediumKind::Auto)]
     medium: MediumKind,
-    /// How lines are flushed, as with --persist-step clwb on DRAM in the place of persistent memory
+    /// How lines are flushed, as with --flush-instruction clwb on DRAM in the place of persistent memory
     #[arg(long)]
-    persist_step: Option<PersistStep>,
+    flush_instruction: Option<FlushInstruction>,
     /// Keys in the store
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..=1 << 32))]
     keys: u64,
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         kind: args.medium,
         path: Some(args.path.clone()),
         overwrite: false,
-        persist_step: args.persist_step,
+        flush_instruction: args.flush_instruction,
     };
     let mut bench = Bench::new(target.clone());
     let mut run = begin("duramen bench model", Vec::new());
@@ -197,7 +197,7 @@ impl Args {
         let options = Options {
             medium: self.medium,
             create: Create::CreateNew,
-            persist_step: self.persist_step,
+            flush_instruction: self.flush_instruction,
             ..Options::default()
         };
         let store = options.open(&path)?;

@@ -16,11 +16,12 @@
 //! * What was an element from the beginning to the end is in the map and in the tree: an element's position never changes, and pages of
 //!   the map are not put together meanwhile; the tree is walked on behind the last entry, by its order and key.
 //! * The map has all that the tree has, since it is written first, and nothing in a kept block becomes an element meanwhile. There is
-//!   one exception: what a unit superseded, and becomes an element again where the unit does not count. The map has that, in place of
-//!   what the unit wrote; the tree has it not.
+//!   one exception: what a transaction superseded, and becomes an element again where the transaction does not count.
+//!   The map has that, in place of what the transaction wrote; the tree has it not.
 //! * What ceased to be in the tree while it was written is in the map or not, and in the tree or not. Something superseded it: either that
-//!   counts, and recovery reads it; or not, since a unit wrote it, and then it is an element after all. So all of it is written behind the
-//!   tree, with what units had superseded when the map was written. Recovery adds what of that is in the map then.
+//!   counts, and recovery reads it; or not, since a transaction wrote it, and then it is an element after all. So all
+//!   of it is written behind the tree, with what transactions had superseded when the map was written. Recovery adds
+//!   what of that is in the map then.
 //!
 //! If nothing was changed meanwhile, all of this is of one moment, and nothing is to be put right: the index is read as a whole when it is
 //! first used. Else recovery does that ([`super::merge`]).
@@ -180,8 +181,8 @@ impl Writer<'_> {
 struct Dump<'d, K> {
     indexes: &'d Mutex<Indexes, { rank::INDEXES }>,
     keys: &'d K,
-    /// What a slot that is pending is once it is settled: elsewhere where a unit wrote it.
-    settled: &'d dyn Fn(Slot) -> Slot,
+    /// What a slot that is pending is once it is settled: elsewhere where a transaction wrote it.
+    durable_slot: &'d dyn Fn(Slot) -> Slot,
     writer: Writer<'d>,
     loaded: Loaded,
 }
@@ -190,12 +191,12 @@ struct Dump<'d, K> {
 pub(super) fn dump(
     indexes: &Mutex<Indexes, { rank::INDEXES }>,
     keys: &impl KeyBytes,
-    settled: &dyn Fn(Slot) -> Slot,
+    durable_slot: &dyn Fn(Slot) -> Slot,
     emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
 ) -> Result<Option<Loaded>> {
     let (changes, in_rest) = lock(indexes).begin_dump();
     let writer = Writer { emit, page: Vec::with_capacity(PAGE_BYTES * 2), first: 0 };
-    let mut dump = Dump { indexes, keys, settled, writer, loaded: Loaded::default() };
+    let mut dump = Dump { indexes, keys, durable_slot, writer, loaded: Loaded::default() };
     let mut done = dump.pages().and_then(|()| dump.rest(in_rest)).and_then(|()| dump.entries());
     let (changed, lacking) = lock(indexes).end_dump(changes);
     if done.is_ok() {
@@ -218,8 +219,9 @@ impl<K: KeyBytes> Dump<'_, K> {
             let mut at = first;
             loop {
                 let mut put_back = Vec::new();
-                let mut settle = |slot| settle(slot, self.settled, &mut self.loaded, &mut put_back);
-                let Some((head, behind)) = indexes.map.dump_page(at, &mut words, &mut settle) else {
+                let mut to_durable =
+                    |slot| to_durable(slot, self.durable_slot, &mut self.loaded, &mut put_back);
+                let Some((head, behind)) = indexes.map.dump_page(at, &mut words, &mut to_durable) else {
                     next = None;
                     break;
                 };
@@ -248,7 +250,7 @@ impl<K: KeyBytes> Dump<'_, K> {
         }
         let mut put_back = Vec::new();
         for (position, known, slot) in indexes.map.dump_rest() {
-            let slot = settle(slot, self.settled, &mut self.loaded, &mut put_back);
+            let slot = to_durable(slot, self.durable_slot, &mut self.loaded, &mut put_back);
             if !slot.is_empty() {
                 self.writer.put(Holds::Rest, 0, &[&[position, known.into(), slot.0]]);
             }
@@ -301,11 +303,16 @@ impl<K: KeyBytes> Dump<'_, K> {
     }
 }
 
-/// What is written in the place of a slot, and counted. What it leads back to is noted.
-fn settle(slot: Slot, settled: &dyn Fn(Slot) -> Slot, loaded: &mut Loaded, put_back: &mut Vec<Slot>) -> Slot {
+/// What is written in the place of a slot, and counted. What it points back to is noted.
+fn to_durable(
+    slot: Slot,
+    durable_slot: &dyn Fn(Slot) -> Slot,
+    loaded: &mut Loaded,
+    put_back: &mut Vec<Slot>,
+) -> Slot {
     let mut now = slot;
     if slot.is_pending() {
-        now = settled(slot).with_pending(false);
+        now = durable_slot(slot).with_pending(false);
         if now.location() != slot.location() {
             put_back.push(now);
         }

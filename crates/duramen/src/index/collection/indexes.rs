@@ -1,6 +1,6 @@
 //! Map and tree of a collection, which are changed together.
 //!
-//! Who changes which record an element leads to changes both; who changes but a mark changes the map alone.
+//! Who changes which record an element points to changes both; who changes but a mark changes the map alone.
 
 use super::map::Map;
 use super::tree::Tree;
@@ -32,7 +32,7 @@ pub(super) struct Indexes {
     pub(super) map: Map,
     pub(super) tree: Option<Tree>,
     order: Order,
-    /// How often what an element leads to was changed.
+    /// How often what an element points to was changed.
     pub(super) changes: u64,
     /// What is in the tree no more, by its order, while an image of it is written.
     lacking: Option<Vec<(u64, Slot)>>,
@@ -74,7 +74,7 @@ fn sort_by_keys(elements: &mut [Sorted], keys: &impl KeyBytes) {
     });
 }
 
-/// Compares what a slot leads to with `key`.
+/// Compares what a slot points to with `key`.
 pub(super) fn compared<'k>(key: &'k [u8], keys: &'k impl KeyBytes) -> impl FnMut(Slot) -> Ordering + 'k {
     move |slot| keys.key_at(slot.location()).unwrap_or(&[]).cmp(key)
 }
@@ -110,7 +110,8 @@ impl Indexes {
         (self.tree.is_some() && self.changes != changes, self.lacking.take().unwrap_or_default())
     }
 
-    /// The image has these elements, which units have superseded, in the place of what those wrote; whether the tree lacks any by that.
+    /// The image has these elements, which transactions have superseded, in the place of what those wrote; whether the
+    /// tree lacks any by that.
     pub(super) fn lacks(&mut self, put_back: &[Slot], keys: &impl KeyBytes) -> bool {
         let (true, Some(lacking)) = (self.tree.is_some(), &mut self.lacking) else { return false };
         let slots = put_back.iter().filter(|slot| !slot.is_empty() && !slot.is_tombstone());
@@ -118,20 +119,21 @@ impl Indexes {
         !put_back.is_empty()
     }
 
-    /// The order of what an element leads to.
+    /// The order of what an element points to.
     pub(super) fn order_at(&self, slot: Slot, keys: &impl KeyBytes) -> u64 {
         self.order.at(slot, keys)
     }
 
-    /// What `slot` leads to, with this key, becomes an element.
+    /// What `slot` points to, with this key, becomes an element.
     pub(super) fn enter(&mut self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         if let Some(tree) = self.tree.as_mut().filter(|_| !slot.is_tombstone()) {
             tree.insert(self.order.at(slot, keys), slot, compared(key, keys));
         }
     }
 
-    /// The element of this key is what `slot` leads to, and no more what `old` does. Where its order stays, so does its place.
-    pub(super) fn lead(&mut self, key: &[u8], old: Slot, slot: Slot, keys: &impl KeyBytes) {
+    /// The element of this key is what `slot` points to, and no more what `old` does. Where its order stays, so does
+    /// its place.
+    pub(super) fn repoint(&mut self, key: &[u8], old: Slot, slot: Slot, keys: &impl KeyBytes) {
         let Some(tree) = &mut self.tree else { return };
         let order = self.order.at(slot, keys);
         if old.is_tombstone() || slot.is_tombstone() || self.order.at(old, keys) != order {
@@ -149,7 +151,7 @@ impl Indexes {
         }
     }
 
-    /// What `slot` leads to is no element any more.
+    /// What `slot` points to is no element any more.
     pub(super) fn leave(&mut self, slot: Slot, keys: &impl KeyBytes) {
         let Some(tree) = &mut self.tree else { return };
         if slot.is_tombstone() {
@@ -167,7 +169,7 @@ impl Indexes {
     }
 }
 
-/// Takes out what leads to a record, wherever it is: makes the tree anew without it.
+/// Takes out what points to a record, wherever it is: makes the tree anew without it.
 #[cold]
 fn forget(tree: &mut Tree, slot: Slot) {
     let mut entries = Vec::with_capacity(tree.len() as usize);

@@ -22,7 +22,7 @@
 //! about the other, and pages split one after the other while the map doubles. Pages are then about 60 % full at any
 //! size.
 //!
-//! *Nodes* are the directory, a trie of pages: an entry leads to a page, as do all others of the page's prefix, or to
+//! *Nodes* are the directory, a trie of pages: an entry points to a page, as do all others of the page's prefix, or to
 //! a node for the next bits. A node doubles up to 512 entries; then a page that needs more bits gets a node of its
 //! own. So no insertion does more than part one page and double one node of 4 KiB.
 //!
@@ -152,7 +152,7 @@ impl Map {
     }
 
     /// Whether none is pending.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_stable(&self) -> bool {
         self.pending == 0
     }
 
@@ -434,7 +434,7 @@ impl Map {
         let halves = [self.fill(halves[0], of_half(0)), self.fill(halves[1], of_half(1))];
         self.count_depth(depth, -1);
         self.count_depth(depth + 1, 2);
-        self.lead_to_halves(position, found, halves);
+        self.point_to_halves(position, found, halves);
         true
     }
 
@@ -505,7 +505,7 @@ impl Map {
         self.pages.give(sibling.page(), class);
         self.count_depth(depth, -2);
         self.count_depth(depth - 1, 1);
-        self.lead_to_merged(position, merged);
+        self.point_to_merged(position, merged);
     }
 
     fn count_depth(&mut self, depth: u32, more: i32) {

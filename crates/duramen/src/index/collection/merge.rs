@@ -16,7 +16,7 @@ use duramen_media::Offset;
 /// Elements whose cache misses are under way while one is looked at.
 const AHEAD: usize = 8;
 
-/// Which of two records of a key counts: one that was read, or the image's. With the slot that leads to it.
+/// Which of two records of a key counts: one that was read, or the image's. With the slot that points to it.
 pub(crate) enum Counted {
     Read(Slot),
     Imaged(Slot),
@@ -36,7 +36,7 @@ pub(super) fn merge(
     attached: &Attached,
     elements: &[Sorted],
     keys: &impl KeyBytes,
-    mut meet: impl FnMut(Slot, Slot) -> Counted,
+    mut combine: impl FnMut(Slot, Slot) -> Counted,
 ) {
     let of_tree = image::read_map(&mut indexes.map, attached);
     let mut changes = Changes::default();
@@ -45,7 +45,7 @@ pub(super) fn merge(
             indexes.map.prefetch_at(ahead.words()[0]);
             keys.prefetch_at(ahead.slot.location());
         }
-        enter(indexes, element, keys, &mut meet, &mut changes);
+        enter(indexes, element, keys, &mut combine, &mut changes);
     }
     let Indexes { map, tree, .. } = indexes;
     if let Some(tree) = tree {
@@ -66,7 +66,7 @@ fn enter(
     indexes: &mut Indexes,
     element: &Sorted,
     keys: &impl KeyBytes,
-    meet: &mut impl FnMut(Slot, Slot) -> Counted,
+    combine: &mut impl FnMut(Slot, Slot) -> Counted,
     changes: &mut Changes,
 ) {
     let (position, slot) = (element.words()[0], element.slot);
@@ -76,13 +76,13 @@ fn enter(
         indexes.map.insert_at(position, slot, keys);
         return changes.add(element);
     };
-    let leads_there = |other: Slot| other.location() == old.location();
-    match meet(slot, old) {
+    let points_there = |other: Slot| other.location() == old.location();
+    match combine(slot, old) {
         Counted::Imaged(old) => {
-            indexes.map.set_at(position, old, leads_there);
+            indexes.map.set_at(position, old, points_there);
         }
         Counted::Read(slot) => {
-            indexes.map.set_at(position, slot, leads_there);
+            indexes.map.set_at(position, slot, points_there);
             if !old.is_tombstone() && indexes.tree.is_some() {
                 changes.removed.push((indexes.order_at(old, keys), old.location()));
             }

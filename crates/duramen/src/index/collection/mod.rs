@@ -1,7 +1,7 @@
 //! The indexes of a collection: from its elements to the places of their records.
 //!
 //! A collection is a key whose value is many records, its elements: a Redis hash, set, sorted set, list or stream. Its
-//! index has them and nothing else does. As with the index of a table, a slot is one word that leads to a record, and
+//! index has them and nothing else does. As with the index of a table, a slot is one word that points to a record, and
 //! whoever looks something up compares the key there.
 //!
 //! | index | is | DRAM an element, at most | for |

@@ -2,8 +2,9 @@
 //! elements, recovery, the compactor.
 //!
 //! A map has all elements, with tombstones, by the hashes of their keys. Where they have an order ([`Order`]), a tree has those that are
-//! no tombstones besides; its entries lead to the same records, but say nothing of what is pending or stale. Who changes which
-//! record an element leads to changes both ([`Place::lead`]); who changes but a mark changes the map alone ([`Place::set`]).
+//! no tombstones besides; its entries point to the same records, but say nothing of what is pending or stale. Who
+//! changes which record an element points to changes both ([`Place::lead`]); who changes but a mark changes the map
+//! alone ([`Place::set`]).
 //!
 //! As in the other indexes who writes an element holds the stripe of its key. The mutex here is held for one step at a time, and
 //! nothing is waited for meanwhile, so it may be taken by whoever holds whatever. What has to see several elements at one moment holds
@@ -146,16 +147,16 @@ impl CollectionIndex {
     }
 
     /// Fills an index that has read none of the pages that it is attached to, with what they have, and with these elements of different
-    /// keys, by position and order, in the order of their positions. `meet` says of a record and of the image's of the same key which
-    /// counts. For recovery.
+    /// keys, by position and order, in the order of their positions. `combine` says of a record and of the image's of
+    /// the same key which counts. For recovery.
     pub(crate) fn merge(
         &self,
         elements: &[Sorted],
         keys: &impl KeyBytes,
-        meet: impl FnMut(Slot, Slot) -> Counted,
+        combine: impl FnMut(Slot, Slot) -> Counted,
     ) {
         if let Some(attached) = self.attached.as_ref() {
-            merge::merge(&mut lock(&self.indexes), attached, elements, keys, meet);
+            merge::merge(&mut lock(&self.indexes), attached, elements, keys, combine);
         }
     }
 
@@ -183,7 +184,7 @@ impl CollectionIndex {
             // Its marks are of when it came here.
             into.push(Slot::new(slot.location()));
         }
-        indexes.map.is_settled()
+        indexes.map.is_stable()
     }
 }
 
@@ -361,11 +362,11 @@ impl KeyPlace for Place<'_> {
 
     fn set(&self, slot: Slot) {
         let old = self.slot.replace(slot);
-        debug_assert_eq!(old.location(), slot.location(), "a slot that leads elsewhere is led there");
+        debug_assert_eq!(old.location(), slot.location(), "a slot that points elsewhere is led there");
         self.index.indexes().map.set(self.hash, slot, |other| other.location() == old.location());
     }
 
-    fn lead(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
+    fn repoint(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         let old = self.slot.replace(slot);
         let mut indexes = self.index.indexes();
         indexes.changes += 1;
@@ -378,6 +379,6 @@ impl KeyPlace for Place<'_> {
             drop(indexes);
             return self.index.indexes().enter(key, slot, keys);
         }
-        indexes.lead(key, old, slot, keys);
+        indexes.repoint(key, old, slot, keys);
     }
 }

@@ -151,7 +151,7 @@ impl HashIndex {
         for (number, &(first, page)) in pages.iter().enumerate() {
             // `head` was asked of every page.
             let (depth, _) = head(page).unwrap_or((depth, 0));
-            directory.lead(first, DirEntry::unread(number, depth));
+            directory.repoint(first, DirEntry::unread(number, depth));
         }
         directory = Directory::new(directory.depth, directory.entries);
         self.begin_with(directory);
@@ -179,7 +179,7 @@ impl HashIndex {
                 let read = self.load_page(bytes, counts);
                 {
                     let _growing = sync::lock(&self.growing);
-                    self.directory(guard).lead(hash, read);
+                    self.directory(guard).repoint(hash, read);
                 }
                 attached.done();
                 return read;

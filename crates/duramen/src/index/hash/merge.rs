@@ -59,14 +59,14 @@ impl HashIndex {
         let known = pair.iter().map(|half| half.known()).min().unwrap_or_default() + 1;
         let merged = DirEntry::new(self.memory.take(), depth, known.min(FINGERPRINT_BITS));
         if planted(Mutant::MergePublishedFirst) {
-            self.lead_merged(hash, merged, guard);
+            self.repoint_merged(hash, merged, guard);
         }
         if !self.fill_merged(self.segment(merged, guard), pair, guard) {
             recycle(&self.memory, Retired(merged.segment()));
             return false;
         }
         if !planted(Mutant::MergePublishedFirst) {
-            self.lead_merged(hash, merged, guard);
+            self.repoint_merged(hash, merged, guard);
         }
         self.merges.fetch_add(1, Relaxed);
         drop((held, merging));
@@ -112,11 +112,11 @@ impl HashIndex {
         true
     }
 
-    /// Makes the directory lead to the merged segment; halves it when no segment needs its last bit any more.
-    pub(super) fn lead_merged(&self, hash: u64, merged: DirEntry, guard: &Guard) {
+    /// Makes the directory point to the merged segment; halves it when no segment needs its last bit any more.
+    pub(super) fn repoint_merged(&self, hash: u64, merged: DirEntry, guard: &Guard) {
         let _growing = lock(&self.growing);
         let directory = self.directory(guard);
-        directory.lead(hash, merged);
+        directory.repoint(hash, merged);
         directory.count_at(merged.depth() + 1, -2);
         if directory.deepest.load(Relaxed) > 0 || directory.depth <= DEPTH_INITIAL {
             return;

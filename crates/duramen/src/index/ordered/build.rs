@@ -191,13 +191,13 @@ impl<'k> Parting<'k> {
 
 impl OrderedIndex {
     /// No record of the keys that it is built of has a higher version.
-    pub(crate) fn meet_version(&self, version: Version) {
-        self.stripes.meet_all(version);
+    pub(crate) fn observe_version(&self, version: Version) {
+        self.stripes.raise_versions(version);
     }
 
     /// Fills an index, which is empty and not shared yet, on so many threads. `in_order` makes a part of `parting`, in the order of
     /// its keys, which are all different; `entries` says how many it has at most, and 0 only if there are none. Their versions are
-    /// told apart ([`OrderedIndex::meet_version`]).
+    /// told apart ([`OrderedIndex::observe_version`]).
     pub(crate) fn build(
         &self,
         parting: &Parting<'_>,

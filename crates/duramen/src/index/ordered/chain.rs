@@ -83,7 +83,7 @@ impl OrderedIndex {
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
         let node: &'g Node = unsafe { self.memory.take().as_ref() };
         let height = self.height_of(low);
-        let held = node.dress(low, height, label);
+        let held = node.init(low, height, label);
         chain.push(node, height);
         node.set_linked();
         self.raise(height);

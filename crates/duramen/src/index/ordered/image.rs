@@ -254,7 +254,7 @@ impl OrderedIndex {
             let new: &Node = unsafe { self.memory.take().as_ref() };
             // The leaf's own may have been raised since, and labels are in the order of the list. Those behind it only grew.
             let label = leaf.label.max(node.label.load(Relaxed));
-            fill(&mut new.dress(leaf.low, self.height_of(leaf.low), label), &leaf, counts);
+            fill(&mut new.init(leaf.low, self.height_of(leaf.low), label), &leaf, counts);
             new.set_next(0, behind);
             last.set_next(0, Some(new));
             last = new;

@@ -10,7 +10,7 @@
 //! *Damaged records* have slots and no key. The leaf keeps eight bytes of it, and so knows where the slot belongs among those that have
 //! others there; among those that have the same, its *run*, it may lie anywhere. So a run with damaged records is parted only where
 //! nothing else can be, with their slots on both sides ([`OrderedIndex::split_run`]); and when such a record is superseded, its slot gets
-//! its right place ([`super::locked::Place::heal`]). Whole records of a run are in order always.
+//! its right place ([`super::locked::Place::repair`]). Whole records of a run are in order always.
 
 use super::cache::place;
 use super::key::{Sought, shared_bytes, word_at};
@@ -46,14 +46,14 @@ pub(super) struct At<'g> {
 }
 
 /// A node that is gone, on its way to be used again.
-struct Gone(NonNull<Node>);
+struct RetiredNode(NonNull<Node>);
 
 // SAFETY: a node is made of atomics, and lies in memory that the index shares.
-unsafe impl Send for Gone {}
+unsafe impl Send for RetiredNode {}
 
-fn recycle(memory: &Memory<Node>, Gone(node): Gone) {
+fn recycle(memory: &Memory<Node>, RetiredNode(node): RetiredNode) {
     // SAFETY: the node lies in `memory`, and no guard can reach it any more (invariant 5).
-    unsafe { node.as_ref() }.undress();
+    unsafe { node.as_ref() }.deinit();
     memory.give(node);
 }
 
@@ -81,7 +81,7 @@ impl OrderedIndex {
             let mut node = self.head(guard);
             for level in (1..self.height()).rev() {
                 node.fetch_next(level - 1);
-                // A node that is gone may lead to what was freed before we came (invariant 5): not there.
+                // A node that is gone may point to what was freed before we came (invariant 5): not there.
                 while let Some(next) = node.next(level, guard).filter(|next| is_by(next) && !next.is_gone()) {
                     node = next;
                     node.fetch_next(level - 1);
@@ -252,7 +252,7 @@ impl OrderedIndex {
         let node = self.memory.take();
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
         let node: &'g Node = unsafe { node.as_ref() };
-        let right = node.dress(low, self.height_of(low), self.new_label(left, next, guard));
+        let right = node.init(low, self.height_of(low), self.new_label(left, next, guard));
         let skip = left.skip();
         let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
         // Of keys that are not known no other part can be taken. What all keys shared they still share.
@@ -400,7 +400,7 @@ impl OrderedIndex {
             held.set_skip(skip);
             held.set_order(Order::of(slots.len()));
         };
-        // From right to left: each leads to the one behind it before it can be found.
+        // From right to left: each points to the one behind it before it can be found.
         let (mut behind, mut added) = (next, Vec::with_capacity(2));
         for (low, slots) in parts[1..].iter().rev() {
             // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
@@ -410,7 +410,7 @@ impl OrderedIndex {
                 true => self.new_label(left, behind, guard),
                 false => label_between(left, behind),
             };
-            let new = node.dress(low, self.height_of(low), label);
+            let new = node.init(low, self.height_of(low), label);
             fill(&new, slots);
             node.set_next(0, behind);
             behind = Some(node);
@@ -427,8 +427,9 @@ impl OrderedIndex {
         self.seek(&Sought::new(key), guard).node
     }
 
-    /// Takes away what slots still lead to the damaged record at `at`, which turned out to be of `key` and is superseded: copies that
-    /// [`OrderedIndex::split_run`] made, in leaves that have `skip` bytes less of keys. The caller has the key's lock.
+    /// Takes away what slots still point to the damaged record at `at`, which turned out to be of `key` and is
+    /// superseded: copies that [`OrderedIndex::split_run`] made, in leaves that have `skip` bytes less of keys. The
+    /// caller has the key's lock.
     #[cold]
     pub(super) fn forget_copies(&self, at: Offset, key: &[u8], skip: usize, guard: &Guard) {
         // All of those keys begin so, but for zeros that are none.
@@ -520,7 +521,7 @@ impl OrderedIndex {
         (1 + self.heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
     }
 
-    /// Looks whether every level leads to living nodes in the order of their lowest keys, and level 0 to all of them.
+    /// Looks whether every level points to living nodes in the order of their lowest keys, and level 0 to all of them.
     #[cfg(test)]
     pub(crate) fn check_levels(&self, guard: &Guard) {
         let lows = |level| {
@@ -530,7 +531,7 @@ impl OrderedIndex {
                 let low = node.low(&mut [0; 16], guard).to_vec();
                 assert!(
                     !node.is_gone() && node.at_rest().is_some(),
-                    "level {level} leads to a node that is gone"
+                    "level {level} points to a node that is gone"
                 );
                 assert!(lows.last().is_none_or(|last| *last < low), "level {level} is out of order");
                 assert!(node.height() > level && node.is_linked());
@@ -594,7 +595,7 @@ impl OrderedIndex {
         let low = left.low(&mut buffer, guard);
         let skip = skip_between(low, next.map(|next| next.low(&mut next_buffer, guard)));
         held.change();
-        other.bury();
+        other.mark_removed();
         let key_of = |slot: Slot| word_at(keys.key_at(slot.location()).unwrap_or_default(), skip);
         if skip != left.skip() {
             for position in order.positions() {
@@ -618,7 +619,7 @@ impl OrderedIndex {
         if !planted(Mutant::NodeLeftLinked) {
             self.unlink(right, guard);
         }
-        let (memory, gone) = (Arc::clone(&self.memory), Gone(right.pointer()));
+        let (memory, gone) = (Arc::clone(&self.memory), RetiredNode(right.pointer()));
         guard.defer(move || recycle(&memory, gone));
         true
     }

@@ -133,7 +133,7 @@ impl KeyPlace for Place<'_> {
 
     /// The record is damaged, and was of this key: its place in the leaf was a guess until now.
     #[cold]
-    fn heal(&self, _: &[u8], slot: Slot, keys: &impl KeyBytes) {
+    fn repair(&self, _: &[u8], slot: Slot, keys: &impl KeyBytes) {
         if planted(Mutant::DamagedPlacedByGuess) {
             return self.set(slot);
         }

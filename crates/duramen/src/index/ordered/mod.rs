@@ -14,7 +14,7 @@
 //! agree there are told apart by their records. One slot for each record, and a miss for each leaf instead of each key,
 //! is what lets a scan fetch ahead.
 //!
-//! In front lies a cache of references from hashes to nodes ([`cache`]). Why it may be wrong without harm: 6.
+//! In front lies a cache of references from hashes to nodes ([`cache`]). Why it may be wrong without damage: 6.
 //!
 //! Who may do what:
 //!
@@ -28,10 +28,11 @@
 //! 1. A key lies in one leaf at most: the living one with the greatest lowest key that is not above it.
 //! 2. A node's lowest key, height and memory stay while a guard can see it.
 //! 3. A link changes only under the lock of the node it lies in, and never once that node is gone.
-//! 4. Level 0 leads to every living node and, from living nodes, to no other. It and a leaf's bounds change only
-//!    together with the leaf's version. Higher levels are short cuts: they may miss a node, and lead to one that is gone.
+//! 4. Level 0 points to every living node and, from living nodes, to no other. It and a leaf's bounds change only
+//!    together with the leaf's version. Higher levels are short cuts: they may miss a node, and point to one that is
+//!    gone.
 //! 5. A node goes only when it is linked on all its levels. It is handed to reclamation when no link of a node that new
-//!    guards can reach leads to it, on any level.
+//!    guards can reach points to it, on any level.
 //! 6. The memory of a node is never anything else, and its version never repeats. So any reference to a node may be
 //!    followed under a guard: if its version says "alive", it is a leaf of this index now, and what it holds is true.
 //! 7. A leaf that is still a page of an image has no slots yet, and is neither split nor merged: a descent that ends there reads
@@ -117,7 +118,7 @@ impl OrderedIndex {
         let memory = Arc::new(Memory::<Node>::default());
         let head = memory.take();
         // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
-        drop(unsafe { head.as_ref() }.dress(&[], HEIGHT_MAX, 0));
+        drop(unsafe { head.as_ref() }.init(&[], HEIGHT_MAX, 0));
         Self {
             head,
             height: AtomicU64::new(1),
@@ -231,7 +232,7 @@ impl Drop for OrderedIndex {
         let mut next = Some(self.head(&guard));
         while let Some(node) = next {
             next = node.next(0, &guard);
-            node.undress();
+            node.deinit();
         }
         // What was taken away holds our memory.
         drop(guard);

@@ -81,7 +81,7 @@ impl Order {
     }
 
     pub(super) fn at(self, rank: usize) -> usize {
-        // A word that is read while it changes elsewhere must not lead out of the leaf.
+        // A word that is read while it changes elsewhere must not point out of the leaf.
         ((self.0 >> (4 + 4 * rank)) as usize & 15).min(LEAF_SLOTS - 1)
     }
 
@@ -170,7 +170,7 @@ impl Node {
 
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
-        // Acquire: pairs with the Release in `Held::bury`: who does not step here finds no link to it below.
+        // Acquire: pairs with the Release in `Held::mark_removed`: who does not step here finds no link to it below.
         self.gone.load(Acquire)
     }
 
@@ -202,7 +202,7 @@ impl Node {
     pub(super) fn low<'b, 'g: 'b>(&self, buffer: &'b mut LowBuffer, _guard: &'g Guard) -> &'b [u8] {
         let bytes = self.low_bytes.load(Relaxed) as usize;
         if bytes > LOW_BYTES_INLINE {
-            // SAFETY: made of a box of this length in `dress`, freed when no guard can see the node.
+            // SAFETY: made of a box of this length in `init`, freed when no guard can see the node.
             return unsafe { std::slice::from_raw_parts(self.low_long.load(Relaxed), bytes) };
         }
         for (to, word) in buffer.chunks_exact_mut(8).zip(&self.low) {
@@ -303,7 +303,7 @@ impl Node {
         for position in self.order().positions() {
             if self.prefix(position) == want {
                 let slot = self.slot(position);
-                // Before the record is read: the slot of a leaf that is gone may lead to anything.
+                // Before the record is read: the slot of a leaf that is gone may point to anything.
                 if !self.is_still(version) {
                     return Seen::Changed;
                 }
@@ -336,7 +336,7 @@ impl Node {
 
     /// Begins the node's life: nobody can reach it but through an old reference of the cache, which sees that it
     /// is changing until the lock is given back.
-    pub(super) fn dress(&self, low: &[u8], height: usize, label: u64) -> Held<'_> {
+    pub(super) fn init(&self, low: &[u8], height: usize, label: u64) -> Held<'_> {
         let version = (self.version.load(Relaxed) & !(LOCKED | CHANGING)) | ALIVE;
         self.version.store(version | LOCKED | CHANGING, Relaxed);
         self.low_bytes.store(low.len() as u32, Relaxed);
@@ -362,18 +362,18 @@ impl Node {
         Held { node: self, version, changing: true }
     }
 
-    /// Frees what the node alone leads to; nobody can reach it any more.
-    pub(super) fn undress(&self) {
+    /// Frees what the node alone points to; nobody can reach it any more.
+    pub(super) fn deinit(&self) {
         let low_bytes = self.low_bytes.swap(0, Relaxed) as usize;
         if low_bytes > LOW_BYTES_INLINE {
             let long = self.low_long.swap(null_mut(), Relaxed);
-            // SAFETY: leaked in `dress` with this length.
+            // SAFETY: leaked in `init` with this length.
             drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(long, low_bytes)) });
         }
         let height = self.height.swap(0, Relaxed) as usize;
         if height > LEVELS_INLINE {
             let tower = self.tower.swap(null_mut(), Relaxed);
-            // SAFETY: leaked in `dress` with this length.
+            // SAFETY: leaked in `init` with this length.
             drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(tower, height - LEVELS_INLINE)) });
         }
     }
@@ -435,7 +435,7 @@ impl Held<'_> {
     }
 
     /// The leaf ends here; another holds what it held.
-    pub(super) fn bury(&mut self) {
+    pub(super) fn mark_removed(&mut self) {
         self.change();
         // Release: pairs with the Acquire in `Node::is_gone`.
         self.node.gone.store(true, Release);

@@ -212,7 +212,7 @@ fn build_some(random: &mut Random, log: &Log, index: &OrderedIndex, count: usize
     }
     let entries: Vec<usize> = parts.iter().map(Vec::len).collect();
     let threads = 1 + random.below(3);
-    index.meet_version(Version(7));
+    index.observe_version(Version(7));
     index.build(&parting, &entries, log, threads, |part| parts[part].clone());
     let mut model = BTreeMap::new();
     model.extend(some.into_iter().map(|number| (log.keys[number].clone(), Log::at(number).0)));
@@ -485,7 +485,7 @@ fn walks_see_what_stays_once_and_in_order_while_neighbours_come_and_go() {
 }
 
 #[test]
-fn any_cursor_leads_to_some_leaf() {
+fn any_cursor_points_to_some_leaf() {
     let log = Log::new((0..500u32).map(|i| i.to_be_bytes().to_vec()).collect());
     let index = OrderedIndex::new(5, 0, 4);
     let guard = reclaim::pin();

@@ -220,8 +220,8 @@ impl OrderedIndex {
         }
         loop {
             let Some(seen) = self.see(node, None, guard) else {
-                // Gone: its keys are in the leaf that its lowest one leads to. Not from the cursor once more: where many leaves
-                // have one label, one of them would be gone each time.
+                // Gone: its keys are in the leaf that its lowest one points to. Not from the cursor once more: where
+                // many leaves have one label, one of them would be gone each time.
                 node = self.seek(&Sought::new(node.low(&mut [0; 16], guard)), guard).node;
                 continue;
             };

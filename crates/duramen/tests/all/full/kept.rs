@@ -57,7 +57,7 @@ fn a_group_that_is_open_costs_another_store_no_space() {
     writer.group();
     writer.put(b"key", b"value").unwrap();
     wear(&other);
-    writer.settle().unwrap();
+    writer.flush_group().unwrap();
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn deletes_go_on_in_a_full_store_while_a_value_is_kept() {
 #[test]
 fn deletes_go_on_in_a_small_full_store_while_a_value_is_kept() {
     for seed in 1..=60 {
-        let store = Options { granule_bytes: Some(512), len_max: 128 << 10, background: false, ..options() };
+        let store = Options { extent_bytes: Some(512), len_max: 128 << 10, background: false, ..options() };
         let store = store.open("none").unwrap();
         let mut random = super::Random(seed);
         let mut there = Vec::new();

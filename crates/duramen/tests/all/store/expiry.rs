@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 #[test]
-fn no_later_write_of_a_key_comes_before_its_expiry_is_told() {
+fn no_later_write_of_a_key_comes_before_its_expiry_is_reported() {
     for_each_store(|name, options, path| {
         let now = Arc::new(AtomicU64::new(1_000_000));
         let clock = Arc::clone(&now);

@@ -59,7 +59,7 @@ fn an_index_shrinks_when_its_keys_are_deleted_and_every_key_that_stays_is_scanne
         let mut options = Options {
             index,
             background: false,
-            granule_bytes: Some(65_536),
+            extent_bytes: Some(65_536),
             index_cache_slots: 0,
             ..Options::default()
         };
@@ -144,7 +144,7 @@ fn every_key_is_picked_as_often_as_any_other_after_most_were_deleted() {
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut options =
-            Options { index, background: false, granule_bytes: Some(65_536), ..Options::default() };
+            Options { index, background: false, extent_bytes: Some(65_536), ..Options::default() };
         options.tuning.compaction_bytes_min = Some(1);
         let store = options.open(dir.path().join("store")).unwrap();
         let mut writer = store.writer().unwrap();

@@ -90,7 +90,7 @@ pub fn full_run(speed: f64) -> Run {
                 detail: "16 KiB".into(),
             }],
             left_out: Vec::new(),
-            settings: [("persist-step".to_owned(), "clwb".to_owned())].into_iter().collect(),
+            settings: [("flush-instruction".to_owned(), "clwb".to_owned())].into_iter().collect(),
         }),
     }
 }

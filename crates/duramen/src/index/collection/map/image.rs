@@ -46,12 +46,13 @@ impl Map {
         self.keeps_apart = keeps;
     }
 
-    /// The page at this position, its words as `settle` makes them of those that have slots, and where the next begins. `None`: there is none.
+    /// The page at this position, its words as `to_durable` makes them of those that have slots, and where the next
+    /// begins. `None`: there is none.
     pub(in crate::index::collection) fn dump_page(
         &self,
         at: u64,
         words: &mut Vec<u64>,
-        settle: &mut dyn FnMut(Slot) -> Slot,
+        to_durable: &mut dyn FnMut(Slot) -> Slot,
     ) -> Option<(Head, Option<u64>)> {
         let entry = if self.root.is_none() { self.root } else { self.entry(at) };
         if !entry.is_page() {
@@ -59,7 +60,7 @@ impl Map {
         }
         words.clear();
         let page = self.pages.words(entry.page(), Class::doubled(entry.bits()).words());
-        words.extend(page.iter().map(|word| with_slot(word.load(Relaxed), &mut *settle)));
+        words.extend(page.iter().map(|word| with_slot(word.load(Relaxed), &mut *to_durable)));
         let head = Head { bits: entry.bits(), depth: entry.depth(), known: entry.known() };
         Some((head, scan::behind(entry, at)))
     }

@@ -1,4 +1,4 @@
-//! The nodes of a map: how a position leads to a page.
+//! The nodes of a map: how a position points to a page.
 
 use super::Map;
 use crate::index::collection::pages::{Class, LINE_WORDS};
@@ -7,7 +7,7 @@ use crate::index::collection::pages::{Class, LINE_WORDS};
 const NODE_BITS_MIN: u32 = LINE_WORDS.ilog2();
 const NODE_BITS_MAX: u32 = NODE_BITS_MIN + Class::LARGEST.doublings();
 
-/// What leads to a page or a node.
+/// What points to a page or a node.
 ///
 /// | bits | of a page | of a node |
 /// |---|---|---|
@@ -145,8 +145,8 @@ impl Map {
         words.iter().map(|word| Entry(word.load(super::Relaxed)))
     }
 
-    /// Makes all entries of a page in its node lead to it.
-    fn lead(&mut self, position: u64, node: Node, entry: Entry) {
+    /// Makes all entries of a page in its node point to it.
+    fn repoint(&mut self, position: u64, node: Node, entry: Entry) {
         let each = node.used + node.entry.bits() - entry.depth();
         let first = super::top(position << node.used, node.entry.bits()) >> each << each;
         for number in first..first + (1 << each) {
@@ -155,7 +155,7 @@ impl Map {
     }
 
     /// A page has become two.
-    pub(super) fn lead_to_halves(&mut self, position: u64, found: Found, halves: [Entry; 2]) {
+    pub(super) fn point_to_halves(&mut self, position: u64, found: Found, halves: [Entry; 2]) {
         let depth = halves[0].depth() - 1;
         let node = match found.node {
             Some(node) if node.used + node.entry.bits() > depth => node,
@@ -168,8 +168,8 @@ impl Map {
             }
         };
         let bit = 1 << (63 - depth);
-        self.lead(position & !bit, node, halves[0]);
-        self.lead(position | bit, node, halves[1]);
+        self.repoint(position & !bit, node, halves[0]);
+        self.repoint(position | bit, node, halves[1]);
     }
 
     fn double(&mut self, node: Node) -> Node {
@@ -185,9 +185,9 @@ impl Map {
     }
 
     /// Two pages have become one. Nodes that are larger than they need be shrink.
-    pub(super) fn lead_to_merged(&mut self, position: u64, merged: Entry) {
+    pub(super) fn point_to_merged(&mut self, position: u64, merged: Entry) {
         let Some(node) = self.locate(position).node else { return };
-        self.lead(position, node, merged);
+        self.repoint(position, node, merged);
         while let Some(node) = self.locate(position).node {
             let (old, bits) = (node.entry, node.entry.bits());
             let first = self.entries(old).next().unwrap_or(Entry::NONE);
@@ -212,8 +212,8 @@ impl Map {
         }
     }
 
-    /// What leads to these pages, which are all with the same first `used` bits of their positions, in order: the only page itself, or a
-    /// node, as small as it can be.
+    /// What points to these pages, which are all with the same first `used` bits of their positions, in order: the only
+    /// page itself, or a node, as small as it can be.
     pub(super) fn directory(&mut self, pages: &[(u64, Entry)], used: u32) -> Option<Entry> {
         let &(_, first) = pages.first()?;
         if first.depth() <= used {
@@ -240,7 +240,7 @@ impl Map {
         Some(node)
     }
 
-    /// What a node leads to goes to the list of what is to be freed, and the node is freed.
+    /// What a node points to goes to the list of what is to be freed, and the node is freed.
     pub(super) fn leave_node(&mut self, node: Entry) {
         let mut last = Entry::NONE;
         let entries: Vec<_> = self.entries(node).collect();
@@ -253,7 +253,8 @@ impl Map {
         self.pages.give(node.page(), class(node.bits()));
     }
 
-    /// Panics unless a node is as it should be; what it leads to is left in `work`, each with the prefix and the depth that it should have.
+    /// Panics unless a node is as it should be; what it points to is left in `work`, each with the prefix and the depth
+    /// that it should have.
     #[cfg(test)]
     fn check_node(&self, node: Entry, prefix: u64, depth: u32, work: &mut Vec<(Entry, u64, u32)>) {
         let (bits, all) = (node.bits(), self.entries(node).collect::<Vec<_>>());
@@ -290,7 +291,7 @@ impl Map {
         let (mut bytes, mut count, mut tombstones, mut pending, mut depths) = (0, 0, 0, 0, Vec::new());
         let mut work = if self.root.is_none() { vec![] } else { vec![(self.root, 0u64, 0u32)] };
         while let Some((entry, prefix, depth)) = work.pop() {
-            assert!(seen.insert(entry.page()), "page {} is led to twice", entry.page());
+            assert!(seen.insert(entry.page()), "page {} is pointed to twice", entry.page());
             if entry.is_node() {
                 bytes += class(entry.bits()).bytes();
                 self.check_node(entry, prefix, depth, &mut work);

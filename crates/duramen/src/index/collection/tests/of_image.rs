@@ -167,7 +167,7 @@ struct Busy {
     keys: u64,
     /// Of each key the newest record that counts.
     durable: BTreeMap<u64, Slot>,
-    /// What a unit has written that is not settled, and what was there before.
+    /// What a transaction has written that is not finalized, and what was there before.
     running: BTreeMap<u64, (Slot, Slot)>,
     /// The next place of each key.
     next: BTreeMap<u64, u64>,
@@ -184,14 +184,14 @@ impl Busy {
         found(&self.index, &self.bytes, key)
     }
 
-    /// The key's slot leads elsewhere, or is empty.
-    fn lead(&self, key: u64, slot: Slot) {
+    /// The key's slot points elsewhere, or is empty.
+    fn repoint(&self, key: u64, slot: Slot) {
         let (guard, bytes) = (reclaim::pin(), key.to_be_bytes());
         let locked = self.index.lock(mix(key), &guard);
         let is = |slot: Slot| self.bytes.is(slot, key).then_some(());
         match locked.find_with(&bytes, is) {
             Some((place, ())) if slot.is_empty() => locked.remove(&place, &self.bytes),
-            Some((place, ())) => place.lead(&bytes, slot, &self.bytes),
+            Some((place, ())) => place.repoint(&bytes, slot, &self.bytes),
             None => assert!(!locked.insert(&bytes, slot, &self.bytes)),
         }
     }
@@ -212,11 +212,11 @@ impl Busy {
         if let Some((slot, before)) = self.running.get(&key).copied() {
             if word & 1 == 0 {
                 // It counts.
-                self.lead(key, slot.with_pending(false));
+                self.repoint(key, slot.with_pending(false));
                 self.durable.insert(key, slot.with_pending(false));
                 self.running.remove(&key);
             } else if word & 2 == 0 {
-                self.lead(key, before);
+                self.repoint(key, before);
                 self.running.remove(&key);
             }
             return;
@@ -225,9 +225,9 @@ impl Busy {
         let Some(slot) = self.fresh(key).map(|slot| slot.with_tombstone(is_tombstone)) else { return };
         if word & 3 == 0 {
             self.running.insert(key, (slot.with_pending(true), now.unwrap_or_default()));
-            self.lead(key, slot.with_pending(true));
+            self.repoint(key, slot.with_pending(true));
         } else {
-            self.lead(key, slot);
+            self.repoint(key, slot);
             self.durable.insert(key, slot);
         }
     }
@@ -236,7 +236,7 @@ impl Busy {
     fn drop_tombstones(&mut self, from: u64) {
         for key in from..self.keys.min(from + self.keys / 2) {
             if !self.next.contains_key(&key) && self.slot(key).is_some_and(Slot::is_tombstone) {
-                self.lead(key, Slot::default());
+                self.repoint(key, Slot::default());
                 self.durable.remove(&key);
             }
         }
@@ -247,11 +247,11 @@ impl Busy {
         let mut index = empty_index();
         let pages: Vec<_> = written.iter().map(|(first, page)| (*first, &page[..])).collect();
         assert!(pages.iter().all(|(_, page)| image::is_page(page)));
-        let granule_bytes = slot_of(0, 1).location().0 - slot_of(0, 0).location().0;
-        let counts = Counts::Kept { granules: vec![(1 << KEPT) - 1], granule_bytes };
+        let extent_bytes = slot_of(0, 1).location().0 - slot_of(0, 0).location().0;
+        let counts = Counts::Kept { extents: vec![(1 << KEPT) - 1], extent_bytes };
         // SAFETY: `written` outlives it, and nobody changes it.
         unsafe { index.attach(&pages, counts, 1) }.unwrap();
-        let place_of = |slot: Slot| slot.location().0 / granule_bytes;
+        let place_of = |slot: Slot| slot.location().0 / extent_bytes;
         let mut read: Vec<Sorted> = (self.durable.iter().filter(|&(_, &slot)| place_of(slot) >= KEPT))
             .map(|(&key, &slot)| {
                 Sorted::new([position_of(mix(key)), index.order_at(slot, &self.bytes)], slot)
@@ -271,22 +271,22 @@ fn check_busy(keys: u64, tombstones: u64, words: &[u64], at_each: usize) {
     for key in 0..keys {
         if !mix(key).is_multiple_of(8) {
             let slot = slot_of(key, mix(key) % KEPT).with_tombstone(mix(key) % 8 <= tombstones);
-            busy.lead(key, slot);
+            busy.repoint(key, slot);
             busy.durable.insert(key, slot);
         }
     }
     let mut words = words.iter().copied();
-    // Units that run already.
+    // Transactions that run already.
     words.by_ref().take(at_each).for_each(|word| busy.change(word & !3));
     let index = Arc::clone(&busy.index);
     let (busy, words) = (RefCell::new(busy), RefCell::new(words));
     let mut written = Written::new();
-    let settled = |slot: Slot| {
+    let durable_slot = |slot: Slot| {
         let before =
             busy.borrow().running.values().find(|(now, _)| now.location() == slot.location()).copied();
         before.map_or(slot, |(_, before)| before)
     };
-    let loaded = index.dump(&Bytes::new(keys), &settled, &mut |first, page| {
+    let loaded = index.dump(&Bytes::new(keys), &durable_slot, &mut |first, page| {
         written.push((first, page.to_vec()));
         let changes: Vec<u64> = words.borrow_mut().by_ref().take(at_each).collect();
         changes.into_iter().for_each(|word| busy.borrow_mut().change(word));
@@ -308,8 +308,9 @@ fn check_busy(keys: u64, tombstones: u64, words: &[u64], at_each: usize) {
     let ranked: Vec<Offset> = ranked.iter().map(|slot| slot.location()).collect();
     assert_eq!(ranked, wanted.iter().map(|&(_, _, at)| at).collect::<Vec<_>>());
     for (&key, &slot) in &busy.durable {
-        let told = found(&recovered, &busy.bytes, key).map(|found| (found.location(), found.is_tombstone()));
-        assert_eq!(told, Some((slot.location(), slot.is_tombstone())), "key {key}");
+        let cleared =
+            found(&recovered, &busy.bytes, key).map(|found| (found.location(), found.is_tombstone()));
+        assert_eq!(cleared, Some((slot.location(), slot.is_tombstone())), "key {key}");
     }
 }
 

@@ -130,7 +130,7 @@ impl Tested {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Put(u64, u64),
-    Bury(u64, u64),
+    Tombstone(u64, u64),
     Remove(u64),
     Find(u64),
     /// So many keys in a row.
@@ -148,7 +148,7 @@ fn steps(keys: u64, many: u64) -> impl Strategy<Value = Vec<Step>> {
     let key = 0..keys;
     let step = prop_oneof![
         8 => (key.clone(), any::<u64>()).prop_map(|(key, place)| Step::Put(key, place)),
-        2 => (key.clone(), any::<u64>()).prop_map(|(key, place)| Step::Bury(key, place)),
+        2 => (key.clone(), any::<u64>()).prop_map(|(key, place)| Step::Tombstone(key, place)),
         6 => key.clone().prop_map(Step::Remove),
         2 => key.clone().prop_map(Step::Find),
         4 => (key.clone(), 1..many).prop_map(|(key, count)| Step::PutMany(key, count)),
@@ -175,11 +175,11 @@ fn run(hashes: Hashes, steps: &[Step], damages: bool) {
     for (number, &step) in steps.iter().enumerate() {
         match step {
             Step::Put(key, place) => {
-                let slot = slot_of(key, place).met_beside_stale(place % 32);
+                let slot = slot_of(key, place).with_more_stale(place % 32);
                 tested.put(key, slot.with_pending(place % 3 == 0));
             }
-            Step::Bury(key, place) => {
-                tested.put(key, slot_of(key, place).with_tombstone(true).met_beside_stale(3))
+            Step::Tombstone(key, place) => {
+                tested.put(key, slot_of(key, place).with_tombstone(true).with_more_stale(3))
             }
             Step::Remove(key) => tested.remove(key),
             Step::Find(key) => assert_eq!(tested.find(key), tested.model.get(&key).copied()),
@@ -194,15 +194,15 @@ fn run(hashes: Hashes, steps: &[Step], damages: bool) {
             }
             Step::Damage(_) => {}
             Step::Clear(pages) if number % 16 == 0 => {
-                let (mut told, mut calls) = (Vec::new(), 0);
-                while !tested.map.clear_some(pages, &mut |slot| told.push(key_of(slot))) {
+                let (mut cleared, mut calls) = (Vec::new(), 0);
+                while !tested.map.clear_some(pages, &mut |slot| cleared.push(key_of(slot))) {
                     assert_eq!(tested.map.len(), 0);
-                    assert!(told.first().is_none_or(|&key| tested.find(key).is_none()));
+                    assert!(cleared.first().is_none_or(|&key| tested.find(key).is_none()));
                     calls += 1;
                     assert!(calls < 10_000);
                 }
-                told.sort_unstable();
-                assert_eq!(told, tested.model.keys().copied().collect::<Vec<_>>());
+                cleared.sort_unstable();
+                assert_eq!(cleared, tested.model.keys().copied().collect::<Vec<_>>());
                 tested.model.clear();
             }
             Step::Clear(_) => {}

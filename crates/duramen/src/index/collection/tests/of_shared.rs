@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const HASH: u64 = 0x1234_5678_9abc_def0;
 
 #[test]
-fn elements_of_one_hash_are_told_apart_by_their_records_and_one_alone_without() {
+fn elements_of_one_hash_are_reported_apart_by_their_records_and_one_alone_without() {
     let log = Log { hashes: Hashes::Few(1), damaged: BTreeSet::new() };
     let stripes = Arc::new(Stripes::new(4));
     let index = CollectionIndex::new(stripes, &Arc::new(Arena::default()), Order::None);

@@ -59,14 +59,14 @@ impl Tested {
 
     fn put(&mut self, key: u64, place: u64) {
         let (order, number) = self.orders.element(key);
-        let slot = slot_of(number, place).met_beside_stale(place % 32);
+        let slot = slot_of(number, place).with_more_stale(place % 32);
         let old = self.tree.insert(order, slot, to(number));
         assert_eq!(old, self.model.insert((order, number), slot));
     }
 
     fn set(&mut self, key: u64, place: u64) {
         let (order, number) = self.orders.element(key);
-        let slot = slot_of(number, place).met_beside_stale(place % 32);
+        let slot = slot_of(number, place).with_more_stale(place % 32);
         let old = self.tree.set(order, slot, to(number));
         assert_eq!(old, self.model.get(&(order, number)).copied());
         if old.is_some() {
@@ -198,16 +198,16 @@ fn run(orders: Orders, steps: &[Step], keys: u64) {
                 (from..from + count).for_each(|key| tested.remove(mix(key) % keys));
             }
             Step::Clear(pages) if at % 16 == 0 => {
-                let (mut told, mut calls) = (Vec::new(), 0);
-                while !tested.tree.clear_some(pages, &mut |slot| told.push(slot.location())) {
+                let (mut cleared, mut calls) = (Vec::new(), 0);
+                while !tested.tree.clear_some(pages, &mut |slot| cleared.push(slot.location())) {
                     assert_eq!((tested.tree.len(), tested.tree.first()), (0, None));
                     calls += 1;
                     assert!(calls < 10_000);
                 }
-                told.sort_unstable();
+                cleared.sort_unstable();
                 let mut want: Vec<_> = tested.model.values().map(|slot| slot.location()).collect();
                 want.sort_unstable();
-                assert_eq!(told, want);
+                assert_eq!(cleared, want);
                 tested.model.clear();
             }
             Step::Clear(_) => {}

@@ -73,7 +73,7 @@ impl Tree {
         leaf.entry(0)
     }
 
-    /// What leads to a node of these children.
+    /// What points to a node of these children.
     fn add_inner(&mut self, class: Class, children: Vec<Child>) -> Child {
         let page = self.pages.take(class);
         let count = children.iter().map(|child| child.count()).sum();

@@ -40,7 +40,7 @@ impl Tree {
                 assert!(self.len < u64::from(u32::MAX), "a collection has at most {} elements", u32::MAX);
                 leaf.insert(path.at(), path.count as usize, (order, slot.0));
                 self.count(&path, 1);
-                self.tell_first(&path, 0);
+                self.update_first(&path, 0);
                 return None;
             }
             self.make_room(&path);
@@ -64,7 +64,7 @@ impl Tree {
 
     fn change(&mut self, path: &Path, entry: Words) {
         self.leaf(path.steps[0].0).set(path.at(), entry);
-        self.tell_first(path, 0);
+        self.update_first(path, 0);
     }
 
     pub(crate) fn remove(&mut self, order: u64, compare: impl FnMut(Slot) -> Ordering) -> Option<Slot> {
@@ -80,7 +80,7 @@ impl Tree {
         let freed = if path.count == 1 {
             self.remove_node(&path, 0)
         } else {
-            self.tell_first(&path, 0);
+            self.update_first(&path, 0);
             0
         };
         self.shrink(&path, freed);
@@ -96,8 +96,8 @@ impl Tree {
         }
     }
 
-    /// If the path leads to the first thing of a node, what the nodes above say of it is made true (invariant 1).
-    fn tell_first(&mut self, path: &Path, level: u32) {
+    /// If the path points to the first thing of a node, what the nodes above say of it is made true (invariant 1).
+    fn update_first(&mut self, path: &Path, level: u32) {
         let (page, at) = path.steps[level as usize];
         if at != 0 || level == self.height {
             return;
@@ -118,7 +118,7 @@ impl Tree {
         }
     }
 
-    /// Whether the path leads to the last node of a level, or to the first.
+    /// Whether the path points to the last node of a level, or to the first.
     fn is_last(&self, path: &Path, above: u32) -> bool {
         (above..=self.height).all(|level| {
             let (page, child) = path.steps[level as usize];
@@ -294,7 +294,7 @@ impl Tree {
         if parent.children() == 0 {
             return self.remove_node(path, level + 1);
         }
-        self.tell_first(path, level + 1);
+        self.update_first(path, level + 1);
         level
     }
 
@@ -302,7 +302,7 @@ impl Tree {
     /// root smaller.
     fn shrink(&mut self, path: &Path, from: u32) {
         for level in from..self.height {
-            // Where a node was freed, the path leads to what follows it, or behind the last.
+            // Where a node was freed, the path points to what follows it, or behind the last.
             let (above, at) = path.steps[level as usize + 1];
             let parent = self.inner(above, level + 1);
             let at = at as usize;
@@ -370,8 +370,8 @@ impl Tree {
         let (mut bytes, mut leaves, mut last) = (0, 0, None::<Words>);
         if self.len > 0 {
             let mut work = vec![(self.root, self.height, self.len, None::<Child>)];
-            while let Some((page, level, count, told)) = work.pop() {
-                assert!(seen.insert(page), "page {page} is led to twice");
+            while let Some((page, level, count, expected)) = work.pop() {
+                assert!(seen.insert(page), "page {page} is pointed to twice");
                 bytes += self.class_of(level).bytes();
                 if level > 0 {
                     let inner = self.inner(page, level);
@@ -379,9 +379,9 @@ impl Tree {
                     assert_eq!(inner.all().map(Child::count).sum::<u64>(), count, "a count");
                     assert!(level < self.height || inner.children() > 1, "a root of one child");
                     let first = inner.child(0);
-                    assert!(
-                        told.is_none_or(|told| (told.order, told.location) == (first.order, first.location))
-                    );
+                    assert!(expected.is_none_or(
+                        |expected| (expected.order, expected.location) == (first.order, first.location)
+                    ));
                     let children: Vec<_> = inner.all().collect();
                     work.extend(
                         children.into_iter().rev().map(|c| (c.page(), level - 1, c.count(), Some(c))),
@@ -391,9 +391,12 @@ impl Tree {
                 leaves += 1;
                 let leaf = self.leaf(page);
                 assert!((1..=leaf.room()).contains(&(count as usize)));
-                if let Some(told) = told {
+                if let Some(expected) = expected {
                     let (order, slot) = leaf.entry(0);
-                    assert_eq!((told.order, told.location), (order, slot & crate::index::LOCATION_MASK));
+                    assert_eq!(
+                        (expected.order, expected.location),
+                        (order, slot & crate::index::LOCATION_MASK)
+                    );
                 }
                 for entry in (0..count as usize).map(|at| leaf.entry(at)) {
                     if let Some(before) = last {

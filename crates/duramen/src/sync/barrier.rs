@@ -1,27 +1,30 @@
-//! The gate of a store: commands that name their keys go through it side by side, and one that does not has it for itself.
+//! The barrier of a store: commands that name their keys go through it side by side, and one that does not has it for
+//! itself.
 //!
-//! Who goes through stores to a line of its own, and looks then whether the gate is closed: a single write is [pinned](reclaim::pin)
-//! for as long as it takes, which is such a store; what writes several times has a counter that is odd meanwhile ([`Turns`]). Neither
-//! takes a locked instruction. Who closes the gate says so, has the kernel fence all CPUs (as [`reclaim::Moment::now`] does for the
-//! same reason), and waits until all have left who were inside then. So one of the two sees the other.
+//! Who goes through stores to a line of its own, and looks then whether the barrier is closed: a single write is
+//! [pinned](reclaim::pin) for as long as it takes, which is such a store; what writes several times has a counter that
+//! is odd meanwhile ([`Turns`]). Neither takes a locked instruction. Who closes the barrier says so, has the kernel
+//! fence all CPUs (as [`reclaim::GracePeriod::now`] does for the same reason), and waits until all have left who were
+//! inside then. So one of the two sees the other.
 //!
-//! Order of waiting: who waits at the gate holds no lock of a key and no epoch, is not pinned, and counts as outside. Who waits for
-//! the others to leave holds nothing but the gate. The background thread passes it by: it changes nothing that a command sees, but for
-//! keys that it evicts, which it does [while nobody is alone](Gate::while_open). It waits then for what holds a stripe or is in an epoch,
-//! which waits for no gate.
+//! Order of waiting: who waits at the barrier holds no lock of a key and no epoch, is not pinned, and counts as
+//! outside. Who waits for the others to leave holds nothing but the barrier. The background thread passes it by: it
+//! changes nothing that a command sees, but for keys that it evicts, which it does [while nobody is
+//! alone](ExclusiveBarrier::while_open). It waits then for what holds a stripe or is in an epoch, which waits for no
+//! barrier.
 
 use super::Backoff;
 use super::atomic::AtomicU64;
 use super::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::holding::{self, Held, Noted, Place, What};
-use super::reclaim::{self, Guard, Moment, Turns};
+use super::reclaim::{self, GracePeriod, Guard, Turns};
 use super::time::Instant;
 use super::{Arc, Condvar, Mutex, lock, rank, this_thread};
 use crate::mutants::{Mutant, planted};
 use std::time::Duration;
 
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct ExclusiveBarrier {
     /// The thread that has closed it, else 0.
     by: AtomicU64,
     closed: Mutex<bool>,
@@ -30,8 +33,8 @@ pub(crate) struct Gate {
     alone: Mutex<bool, { rank::ALONE }>,
 }
 
-impl Gate {
-    /// Which store it is the gate of, in this process.
+impl ExclusiveBarrier {
+    /// Which store it is the barrier of, in this process.
     fn id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -123,18 +126,18 @@ impl Gate {
         }
         // Relaxed: the moment that is noted next fences. Before the list is made: who comes to it later sees this.
         self.by.store(this_thread(), Relaxed);
-        if planted(Mutant::GateNotWaitedFor) {
+        if planted(Mutant::BarrierNotWaitedFor) {
             return;
         }
         let mut backoff = Backoff::default();
-        let mut moment = loop {
+        let mut grace = loop {
             // The kernel may refuse to fence for want of memory, for a while.
-            match Moment::now(insiders()) {
-                Some(moment) => break moment,
+            match GracePeriod::now(insiders()) {
+                Some(grace) => break grace,
                 None => backoff.wait(),
             }
         };
-        while !moment.is_past() {
+        while !grace.has_elapsed() {
             backoff.wait();
         }
         *lock(&self.alone) = true;

@@ -1,4 +1,4 @@
-//! Units through the public door.
+//! Transactions through the public door.
 
 use duramen::{Batch, ElementOrder, Error, ErrorKind, IndexKind, Meta, Options, Store, Swap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -19,31 +19,31 @@ fn value(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_unit_writes_to_tables_and_collections_or_leaves_nothing() {
+fn a_transaction_writes_to_tables_and_collections_or_leaves_nothing() {
     let (_dir, store) = store();
     let table = store.table(b"table", IndexKind::Hash).unwrap();
     let mut writer = store.writer().unwrap();
     let collection = store.new_collection(ElementOrder::ByKey);
     writer.put(b"old", b"1").unwrap();
-    let given_up: Result<(), Error> = writer.unit(|unit| {
-        unit.put(b"new", b"2")?;
-        assert!(unit.delete(b"old")?);
-        unit.table(&table).put(b"row", b"3")?;
-        unit.collection(&collection).put(b"element", b"4")?;
-        Err(Error::given_up("on purpose"))
+    let aborted: Result<(), Error> = writer.transaction(|transaction| {
+        transaction.put(b"new", b"2")?;
+        assert!(transaction.delete(b"old")?);
+        transaction.table(&table).put(b"row", b"3")?;
+        transaction.collection(&collection).put(b"element", b"4")?;
+        Err(Error::aborted("on purpose"))
     });
-    assert_eq!(given_up.unwrap_err().kind(), ErrorKind::GivenUp);
+    assert_eq!(aborted.unwrap_err().kind(), ErrorKind::Aborted);
     assert_eq!((value(&store, b"new"), value(&store, b"old")), (None, Some(b"1".to_vec())));
     assert_eq!((table.len(), collection.len(), store.len()), (0, 0, 1));
 
     let root = Meta { collection: Some(collection.id()), ..Meta::default() };
     let was = writer
-        .unit(|unit| {
-            unit.put(b"new", b"2")?;
-            unit.table(&table).put(b"row", b"3")?;
-            unit.collection(&collection).put(b"element", b"4")?;
-            unit.store().put_with(b"root", b"", root)?;
-            unit.delete(b"old")
+        .transaction(|transaction| {
+            transaction.put(b"new", b"2")?;
+            transaction.table(&table).put(b"row", b"3")?;
+            transaction.collection(&collection).put(b"element", b"4")?;
+            transaction.store().put_with(b"root", b"", root)?;
+            transaction.delete(b"old")
         })
         .unwrap();
     assert!(was);
@@ -54,18 +54,18 @@ fn a_unit_writes_to_tables_and_collections_or_leaves_nothing() {
 }
 
 #[test]
-fn nobody_sees_a_unit_before_it_is_over_and_who_writes_its_keys_waits() {
+fn nobody_sees_a_transaction_before_it_is_over_and_who_writes_its_keys_waits() {
     let (_dir, store) = store();
     store.put(b"a", b"old").unwrap();
     let over = AtomicBool::new(false);
     let (begun, has_begun) = mpsc::channel();
     std::thread::scope(|scope| {
-        let unit = scope.spawn(|| {
+        let transaction = scope.spawn(|| {
             let mut writer = store.writer().unwrap();
             writer
-                .unit(|unit| {
-                    unit.put(b"a", b"new")?;
-                    unit.put(b"b", b"new")?;
+                .transaction(|transaction| {
+                    transaction.put(b"a", b"new")?;
+                    transaction.put(b"b", b"new")?;
                     begun.send(()).unwrap();
                     std::thread::sleep(A_WHILE);
                     over.store(true, SeqCst);
@@ -79,14 +79,14 @@ fn nobody_sees_a_unit_before_it_is_over_and_who_writes_its_keys_waits() {
             assert_eq!(seen, (Some(b"old".to_vec()), None));
         }
         store.put(b"b", b"newer").unwrap();
-        assert!(over.load(SeqCst), "a key of a unit that runs was written");
-        unit.join().unwrap();
+        assert!(over.load(SeqCst), "a key of a transaction that runs was written");
+        transaction.join().unwrap();
     });
     assert_eq!((value(&store, b"a"), value(&store, b"b")), (Some(b"new".to_vec()), Some(b"newer".to_vec())));
 }
 
-/// What `hold` locks is not to be had before a unit is over that has written it.
-fn waits_for_a_unit(hold: impl Fn(&mut duramen::Writer) + Sync) {
+/// What `hold` locks is not to be had before a transaction is over that has written it.
+fn waits_for_a_transaction(hold: impl Fn(&mut duramen::Writer) + Sync) {
     let (_dir, store) = store();
     let over = AtomicBool::new(false);
     let (begun, has_begun) = mpsc::channel();
@@ -96,12 +96,15 @@ fn waits_for_a_unit(hold: impl Fn(&mut duramen::Writer) + Sync) {
         scope.spawn(move || {
             let mut writer = store.writer().unwrap();
             writer
-                .unit(|unit| {
-                    unit.put(b"a", b"new")?;
+                .transaction(|transaction| {
+                    transaction.put(b"a", b"new")?;
                     begun.send(()).unwrap();
-                    assert!(is_held.recv_timeout(A_WHILE).is_err(), "a key of a unit that runs was locked");
+                    assert!(
+                        is_held.recv_timeout(A_WHILE).is_err(),
+                        "a key of a transaction that runs was locked"
+                    );
                     // What it writes now the other must not have.
-                    unit.put(b"b", b"new")?;
+                    transaction.put(b"b", b"new")?;
                     over.store(true, SeqCst);
                     Ok(())
                 })
@@ -123,17 +126,17 @@ fn waits_for_a_unit(hold: impl Fn(&mut duramen::Writer) + Sync) {
 }
 
 #[test]
-fn keys_are_locked_when_the_units_that_wrote_them_are_over() {
-    waits_for_a_unit(|writer| writer.lock([&b"a"[..], b"b"]).unwrap());
+fn keys_are_locked_when_the_transactions_that_wrote_them_are_over() {
+    waits_for_a_transaction(|writer| writer.lock([&b"a"[..], b"b"]).unwrap());
 }
 
 #[test]
-fn the_gate_is_closed_when_all_units_are_over() {
-    waits_for_a_unit(|writer| writer.lock_all().unwrap());
+fn the_barrier_is_closed_when_all_transactions_are_over() {
+    waits_for_a_transaction(|writer| writer.lock_all().unwrap());
 }
 
 #[test]
-fn units_under_locks_are_one_step_to_all_others() {
+fn transactions_under_locks_are_one_step_to_all_others() {
     let (_dir, store) = store();
     let threads = 3;
     let rounds = 300;
@@ -156,14 +159,17 @@ fn units_under_locks_are_one_step_to_all_others() {
                             let (x, y) = (count(writer, b"x")?, count(writer, b"y")?);
                             assert_eq!(x, y);
                             let gives_up = round % 7 == 3;
-                            let wrote = writer.unit(|unit| {
-                                unit.put(b"x", &(x + 1).to_le_bytes())?;
-                                assert_eq!(unit.get(b"x")?.as_deref(), Some(&(x + 1).to_le_bytes()[..]));
-                                unit.put(b"y", &(y + 1).to_le_bytes())?;
-                                if gives_up { Err(Error::given_up("on purpose")) } else { Ok(()) }
+                            let wrote = writer.transaction(|transaction| {
+                                transaction.put(b"x", &(x + 1).to_le_bytes())?;
+                                assert_eq!(
+                                    transaction.get(b"x")?.as_deref(),
+                                    Some(&(x + 1).to_le_bytes()[..])
+                                );
+                                transaction.put(b"y", &(y + 1).to_le_bytes())?;
+                                if gives_up { Err(Error::aborted("on purpose")) } else { Ok(()) }
                             });
                             match wrote {
-                                Err(error) if error.kind() == ErrorKind::GivenUp => assert!(gives_up),
+                                Err(error) if error.kind() == ErrorKind::Aborted => assert!(gives_up),
                                 wrote => {
                                     wrote?;
                                     done.fetch_add(1, SeqCst);
@@ -181,15 +187,15 @@ fn units_under_locks_are_one_step_to_all_others() {
 }
 
 #[test]
-fn a_unit_under_locks_writes_what_was_named_and_nothing_else() {
+fn a_transaction_under_locks_writes_what_was_named_and_nothing_else() {
     const OTHERS: [&[u8]; 3] = [b"another", b"a third", b"a fourth"];
     let (_dir, store) = store();
     let mut writer = store.writer().unwrap();
     let wrote = writer.locked([&b"a"[..]], |writer| {
-        writer.unit(|unit| {
-            unit.put(b"a", b"1")?;
+        writer.transaction(|transaction| {
+            transaction.put(b"a", b"1")?;
             // One of them may have the lock of the key that was named; all of them have not.
-            OTHERS.iter().try_for_each(|other| unit.put(other, b"2"))
+            OTHERS.iter().try_for_each(|other| transaction.put(other, b"2"))
         })
     });
     let error = wrote.unwrap_err();
@@ -209,40 +215,40 @@ fn a_unit_under_locks_writes_what_was_named_and_nothing_else() {
 }
 
 #[test]
-fn a_collection_lives_and_dies_with_the_units_that_commit() {
+fn a_collection_lives_and_dies_with_the_transactions_that_commit() {
     let (_dir, store) = store();
     let mut writer = store.writer().unwrap();
     let made = store.new_collection(ElementOrder::ByKey);
     let root = Meta { collection: Some(made.id()), ..Meta::default() };
-    let give_up = |error: Result<(), Error>| assert_eq!(error.unwrap_err().kind(), ErrorKind::GivenUp);
+    let give_up = |error: Result<(), Error>| assert_eq!(error.unwrap_err().kind(), ErrorKind::Aborted);
     // Named twice and given up: it is as fresh as before.
-    give_up(writer.unit(|unit| {
-        unit.store().put_with(b"root", b"1", root)?;
-        unit.store().put_with(b"root", b"2", root)?;
-        Err(Error::given_up("on purpose"))
+    give_up(writer.transaction(|transaction| {
+        transaction.store().put_with(b"root", b"1", root)?;
+        transaction.store().put_with(b"root", b"2", root)?;
+        Err(Error::aborted("on purpose"))
     }));
     writer
-        .unit(|unit| {
-            unit.collection(&made).put(b"element", b"")?;
-            unit.store().put_with(b"root", b"1", root)?;
-            unit.store().put_with(b"root", b"2", root)
+        .transaction(|transaction| {
+            transaction.collection(&made).put(b"element", b"")?;
+            transaction.store().put_with(b"root", b"1", root)?;
+            transaction.store().put_with(b"root", b"2", root)
         })
         .unwrap();
     assert_eq!(store.collection(made.id()).unwrap().len(), 1);
     // Its root deleted, and given up: it lives.
-    give_up(writer.unit(|unit| {
-        assert!(unit.delete(b"root")?);
-        Err(Error::given_up("on purpose"))
+    give_up(writer.transaction(|transaction| {
+        assert!(transaction.delete(b"root")?);
+        Err(Error::aborted("on purpose"))
     }));
-    // Renamed in one unit: it lives.
+    // Renamed in one transaction: it lives.
     writer
-        .unit(|unit| {
-            unit.store().put_with(b"renamed", b"3", root)?;
-            unit.delete(b"root")
+        .transaction(|transaction| {
+            transaction.store().put_with(b"renamed", b"3", root)?;
+            transaction.delete(b"root")
         })
         .unwrap();
     assert_eq!(store.collection(made.id()).unwrap().len(), 1);
-    writer.unit(|unit| unit.delete(b"renamed")).unwrap();
+    writer.transaction(|transaction| transaction.delete(b"renamed")).unwrap();
     assert_eq!(store.collection(made.id()).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
@@ -267,14 +273,14 @@ fn transfers_of_several_threads_keep_the_sum() {
                     let [from, to] =
                         [thread + round, thread + 2 * round + 1].map(|at| names[at as usize % 3]);
                     writer
-                        .unit(|unit| {
-                            let mut keys = unit.table(accounts);
+                        .transaction(|transaction| {
+                            let mut keys = transaction.table(accounts);
                             let left = number(keys.get(from)?).saturating_sub(1);
                             keys.put(from, &left.to_le_bytes())?;
                             let more = number(keys.get(to)?) + 1;
                             keys.put(to, &more.to_le_bytes())?;
-                            let count = number(unit.get(b"count")?) + 1;
-                            unit.put(b"count", &count.to_le_bytes())
+                            let count = number(transaction.get(b"count")?) + 1;
+                            transaction.put(b"count", &count.to_le_bytes())
                         })
                         .unwrap();
                 }
@@ -283,8 +289,8 @@ fn transfers_of_several_threads_keep_the_sum() {
         scope.spawn(|| {
             let mut writer = store.writer().unwrap();
             for _ in 0..ROUNDS {
-                let sum = writer.unit(|unit| {
-                    let keys = unit.table(&accounts);
+                let sum = writer.transaction(|transaction| {
+                    let keys = transaction.table(&accounts);
                     names.iter().map(|name| Ok(number(keys.get(*name)?))).sum::<Result<u64, Error>>()
                 });
                 assert_eq!(sum.unwrap(), 3_000, "of two moments");
@@ -296,7 +302,7 @@ fn transfers_of_several_threads_keep_the_sum() {
 }
 
 #[test]
-fn of_two_units_that_read_what_the_other_writes_one_sees_the_other() {
+fn of_two_transactions_that_read_what_the_other_writes_one_sees_the_other() {
     let (_dir, store) = store();
     for round in 0..200u32 {
         store.put(b"a", b"on call").unwrap();
@@ -305,9 +311,9 @@ fn of_two_units_that_read_what_the_other_writes_one_sees_the_other() {
             for (own, other) in [(b"a", b"b"), (b"b", b"a")] {
                 let store = &store;
                 scope.spawn(move || {
-                    store.writer().unwrap().unit(|unit| match unit.get(other)? {
+                    store.writer().unwrap().transaction(|transaction| match transaction.get(other)? {
                         // The other stays.
-                        Some(_) => unit.delete(own).map(|_| ()),
+                        Some(_) => transaction.delete(own).map(|_| ()),
                         None => Ok(()),
                     })
                 });
@@ -336,28 +342,34 @@ fn other_writes(store: &Store, write: impl Fn(&Store) + Send + 'static) -> impl 
 }
 
 #[test]
-fn a_unit_whose_reads_have_changed_runs_again() {
+fn a_transaction_whose_reads_have_changed_runs_again() {
     let (_dir, store) = store();
     let table = store.table(b"table", IndexKind::Hash).unwrap();
     let elements = store.new_collection(ElementOrder::ByKey);
     let (t, e) = (table.clone(), elements.clone());
-    type Reads<'a> = &'a dyn Fn(&mut duramen::Unit<'_>) -> Result<Option<Vec<u8>>, Error>;
+    type Reads<'a> = &'a dyn Fn(&mut duramen::Transaction<'_>) -> Result<Option<Vec<u8>>, Error>;
     type Writes = Box<dyn Fn(&Store) + Send>;
     let reads: [(Reads<'_>, Writes); 5] = [
-        (&|unit| Ok(unit.get(b"a")?.map(|value| value.to_vec())), Box::new(|s| s.put(b"a", b"1").unwrap())),
-        (&|unit| Ok(unit.store().get(b"a")?.map(|value| value.to_vec())), Box::new(|s| drop(s.delete(b"a")))),
         (
-            &|unit| Ok(unit.table(&table).get(b"a")?.map(|value| value.to_vec())),
+            &|transaction| Ok(transaction.get(b"a")?.map(|value| value.to_vec())),
+            Box::new(|s| s.put(b"a", b"1").unwrap()),
+        ),
+        (
+            &|transaction| Ok(transaction.store().get(b"a")?.map(|value| value.to_vec())),
+            Box::new(|s| drop(s.delete(b"a"))),
+        ),
+        (
+            &|transaction| Ok(transaction.table(&table).get(b"a")?.map(|value| value.to_vec())),
             Box::new(move |_| t.put(b"a", b"1").unwrap()),
         ),
         (
-            &|unit| Ok(unit.collection(&elements).get(b"a")?.map(|value| value.to_vec())),
+            &|transaction| Ok(transaction.collection(&elements).get(b"a")?.map(|value| value.to_vec())),
             Box::new(move |_| e.put(b"a", b"1").unwrap()),
         ),
         (
-            &|unit| {
+            &|transaction| {
                 // What it deleted in vain.
-                unit.delete(b"missing")?;
+                transaction.delete(b"missing")?;
                 Ok(None)
             },
             Box::new(|s| s.put(b"missing", b"1").unwrap()),
@@ -366,10 +378,10 @@ fn a_unit_whose_reads_have_changed_runs_again() {
     for (number, (read, write)) in reads.into_iter().enumerate() {
         let other = other_writes(&store, write);
         let mut runs = 0;
-        let done = store.writer().unwrap().unit(|unit| {
+        let done = store.writer().unwrap().transaction(|transaction| {
             runs += 1;
-            let seen = read(unit)?;
-            unit.put(b"b", b"1")?;
+            let seen = read(transaction)?;
+            transaction.put(b"b", b"1")?;
             assert!(runs > 1 || other());
             Ok(seen)
         });
@@ -383,31 +395,31 @@ fn an_error_that_follows_from_what_has_changed_is_not_returned() {
     let (_dir, store) = store();
     let other = other_writes(&store, |store| store.put(b"a", &5u64.to_le_bytes()).unwrap());
     let mut runs = 0;
-    let took = store.writer().unwrap().unit(|unit| {
+    let took = store.writer().unwrap().transaction(|transaction| {
         runs += 1;
-        let a = number(unit.get(b"a")?);
+        let a = number(transaction.get(b"a")?);
         assert!(runs > 1 || other());
-        if a == 0 { Err(Error::given_up("there is none")) } else { unit.delete(b"a") }
+        if a == 0 { Err(Error::aborted("there is none")) } else { transaction.delete(b"a") }
     });
     assert_eq!((runs, took.unwrap()), (2, true));
-    let none = store.writer().unwrap().unit(|unit| match unit.get(b"a")? {
-        None => Err::<(), _>(Error::given_up("there is none")),
+    let none = store.writer().unwrap().transaction(|transaction| match transaction.get(b"a")? {
+        None => Err::<(), _>(Error::aborted("there is none")),
         Some(_) => Ok(()),
     });
-    assert_eq!(none.unwrap_err().kind(), ErrorKind::GivenUp);
+    assert_eq!(none.unwrap_err().kind(), ErrorKind::Aborted);
 }
 
 #[test]
-fn a_unit_that_others_overtake_each_time_runs_alone_in_the_end() {
+fn a_transaction_that_others_overtake_each_time_runs_alone_in_the_end() {
     let (_dir, store) = store();
     let other = other_writes(&store, |store| store.put(b"a", &[0; 8]).unwrap());
     let mut overtaken = 0;
     store
         .writer()
         .unwrap()
-        .unit(|unit| {
-            let a = number(unit.get(b"a")?);
-            unit.put(b"b", &(a + 1).to_le_bytes())?;
+        .transaction(|transaction| {
+            let a = number(transaction.get(b"a")?);
+            transaction.put(b"b", &(a + 1).to_le_bytes())?;
             overtaken += u32::from(other());
             Ok(())
         })
@@ -417,7 +429,7 @@ fn a_unit_that_others_overtake_each_time_runs_alone_in_the_end() {
 }
 
 #[test]
-fn what_a_unit_reads_of_its_own_is_not_checked_against_itself() {
+fn what_a_transaction_reads_of_its_own_is_not_checked_against_itself() {
     let (_dir, store) = store();
     store.put(b"a", &1u64.to_le_bytes()).unwrap();
     store.put(b"gone", b"1").unwrap();
@@ -426,40 +438,40 @@ fn what_a_unit_reads_of_its_own_is_not_checked_against_itself() {
     for _ in 0..2 {
         writer.group();
         writer
-            .unit(|unit| {
+            .transaction(|transaction| {
                 runs += 1;
                 for _ in 0..3 {
-                    let a = number(unit.get(b"a")?) + 1;
-                    unit.put(b"a", &a.to_le_bytes())?;
+                    let a = number(transaction.get(b"a")?) + 1;
+                    transaction.put(b"a", &a.to_le_bytes())?;
                 }
-                unit.delete(b"gone")?;
-                assert!(unit.get(b"gone")?.is_none());
-                assert!(!unit.delete(b"never")?);
-                assert!(unit.get(b"never")?.is_none());
-                unit.put(b"new", b"1")?;
-                assert!(unit.reads_unchecked().get(b"new")?.is_some());
+                transaction.delete(b"gone")?;
+                assert!(transaction.get(b"gone")?.is_none());
+                assert!(!transaction.delete(b"never")?);
+                assert!(transaction.get(b"never")?.is_none());
+                transaction.put(b"new", b"1")?;
+                assert!(transaction.reads_unchecked().get(b"new")?.is_some());
                 Ok(())
             })
             .unwrap();
-        writer.settle().unwrap();
+        writer.flush_group().unwrap();
     }
     assert_eq!((runs, number(store.get(b"a").unwrap())), (2, 7));
     assert!(store.get(b"gone").unwrap().is_none());
 }
 
 #[test]
-fn an_unchecked_unit_runs_once() {
+fn an_unchecked_transaction_runs_once() {
     let (_dir, store) = store();
     let other = other_writes(&store, |store| store.put(b"a", &[7; 8]).unwrap());
     let mut runs = 0;
     let before = store
         .writer()
         .unwrap()
-        .unit_unchecked(|unit| {
+        .transaction_unchecked(|transaction| {
             runs += 1;
-            let before = number(unit.get(b"a")?);
+            let before = number(transaction.get(b"a")?);
             assert!(other());
-            unit.put(b"b", &before.to_le_bytes()).map(|()| before)
+            transaction.put(b"b", &before.to_le_bytes()).map(|()| before)
         })
         .unwrap();
     assert_eq!((runs, before), (1, 0));

@@ -47,7 +47,7 @@ struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct GroupCommit {
     state: Mutex<State>,
     done: [Condvar; 2],
 }
@@ -56,9 +56,9 @@ fn bit(epoch: u64) -> usize {
     (epoch & 1) as usize
 }
 
-impl Gate {
+impl GroupCommit {
     /// Waits until `is_done`, which says that `epoch` is committed. True when the caller is to commit it: it leads, and
-    /// must [`Gate::end`].
+    /// must [`GroupCommit::end`].
     pub(super) fn wait(&self, epoch: u64, is_done: impl Fn() -> bool) -> bool {
         let bit = bit(epoch);
         let mut state = lock(&self.state);
@@ -134,7 +134,7 @@ mod tests {
     /// Commits of a device that takes a millisecond.
     #[derive(Default)]
     struct Device {
-        gate: Gate,
+        group_commit: GroupCommit,
         committed: AtomicU64,
         current: AtomicU64,
     }
@@ -143,12 +143,12 @@ mod tests {
         /// Writes, and waits until that is committed.
         fn write(&self) {
             let epoch = self.current.load(SeqCst) + 1;
-            if self.gate.wait(epoch, || self.committed.load(SeqCst) >= epoch) {
+            if self.group_commit.wait(epoch, || self.committed.load(SeqCst) >= epoch) {
                 let epoch = self.current.fetch_add(1, SeqCst) + 1;
                 let took = Duration::from_millis(1);
                 std::thread::sleep(took);
                 self.committed.store(epoch, SeqCst);
-                self.gate.end(Some((epoch, took)), true);
+                self.group_commit.end(Some((epoch, took)), true);
             }
         }
     }
@@ -156,21 +156,21 @@ mod tests {
     #[test]
     fn who_comes_first_waits_for_those_expected_but_not_for_ever() {
         let device = Device::default();
-        lock(&device.gate.state).expected = 2;
-        lock(&device.gate.state).patience = Duration::from_millis(1);
+        lock(&device.group_commit.state).expected = 2;
+        lock(&device.group_commit.state).patience = Duration::from_millis(1);
         // Alone: after its patience it leads, and is expected alone then.
         device.write();
         assert_eq!(device.committed.load(SeqCst), 1);
-        assert_eq!(lock(&device.gate.state).expected, 1);
+        assert_eq!(lock(&device.group_commit.state).expected, 1);
         // Two, of which the first has all the patience that it needs: one commit for both.
-        lock(&device.gate.state).expected = 2;
-        lock(&device.gate.state).patience = Duration::from_secs(60);
+        lock(&device.group_commit.state).expected = 2;
+        lock(&device.group_commit.state).patience = Duration::from_secs(60);
         std::thread::scope(|scope| {
             scope.spawn(|| device.write());
             scope.spawn(|| device.write());
         });
         assert_eq!(device.committed.load(SeqCst), 2);
-        assert_eq!(lock(&device.gate.state).expected, 2);
+        assert_eq!(lock(&device.group_commit.state).expected, 2);
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
                 scope.spawn(move || (0..20 * (writer + 1)).for_each(|_| device.write()));
             }
         });
-        let state = lock(&device.gate.state);
+        let state = lock(&device.group_commit.state);
         assert_eq!((state.leading, state.asleep), (false, [0, 0]));
         // The longest writes 160 times and is alone with the next for 20 of them; nobody shares were all alone: 720.
         assert!(

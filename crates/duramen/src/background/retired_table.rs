@@ -1,14 +1,14 @@
-//! Dead tables, and how far they are taken at once: see [`super::bury`].
+//! Dead tables, and how far they are taken at once: see [`super::reclaim_tables`].
 
 use crate::read::table::Table;
 use crate::sync::Arc;
-use crate::sync::reclaim::Moment;
+use crate::sync::reclaim::GracePeriod;
 
 /// A dead table on its way.
-pub(super) struct Dying {
+pub(super) struct RetiredTable {
     pub table: Arc<Table>,
     /// Of those who may still use it.
-    pub moment: Option<Moment>,
+    pub grace: Option<GracePeriod>,
     /// They have left.
     pub has_left: bool,
     pub cursor: u64,

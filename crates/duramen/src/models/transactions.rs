@@ -1,4 +1,5 @@
-//! Readers that meet a unit while it runs, is shown, or is given up. The whole engine runs, on the medium of [`super::medium`].
+//! Readers that meet a transaction while it runs, is shown, or is aborted. The whole engine runs, on the medium of
+//! [`super::medium`].
 
 use super::Planted::{Bug, Relaxed};
 use super::blocks::{Store, get, open};
@@ -15,18 +16,20 @@ fn beside(store: &Store, work: impl FnOnce(&Store) + 'static) -> thread::JoinHan
 }
 
 #[test]
-fn reader_that_saw_one_write_of_a_unit_sees_the_other() {
-    let planted =
-        [Bug(Mutant::UnitShownInParts), Relaxed("log/unit.rs", "self.running.load(Acquire) == unit.0")];
+fn reader_that_saw_one_write_of_a_transaction_sees_the_other() {
+    let planted = [
+        Bug(Mutant::TransactionShownInParts),
+        Relaxed("log/transaction.rs", "self.running.load(Acquire) == transaction.0"),
+    ];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         store.writer().unwrap().put(b"a", b"1").unwrap();
         let writer = beside(&store, move |store| {
             let mut writer = store.writer().unwrap();
             writer
-                .unit(|unit| {
-                    unit.put(b"a", b"2")?;
-                    unit.put(b"b", b"2")
+                .transaction(|transaction| {
+                    transaction.put(b"a", b"2")?;
+                    transaction.put(b"b", b"2")
                 })
                 .unwrap();
         });
@@ -40,15 +43,15 @@ fn reader_that_saw_one_write_of_a_unit_sees_the_other() {
 }
 
 #[test]
-fn reader_sees_no_step_of_a_unit_that_writes_a_key_twice() {
-    check_deep(2, &[Bug(Mutant::StepOfUnitShown)], || {
+fn reader_sees_no_step_of_a_transaction_that_writes_a_key_twice() {
+    check_deep(2, &[Bug(Mutant::StepOfTransactionShown)], || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let writer = beside(&store, move |store| {
             let mut writer = store.writer().unwrap();
             writer
-                .unit(|unit| {
-                    unit.put(b"a", b"1")?;
-                    unit.put(b"a", b"2")
+                .transaction(|transaction| {
+                    transaction.put(b"a", b"1")?;
+                    transaction.put(b"a", b"2")
                 })
                 .unwrap();
         });
@@ -79,18 +82,18 @@ fn key_that_a_batch_deletes_is_absent_when_the_batch_is_shown() {
 }
 
 #[test]
-fn reader_beside_a_unit_that_is_given_up_sees_nothing_of_it() {
+fn reader_beside_a_transaction_that_is_aborted_sees_nothing_of_it() {
     let planted = [Bug(Mutant::PreviousNotPutBack)];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         store.writer().unwrap().put(b"a", b"1").unwrap();
         let writer = beside(&store, move |store| {
             let mut writer = store.writer().unwrap();
-            let given_up: crate::Result<()> = writer.unit(|unit| {
-                unit.put(b"a", b"2")?;
-                Err(Error::given_up("on purpose"))
+            let aborted: crate::Result<()> = writer.transaction(|transaction| {
+                transaction.put(b"a", b"2")?;
+                Err(Error::aborted("on purpose"))
             });
-            assert!(given_up.is_err());
+            assert!(aborted.is_err());
         });
         for _ in 0..2 {
             assert_eq!(get(&store, b"a").as_deref(), Some(&b"1"[..]));
@@ -102,13 +105,15 @@ fn reader_beside_a_unit_that_is_given_up_sees_nothing_of_it() {
 }
 
 #[test]
-fn who_locks_keys_waits_for_a_unit_that_writes_them() {
-    let planted = [Bug(Mutant::HeldBesideRunning)];
+fn who_locks_keys_waits_for_a_transaction_that_writes_them() {
+    let planted = [Bug(Mutant::LockedBesideActive)];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let writer = {
             let store = store.clone();
-            thread::spawn(move || store.writer().unwrap().unit(|unit| unit.put(b"a", b"1")).unwrap())
+            thread::spawn(move || {
+                store.writer().unwrap().transaction(|transaction| transaction.put(b"a", b"1")).unwrap()
+            })
         };
         let mut locking = store.writer().unwrap();
         let seen = locking.locked([&b"a"[..]], |locking| {
@@ -127,8 +132,8 @@ fn who_locks_keys_waits_for_a_unit_that_writes_them() {
 }
 
 #[test]
-fn who_closes_the_gate_is_alone() {
-    let planted = [Bug(Mutant::GateNotWaitedFor)];
+fn who_closes_the_barrier_is_alone() {
+    let planted = [Bug(Mutant::BarrierNotWaitedFor)];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let more = |store: &Store| get(store, b"a").map_or(1, |count| count[0] + 1);

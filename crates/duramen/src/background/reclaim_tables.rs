@@ -2,31 +2,32 @@
 //! is taken off the live bytes of its blocks afterwards, a part at a time, and then its index goes.
 //!
 //! ```text
-//!  named ──(its name leads elsewhere, durably)──▶ dead ──(who came before has left)──▶ its slots are marked ──▶ buried
+//!  named ──(its name points elsewhere, durably)──▶ dead ──(who came before has left)──▶ its slots are marked ──▶
+//!  reclaimed
 //! ```
 //!
 //! 1. *Dead*: nothing names the owner, and that is durable (but with `manual`, where blocks are freed only when it is). Its records
 //!    are dead, and none of them needs a tombstone: numbers of owners are not used twice, so no crash brings them back.
 //! 2. Whoever looked the table up before it died has left when the moment is past that is noted then. So nobody adds slots any more. And
 //!    the group has ended in which a root was superseded: until then a crash may take that away. An image is begun only when all that is
-//!    dead is buried, so what it does not have is dead for good ([`crate::recovery::image`]).
+//!    dead is reclaimed, so what it does not have is dead for good ([`crate::recovery::image`]).
 //! 3. Each slot is *marked* as one of a tombstone that hides nothing, and its record is taken off its block's live bytes. The compactor
 //!    that meets the record afterwards takes it for what it is, and removes the slot.
-//!    A root takes what it names with it: that dies then, and is buried after this one.
-//!    Before that a collection forgets the order of its elements: the tree leads to all records that are no tombstones, and some are gone
-//!    from here on.
-//! 4. *Buried*: all slots are marked, and the index goes. A record of an owner without a table is dead.
+//!    A root takes what it names with it: that dies then, and is reclaimed after this one.
+//!    Before that a collection forgets the order of its elements: the tree points to all records that are no
+//!    tombstones, and some are gone from here on.
+//! 4. *Reclaimed*: all slots are marked, and the index goes. A record of an owner without a table is dead.
 //!
-//! Only who has the mover marks slots or moves records, so between two parts a block may be moved out of and freed. That is why slots are marked
-//! one by one: the slot of a record in a block that was freed since is gone.
+//! Only who has the compactor marks slots or moves records, so between two parts a block may be moved out of and freed.
+//! That is why slots are marked one by one: the slot of a record in a block that was freed since is gone.
 //!
-//! A crash at any point: recovery finds records of an owner that nothing names (`recovery`), and buries it.
+//! A crash at any point: recovery finds records of an owner that nothing names (`recovery`), and reclaims it.
 
-use super::Keeper;
-use super::compaction::Mover;
-use super::dying::{Dying, Left, Until};
+use super::Maintenance;
+use super::compaction::Compactor;
+use super::retired_table::{Left, RetiredTable, Until};
 use crate::mutants::{Mutant, planted};
-use crate::sync::reclaim::{self, Moment};
+use crate::sync::reclaim::{self, GracePeriod};
 use crate::sync::time::Instant;
 use duramen_media::Medium;
 use std::time::Duration;
@@ -38,52 +39,52 @@ pub(super) const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 /// Buckets or leaves between two looks at the clock.
 const BUCKETS: usize = 16;
 
-impl<M: Medium> Keeper<M> {
+impl<M: Medium> Maintenance<M> {
     /// Goes on with dead tables.
-    pub(super) fn bury(&self, mover: &mut Mover, until: Until) -> Left {
+    pub(super) fn reclaim_tables(&self, compactor: &mut Compactor, until: Until) -> Left {
         let begun = Instant::now();
         let is_part = until == Until::Part;
         let mut at = 0;
         loop {
-            // Again after each one: a table that is buried takes collections with it.
-            let fresh = self.records.tables.take_dying();
-            mover.dying.extend(fresh.into_iter().map(|table| Dying {
+            // Again after each one: a table that is reclaimed takes collections with it.
+            let fresh = self.records.tables.take_retired();
+            compactor.retired_tables.extend(fresh.into_iter().map(|table| RetiredTable {
                 table,
-                moment: None,
+                grace: None,
                 has_left: false,
                 cursor: 0,
             }));
-            if at == mover.dying.len() || (is_part && begun.elapsed() >= PART) {
+            if at == compactor.retired_tables.len() || (is_part && begun.elapsed() >= PART) {
                 break;
             }
-            let mut dying = mover.dying.swap_remove(at);
+            let mut retired = compactor.retired_tables.swap_remove(at);
             if until == Until::Closed {
                 // Nobody has the store any more.
-                dying.has_left = true;
+                retired.has_left = true;
             }
-            if self.bury_part(mover, &mut dying, &|| is_part && begun.elapsed() >= PART) {
-                self.records.tables.bury(dying.table.owner);
+            if self.reclaim_part(compactor, &mut retired, &|| is_part && begun.elapsed() >= PART) {
+                self.records.tables.remove_reclaimed(retired.table.owner);
                 // Its keys need what is damaged no more.
                 self.records.mended();
-                mover.shrink_at.remove(&dying.table.owner);
+                compactor.shrink_at.remove(&retired.table.owner);
             } else {
-                mover.dying.insert(at, dying);
+                compactor.retired_tables.insert(at, retired);
                 at += 1;
             }
         }
-        let is_waiting = |dying: &Dying| dying.moment.is_some() && !dying.has_left;
-        match &mover.dying[..] {
+        let is_waiting = |retired: &RetiredTable| retired.grace.is_some() && !retired.has_left;
+        match &compactor.retired_tables[..] {
             [] => Left::Nothing,
-            dying if dying.iter().all(is_waiting) => Left::Waiting,
+            retired if retired.iter().all(is_waiting) => Left::Waiting,
             _ => Left::More,
         }
     }
 
     /// Buries all dead tables, and waits for those who may still use them, but no longer than `patience`; whether none is left.
-    pub(super) fn bury_all(&self, mover: &mut Mover, patience: Duration) -> bool {
+    pub(super) fn reclaim_all_tables(&self, compactor: &mut Compactor, patience: Duration) -> bool {
         let begun = Instant::now();
         loop {
-            match self.bury(mover, Until::Now) {
+            match self.reclaim_tables(compactor, Until::Now) {
                 Left::Nothing => return true,
                 // A thread that is pinned itself would wait for itself.
                 _ if begun.elapsed() >= patience || reclaim::is_pinned() => return false,
@@ -94,14 +95,20 @@ impl<M: Medium> Keeper<M> {
     }
 
     /// Marks slots until `stops`; whether all are.
-    fn bury_part(&self, mover: &Mover, dying: &mut Dying, stops: &dyn Fn() -> bool) -> bool {
-        let Dying { table, moment, has_left, cursor } = dying;
-        if moment.is_none() {
+    fn reclaim_part(
+        &self,
+        compactor: &Compactor,
+        retired: &mut RetiredTable,
+        stops: &dyn Fn() -> bool,
+    ) -> bool {
+        let RetiredTable { table, grace, has_left, cursor } = retired;
+        if grace.is_none() {
             let groups = self.log().epochs().groups();
-            *moment = Moment::now(if planted(Mutant::BuriedBesideGroup) { Vec::new() } else { groups });
+            *grace =
+                GracePeriod::now(if planted(Mutant::ReclaimedBesideGroup) { Vec::new() } else { groups });
         }
-        *has_left |=
-            moment.as_mut().is_some_and(Moment::is_past) || planted(Mutant::BuriedBeforeWritersLeave);
+        *has_left |= grace.as_mut().is_some_and(GracePeriod::has_elapsed)
+            || planted(Mutant::ReclaimedBeforeWritersLeave);
         if !*has_left {
             return false;
         }
@@ -124,22 +131,22 @@ impl<M: Medium> Keeper<M> {
             for slot in &slots {
                 self.records.log.fetch_key(slot.location());
             }
-            for slot in slots.drain(..).filter(|slot| !slot.hides_nothing()) {
+            for slot in slots.drain(..).filter(|slot| !slot.covers_no_older_records()) {
                 let at = slot.location();
                 // One that is damaged lies in a block that is not moved out of.
                 let Some(record) = self.records.whole_record(at) else { continue };
                 let locked = table.index.lock(self.records.hasher.hash(record.key()), &guard);
                 let Some(place) = locked.find(record.key(), |slot| slot.location() == at) else { continue };
-                if !place.get().hides_nothing() {
+                if !place.get().covers_no_older_records() {
                     if !place.get().is_tombstone()
-                        && let Some(names) = record.met_name().filter(|_| !planted(Mutant::ClearedRootsKept))
+                        && let Some(names) = record.root_ref().filter(|_| !planted(Mutant::ClearedRootsKept))
                     {
-                        // What it names dies with it, and is buried after it.
-                        self.records.tables.unname(names);
+                        // What it names dies with it, and is reclaimed after it.
+                        self.records.tables.release_root(names);
                     }
                     place.set(place.get().of_dead_table());
                     if !planted(Mutant::DeadNotUncounted) {
-                        self.log().uncount(at, record.head.record_bytes(), &mover.activity);
+                        self.log().uncount(at, record.head.record_bytes(), &compactor.activity);
                     }
                 }
             }

@@ -1,6 +1,8 @@
-//! A unit of many records in a process that is killed: all of it is there, or nothing. And how much DRAM it takes besides the index.
+//! A transaction of many records in a process that is killed: all of it is there, or nothing. And how much DRAM it
+//! takes besides the index.
 //!
-//! `DURAMEN_UNIT_KEYS=10000000 cargo test --release -p duramen --test unit_killed -- --nocapture` is the size that is promised for.
+//! `DURAMEN_TRANSACTION_KEYS=10000000 cargo test --release -p duramen --test transaction_killed -- --nocapture` is the
+//! size that is promised for.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
@@ -9,13 +11,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// DRAM that a unit may take besides the index.
+/// DRAM that a transaction may take besides the index.
 const DRAM_MAX: u64 = 64 << 20;
 /// Names the store in the process that writes.
-const STORE: &str = "DURAMEN_UNIT_STORE";
+const STORE: &str = "DURAMEN_TRANSACTION_STORE";
 
 fn keys() -> u64 {
-    std::env::var("DURAMEN_UNIT_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(30_000)
+    std::env::var("DURAMEN_TRANSACTION_KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(30_000)
 }
 
 fn options() -> Options {
@@ -31,7 +33,7 @@ fn anonymous() -> u64 {
 }
 
 fn key(number: u64) -> [u8; 16] {
-    let mut key = *b"key of a unit...";
+    let mut key = *b"key in a txn....";
     key[8..].copy_from_slice(&number.to_be_bytes());
     key
 }
@@ -41,19 +43,23 @@ fn tell(what: &str) {
     std::io::stdout().flush().unwrap();
 }
 
-/// The process that is killed: half of the keys are there before, and all are written by one unit.
+/// The process that is killed: half of the keys are there before, and all are written by one transaction.
 #[test]
 #[ignore = "run by the other test, in a process of its own"]
 fn writes() {
     let path = PathBuf::from(std::env::var_os(STORE).unwrap());
     let store = options().open(path).unwrap();
     let mut writer = store.writer().unwrap();
-    writer.unit(|unit| (0..keys() / 2).try_for_each(|number| unit.put(&key(number), b"before"))).unwrap();
+    writer
+        .transaction(|transaction| {
+            (0..keys() / 2).try_for_each(|number| transaction.put(&key(number), b"before"))
+        })
+        .unwrap();
     let (anonymous_before, index_before) = (anonymous(), store.stats().index_bytes);
     writer
-        .unit(|unit| {
+        .transaction(|transaction| {
             for number in 0..keys() {
-                unit.put(&key(number), &number.to_be_bytes())?;
+                transaction.put(&key(number), &number.to_be_bytes())?;
                 if number == keys() / 2 {
                     tell("middle");
                 }
@@ -96,7 +102,7 @@ fn killed_at(path: &Path, when: &str) {
     // What the test harness writes may stand before it on the line.
     let told = lines.find(|line| {
         if let Some((_, dram)) = line.split_once("told: ").filter(|(_, told)| told.ends_with("KiB")) {
-            eprintln!("{} keys in one unit: {dram} of DRAM besides the index", keys());
+            eprintln!("{} keys in one transaction: {dram} of DRAM besides the index", keys());
         }
         line.ends_with(&format!("told: {when}"))
     });
@@ -110,7 +116,7 @@ fn count(store: &Store, is: impl Fn(u64, Option<&[u8]>) -> bool) -> u64 {
 }
 
 #[test]
-fn a_unit_of_many_records_that_is_killed_counts_all_or_not_at_all() {
+fn a_transaction_of_many_records_that_is_killed_counts_all_or_not_at_all() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     for (when, is_there) in [("middle", false), ("end", false), ("after", true), ("closed", true)] {
         let path = dir.path().join(when);
