@@ -288,7 +288,7 @@ fn summand(at: u64, crc: u32) -> u64 {
 fn run(audit: &mut Audit, base: u64, bytes: &[u8], generation: u64, secret: Secret) -> Result<(), String> {
     let seeds = secret.seeds(generation);
     let word = u64_at(bytes, 40);
-    let check = [&(word as u32).to_le_bytes()[..], b"TRANSACTION", &generation.to_le_bytes()].concat();
+    let check = [&(word as u32).to_le_bytes()[..], b"UNIT", &generation.to_le_bytes()].concat();
     let is_known = crc32c_append(secret.of_blocks(), &check) == (word >> 32) as u32;
     let transaction_outcomes = if is_known { word as u32 } else { 0 };
     let mut of_transaction = OfTransaction::default();

@@ -124,7 +124,7 @@ impl TransactionOutcomes {
 fn transaction_outcomes_check(secret: Secret, bits: u32, generation: Generation) -> u32 {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&bits.to_le_bytes());
-    bytes[4..8].copy_from_slice(b"TRANSACTION");
+    bytes[4..8].copy_from_slice(b"UNIT");
     bytes[8..].copy_from_slice(&generation.0.to_le_bytes());
     crc32c::crc32c_append(secret.of_blocks(), &bytes)
 }
