@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn a_profile_sets_what_it_names() {
-        let text = "# made by bench mem\n\n[medium]\nkind = \"devdax\"\npersist-step = \"order-only\"\nways=12\n\
+        let text = "# made by bench mem\n\n[medium]\nkind = \"devdax\"\nflush-instruction = \"order-only\"\nways=12\n\
                     prefault = false\n[engine]\nrecovery-threads = 3\nthreads = 8\nextent-bytes = 4096\n";
         let options = Options::from_profile(text).unwrap();
         assert_eq!(
@@ -525,7 +525,7 @@ mod tests {
         );
         assert_eq!((options.ways, options.prefault, options.recovery_threads), (Some(12), false, 3));
         assert_eq!(options.extent_bytes, Some(4096));
-        let options = Options::from_profile("[medium]\npersist-step = \"auto\"\n").unwrap();
+        let options = Options::from_profile("[medium]\nflush-instruction = \"auto\"\n").unwrap();
         assert_eq!(options.flush_instruction, None);
     }
 
@@ -537,7 +537,7 @@ mod tests {
         for (step, wanted) in
             [("auto", FlushInstruction::OrderOnly), ("nt-sse2", FlushInstruction::NonTemporalSse2)]
         {
-            let profile = format!("[medium]\nkind = \"shm\"\npersist-step = \"{step}\"\n");
+            let profile = format!("[medium]\nkind = \"shm\"\nflush-instruction = \"{step}\"\n");
             let options = Options { background: false, ..Options::from_profile(&profile).unwrap() };
             let path = directory.path().join(step);
             let store = options.open(&path).unwrap();

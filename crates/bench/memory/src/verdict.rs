@@ -405,7 +405,7 @@ mod tests {
         let mut run = run();
         run.verdict = Some(verdict(&run, Granularity::Byte, None));
         let text = profile(&run).unwrap();
-        assert!(text.contains("[medium]\nkind = \"shm\"\npersist-step = \"auto\"\n"), "{text}");
+        assert!(text.contains("[medium]\nkind = \"shm\"\nflush-instruction = \"auto\"\n"), "{text}");
         assert!(text.contains("[engine]\nrecovery-threads = 2\nthreads = 2\n"), "{text}");
     }
 

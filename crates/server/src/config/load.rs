@@ -610,7 +610,7 @@ mod tests {
 
     #[test]
     fn a_profile_is_read_where_it_stands_on_the_command_line() {
-        let profile = "# made by bench mem\n[medium]\nkind = \"shm\"\npersist-step = \"auto\"\n[engine]\n\
+        let profile = "# made by bench mem\n[medium]\nkind = \"shm\"\nflush-instruction = \"auto\"\n[engine]\n\
                        recovery-threads = 2\nthreads = 2\n";
         let (_dir, path) = file("profile", profile);
         for threads in ["--threads", "--duramen-threads"] {
