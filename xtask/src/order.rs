@@ -80,7 +80,7 @@ fn send(connection: &mut Connection, words: &[&str]) -> Result<()> {
     connection.send_command(words).attempt(|| format!("send {}", words[0]))
 }
 
-fn tell(wrong: &mut u64, what: impl FnOnce() -> String) {
+fn report(wrong: &mut u64, what: impl FnOnce() -> String) {
     *wrong += 1;
     if *wrong <= SHOWN {
         println!("{}", what());
@@ -108,7 +108,7 @@ fn events(server: &Server, rounds: u64) -> Result<u64> {
         }
         let is_there = call(&mut looker, &["EXISTS", KEY])?.integer() == Some(1);
         if is_there == (last == "del") {
-            tell(&mut wrong, || format!("round {round}: the last event is {last}, EXISTS says {is_there}"));
+            report(&mut wrong, || format!("round {round}: the last event is {last}, EXISTS says {is_there}"));
         }
     }
     call(&mut looker, &["CONFIG", "SET", "notify-keyspace-events", ""])?;
@@ -158,7 +158,7 @@ fn arrival(server: &Server, rounds: u64) -> Result<u64> {
         read(&mut other, pushed)?;
         let got = (element(&mut first, pop)?, element(&mut second, pop)?);
         if (&got.0, &got.1) != (&one, &two) {
-            tell(&mut wrong, || format!("round {round}: {pop} gave {got:?}, wanted ({one}, {two})"));
+            report(&mut wrong, || format!("round {round}: {pop} gave {got:?}, wanted ({one}, {two})"));
         }
         std::mem::swap(&mut first, &mut second);
     }
@@ -184,7 +184,7 @@ fn pushes(server: &Server, rounds: u64) -> Result<u64> {
         wanted.sort();
         let is_left = call(&mut producer, &["EXISTS", KEY])?.integer() != Some(0);
         if got != wanted || is_left {
-            tell(&mut wrong, || {
+            report(&mut wrong, || {
                 format!("round {round}: {pop} gave {got:?}, wanted {wanted:?}; left: {is_left}")
             });
         }
@@ -249,7 +249,7 @@ fn expiry(server: &Server, rounds: u64) -> Result<u64> {
             if name == "set" {
                 set.insert(key);
             } else if set.contains(&key) {
-                tell(&mut wrong, || format!("{key} expired after it was set without a time"));
+                report(&mut wrong, || format!("{key} expired after it was set without a time"));
             }
         }
         call(&mut listener, &["PUNSUBSCRIBE"])?;

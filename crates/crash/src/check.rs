@@ -272,7 +272,7 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
     let (live, unreclaimed) = found.live_bytes(setup.now());
     let dead = used - live + found.room_bytes;
     // A recovery that reads all records reclaims what expired roots name. One by an image leaves that to the mover.
-    let may_be_counted: &[u64] = if store.recovery().imaged > 0 { &unreclaimed } else { &[] };
+    let may_be_counted: &[u64] = if store.recovery().checkpointed > 0 { &unreclaimed } else { &[] };
     let is_right = is_less_some(dead, stats.dead_bytes, may_be_counted);
     if !is_right && !store.recovery().estimated {
         return Err(format!(

@@ -103,13 +103,13 @@ impl Run {
             index: self.index,
             residence: self.residence,
             index_cache_slots: 8,
-            index_image: self.image,
+            index_checkpoint: self.image,
             hash_mask: self.hash_mask,
             tuning: Tuning {
                 extents_initial: 8,
                 growth_bytes_min: self.extent_bytes,
                 compaction_bytes_min: Some(self.extent_bytes),
-                image_bytes_min: 0,
+                close_checkpoint_bytes_min: 0,
                 checkpoint_bytes_min: 800,
                 ..Tuning::default()
             },

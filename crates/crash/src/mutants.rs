@@ -148,7 +148,7 @@ static LOST: [(Lost, &str); 13] = [
         lost!("AdoptedTooLate", "recovery/mod.rs", "fn adopt", "free_blocks(medium, extent_bytes"),
         "page/every-write",
     ),
-    // The superblock points to an index image before the records are durable that its slots pointed to.
+    // The superblock points to an index checkpoint before the records are durable that its slots pointed to.
     (
         lost!(
             "ImageBeforeCommit",
@@ -239,12 +239,12 @@ const DIRECTED: [(Mutant, Scenario); 26] = [
     (Mutant::PlaceNotChecked, directed::copied_value_without_header),
     (Mutant::EnteredTwice, directed::two_transactions_in_one_block),
     (Mutant::TransactionsConfirmedEarly, directed::confirmed_by_recovery),
-    (Mutant::ImageOfActive, directed::image_beside_transaction),
-    (Mutant::ImageTreeLacks, directed::image_beside_transaction_of_elements),
-    (Mutant::MovedRootForgotten, directed::root_moved_before_image),
-    (Mutant::ImageRootsLost, directed::root_deleted_beside_image),
-    (Mutant::ReclaimedBesideGroup, directed::root_deleted_before_image),
-    (Mutant::ImageOfPending, directed::image_beside_group),
+    (Mutant::CheckpointOfActive, directed::checkpoint_beside_transaction),
+    (Mutant::CheckpointTreeLacks, directed::checkpoint_beside_transaction_of_elements),
+    (Mutant::MovedRootForgotten, directed::root_moved_before_checkpoint),
+    (Mutant::CheckpointRootsLost, directed::root_deleted_beside_checkpoint),
+    (Mutant::ReclaimedBesideGroup, directed::root_deleted_before_checkpoint),
+    (Mutant::CheckpointOfPending, directed::checkpoint_beside_group),
     (Mutant::CountedBehindTail, directed::behind_the_tail),
     (Mutant::UncommittedCopied, directed::copied_and_shown),
     (Mutant::KeptNotCounted, directed::kept_and_deleted),

@@ -26,10 +26,10 @@ pub enum Inside {
     Commit,
     /// See [`Phase::Close`].
     Close,
-    /// See [`Phase::Image`].
-    Image,
-    /// See [`Phase::ImageRoot`].
-    ImageRoot,
+    /// See [`Phase::Checkpoint`].
+    Checkpoint,
+    /// See [`Phase::CheckpointRoot`].
+    CheckpointRoot,
     /// An operation in which a segment of the index split. (That changes DRAM only.)
     Split,
     /// ... and the directory doubled.
@@ -70,7 +70,7 @@ pub const NAMES: [&str; COUNT] = [
     "freeing blocks",
     "epoch commit",
     "clean close",
-    "writing an index image",
+    "writing an index checkpoint",
     "writing its root",
     "index split",
     "directory doubling",
@@ -98,8 +98,8 @@ impl From<Phase> for Inside {
             Phase::Free => Self::Free,
             Phase::Commit => Self::Commit,
             Phase::Close => Self::Close,
-            Phase::Image => Self::Image,
-            Phase::ImageRoot => Self::ImageRoot,
+            Phase::Checkpoint => Self::Checkpoint,
+            Phase::CheckpointRoot => Self::CheckpointRoot,
         }
     }
 }

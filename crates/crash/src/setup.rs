@@ -219,8 +219,8 @@ impl Setup {
         let mut own = Rng::new(seed ^ 0x006f_7264_6572_6564);
         let index = if own.one_in(2) { IndexKind::Ordered } else { IndexKind::Hash };
         tuning.leaf_slots = 2 + own.below(3) as usize;
-        // Three in four write index images.
-        tuning.image_bytes_min = if own.one_in(4) { u64::MAX } else { 0 };
+        // Three in four write index checkpoints.
+        tuning.close_checkpoint_bytes_min = if own.one_in(4) { u64::MAX } else { 0 };
         let residence = if own.one_in(2) { Residence::Persistent } else { Residence::Dram };
         tuning.checkpoint_bytes_min = 100 << own.below(5);
         // Segments of which each lies in one stripe: all, those of a store that grew a little, or none.
@@ -416,7 +416,7 @@ impl Setup {
             // So few that keys displace each other.
             index_cache_slots: 8,
             // In turn everything is read although there is an image: what is found must be the same.
-            index_image: !(self.seed ^ boot).is_multiple_of(2),
+            index_checkpoint: !(self.seed ^ boot).is_multiple_of(2),
             hash_mask: self.hash_mask,
             tuning: self.tuning.clone(),
             // Of a small store the head alone is a large part.

@@ -312,7 +312,7 @@ impl Plan {
             _ => None,
         };
         let tuning = Tuning {
-            image_bytes_min: pick(&[0, 0, u64::MAX]),
+            close_checkpoint_bytes_min: pick(&[0, 0, u64::MAX]),
             checkpoint_bytes_min: 16 << 10,
             extents_initial: 8,
             growth_bytes_min: extent_bytes,
@@ -789,7 +789,7 @@ impl<G: Ground> Run<'_, G> {
             Err(error) => return Err(format!("a damaged store does not open: {error}")),
         }
         let store = self.serve()?;
-        if store.recovery().imaged > 0 {
+        if store.recovery().checkpointed > 0 {
             self.counts.served[0] += 1;
             return Ok(Some(store));
         }

@@ -46,37 +46,37 @@ fn what_becomes_of_two_transactions_that_went_on_to_one_block_is_reported_apart(
 #[test]
 fn an_image_knows_nothing_of_a_transaction_that_runs() {
     let _alone = alone();
-    directed::image_beside_transaction().unwrap();
+    directed::checkpoint_beside_transaction().unwrap();
 }
 
 #[test]
 fn an_image_knows_elements_in_the_order_that_they_had_before_a_transaction_that_runs() {
     let _alone = alone();
-    directed::image_beside_transaction_of_elements().unwrap();
+    directed::checkpoint_beside_transaction_of_elements().unwrap();
 }
 
 #[test]
 fn an_image_knows_a_root_that_is_deleted_while_it_is_written() {
     let _alone = alone();
-    directed::root_deleted_beside_image().unwrap();
+    directed::root_deleted_beside_checkpoint().unwrap();
 }
 
 #[test]
 fn what_a_group_has_deleted_is_not_reclaimed_before_that_is_durable() {
     let _alone = alone();
-    directed::root_deleted_before_image().unwrap();
+    directed::root_deleted_before_checkpoint().unwrap();
 }
 
 #[test]
 fn an_image_knows_where_a_root_is_that_was_moved() {
     let _alone = alone();
-    directed::root_moved_before_image().unwrap();
+    directed::root_moved_before_checkpoint().unwrap();
 }
 
 #[test]
 fn an_image_points_to_nothing_that_a_power_failure_takes_away() {
     let _alone = alone();
-    directed::image_beside_group().unwrap();
+    directed::checkpoint_beside_group().unwrap();
 }
 
 #[test]

@@ -442,7 +442,7 @@ fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
     let mut options = Options { extent_bytes: Some(4096), ..options(1) };
-    options.tuning.image_bytes_min = 0;
+    options.tuning.close_checkpoint_bytes_min = 0;
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     store.put(b"damaged!", &[0xAB; 64]).unwrap();
     store.close().unwrap();
@@ -452,7 +452,7 @@ fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
     let image = image_of(Model::Page, &lines, LEN_MAX, medium.len());
     image.memory().flip_bit((at as u64 + 11) * 8 + 4);
     let store = StoreOn::open_on(image, &options).unwrap();
-    assert!(store.recovery().imaged > 0);
+    assert!(store.recovery().checkpointed > 0);
     let first = store.clone();
     let (report, reported) = channel();
     std::thread::spawn(move || {

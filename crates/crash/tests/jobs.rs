@@ -36,7 +36,7 @@ use duramen_stream::batch::Batch;
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Existing, Fill, Keep, Room, Running, Start, jobs};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, RowSource, Running, Start, jobs};
 use duramen_stream::types::{Row, Value};
 use duramen_stream::{Outcome, Session};
 use serde_json::json;
@@ -189,8 +189,8 @@ fn row(size: &Size, number: u64, columns: &[usize]) -> Row {
     columns.iter().map(|column| Value::Int(value(column))).collect()
 }
 
-impl Fill for Bids {
-    fn fill(&mut self, batch: &mut Batch, _: usize) -> duramen_stream::Result<bool> {
+impl RowSource for Bids {
+    fn read_rows(&mut self, batch: &mut Batch, _: usize) -> duramen_stream::Result<bool> {
         if self.left.get() == 0 {
             return Ok(true);
         }
@@ -430,10 +430,10 @@ impl Run {
             every,
             from_start: false,
             note: String::new(),
-            room: Room::default(),
+            room: MemoryLimit::default(),
         };
         let (mut first, beside) = (true, every == Duration::ZERO);
-        let own = &mut |_: &Table, source: &Source| -> duramen_stream::Result<Option<Box<dyn Fill>>> {
+        let own = &mut |_: &Table, source: &Source| -> duramen_stream::Result<Option<Box<dyn RowSource>>> {
             // One of all sources notes it.
             let watch = watch.filter(|_| std::mem::take(&mut first)).cloned();
             Ok(Some(Box::new(Bids {

@@ -171,7 +171,7 @@ fn a_failed_write_back_poisons_the_store_and_loses_nothing_acknowledged() {
 }
 
 /// A process is killed between the store of an update in place and its flush. The next one finds the new value in the CPU's caches, in
-/// a block that an index image spares it to read, and what it shows must survive a power failure.
+/// a block that an index checkpoint spares it to read, and what it shows must survive a power failure.
 #[test]
 fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
     let _alone = alone();
@@ -185,7 +185,7 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
             boot_id: Some([boot; 16]),
             ..Options::default()
         };
-        options.tuning.image_bytes_min = 0;
+        options.tuning.close_checkpoint_bytes_min = 0;
         options.tuning.checkpoint_bytes_min = 4 << 10;
         StoreOn::open_on(medium.clone(), &options).unwrap()
     };
@@ -213,7 +213,7 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
     for (closes, maintains) in [(false, false), (true, false), (false, true)] {
         let mut medium = SimMedium::resume(log.clone());
         let mut store = open(&medium, 1);
-        assert!(store.recovery().imaged > 0 && !store.recovery().clean, "{:?}", store.recovery());
+        assert!(store.recovery().checkpointed > 0 && !store.recovery().clean, "{:?}", store.recovery());
         if closes {
             store.close().unwrap();
             medium = SimMedium::resume(medium.log());

@@ -116,28 +116,28 @@ pub enum Mutant {
     NodeLeftLinked,
     /// Who ends a commit wakes nobody that came meanwhile.
     NextNotWoken,
-    /// A block counts as kept by an image though it was freed since, or is of another generation.
-    ImageKeepsFreed,
-    /// Slots of an image count that do not point into kept blocks.
-    ImageSlotsAllKept,
-    /// What names a collection is not taken from an image of which all counts ...
-    ImageNamesForgotten,
+    /// A block counts as kept by a checkpoint though it was freed since, or is of another generation.
+    CheckpointKeepsFreed,
+    /// Slots of a checkpoint count that do not point into kept blocks.
+    CheckpointSlotsAllKept,
+    /// What names a collection is not taken from a checkpoint of which all counts ...
+    CheckpointNamesForgotten,
     /// ... nor from one of which a part counts.
-    ImageRootsForgotten,
-    /// An image passes over roots that are superseded or moved while it is written.
-    ImageRootsLost,
+    CheckpointRootsForgotten,
+    /// A checkpoint passes over roots that are superseded or moved while it is written.
+    CheckpointRootsLost,
     /// A collection is reclaimed before the group has ended that superseded its root.
     ReclaimedBesideGroup,
     /// Compaction moves a root and does not say so.
     MovedRootForgotten,
-    /// An image does not say what a collection's tree may lack.
-    ImageTreeLacks,
+    /// A checkpoint does not say what a collection's tree may lack.
+    CheckpointTreeLacks,
     /// A table that nothing names is given up though something is damaged.
     NamelessReclaimed,
     /// A dead table is reclaimed while writers may still put something into it.
     ReclaimedBeforeWritersLeave,
-    /// An image is written while dead tables wait to be reclaimed.
-    ImageBesideRetired,
+    /// A checkpoint is written while dead tables wait to be reclaimed.
+    CheckpointBesideRetired,
     /// The copy that compaction makes belongs to the store's own table.
     OwnerNotCopied,
     /// Recovery takes every root for one that lives.
@@ -178,13 +178,13 @@ pub enum Mutant {
     DeadNotUncounted,
     /// Recovery passes over the newest record of the catalog.
     NewestNameIgnored,
-    /// The versions in an image are forgotten.
-    ImageVersionsForgotten,
-    /// Two threads that touch a page of an image at once both make a part of the index of it.
+    /// The versions in a checkpoint are forgotten.
+    CheckpointVersionsForgotten,
+    /// Two threads that touch a page of a checkpoint at once both make a part of the index of it.
     PageReadTwice,
-    /// An index image points to records that their groups have not settled.
-    ImageOfPending,
-    /// Records that an open by image did not read are used before they were verified.
+    /// An index checkpoint points to records that their groups have not settled.
+    CheckpointOfPending,
+    /// Records that an open by checkpoint did not read are used before they were verified.
     UsedUnverified,
     /// A store whose head is lost is taken for a creation that did not finish.
     LostHeadIsEmpty,
@@ -239,8 +239,8 @@ pub enum Mutant {
     ActiveOverwritten,
     /// What a transaction took the place of is moved and freed while it runs.
     BeforeTransactionMoved,
-    /// An index image points to transaction records of transactions that run.
-    ImageOfActive,
+    /// An index checkpoint points to transaction records of transactions that run.
+    CheckpointOfActive,
     /// A key is evicted without a tombstone though older records of it are left.
     EvictedWithStale,
     /// A block that keys were evicted from is freed before others that have older records of them.
@@ -347,11 +347,11 @@ mod planting {
         Mutant::CellNotLookedAtAgain,
         Mutant::SwapNotRechecked,
         Mutant::UpdateNotRechecked,
-        Mutant::ImageKeepsFreed,
-        Mutant::ImageSlotsAllKept,
-        Mutant::ImageNamesForgotten,
-        Mutant::ImageRootsForgotten,
-        Mutant::ImageVersionsForgotten,
+        Mutant::CheckpointKeepsFreed,
+        Mutant::CheckpointSlotsAllKept,
+        Mutant::CheckpointNamesForgotten,
+        Mutant::CheckpointRootsForgotten,
+        Mutant::CheckpointVersionsForgotten,
         Mutant::OwnerNotCopied,
         Mutant::OwnerReused,
         Mutant::SwapWrittenInTwo,

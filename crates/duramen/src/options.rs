@@ -66,12 +66,12 @@ impl std::str::FromStr for IndexKind {
 /// How much of the index outlives a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residence {
-    /// Nothing: the index lives in DRAM, and what a crash left is read whole. A clean close writes an image of it.
+    /// Nothing: the index lives in DRAM, and what a crash left is read whole. A clean close writes a checkpoint of it.
     #[default]
     Dram,
-    /// All but what was written of late: the store also writes an image of the index while it runs, whenever an eighth of
-    /// what it uses, and at least 64 MiB, was written since the last. After a crash only that is read, and the image. Takes
-    /// the image's room on the medium all the time, and twice that while one is written.
+    /// All but what was written of late: the store also writes a checkpoint of the index while it runs, whenever an
+    /// eighth of what it uses, and at least 64 MiB, was written since the last. After a crash only that is read, and
+    /// the checkpoint. Takes the checkpoint's room on the medium all the time, and twice that while one is written.
     Persistent,
 }
 
@@ -116,11 +116,12 @@ pub enum OnCorruption {
     /// [`Summary::damage`](crate::Summary) and [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tell what is damaged, and damaged
     /// blocks are neither written nor reused while a key may need them.
     ///
-    /// With an index image this is exact: the index knows which key each damaged record belongs to. A clean close of a store with
-    /// known damage writes an image however small the store is. **Without one** (after a crash with residence `dram`, or with
-    /// `index_image: false`) all records are read, and whose the damaged ones were is not known: a key whose newest record is damaged is
-    /// shown with an older value, or as absent, a deleted one too may be back. [`check`](crate::check) names the keys as far as the
-    /// damaged bytes tell them.
+    /// With an index checkpoint this is exact: the index knows which key each damaged record belongs to. A clean close
+    /// of a store with known damage writes a checkpoint however small the store is. **Without one** (after a crash with
+    /// residence `dram`, or with
+    /// `index_checkpoint: false`) all records are read, and whose the damaged ones were is not known: a key whose
+    /// newest record is damaged is shown with an older value, or as absent, a deleted one too may be back.
+    /// [`check`](crate::check) names the keys as far as the damaged bytes tell them.
     Serve,
 }
 
@@ -264,12 +265,13 @@ pub struct Options {
     /// It takes some 8 bytes for each key there (ordered: some 20), while the store is closed. Default true. Records are
     /// then verified in the background: damage is found some time after the open, and told by
     /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.
-    pub index_image: bool,
+    pub index_checkpoint: bool,
     /// What to do with a store in which damage is known or found by the open. Default `Refuse`.
     pub on_corruption: OnCorruption,
-    /// Whether an open by image verifies all records before it returns, on as many threads as recovery has, instead of the background
-    /// thread afterwards: the open then takes as long as to read the store. What it finds damaged is met as
-    /// `on_corruption` says. Default false. An open without an image always reads everything.
+    /// Whether an open by checkpoint verifies all records before it returns, on as many threads as recovery has,
+    /// instead of the background thread afterwards: the open then takes as long as to read the store. What it finds
+    /// damaged is met as
+    /// `on_corruption` says. Default false. An open without a checkpoint always reads everything.
     pub verify_at_open: bool,
     /// The most bytes that the store may take on the medium. Default 1 TiB; at most 8 TiB. Only
     /// address space is reserved. Ignored on devices, which have a size.
@@ -332,7 +334,7 @@ impl Default for Options {
             index_cache_slots: crate::index::ordered::CACHE_SLOTS,
             residence: Residence::Dram,
             checkpoint_bytes: 0,
-            index_image: true,
+            index_checkpoint: true,
             on_corruption: OnCorruption::Refuse,
             verify_at_open: false,
             len_max: 1 << 40,

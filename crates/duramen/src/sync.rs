@@ -75,14 +75,14 @@ pub(crate) mod statics {
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
     pub(crate) use super::reclamation::{
-        Atomic, GracePeriod, Guard, Hold, Owned, Turns, collect, held, is_pinned, pin, pin_to_write,
-        published,
+        Atomic, GracePeriod, Guard, Owned, SeqCounter, ValuePin, collect, is_pinned, pin, pin_to_write,
+        pinned_addresses, published,
     };
 
     #[cfg(loom)]
     pub(crate) use crate::models::primitives::reclaim::{
-        Atomic, GracePeriod, Guard, Hold, Owned, Turns, collect, held, is_pinned, pin, pin_to_write,
-        published,
+        Atomic, GracePeriod, Guard, Owned, SeqCounter, ValuePin, collect, is_pinned, pin, pin_to_write,
+        pinned_addresses, published,
     };
 }
 

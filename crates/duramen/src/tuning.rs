@@ -28,10 +28,10 @@ pub enum Phase {
     Commit,
     /// The store is closed.
     Close,
-    /// An index image is written.
-    Image,
+    /// An index checkpoint is written.
+    Checkpoint,
     /// ... its pages are, and its root follows.
-    ImageRoot,
+    CheckpointRoot,
 }
 
 /// Called when a phase begins (true) and when it ends.
@@ -54,8 +54,8 @@ pub struct Tuning {
     pub growth_bytes_min: u64,
     /// Background compaction leaves this many dead bytes alone, however small the store is; `None`: by the extent.
     pub compaction_bytes_min: Option<u64>,
-    /// The least that a store uses, in bytes, for an index image to be worth it.
-    pub image_bytes_min: u64,
+    /// The least that a store uses, in bytes, for an index checkpoint to be worth it.
+    pub close_checkpoint_bytes_min: u64,
     /// The least that is written between two checkpoints of the index, in bytes.
     pub checkpoint_bytes_min: u64,
     /// Told of phases.
@@ -73,7 +73,7 @@ impl Default for Tuning {
             growth_bytes_min: 1 << 20,
             compaction_bytes_min: None,
             // Less than this is read, and verified by that, in a tenth of a second.
-            image_bytes_min: 64 << 20,
+            close_checkpoint_bytes_min: 64 << 20,
             checkpoint_bytes_min: 64 << 20,
             on_phase: None,
         }

@@ -2,7 +2,7 @@
 //!
 //! [`serve`] is the whole server: it opens the store, listens, and returns after a clean shutdown.
 //! [`Started`] is the same in two steps, for whoever has other things to do meanwhile, and [`serve_with`] for what shall
-//! run in its process, which enters by the [`Door`].
+//! run in its process, which enters by the [`InProcessClient`].
 //!
 //! | module | is about |
 //! |---|---|
@@ -14,29 +14,27 @@
 //! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `protocols`: which is spoken where |
 //! | [`import`] | what another server saved, and back |
 //! | [`messages`], [`notifications`], [`tracking`] | what reaches a client without a request |
-//! | [`local`], [`server`], [`clients`], [`session`], [`stats`], [`times`] | what commands may know of all that |
+//! | [`worker_state`], [`server`], [`clients`], [`session`], [`stats`], [`times`] | what commands may know of all that |
 #![forbid(unsafe_code)]
 
 pub mod clients;
 pub mod command;
 pub mod config;
 mod counter;
-mod door;
 mod error;
-mod evictions;
-mod expirations;
-pub mod expiries;
+mod eviction_listener;
+mod expiry_listener;
+pub mod expiry_timers;
 pub mod export;
+mod hosted_jobs;
 pub mod import;
+mod in_process;
 mod key_list;
-pub mod local;
 pub mod log;
 pub mod memcached;
 pub mod messages;
-mod neighbours;
 pub mod net;
 pub mod notifications;
-mod notify;
 mod process;
 mod protocols;
 pub mod redis;
@@ -45,13 +43,15 @@ pub mod server;
 pub mod session;
 mod start;
 pub mod stats;
+mod systemd;
 pub mod times;
 pub mod tracking;
 mod waiting;
+pub mod worker_state;
 
 pub use config::Config;
-pub use door::Door;
 /// Types of values, as their tags in the store tell.
 pub use duramen_structures::{Type, data_of_item, string_of_pieces, table_name, text_of_number};
 pub use error::{Error, ErrorKind};
+pub use in_process::InProcessClient;
 pub use start::{Started, serve, serve_with};

@@ -6,7 +6,8 @@
 //! ([`Call::apply`](crate::command::Call::apply)): if somebody wants to know, the keys of a command are looked at before it runs.
 //! What has expired is swept and told of; what is absent is noted ([`Absent`]). It is new when the command tells something else of it,
 //! and was missed when the command counts a miss. Keys that nobody asks for are told of in their time
-//! ([`expiries`](crate::expiries)); those that were written before somebody wanted to know, when the store sweeps them, a second or two later.
+//! ([`expiry_timers`](crate::expiry_timers)); those that were written before somebody wanted to know, when the store
+//! sweeps them, a second or two later.
 
 use std::collections::HashSet;
 
@@ -125,13 +126,13 @@ impl Absent {
     }
 
     /// Everybody is told that the key is new.
-    pub fn told_new(&mut self, db: u8, key: &[u8]) {
+    pub fn note_new(&mut self, db: u8, key: &[u8]) {
         self.untold.remove(&(db, key.into()));
     }
 }
 
 /// What is true whatever becomes of the transaction that noticed.
-pub enum Truth {
+pub enum Absence {
     /// A key has expired.
     Expired(u8, Box<[u8]>),
     /// A key was missed.
@@ -192,7 +193,7 @@ mod tests {
         assert!(absent.next_missed(8).is_none());
         assert_eq!(absent.next_missed(9).unwrap().1.as_ref(), b"one");
         assert!(absent.may_be_new(0, b"to") && !absent.may_be_new(1, b"to") && !absent.may_be_new(0, b"x"));
-        absent.told_new(0, b"to");
+        absent.note_new(0, b"to");
         assert!(!absent.may_be_new(0, b"to"));
     }
 }

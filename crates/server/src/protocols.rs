@@ -5,7 +5,7 @@
 use crate::clients::Client;
 use crate::command::CommandError;
 use crate::config::Config;
-use crate::memcached::{Service, Shared, Talk};
+use crate::memcached::{ConnectionState, Service, Shared};
 use crate::messages::Message;
 use crate::net::{self, Output, Protocol, Refusal};
 use crate::redis::{self, Redis};
@@ -47,7 +47,7 @@ pub enum Conversation {
     /// In Redis's protocol.
     Redis(redis::Conversation),
     /// In one of memcached's.
-    Memcached(Talk),
+    Memcached(ConnectionState),
 }
 
 impl Protocol for Protocols {
@@ -64,7 +64,9 @@ impl Protocol for Protocols {
 
     fn conversation(&self, client: Arc<Client>) -> Conversation {
         match client.mark {
-            MEMCACHED => Conversation::Memcached(Talk::new(client, self.redis.needs_no_password())),
+            MEMCACHED => {
+                Conversation::Memcached(ConnectionState::new(client, self.redis.needs_no_password()))
+            }
             _ => Conversation::Redis(self.redis.conversation(client)),
         }
     }
@@ -80,8 +82,8 @@ impl Protocol for Protocols {
     fn look_ahead(&mut self, conversation: &Conversation, input: &[u8]) -> usize {
         match (conversation, &self.memcached) {
             (Conversation::Redis(conversation), _) => self.redis.look_ahead(conversation, input),
-            (Conversation::Memcached(talk), Some(memcached)) => {
-                memcached.look_ahead(self.redis.worker(), talk, input)
+            (Conversation::Memcached(connection), Some(memcached)) => {
+                memcached.look_ahead(self.redis.worker(), connection, input)
             }
             (Conversation::Memcached(_), None) => input.len(),
         }
@@ -97,12 +99,12 @@ impl Protocol for Protocols {
     ) -> Option<usize> {
         match (conversation, &mut self.memcached) {
             (Conversation::Redis(conversation), _) => self.redis.execute(conversation, input, output, config),
-            (Conversation::Memcached(talk), Some(memcached)) => {
-                memcached.execute(self.redis.worker(), talk, input, output, config)
+            (Conversation::Memcached(connection), Some(memcached)) => {
+                memcached.execute(self.redis.worker(), connection, input, output, config)
             }
             // There is no listener whose connections come here.
-            (Conversation::Memcached(talk), None) => {
-                talk.closing = true;
+            (Conversation::Memcached(connection), None) => {
+                connection.closing = true;
                 Some(input.len())
             }
         }
@@ -151,11 +153,11 @@ impl Protocol for Protocols {
     fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
         match conversation {
             Conversation::Redis(conversation) => redis::refuse(conversation, failure, output),
-            Conversation::Memcached(talk) => {
+            Conversation::Memcached(connection) => {
                 for part in [b"SERVER_ERROR ", failure.text(), b"\r\n"] {
                     output.bytes.extend_from_slice(part);
                 }
-                talk.closing = true;
+                connection.closing = true;
             }
         }
     }
@@ -166,7 +168,7 @@ impl net::Conversation for Conversation {
     fn client(&self) -> &Client {
         match self {
             Self::Redis(conversation) => conversation.client(),
-            Self::Memcached(talk) => &talk.client,
+            Self::Memcached(connection) => &connection.client,
         }
     }
 
@@ -174,7 +176,7 @@ impl net::Conversation for Conversation {
     fn is_closing(&self) -> bool {
         match self {
             Self::Redis(conversation) => conversation.is_closing(),
-            Self::Memcached(talk) => talk.closing,
+            Self::Memcached(connection) => connection.closing,
         }
     }
 

@@ -155,7 +155,7 @@ impl Redis {
 
     /// The clients of this worker that get a message.
     pub fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
-        self.dispatcher.local().subscribers.receivers(message, clients);
+        self.dispatcher.worker_state().subscribers.receivers(message, clients);
     }
 
     /// A message has come for a connection that is not there any more, or cannot take it.

@@ -3,12 +3,12 @@
 use crate::clients::{Client, Clients};
 use crate::command::CommandError;
 use crate::config::{ClientsMemory, Config};
-use crate::expiries::Expiries;
+use crate::expiry_timers::ExpiryTimers;
+use crate::hosted_jobs::HostedJobs;
 use crate::key_list::KeyList;
 use crate::log;
 use crate::memcached::Shared;
 use crate::messages::{Delivery, Monitors, Subscriptions};
-use crate::neighbours::Neighbours;
 use crate::net::Inbox;
 use crate::notifications::{Classes, EXPIRED};
 use crate::stats::{Totals, WorkerStats};
@@ -39,7 +39,7 @@ pub struct Server {
     /// Who waits for keys.
     pub waiting: Waiting,
     /// When keys expire that somebody wants to know of.
-    pub expiries: Expiries,
+    pub expiry_timers: ExpiryTimers,
     /// Messages on their way.
     pub delivery: Delivery,
     /// When it started.
@@ -59,7 +59,7 @@ pub struct Server {
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// What else runs in this process.
-    pub neighbours: Neighbours,
+    pub hosted_jobs: HostedJobs,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
     // Changes that were made by then.
@@ -116,7 +116,7 @@ impl Server {
             monitors: Monitors::default(),
             tracking: Tracking::default(),
             waiting: Waiting::default(),
-            expiries: Expiries::default(),
+            expiry_timers: ExpiryTimers::default(),
             delivery: Delivery::default(),
             started: Instant::now(),
             run_id,
@@ -126,7 +126,7 @@ impl Server {
             buffers: Buffers::default(),
             times: Times::new(&config),
             pause: Pause::default(),
-            neighbours: Neighbours::default(),
+            hosted_jobs: HostedJobs::default(),
             saved_at: AtomicU64::new(crate::clients::unix_seconds()),
             saved_changes: AtomicU64::default(),
             removed_reset: Mutex::default(),
@@ -195,10 +195,10 @@ impl Server {
         Ok(())
     }
 
-    /// From now on keys that the store sweeps are told of by `teller`, while somebody wants to know.
-    pub fn tell_expired_by(&self, teller: OnExpired) {
+    /// From now on keys that the store sweeps are told of by `listener`, while somebody wants to know.
+    pub fn set_expired_listener(&self, listener: OnExpired) {
         // The first is the only one.
-        let _ = self.on_expired.set(teller);
+        let _ = self.on_expired.set(listener);
         self.listen_to_store();
     }
 
@@ -306,11 +306,11 @@ impl Server {
 
     /// Notes the counters, about once in a second.
     pub fn sample(&self) {
-        self.tell_damage();
-        self.tell_deleted();
+        self.log_damage();
+        self.log_deleted();
         self.used_bytes_max(self.keyspace.store().stats().used_bytes);
         if let Err(error) = self.keyspace.store().check_writable() {
-            self.tell_failure(&CommandError::from(error));
+            self.log_failure(&CommandError::from(error));
         } else if let Some(memcached) = &self.memcached
             && let Err(error) = memcached.tend(&self.keyspace)
         {
@@ -328,7 +328,7 @@ impl Server {
 
     /// Tells the operator in how many blocks the store is damaged: when the first is known, when all has been verified and there are more, and
     /// when all is whole again.
-    pub fn tell_damage(&self) {
+    pub fn log_damage(&self) {
         let stats = self.keyspace.store().stats();
         let (damaged, told) = (stats.damaged_blocks, self.damage_told.load(Ordering::Relaxed));
         if damaged == told || (damaged > 0 && told > 0 && stats.unverified_bytes > 0) {
@@ -347,7 +347,7 @@ impl Server {
     }
 
     /// Tells at a clean end what the next start will meet.
-    pub fn tell_damage_at_end(&self) {
+    pub fn log_damage_at_end(&self) {
         let damaged = self.keyspace.store().stats().damaged_blocks;
         if damaged > 0 {
             let next = match self.config().on_corruption {
@@ -373,7 +373,7 @@ impl Server {
     }
 
     /// Tells, once, that the store has failed: it takes no writes until it is opened again.
-    pub fn tell_failure(&self, error: &CommandError) {
+    pub fn log_failure(&self, error: &CommandError) {
         if !self.failure_told.swap(true, Ordering::Relaxed) {
             log::warning(format_args!(
                 "the store has failed and takes no writes any more; reads go on: {}. Look at the kernel's log (dmesg) and the device, then \
@@ -400,7 +400,7 @@ impl Server {
     }
 
     /// Notes that a write was refused for want of space, and tells so at most once in a minute.
-    pub fn tell_full(&self, error: &CommandError) {
+    pub fn log_full(&self, error: &CommandError) {
         self.note_full();
         if self.full_told.is_due() {
             log::warning(format_args!(
@@ -411,7 +411,7 @@ impl Server {
     }
 
     /// Tells that a client was not let in, at most once in a minute.
-    pub fn tell_refused(&self, address: &str, reply: &[u8]) {
+    pub fn log_refused(&self, address: &str, reply: &[u8]) {
         if self.refused_told.is_due() {
             // The first sentence says it.
             let why = reply.split(|byte| matches!(byte, b'.' | b'\r')).next().unwrap_or_default();
@@ -425,7 +425,7 @@ impl Server {
     }
 
     /// Looks whether the store's file is still there, and tells at once and then each minute when it is not.
-    fn tell_deleted(&self) {
+    fn log_deleted(&self) {
         let deleted = self.keyspace.store().is_deleted();
         self.store_deleted.store(deleted, Ordering::Relaxed);
         if deleted && self.deleted_told.is_due() {

@@ -5,16 +5,16 @@
 
 use crate::command;
 use crate::config::{Config, value};
-use crate::door::Door;
 use crate::error::{Error, ErrorKind};
-use crate::evictions;
-use crate::expirations;
+use crate::eviction_listener;
+use crate::expiry_listener;
+use crate::in_process::InProcessClient;
 use crate::log;
 use crate::memcached::Shared;
 use crate::net::{self, Inbox, Listener, Message, Place, Protocol as _, Worker, accept, open_files};
-use crate::notify::{READY, STOPPING, notify};
 use crate::protocols::{MEMCACHED, Protocols, REDIS};
 use crate::server::{Server, Stop};
+use crate::systemd::{READY, STOPPING, notify};
 use duramen::{OnCorruption, Options};
 use duramen_structures::Keyspace;
 use mio::{Poll, Waker};
@@ -50,7 +50,7 @@ pub fn serve(config: Config) -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`serve`].
-pub fn serve_with<B>(config: Config, beside: impl FnOnce(Door) -> B) -> Result<(), Error> {
+pub fn serve_with<B>(config: Config, beside: impl FnOnce(InProcessClient) -> B) -> Result<(), Error> {
     log::open(config.loglevel, &config.logfile).map_err(|error| {
         Error::new(ErrorKind::Configuration, format!("cannot open logfile {}: {error}", config.logfile))
     })?;
@@ -65,14 +65,14 @@ pub fn serve_with<B>(config: Config, beside: impl FnOnce(Door) -> B) -> Result<(
     })
 }
 
-fn serve_logged<B>(config: Config, beside: impl FnOnce(Door) -> B) -> Result<(), Error> {
+fn serve_logged<B>(config: Config, beside: impl FnOnce(InProcessClient) -> B) -> Result<(), Error> {
     let poll = Poll::new().map_err(|error| system("create an event queue", &error))?;
     let stop = stop_for(&poll)?;
     let _signals = Signals::listen(Arc::clone(&stop))?;
     let started = Started::with(config, poll, stop)?;
     started.greet();
     notify(READY);
-    let beside = beside(started.door());
+    let beside = beside(started.in_process());
     started.run_with(beside)?;
     log::notice("ended: the store is closed cleanly, with all that was acknowledged");
     Ok(())
@@ -158,8 +158,8 @@ impl Started {
         let memcached = memcached.map(Arc::new);
         let commands = command::table().count();
         let server = Arc::new(Server::new(config, keyspace, memcached, inboxes, stop, run_id(), commands));
-        server.tell_expired_by(expirations::teller(&server));
-        server.keyspace.store().set_on_evicted(evictions::teller(&server));
+        server.set_expired_listener(expiry_listener::listener(&server));
+        server.keyspace.store().set_on_evicted(eviction_listener::listener(&server));
         let mut started = Self { server, poll, listeners, workers: Vec::new(), pidfile };
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
@@ -208,8 +208,8 @@ impl Started {
     }
 
     /// The way in for what runs in this process.
-    pub fn door(&self) -> Door {
-        Door::of(&self.server)
+    pub fn in_process(&self) -> InProcessClient {
+        InProcessClient::of(&self.server)
     }
 
     /// Accepts connections until asked to end, then ends.
@@ -253,7 +253,7 @@ impl Started {
         // Nobody else has the server now, so this closes the last handle of the store.
         let store = self.server.keyspace.store().clone();
         store.set_on_expired(None);
-        self.server.tell_damage_at_end();
+        self.server.log_damage_at_end();
         drop(self.server);
         // With `manual` durability nothing else would: a clean shutdown is one of the commits that were asked for.
         let closed = store.commit().and_then(|()| Ok(store.close()?));
@@ -275,7 +275,7 @@ impl Started {
     }
 
     /// An empty store where another server has left its data: that is not read by itself.
-    fn tell_dump(&self, config: &Config) {
+    fn log_dump(&self, config: &Config) {
         let is_empty = (0..self.server.keyspace.databases()).all(|db| self.server.keyspace.keys(db, 0) == 0);
         let found = [config.dump_file(), Path::new(&config.dir).join("appendonlydir")];
         if let Some(found) = found.iter().find(|found| is_empty && found.exists()) {
@@ -305,7 +305,7 @@ impl Started {
         for what in store.recovery().damage.iter().take(DAMAGE_TOLD_MAX) {
             log::warning(format_args!("damaged: {what}"));
         }
-        self.server.tell_damage();
+        self.server.log_damage();
         if !store.is_empty() {
             log::warning(format_args!(
                 "the store's own table, which is no database, holds {}: a program that embeds the store puts keys there, as does \
@@ -313,8 +313,10 @@ impl Started {
                 log::counted(store.len(), "key")
             ));
         }
-        if let Some(why) = &store.recovery().image_refused {
-            log::notice(format_args!("note: the index image was not used, all records were read: {why}"));
+        if let Some(why) = &store.recovery().checkpoint_refused {
+            log::notice(format_args!(
+                "note: the index checkpoint was not used, all records were read: {why}"
+            ));
         }
         if let Some(advice) = store.advice() {
             log::notice(format_args!("advice: {advice}"));
@@ -322,7 +324,7 @@ impl Started {
         for notice in &config.notices {
             log::notice(format_args!("note: {notice}"));
         }
-        self.tell_dump(&config);
+        self.log_dump(&config);
         let names: Vec<_> = self.listeners.iter().map(Listener::name).collect();
         log::notice(format_args!("listening: {}", names.join(", ")));
         let how = match (config.port, config.unixsocket.as_str()) {
@@ -359,16 +361,16 @@ fn places(config: &Config) -> [Place<'_>; 2] {
 /// What the open found, and how long it took.
 fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
     let seconds = recovery.nanos as f64 / 1e9;
-    let duramen::Summary { records, imaged, uncommitted, threads, .. } = recovery;
-    let (keys, read) = (log::counted(keys, "key"), log::counted(records - imaged, "record"));
+    let duramen::Summary { records, checkpointed, uncommitted, threads, .. } = recovery;
+    let (keys, read) = (log::counted(keys, "key"), log::counted(records - checkpointed, "record"));
     match (recovery.clean, records) {
         (true, 0) => "opened: the store is empty".to_owned(),
         (true, _) => format!(
-            "opened in {seconds:.3} s: the store was closed cleanly; {keys}, {read} read, {imaged} known from the index image"
+            "opened in {seconds:.3} s: the store was closed cleanly; {keys}, {read} read, {checkpointed} known from the index checkpoint"
         ),
         (false, _) => format!(
             "recovered in {seconds:.3} s: the process before did not close the store (a kill, a crash or a power failure); {keys}, {read} \
-             by {}, {imaged} known from the index image, {} left out",
+             by {}, {checkpointed} known from the index checkpoint, {} left out",
             log::counted(*threads as u64, "thread"),
             log::counted(*uncommitted, "uncommitted record")
         ),

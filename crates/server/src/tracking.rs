@@ -56,7 +56,7 @@ pub struct Remembered {
     /// The clients that have read it.
     clients: BTreeSet<u64>,
     /// When it will expire, by database.
-    expiries: Vec<(u8, u64)>,
+    expiry_timers: Vec<(u8, u64)>,
 }
 
 type Expiry = (u64, u8, Box<[u8]>);
@@ -74,7 +74,7 @@ pub struct Tracking {
     shards: [Mutex<Shard>; SHARDS],
     keys: AtomicUsize,
     // Remembered keys that will expire, by Unix milliseconds and database.
-    expiries: Mutex<BTreeSet<Expiry>>,
+    expiry_timers: Mutex<BTreeSet<Expiry>>,
     next_expiry: AtomicU64,
 }
 
@@ -101,7 +101,7 @@ impl Default for Tracking {
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| Mutex::default()),
             keys: AtomicUsize::default(),
-            expiries: Mutex::default(),
+            expiry_timers: Mutex::default(),
             next_expiry: AtomicU64::new(u64::MAX),
         }
     }
@@ -176,7 +176,7 @@ impl Tracking {
             // Nobody looks any more.
             self.shards.iter().for_each(|shard| lock(shard).clear());
             self.keys.store(0, Ordering::Relaxed);
-            lock(&self.expiries).clear();
+            lock(&self.expiry_timers).clear();
             self.next_expiry.store(u64::MAX, Ordering::Relaxed);
         }
         self.count.store(clients.len(), Ordering::Release);
@@ -188,7 +188,7 @@ impl Tracking {
     }
 
     /// Those of these clients that still track keys one by one, or, by prefixes, and did not write themselves if they do not want to know.
-    fn told(&self, ids: &BTreeSet<u64>, broadcast: bool, writer: u64) -> Vec<Tracked> {
+    fn invalidated(&self, ids: &BTreeSet<u64>, broadcast: bool, writer: u64) -> Vec<Tracked> {
         let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
         let found = ids.iter().filter_map(|id| clients.get(id));
         let wants = |it: &&Tracked| it.broadcast == broadcast && !(it.no_loop && it.client.id == writer);
@@ -217,12 +217,12 @@ impl Tracking {
         let mut shard = self.shard(key);
         // It may have been one of too many.
         let Some(remembered) = shard.get_mut(key) else { return };
-        let old = remembered.expiries.iter().position(|(its, _)| *its == db);
-        if old.map(|old| remembered.expiries[old].1) == at {
+        let old = remembered.expiry_timers.iter().position(|(its, _)| *its == db);
+        if old.map(|old| remembered.expiry_timers[old].1) == at {
             return;
         }
-        let old = old.map(|old| remembered.expiries.swap_remove(old));
-        remembered.expiries.extend(at.map(|at| (db, at)));
+        let old = old.map(|old| remembered.expiry_timers.swap_remove(old));
+        remembered.expiry_timers.extend(at.map(|at| (db, at)));
         self.change_expiries(key, old, at.map(|at| (db, at)));
     }
 
@@ -233,12 +233,12 @@ impl Tracking {
         old: impl IntoIterator<Item = (u8, u64)>,
         new: impl IntoIterator<Item = (u8, u64)>,
     ) {
-        let mut expiries = lock(&self.expiries);
+        let mut expiry_timers = lock(&self.expiry_timers);
         for (db, at) in old {
-            expiries.remove(&(at, db, key.into()));
+            expiry_timers.remove(&(at, db, key.into()));
         }
-        expiries.extend(new.into_iter().map(|(db, at)| (at, db, key.into())));
-        self.next_expiry.store(expiries.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
+        expiry_timers.extend(new.into_iter().map(|(db, at)| (at, db, key.into())));
+        self.next_expiry.store(expiry_timers.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
     }
 
     /// Whether a remembered key may have expired by `now`.
@@ -255,17 +255,17 @@ impl Tracking {
 
     /// Keys that may have, which the caller looks at.
     pub fn due(&self, now: u64) -> Vec<(u8, Box<[u8]>)> {
-        let mut expiries = lock(&self.expiries);
+        let mut expiry_timers = lock(&self.expiry_timers);
         let mut due = Vec::new();
-        while expiries.first().is_some_and(|(at, ..)| *at <= now) {
-            due.extend(expiries.pop_first().map(|(_, db, key)| (db, key)));
+        while expiry_timers.first().is_some_and(|(at, ..)| *at <= now) {
+            due.extend(expiry_timers.pop_first().map(|(_, db, key)| (db, key)));
         }
-        self.next_expiry.store(expiries.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
+        self.next_expiry.store(expiry_timers.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
         // The lock of a shard comes before this one.
-        drop(expiries);
+        drop(expiry_timers);
         for (db, key) in &due {
             if let Some(remembered) = self.shard(key).get_mut(key) {
-                remembered.expiries.retain(|(its, at)| its != db || *at > now);
+                remembered.expiry_timers.retain(|(its, at)| its != db || *at > now);
             }
         }
         due
@@ -277,8 +277,8 @@ impl Tracking {
             let mut shard = lock(shard);
             self.keys.fetch_sub(shard.len(), Ordering::Relaxed);
             for (key, remembered) in shard.drain() {
-                if !remembered.expiries.is_empty() {
-                    self.change_expiries(&key, remembered.expiries, []);
+                if !remembered.expiry_timers.is_empty() {
+                    self.change_expiries(&key, remembered.expiry_timers, []);
                 }
             }
         }
@@ -288,12 +288,12 @@ impl Tracking {
     pub fn take(&self, key: &[u8], writer: u64, taken: &mut Taken) -> Vec<Tracked> {
         let mut shard = self.shard(key);
         let Some((key, remembered)) = shard.remove_entry(key) else { return Vec::new() };
-        if !remembered.expiries.is_empty() {
-            self.change_expiries(&key, remembered.expiries.iter().copied(), []);
+        if !remembered.expiry_timers.is_empty() {
+            self.change_expiries(&key, remembered.expiry_timers.iter().copied(), []);
         }
         drop(shard);
         self.keys.fetch_sub(1, Ordering::Relaxed);
-        let told = self.told(&remembered.clients, false, writer);
+        let told = self.invalidated(&remembered.clients, false, writer);
         taken.push((key, remembered));
         told
     }
@@ -304,7 +304,7 @@ impl Tracking {
             for client in remembered.clients {
                 self.remember(&key, client);
             }
-            for (db, at) in remembered.expiries {
+            for (db, at) in remembered.expiry_timers {
                 self.will_expire(Some(at), db, &key);
             }
         }
@@ -318,7 +318,9 @@ impl Tracking {
             let matching: BTreeSet<_> = keys.iter().filter(|key| key.starts_with(prefix)).cloned().collect();
             if !matching.is_empty() {
                 let keys: Vec<_> = matching.into_iter().collect();
-                all.extend(self.told(ids, true, writer).into_iter().map(|tracked| (tracked, keys.clone())));
+                all.extend(
+                    self.invalidated(ids, true, writer).into_iter().map(|tracked| (tracked, keys.clone())),
+                );
             }
         }
         all
@@ -412,7 +414,7 @@ mod tests {
     #[test]
     fn of_a_key_whose_time_is_moved_again_and_again_one_time_is_kept_and_none_once_it_is_forgotten() {
         let tracking = Tracking::default();
-        let times = || lock(&tracking.expiries).len();
+        let times = || lock(&tracking.expiry_timers).len();
         for at in 0..1_000 {
             tracking.remember(b"session", 1);
             tracking.will_expire(Some(5_000 + at), 0, b"session");

@@ -95,19 +95,19 @@ pub struct Table {
     /// All options.
     pub options: BTreeMap<String, String>,
     /// The way to its server, if that is in this process.
-    pub door: Option<Door>,
+    pub attachment: Option<Attachment>,
 }
 
 /// Connects to a server in the same process.
 #[derive(Clone)]
-pub struct Door(Arc<Connect>);
+pub struct Attachment(Arc<Connect>);
 
 type Connect = dyn Fn() -> io::Result<UnixStream> + Send + Sync;
 
-impl Door {
+impl Attachment {
     /// One that is opened by this.
-    pub fn new(connect: impl Fn() -> io::Result<UnixStream> + Send + Sync + 'static) -> Door {
-        Door(Arc::new(connect))
+    pub fn new(connect: impl Fn() -> io::Result<UnixStream> + Send + Sync + 'static) -> Attachment {
+        Attachment(Arc::new(connect))
     }
 
     /// A new connection.
@@ -116,27 +116,27 @@ impl Door {
     }
 }
 
-impl fmt::Debug for Door {
+impl fmt::Debug for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Door")
     }
 }
 
-impl PartialEq for Door {
-    fn eq(&self, other: &Door) -> bool {
+impl PartialEq for Attachment {
+    fn eq(&self, other: &Attachment) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Door {}
+impl Eq for Attachment {}
 
 impl Table {
     /// Makes a table of connector 'duramen' one of 'redis' with these options; others stay as they are.
-    pub fn attach(&mut self, options: &[(&str, &str)], door: Option<&Door>) {
+    pub fn attach(&mut self, options: &[(&str, &str)], attachment: Option<&Attachment>) {
         let redis = CONNECTORS.iter().find(|connector| connector.name == "redis");
         if let (Some(redis), "duramen") = (redis, self.connector.name) {
             self.connector = *redis;
-            self.door = door.cloned();
+            self.attachment = attachment.cloned();
             self.options
                 .extend(options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         }

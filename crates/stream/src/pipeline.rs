@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
-use crate::run::{Existing, Fill, Keep, Progress, Running, Start};
+use crate::run::{Existing, Keep, Progress, RowSource, Running, Start};
 use crate::session::{Job, Outcome, Session};
 
 /// Makes the source of a table, which is told what columns are wanted.
-type Make<'p> = Box<dyn FnMut(&Table, &Source) -> Result<Box<dyn Fill>> + 'p>;
+type Make<'p> = Box<dyn FnMut(&Table, &Source) -> Result<Box<dyn RowSource>> + 'p>;
 
 /// A job that is to be run, and on what.
 ///
@@ -99,7 +99,7 @@ impl<'p> Pipeline<'p> {
     pub fn source(
         mut self,
         table: &str,
-        make: impl FnMut(&Table, &Source) -> Result<Box<dyn Fill>> + 'p,
+        make: impl FnMut(&Table, &Source) -> Result<Box<dyn RowSource>> + 'p,
     ) -> Self {
         self.sources.push((table.to_owned(), Box::new(make)));
         self

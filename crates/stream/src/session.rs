@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::Query;
 
-use crate::catalog::{Catalog, Door, Relation, Table};
+use crate::catalog::{Attachment, Catalog, Relation, Table};
 use crate::compile;
 use crate::error::{Error, Position, Result};
 use crate::options;
@@ -36,7 +36,7 @@ struct Attached {
     port: u16,
     exactly_once: bool,
     /// The way to it, if it is in this process.
-    door: Option<Door>,
+    attachment: Option<Attachment>,
 }
 
 /// Inserts that run together.
@@ -64,14 +64,14 @@ impl Session {
     /// own. With `exactly_once`, which needs a store of the job's too, it gets the results of each checkpoint in one unit;
     /// without, it gets each at once.
     pub fn attach(&mut self, host: &str, port: u16, exactly_once: bool) {
-        self.attached = Some(Attached { host: host.to_owned(), port, exactly_once, door: None });
+        self.attached = Some(Attached { host: host.to_owned(), port, exactly_once, attachment: None });
     }
 
     /// The same with a server in this process, which gets the results of each checkpoint in one unit: its jobs have stores of
     /// their own.
-    pub fn attach_here(&mut self, door: Door) {
+    pub fn attach_here(&mut self, attachment: Attachment) {
         let host = "this process".to_owned();
-        self.attached = Some(Attached { host, port: 0, exactly_once: true, door: Some(door) });
+        self.attached = Some(Attached { host, port: 0, exactly_once: true, attachment: Some(attachment) });
     }
 
     /// Runs every statement of a script; nothing of it counts if one is refused. INSERTs of the script into one table
@@ -142,7 +142,7 @@ impl Session {
                     let name = "scan.watermark.idle-timeout".to_owned();
                     table.options.entry(name).or_insert_with(|| timeout.clone());
                 }
-                if let Some(Attached { host, port, exactly_once, door }) = &self.attached {
+                if let Some(Attached { host, port, exactly_once, attachment }) = &self.attached {
                     let guarantee = if *exactly_once { "exactly-once" } else { "at-least-once" };
                     table.attach(
                         &[
@@ -150,7 +150,7 @@ impl Session {
                             ("port", &port.to_string()),
                             ("sink.delivery-guarantee", guarantee),
                         ],
-                        door.as_ref(),
+                        attachment.as_ref(),
                     );
                 }
                 self.catalog.insert(

@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `keyspace`, `worker`, `locks`, `txn` | databases, what one thread has of them, transactions and the keys that they name |
 //! | `turns`, `watch`, `flush` | what others have not made durable, keys under WATCH, what concerns all keys of a database |
-//! | `packed`, `entries`, `sequence` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
+//! | `packed`, `entries`, `packed_list` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
 //! | [`stream`], `listpack` | streams in one value |
 //! | `large` | the same with a record for each entry, or for each node of a stream |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
@@ -42,7 +42,6 @@
 mod ahead;
 pub mod bits;
 pub mod dump;
-mod entries;
 mod error;
 mod flush;
 pub mod geo;
@@ -53,8 +52,9 @@ mod large;
 mod listpack;
 mod locks;
 mod packed;
+mod packed_list;
+mod packed_map;
 mod random;
-mod sequence;
 pub mod stream;
 pub mod strings;
 mod thresholds;
@@ -65,14 +65,14 @@ mod worker;
 
 pub use ahead::{AHEAD_MAX, Ahead};
 pub use duramen::Room;
-pub use entries::{Encoding, Scored, order, rank, score_of};
 pub use error::{Error, Result};
 pub use keyspace::{
     DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, PACKED_BYTES_MAX_DEFAULT, table_name,
 };
 pub use locks::{Keys, Locks};
 pub use packed::Malformed;
-pub use sequence::End;
+pub use packed_list::End;
+pub use packed_map::{Encoding, Scored, order, rank, score_of};
 pub use thresholds::{Compact, Thresholds};
 pub use txn::{
     AllNames, CAS_RUN, CAS_STEP, Collection, CountedItem, Detached, Edit, EditList, EditStream, Found, Item,

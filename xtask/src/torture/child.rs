@@ -215,11 +215,11 @@ fn apply(
     let expires_at = operation.states.first().and_then(|state| state.expires).map(|expiry| expiry.earliest);
     let meta = Meta { expires_at, ..Meta::default() };
     match operation.act {
-        Act::Put if random.one_in(2) => writer.put(key, &value(0).unwrap_or_default()).map_err(told),
+        Act::Put if random.one_in(2) => writer.put(key, &value(0).unwrap_or_default()).map_err(with_kind),
         Act::Put | Act::PutExpiring { .. } => {
-            writer.put_with(key, &value(0).unwrap_or_default(), meta).map_err(told)
+            writer.put_with(key, &value(0).unwrap_or_default(), meta).map_err(with_kind)
         }
-        Act::Delete => writer.delete(key).map(|_| ()).map_err(told),
+        Act::Delete => writer.delete(key).map(|_| ()).map_err(with_kind),
         Act::Together => {
             let batch = || {
                 let mut batch = Batch::new();
@@ -232,7 +232,7 @@ fn apply(
                 batch
             };
             if random.one_in(2) {
-                return match writer.apply(&batch()).map_err(told)? {
+                return match writer.apply(&batch()).map_err(with_kind)? {
                     Swap::Done => Ok(()),
                     Swap::Changed => Err("a batch without conditions was declined".to_owned()),
                 };
@@ -241,9 +241,9 @@ fn apply(
         }
         Act::Add(_) => {
             let word = value(0).unwrap_or_default();
-            let present = writer.get(key).map_err(told)?.is_some();
+            let present = writer.get(key).map_err(with_kind)?.is_some();
             if present && random.one_in(2) {
-                return match writer.update(key, 0, &word).map_err(told)? {
+                return match writer.update(key, 0, &word).map_err(with_kind)? {
                     Update::InPlace | Update::NewVersion => Ok(()),
                     Update::Absent => Err("the key to update is gone".to_owned()),
                 };
@@ -278,10 +278,10 @@ fn unless_moved(
     let mut seen = Vec::new();
     for _ in 0..TRIES {
         let (stamp, before) = {
-            let (stamp, before) = writer.get_stamped(key).map_err(told)?;
+            let (stamp, before) = writer.get_stamped(key).map_err(with_kind)?;
             (stamp, before.map(|value| value.bytes().to_vec()))
         };
-        match write(writer, stamp, before.as_deref()).map_err(told)? {
+        match write(writer, stamp, before.as_deref()).map_err(with_kind)? {
             Swap::Done => return Ok(()),
             Swap::Changed => seen.push(format!("{stamp:?} of {:?} bytes", before.as_ref().map(Vec::len))),
         }
@@ -289,7 +289,7 @@ fn unless_moved(
     Err(format!("the key changed under its only writer: {}", seen.join(", then ")))
 }
 
-fn told(error: duramen::Error) -> String {
+fn with_kind(error: duramen::Error) -> String {
     error.to_string()
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Items {
     counts: Vec<Count>,
     next: u64,
     /// Numbers of changes, as they were told.
-    told: Vec<u64>,
+    with_kind: Vec<u64>,
     wrong: Vec<Violation>,
     pub acknowledged: u64,
     pub evicted: u64,
@@ -57,7 +57,7 @@ impl Items {
             numbers: vec![0; KEYS as usize],
             counts: vec![Count::default(); COUNTERS as usize],
             next: 0,
-            told: Vec::new(),
+            with_kind: Vec::new(),
             wrong: Vec::new(),
             acknowledged: 0,
             evicted: 0,
@@ -138,7 +138,7 @@ impl Items {
                 let number = number_of(&line).unwrap_or(0);
                 known.last = change;
                 self.numbers[at as usize] = number;
-                self.told.push(number);
+                self.with_kind.push(number);
             }
             (_, flying) => {
                 let what = format!("{key}: {flying:?} is answered {line:?}");
@@ -162,7 +162,7 @@ impl Items {
             {
                 count.last = if value == b"1" { 1 } else { count.last + 1 };
                 count.number = number;
-                self.told.push(number);
+                self.with_kind.push(number);
             }
             Read::Other(line) if line.starts_with("SERVER_ERROR") => return Ok(()),
             other => {
@@ -182,7 +182,7 @@ impl Items {
         violations: &mut Vec<Violation>,
     ) -> Result<()> {
         violations.append(&mut self.wrong);
-        for number in std::mem::take(&mut self.told) {
+        for number in std::mem::take(&mut self.with_kind) {
             self.note(number, numbers, violations);
         }
         let mut connection = Connection::open(port).attempt(|| "connect to the server".to_owned())?;

@@ -123,12 +123,12 @@ impl<'a> Arena<'a> {
             .spawn()
             .attempt(|| "start the child".to_owned())?;
         thread::sleep(time);
-        let told = |what: &str| {
+        let with_kind = |what: &str| {
             let words = fs::read(&log).unwrap_or_default();
             Violation { fault: Fault::Refused, what: format!("{what}: {}", String::from_utf8_lossy(&words)) }
         };
         if child.try_wait().attempt(|| "wait for the child".to_owned())?.is_some() {
-            tally.violations.push(told("the child ended by itself"));
+            tally.violations.push(with_kind("the child ended by itself"));
         } else if end_cleanly {
             tally.clean_stops += 1;
             // By the child, which would end with an error.
@@ -138,7 +138,7 @@ impl<'a> Arena<'a> {
             if !status.is_some_and(|status| status.success()) {
                 tally
                     .violations
-                    .push(told(&format!("the child should close the store and end, found {status:?}")));
+                    .push(with_kind(&format!("the child should close the store and end, found {status:?}")));
             }
         } else {
             tally.kills += 1;

@@ -16,7 +16,7 @@ use duramen_stream::batch::{Batch, Values};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{BATCH_ROWS, Fill, Progress, Room, Running, Start};
+use duramen_stream::run::{BATCH_ROWS, MemoryLimit, Progress, RowSource, Running, Start};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -51,8 +51,8 @@ struct Keys {
     random: u64,
 }
 
-impl Fill for Keys {
-    fn fill(&mut self, batch: &mut Batch, _: usize) -> Result<bool, Error> {
+impl RowSource for Keys {
+    fn read_rows(&mut self, batch: &mut Batch, _: usize) -> Result<bool, Error> {
         let random = |state: &mut u64| {
             *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             *state >> 32
@@ -94,9 +94,9 @@ fn plan() -> Result<Vec<Sink>, Failure> {
     }
 }
 
-fn start(beyond: &Beyond, store: &Path, room: Room) -> Result<Running, Failure> {
+fn start(beyond: &Beyond, store: &Path, room: MemoryLimit) -> Result<Running, Failure> {
     let keep = job::keep_in(store, &beyond.home, beyond.every, room)?;
-    let mut own = |_: &Table, _: &Source| -> Result<Option<Box<dyn Fill>>, Error> {
+    let mut own = |_: &Table, _: &Source| -> Result<Option<Box<dyn RowSource>>, Error> {
         Ok(Some(Box::new(Keys { keys: beyond.keys, next: 0, random: 1 })))
     };
     Ok(Running::start_on(&plan()?, Start::here(Some(&keep), Some(beyond.threads), &mut own))?)
@@ -121,7 +121,7 @@ fn say(progress: &Progress) {
 /// # Errors
 /// When the store cannot be opened, or the job fails.
 pub fn run(beyond: &Beyond, store: &Path, heap: usize, bound: Option<u64>) -> Result<(), Failure> {
-    let room = Room::of(store.parent().unwrap_or(store), heap);
+    let room = MemoryLimit::of(store.parent().unwrap_or(store), heap);
     let mut running = start(beyond, store, room)?;
     let mut bounded = false;
     running.run(&AtomicBool::new(false), |progress| {
@@ -333,7 +333,7 @@ mod tests {
             let beyond = Beyond { keys, threads, home: home.clone(), every, time: Duration::ZERO };
             let bound = expected(keys, threads as u64) / TIMES;
             let store = directory.path().join(format!("store-{threads}"));
-            let room = Room::of(directory.path(), bound as usize);
+            let room = MemoryLimit::of(directory.path(), bound as usize);
             let mut running = start(&beyond, &store, room.clone()).unwrap();
             let stop = AtomicBool::new(false);
             let (bytes, kept) = (Cell::new(0), Cell::new(0));

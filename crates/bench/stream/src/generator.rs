@@ -2,7 +2,7 @@
 
 use duramen_stream::Result;
 use duramen_stream::batch::{Batch, Values};
-use duramen_stream::run::Fill;
+use duramen_stream::run::RowSource;
 use serde_json::{Value, json};
 
 /// Records of a batch, as the engine asks for them.
@@ -85,8 +85,8 @@ impl<W: Watch> Made<W> {
     }
 }
 
-impl<W: Watch> Fill for Made<W> {
-    fn fill(&mut self, batch: &mut Batch, _: usize) -> Result<bool> {
+impl<W: Watch> RowSource for Made<W> {
+    fn read_rows(&mut self, batch: &mut Batch, _: usize) -> Result<bool> {
         if self.watch.waits(self.generator.next) {
             return Ok(true);
         }

@@ -9,7 +9,7 @@ use duramen::{Create, Durability, Options};
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{Fill, Keep, Room, Running, Start, open_store};
+use duramen_stream::run::{Keep, MemoryLimit, RowSource, Running, Start, open_store};
 use duramen_stream::{Error, Outcome, Session};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -63,11 +63,11 @@ pub fn plan(connector: &str) -> Result<Vec<Sink>, Failure> {
 
 /// A job in a store that is opened, or made.
 pub fn keep(path: &Path, home: &Home, every: Duration) -> Result<Keep, Failure> {
-    keep_in(path, home, every, Room::default())
+    keep_in(path, home, every, MemoryLimit::default())
 }
 
 /// The same with its state in a room.
-pub fn keep_in(path: &Path, home: &Home, every: Duration, room: Room) -> Result<Keep, Failure> {
+pub fn keep_in(path: &Path, home: &Home, every: Duration, room: MemoryLimit) -> Result<Keep, Failure> {
     let options = Options {
         medium: home.medium,
         create: Create::OpenOrCreate,
@@ -92,7 +92,7 @@ pub fn start<W: Watch + 'static>(
     watch: W,
 ) -> Result<Running, Failure> {
     let mut watch = Some(watch);
-    let mut own = |_: &Table, source: &Source| -> Result<Option<Box<dyn Fill>>, Error> {
+    let mut own = |_: &Table, source: &Source| -> Result<Option<Box<dyn RowSource>>, Error> {
         let watch = watch.take().ok_or_else(|| Error::connector("the headline query has one source"))?;
         let generator = Generator::new(keys, per_window(keys));
         Ok(Some(Box::new(Made::new(generator, &source.reads, watch))))

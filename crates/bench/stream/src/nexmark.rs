@@ -16,7 +16,7 @@ use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
 use duramen_stream::nexmark::{Generator, TABLES};
 use duramen_stream::plan::Sink;
-use duramen_stream::run::{BATCH_ROWS, Fill, Keep, Room, Running, Start};
+use duramen_stream::run::{BATCH_ROWS, Keep, MemoryLimit, RowSource, Running, Start};
 use duramen_stream::types::Type;
 use duramen_stream::{Error, Outcome, Session};
 use serde_json::{Value, json};
@@ -100,8 +100,8 @@ struct Replay {
     next: usize,
 }
 
-impl Fill for Replay {
-    fn fill(&mut self, batch: &mut Batch, _: usize) -> Result<bool, Error> {
+impl RowSource for Replay {
+    fn read_rows(&mut self, batch: &mut Batch, _: usize) -> Result<bool, Error> {
         let turns = &self.events.0[self.table].turns;
         if let Some(turn) = turns.get(self.next) {
             for (column, read) in batch.columns.iter_mut().zip(&self.reads) {
@@ -150,11 +150,11 @@ fn run_job(
     threads: usize,
     keep: Option<&Keep>,
 ) -> Result<Duration, Failure> {
-    let mut own = |table: &Table, source: &Source| -> Result<Option<Box<dyn Fill>>, Error> {
+    let mut own = |table: &Table, source: &Source| -> Result<Option<Box<dyn RowSource>>, Error> {
         let place = events.0.iter().position(|rows| rows.name == table.name);
         Ok(place.map(|table| {
             let replay = Replay { events: events.clone(), table, reads: source.reads.clone(), next: 0 };
-            Box::new(replay) as Box<dyn Fill>
+            Box::new(replay) as Box<dyn RowSource>
         }))
     };
     let mut running = Running::start_on(sinks, Start::here(keep, Some(threads), &mut own))?;
@@ -178,7 +178,7 @@ fn side_input(directory: &Path) -> Result<Keep, Failure> {
         every: Duration::from_secs(3600),
         from_start: false,
         note: String::new(),
-        room: Room::default(),
+        room: MemoryLimit::default(),
     };
     let (count, step) = SIDE;
     let script = format!(

@@ -80,11 +80,11 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         std::fs::remove_file(args.place.path())?;
     }
     imported?;
-    tell(&done);
+    report(&done);
     Ok(Answer::Yes)
 }
 
-fn tell(done: &Done) {
+fn report(done: &Done) {
     eprintln!("imported {done}");
     for name in &done.skipped_names {
         eprintln!("left out: {name}");

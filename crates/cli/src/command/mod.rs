@@ -7,6 +7,8 @@ pub mod dump;
 pub mod erase;
 pub mod export;
 pub mod get;
+#[cfg(feature = "sql")]
+pub mod hosted_jobs;
 pub mod import;
 #[cfg(feature = "sql")]
 pub mod jobs;
@@ -14,8 +16,6 @@ pub mod load;
 pub mod put;
 pub mod scan;
 pub mod serve;
-#[cfg(feature = "sql")]
-pub mod served;
 #[cfg(feature = "sql")]
 pub mod sql;
 pub mod stats;

@@ -9,8 +9,8 @@ use std::io::Write;
 /// Serves, with the jobs of `duramen-sql`.
 #[cfg(feature = "sql")]
 fn served(config: Config) -> Result<(), Failure> {
-    let jobs = super::served::Settings::of(&config)?;
-    Ok(duramen_server::serve_with(config, |door| jobs.start(door))?)
+    let jobs = super::hosted_jobs::Settings::of(&config)?;
+    Ok(duramen_server::serve_with(config, |in_process| jobs.start(in_process))?)
 }
 
 /// Serves; there are no jobs in this build.

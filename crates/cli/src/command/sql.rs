@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
 use duramen_server::log::counted;
-use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start, open_store, show_notices};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Progress, Running, Start, open_store, show_notices};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -106,7 +106,7 @@ pub struct Script {
 
 impl Script {
     pub fn run(&self, store: Option<&Open>) -> Result<Answer, Failure> {
-        let refused = |error| told(&self.title, error);
+        let refused = |error| with_title(&self.title, error);
         show_notices(|text| eprintln!("duramen: {text}"));
         let mut session = Session::default();
         if let Some(address) = &self.attach {
@@ -191,7 +191,8 @@ impl Script {
             every: self.every,
             from_start: self.from_start,
             note: serde_json::to_string(&note)?,
-            room: Room::beside(&open.path, self.memory, 1).map_err(|error| told("--memory", error))?,
+            room: MemoryLimit::beside(&open.path, self.memory, 1)
+                .map_err(|error| with_title("--memory", error))?,
         })
     }
 }
@@ -270,7 +271,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-fn told(title: &str, error: Error) -> Failure {
+fn with_title(title: &str, error: Error) -> Failure {
     let text = format!("{title}: {error}");
     match error.kind() {
         ErrorKind::Syntax | ErrorKind::Invalid | ErrorKind::Unsupported => Box::new(Refused(text)),

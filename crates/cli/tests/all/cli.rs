@@ -160,7 +160,8 @@ fn a_hash_of_the_server_is_not_printed_as_a_string_and_dumped_as_it_is() {
     assert_eq!(ends(dir, 0, &["dump"]), lines);
 }
 
-/// A string in pieces, as `crates/structures/src/large/pieced.rs` has it, a set, and a collection of nobody's in the store's own table.
+/// A string in pieces, as `crates/structures/src/large/string.rs` has it, a set, and a collection of nobody's in the
+/// store's own table.
 #[test]
 fn collections_are_dumped_and_loaded_with_their_elements() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,7 +348,7 @@ fn flipped_bytes_are_told_and_the_rest_is_salvaged() {
     }
 }
 
-/// Of a store of this size a clean close leaves an index image, and the next open does not read its records.
+/// Of a store of this size a clean close leaves an index checkpoint, and the next open does not read its records.
 #[test]
 fn damage_that_an_open_did_not_read_is_told() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

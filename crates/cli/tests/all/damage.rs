@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// A closed store with an index image, so that an open reads no record, in which three values are damaged.
+/// A closed store with an index checkpoint, so that an open reads no record, in which three values are damaged.
 fn damaged_store(dir: &Path, index: &str) {
     let value = "v".repeat(100_000);
     // As a server keeps strings in its database 0.

@@ -124,11 +124,14 @@ fn a_server_that_is_waited_for_is_named_at_once() {
     .unwrap();
     let mut command = duramen(directory.path(), &["sql", "job.sql"]);
     let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
-    let mut told = String::new();
+    let mut job_state = String::new();
     let began = Instant::now();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(running.0.stderr.take().unwrap()), &mut told)
-        .unwrap();
-    assert!(told.contains(&format!("for the server at 127.0.0.1:{port}")), "{told}");
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(running.0.stderr.take().unwrap()),
+        &mut job_state,
+    )
+    .unwrap();
+    assert!(job_state.contains(&format!("for the server at 127.0.0.1:{port}")), "{job_state}");
     assert!(began.elapsed() < Duration::from_secs(20), "only after {:?}", began.elapsed());
 }
 
@@ -380,7 +383,7 @@ fn free_port() -> u16 {
 }
 
 /// What INFO says of a job; nothing while the server starts or ends.
-fn told(port: u16, password: &str, job: &str) -> String {
+fn job_state(port: u16, password: &str, job: &str) -> String {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return String::new() };
     let login = if password.is_empty() { String::new() } else { format!("AUTH {password}\r\n") };
     let mut text = String::new();
@@ -419,7 +422,7 @@ fn a_job_in_the_server_gives_what_an_undisturbed_one_gives_whatever_is_killed() 
         loop {
             let server = serve_jobs(dir, port, &directives);
             let ends = Instant::now() + Duration::from_millis(60 + killed * 37 % 200);
-            let is_finished = || told(port, "", "job").starts_with("state=finished");
+            let is_finished = || job_state(port, "", "job").starts_with("state=finished");
             if killed < kills {
                 while Instant::now() < ends && !is_finished() {
                     std::thread::sleep(Duration::from_millis(5));
@@ -460,10 +463,14 @@ fn a_server_makes_a_last_checkpoint_of_its_job_and_outlives_those_that_fail() {
     let jobs = ["--duramen-sql", "sum.sql", "zero.sql", "wrong.sql", "none.sql"];
     let directives = [&["--requirepass", "secret", "--duramen-sql-every", "3600000"][..], &jobs].concat();
     let mut server = serve_jobs(dir, port, &directives);
-    until("the sum has read all", || told(port, "secret", "sum").contains("3 records"));
-    until("the division fails", || told(port, "secret", "zero").contains("division by zero"));
-    assert!(told(port, "secret", "wrong").starts_with("state=failed"), "{}", told(port, "secret", "wrong"));
-    assert!(told(port, "secret", "none").contains("cannot read none.sql"));
+    until("the sum has read all", || job_state(port, "secret", "sum").contains("3 records"));
+    until("the division fails", || job_state(port, "secret", "zero").contains("division by zero"));
+    assert!(
+        job_state(port, "secret", "wrong").starts_with("state=failed"),
+        "{}",
+        job_state(port, "secret", "wrong")
+    );
+    assert!(job_state(port, "secret", "none").contains("cannot read none.sql"));
     // Nobody else needs no password.
     assert!(ask(port, "GET sum:1").contains("NOAUTH"));
     let pid = rustix::process::Pid::from_raw(server.0.id() as i32).unwrap();

@@ -1,16 +1,20 @@
 //! Scenarios of a few lines for bugs that seeds do not find in minutes: the order of a handful of steps decides, and it
 //! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
 
+mod checkpoints;
 mod collections;
 mod compaction;
 mod damage;
 mod eviction;
 mod forged;
-mod images;
 mod threads;
 mod transactions;
 mod writers;
 
+pub use checkpoints::{
+    checkpoint_beside_group, checkpoint_beside_transaction, checkpoint_beside_transaction_of_elements,
+    root_deleted_before_checkpoint, root_deleted_beside_checkpoint, root_moved_before_checkpoint,
+};
 pub use collections::{
     counted_beside_overwrites, deleted_absent, named_anew, overwritten, ranked_before_durable,
     renamed_before_durable,
@@ -21,10 +25,6 @@ pub use eviction::moved_and_evicted;
 pub use forged::{
     aborted_forged_value, copied_value_without_header, damaged_forged_value, guessed_value_without_header,
     killed_within_a_forged_value,
-};
-pub use images::{
-    image_beside_group, image_beside_transaction, image_beside_transaction_of_elements,
-    root_deleted_before_image, root_deleted_beside_image, root_moved_before_image,
 };
 pub use transactions::{checked_before_recovery, confirmed_by_recovery, two_transactions_in_one_block};
 pub use writers::{committed_beside_locks, flushed_group, locked_in_any_order};
@@ -49,7 +49,7 @@ fn options(boot: u8, durability: Durability) -> Options {
         recovery_threads: 1,
         background: false,
         compaction_dead_percent: 5,
-        index_image: false,
+        index_checkpoint: false,
         clock: Some(Arc::new(|| 1_000)),
         boot_id: Some([boot; 16]),
         tuning: Tuning { compaction_bytes_min: Some(32), ..Tuning::default() },
@@ -79,9 +79,9 @@ fn audited(store: &StoreOn<SimMedium>) -> Result<(), String> {
 /// Each maintenance writes the index to the medium, as small as it is.
 fn with_images(boot: u8, durability: Durability) -> Options {
     let mut options = options(boot, durability);
-    options.index_image = true;
+    options.index_checkpoint = true;
     options.residence = Residence::Persistent;
-    options.tuning.image_bytes_min = 0;
+    options.tuning.close_checkpoint_bytes_min = 0;
     options.tuning.checkpoint_bytes_min = 64;
     options
 }

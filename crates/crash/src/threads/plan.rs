@@ -209,7 +209,7 @@ impl Plan {
             compaction_bytes_min: Some(extent),
             stripe_bits: setup.tuning.stripe_bits,
             leaf_slots: setup.tuning.leaf_slots,
-            image_bytes_min: setup.tuning.image_bytes_min,
+            close_checkpoint_bytes_min: setup.tuning.close_checkpoint_bytes_min,
             // After nearly every write, so that others write while one is made.
             checkpoint_bytes_min: 64,
             ..Tuning::default()

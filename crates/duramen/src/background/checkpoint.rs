@@ -1,11 +1,11 @@
-//! Checkpoints of the index: writing an image. See [`crate::recovery::image`] for the order.
+//! Checkpoints of the index: writing a checkpoint. See [`crate::recovery::checkpoint`] for the order.
 
 use super::Maintenance;
 use super::grow::Growth;
 use super::reclaim_tables::BETWEEN_LOOKS;
 use crate::Result;
-use crate::format::image::{Damage, ExtentRun, Kept, Page, Root, TablePages};
-use crate::format::superblock::{ImagePlace, Regime};
+use crate::format::checkpoint::{Damage, ExtentRun, Kept, Page, Root, TablePages};
+use crate::format::superblock::{CheckpointPlace, Regime};
 use crate::format::{Extent, Owner, block};
 use crate::index::{Loaded, Slot};
 use crate::log::Log;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Runs are this long where there is room: on page media each is synced once before it is filled.
 const RUN_BYTES_MAX: u64 = 8 << 20;
-/// About what a key takes in an image of either kind, for the size of the first run.
+/// About what a key takes in a checkpoint of either kind, for the size of the first run.
 const BYTES_PER_KEY: u64 = 18;
 /// A checkpoint is due when this share of what the store uses was written, or the least of `Tuning`.
 const CHECKPOINT_SHARE: u64 = 8;
@@ -37,7 +37,7 @@ const CHECKPOINT_SHARE: u64 = 8;
 struct ExtentRuns<'k, M: Medium> {
     log: &'k Log<M>,
     growth: &'k Growth,
-    images: &'k Images,
+    checkpoints: &'k Checkpoints,
     taken: Vec<ExtentRun>,
     pages: Vec<Page>,
     /// The part of the last run that is not filled.
@@ -56,7 +56,7 @@ impl<M: Medium> ExtentRuns<'_, M> {
         }
         let at = self.next;
         self.log.medium.write(Offset(at), &[bytes]);
-        self.images.bytes.fetch_add(len, Relaxed);
+        self.checkpoints.bytes.fetch_add(len, Relaxed);
         self.next = (at + len).next_multiple_of(LINE_BYTES);
         self.expected = self.expected.saturating_sub(len);
         Ok(Some(at))
@@ -64,7 +64,7 @@ impl<M: Medium> ExtentRuns<'_, M> {
 
     /// The checksum of a page, or the root.
     fn crc(&self, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.log.blocks.secret().of_images(), bytes)
+        crc32c::crc32c_append(self.log.blocks.secret().of_checkpoints(), bytes)
     }
 
     fn page(&mut self, first: u64, bytes: &[u8]) -> Result<bool> {
@@ -103,7 +103,7 @@ impl<M: Medium> ExtentRuns<'_, M> {
             // What is written now covers headers of extents.
             log.sync_or_poison()?;
         }
-        log.blocks.open_image(extent, extents, generation);
+        log.blocks.open_checkpoint(extent, extents, generation);
         self.taken.push((extent, extents));
         self.next = at.0 + block::HEADER_BYTES;
         self.end = at.0 + u64::from(extents) * log.extent_bytes;
@@ -111,14 +111,14 @@ impl<M: Medium> ExtentRuns<'_, M> {
     }
 }
 
-/// An image that is durable, and to which nothing leads yet.
+/// A checkpoint that is durable, and to which nothing leads yet.
 struct Written {
-    place: ImagePlace,
+    place: CheckpointPlace,
     runs: Vec<ExtentRun>,
 }
 
 /// How checkpoints are made, and the last one.
-pub(crate) struct Images {
+pub(crate) struct Checkpoints {
     current: Mutex<Current, { rank::IMAGE }>,
     residence: Residence,
     /// Bytes written between two checkpoints; 0: by the size of the store.
@@ -127,24 +127,24 @@ pub(crate) struct Images {
     at_close: bool,
     /// Whether the store's dead bytes are an estimate: see [`Summary::estimated`](crate::Summary::estimated).
     estimated: bool,
-    /// Blocks in which a tombstone came to count again, while an image is written.
+    /// Blocks in which a tombstone came to count again, while a checkpoint is written.
     revived: Mutex<Option<HashSet<Extent>>>,
-    /// Checkpoints since the store was opened, and bytes of all images since then.
-    pub checkpoints: AtomicU64,
+    /// Checkpoints since the store was opened, and bytes of all checkpoints since then.
+    pub written: AtomicU64,
     pub bytes: AtomicU64,
 }
 
-impl Images {
-    /// `runs`: of the image that recovery began with, to which the superblock still points where it `counts`.
+impl Checkpoints {
+    /// `runs`: of the checkpoint that recovery began with, to which the superblock still points where it `counts`.
     pub(crate) fn new(options: &Options, runs: Vec<ExtentRun>, counts: bool, estimated: bool) -> Self {
         Self {
             current: Mutex::new(Current { runs, counts, written: 0 }),
             residence: options.residence,
             checkpoint_bytes: options.checkpoint_bytes,
-            at_close: options.index_image,
+            at_close: options.index_checkpoint,
             revived: Mutex::default(),
             estimated,
-            checkpoints: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
     }
@@ -162,7 +162,7 @@ impl Images {
     }
 }
 
-/// The image that is there while the store is open.
+/// The checkpoint that is there while the store is open.
 struct Current {
     runs: Vec<ExtentRun>,
     /// Whether the superblock points to it. Else it stays until the index has read its pages.
@@ -171,92 +171,99 @@ struct Current {
     written: u64,
 }
 
-/// How long an image waits for those who may still use dead tables, and then for those who are about to take superseded records off live
-/// bytes. Another is written soon.
+/// How long a checkpoint waits for those who may still use dead tables, and then for those who are about to take
+/// superseded records off live bytes. Another is written soon.
 const OTHERS_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 10 });
 
 impl<M: Medium> Maintenance<M> {
-    /// Writes an image when so much was written since the last that a crash would leave much to read.
+    /// Writes a checkpoint when so much was written since the last that a crash would leave much to read.
     pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
         // With `Manual` only the caller commits.
-        if self.images.residence != Residence::Persistent || self.log().epochs().regime() == Regime::Manual {
+        if self.checkpoints.residence != Residence::Persistent
+            || self.log().epochs().regime() == Regime::Manual
+        {
             return Ok(());
         }
         let written = self.log().epochs().totals().written_bytes;
-        let least = match self.images.checkpoint_bytes {
+        let least = match self.checkpoints.checkpoint_bytes {
             0 => self.log().tuning.checkpoint_bytes_min.max(self.log().used_bytes() / CHECKPOINT_SHARE),
             bytes => bytes,
         };
-        let Some(mut current) = self.images.current.try_lock() else { return Ok(()) };
+        let Some(mut current) = self.checkpoints.current.try_lock() else { return Ok(()) };
         if written - current.written < least {
             return Ok(());
         }
         self.log().epochs().check_writable()?;
-        if !planted(Mutant::ImageBesideRetired) && !self.reclaim_all_tables(&mut self.compactor(), OTHERS_MAX)
+        if !planted(Mutant::CheckpointBesideRetired)
+            && !self.reclaim_all_tables(&mut self.compactor(), OTHERS_MAX)
         {
             // Soon: those who may still use a dead table leave.
             return Ok(());
         }
         // Also where there is no room: it is not tried again at once.
         current.written = written;
-        let Some(Written { place, runs }) = self.write_image(None)? else { return Ok(()) };
-        self.log().update_superblock(|superblock| superblock.image = Some(place))?;
+        let Some(Written { place, runs }) = self.write_checkpoint(None)? else { return Ok(()) };
+        self.log().update_superblock(|superblock| superblock.checkpoint = Some(place))?;
         current.counts = true;
-        self.images.checkpoints.fetch_add(1, Relaxed);
+        self.checkpoints.written.fetch_add(1, Relaxed);
         let before = std::mem::replace(&mut current.runs, runs);
-        self.free_image(&before)
+        self.free_checkpoint(&before)
     }
 
-    /// Reads what of the index is still in the image, until `stops`, and gives that up if no crash could begin with it.
-    pub(crate) fn leave_image(&self, stops: &dyn Fn() -> bool) -> Result<()> {
+    /// Reads what of the index is still in the checkpoint, until `stops`, and gives that up if no crash could begin
+    /// with it.
+    pub(crate) fn leave_checkpoint(&self, stops: &dyn Fn() -> bool) -> Result<()> {
         self.records.tables.read_pages(stops);
-        let mut current = lock(&self.images.current);
+        let mut current = lock(&self.checkpoints.current);
         if current.counts || self.records.tables.pages_left() > 0 {
             return Ok(());
         }
-        self.free_image(&std::mem::take(&mut current.runs))
+        self.free_checkpoint(&std::mem::take(&mut current.runs))
     }
 
-    /// Gives up the image, for the room that it takes; whether there was one. The compactor does not wait for a checkpoint, which
-    /// waits for the compactor.
-    pub(crate) fn drop_image(&self, purpose: Purpose) -> Result<bool> {
-        let mut current = match self.images.current.try_lock() {
+    /// Gives up the checkpoint, for the room that it takes; whether there was one. The compactor does not wait for a
+    /// checkpoint, which waits for the compactor.
+    pub(crate) fn drop_checkpoint(&self, purpose: Purpose) -> Result<bool> {
+        let mut current = match self.checkpoints.current.try_lock() {
             Some(current) => current,
             None if purpose == Purpose::Compaction => return Ok(false),
-            None => lock(&self.images.current),
+            None => lock(&self.checkpoints.current),
         };
         if current.runs.is_empty() {
             return Ok(false);
         }
         self.records.tables.read_pages(&|| false);
         if current.counts {
-            self.log().update_superblock(|superblock| superblock.image = None)?;
+            self.log().update_superblock(|superblock| superblock.checkpoint = None)?;
         }
-        self.free_image(&std::mem::take(&mut current.runs))?;
+        self.free_checkpoint(&std::mem::take(&mut current.runs))?;
         Ok(true)
     }
 
-    /// The image that the next open begins with, if it is worth it and there is room.
-    pub(crate) fn image_at_close(&self) -> Result<Option<ImagePlace>> {
+    /// The checkpoint that the next open begins with, if it is worth it and there is room.
+    pub(crate) fn checkpoint_at_close(&self) -> Result<Option<CheckpointPlace>> {
         let log = &self.records.log;
         // Without one the next open does not know whose the damaged records are.
         let is_damaged = self.compaction.damaged.load(Relaxed) > 0;
-        if !self.images.at_close || (log.used_bytes() < log.tuning.image_bytes_min && !is_damaged) {
+        if !self.checkpoints.at_close
+            || (log.used_bytes() < log.tuning.close_checkpoint_bytes_min && !is_damaged)
+        {
             return Ok(None);
         }
-        self.write_image_at_close()
+        self.write_checkpoint_at_close()
     }
 
-    /// As [`Maintenance::write_image`], when nobody writes any more. The runs of the image before go with the new
-    /// one's, so that the next open knows all blocks.
-    fn write_image_at_close(&self) -> Result<Option<ImagePlace>> {
-        let old = std::mem::take(&mut lock(&self.images.current).runs);
-        Ok(self.write_image(Some(&old))?.map(|written| written.place))
+    /// As [`Maintenance::write_checkpoint`], when nobody writes any more. The runs of the checkpoint before go with the
+    /// new one's, so that the next open knows all blocks.
+    fn write_checkpoint_at_close(&self) -> Result<Option<CheckpointPlace>> {
+        let old = std::mem::take(&mut lock(&self.checkpoints.current).runs);
+        Ok(self.write_checkpoint(Some(&old))?.map(|written| written.place))
     }
 
-    /// Writes an image, but for the superblock: everything else of it is durable then. `None` when there is no room for it.
-    /// `old`, at a close: runs of the image before.
-    fn write_image(&self, old: Option<&[ExtentRun]>) -> Result<Option<Written>> {
+    /// Writes a checkpoint, but for the superblock: everything else of it is durable then. `None` when there is no room
+    /// for it.
+    /// `old`, at a close: runs of the checkpoint before.
+    fn write_checkpoint(&self, old: Option<&[ExtentRun]>) -> Result<Option<Written>> {
         self.records.tables.read_pages(&|| false);
         let left = self.records.tables.note_left();
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
@@ -265,18 +272,18 @@ impl<M: Medium> Maintenance<M> {
         let mut tables = self.records.tables.all_owners();
         tables.retain(|table| old.is_none() || !table.is_dead());
         let expected = self.records.tables.keys() * BYTES_PER_KEY + self.records.tables.collections_bytes();
-        let _inside = self.log().tuning.phase(Phase::Image);
+        let _inside = self.log().tuning.phase(Phase::Checkpoint);
         let mut runs = ExtentRuns {
             log: &self.records.log,
             growth: &self.growth,
-            images: &self.images,
+            checkpoints: &self.checkpoints,
             taken: Vec::new(),
             pages: Vec::new(),
             next: 0,
             end: 0,
             expected,
         };
-        *lock(&self.images.revived) = Some(HashSet::new());
+        *lock(&self.checkpoints.revived) = Some(HashSet::new());
         let place = match self.write_pages(&mut runs, &tables, left)? {
             Some((written, roots)) => self.write_root(&mut runs, (written, roots), before, old)?,
             None => None,
@@ -285,22 +292,23 @@ impl<M: Medium> Maintenance<M> {
         match place {
             Some(place) => Ok(Some(Written { place, runs: taken })),
             None => {
-                self.free_image(&taken)?;
+                self.free_checkpoint(&taken)?;
                 Ok(None)
             }
         }
     }
 
-    /// The blocks that an image which is begun now may keep; `None` while tables that are dead wait to be reclaimed:
-    /// live bytes would have what is dead, and no table would tell. At a close all are reclaimed.
+    /// The blocks that a checkpoint which is begun now may keep; `None` while tables that are dead wait to be
+    /// reclaimed: live bytes would have what is dead, and no table would tell. At a close all are reclaimed.
     fn blocks_to_keep(&self, is_close: bool) -> Option<Vec<Kept>> {
         let mut compactor = self.compactor();
-        let may_wait = !is_close && !planted(Mutant::ImageBesideRetired);
+        let may_wait = !is_close && !planted(Mutant::CheckpointBesideRetired);
         // One may have died meanwhile.
         if may_wait && !self.reclaim_all_tables(&mut compactor, Duration::ZERO) {
             return None;
         }
-        // Of transactions that run or are not finalized the image has what was there before: their blocks are read.
+        // Of transactions that run or are not finalized the checkpoint has what was there before: their blocks are
+        // read.
         let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
         before.retain(|kept| !self.log().blocks.at(kept.extent).is_pinned());
         Some(before)
@@ -348,17 +356,17 @@ impl<M: Medium> Maintenance<M> {
         Ok(Some((written, roots)))
     }
 
-    /// What an image has in the place of a slot: it points to what is settled.
+    /// What a checkpoint has in the place of a slot: it points to what is settled.
     fn slot_to_write(&self, mut slot: Slot) -> Slot {
         while slot.is_pending() && !slot.is_empty() {
             let record = self.records.record(slot.location());
-            if record.head.is_transactional() && !planted(Mutant::ImageOfActive) {
+            if record.head.is_transactional() && !planted(Mutant::CheckpointOfActive) {
                 // Its transaction may never count. If it does, recovery reads the transaction record: its block is
                 // pinned.
                 slot = slot.put_back(Slot::of_previous(record.trailer().previous));
                 continue;
             }
-            if !self.log().epochs().in_use() && !planted(Mutant::ImageOfPending) {
+            if !self.log().epochs().in_use() && !planted(Mutant::CheckpointOfPending) {
                 self.records.flush_on_behalf(&record, false);
             }
             slot = slot.with_pending(false);
@@ -372,8 +380,8 @@ impl<M: Medium> Maintenance<M> {
         (tables, roots): (Vec<TablePages>, Vec<Offset>),
         before: Vec<Kept>,
         old: Option<&[ExtentRun]>,
-    ) -> Result<Option<ImagePlace>> {
-        let _inside = self.log().tuning.phase(Phase::ImageRoot);
+    ) -> Result<Option<CheckpointPlace>> {
+        let _inside = self.log().tuning.phase(Phase::CheckpointRoot);
         if old.is_none() {
             self.wait_for_accounts();
         }
@@ -382,7 +390,7 @@ impl<M: Medium> Maintenance<M> {
         let mut root = Root {
             kind: self.records.tables.store.index.kind(),
             at_close: old.is_some(),
-            estimated: self.images.estimated,
+            estimated: self.checkpoints.estimated,
             store_id: self.log().durable.superblock().store_id,
             epoch: self.log().epochs().current(),
             version: self.records.tables.version(),
@@ -406,11 +414,11 @@ impl<M: Medium> Maintenance<M> {
         // Also what slots pointed to when they were read: with epochs by this, and else by the drain, which `pending`
         // left to it.
         self.log().commit()?;
-        Ok(Some(ImagePlace { at, bytes, crc: runs.crc(&root) }))
+        Ok(Some(CheckpointPlace { at, bytes, crc: runs.crc(&root) }))
     }
 
-    /// Waits a while for those who have superseded a record that the image does not have any more, until they have taken it off the live
-    /// bytes of its block. Who is pinned for longer is most likely a reader.
+    /// Waits a while for those who have superseded a record that the checkpoint does not have any more, until they have
+    /// taken it off the live bytes of its block. Who is pinned for longer is most likely a reader.
     fn wait_for_accounts(&self) {
         let begun = Instant::now();
         let Some(mut grace) = GracePeriod::now(Vec::new()) else { return };
@@ -420,8 +428,9 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Gives the runs of an image back, to which nothing durable leads, and of which the index needs no page any more.
-    fn free_image(&self, runs: &[ExtentRun]) -> Result<()> {
+    /// Gives the runs of a checkpoint back, to which nothing durable leads, and of which the index needs no page any
+    /// more.
+    fn free_checkpoint(&self, runs: &[ExtentRun]) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
         }
@@ -462,14 +471,14 @@ impl<M: Medium> Maintenance<M> {
     fn kept_blocks(&self, before: Vec<Kept>, at_close: bool) -> Vec<Kept> {
         let mut now = self.blocks_where(|state| match state {
             Use::Sealed | Use::Damaged => true,
-            Use::Free | Use::Image => false,
+            Use::Free | Use::Checkpoint => false,
             Use::Open | Use::Retired => at_close,
         });
         let before: HashMap<_, _> = before.into_iter().map(|kept| (kept.extent, kept.generation)).collect();
-        let revived = lock(&self.images.revived).take().unwrap_or_default();
+        let revived = lock(&self.checkpoints.revived).take().unwrap_or_default();
         for kept in &mut now {
             let is_sealed = matches!(self.log().blocks.at(kept.extent).state(), Use::Sealed | Use::Damaged);
-            // The image's slots say that such a tombstone is dead, and its live bytes have it.
+            // The checkpoint's slots say that such a tombstone is dead, and its live bytes have it.
             let is_revived = revived.contains(&kept.extent);
             if !is_sealed || is_revived || before.get(&kept.extent) != Some(&kept.generation) {
                 kept.tail = 0;

@@ -20,7 +20,7 @@ impl<M: Medium> Maintenance<M> {
         // To move out of a block that stays takes room and frees none. Where there is room enough it is done all the same: most values are
         // gone before the block's moment is past.
         let is_low = Growth::is_low(self.log(), &self.log().space());
-        let held = if is_low { self.held() } else { HashSet::new() };
+        let held = if is_low { self.pinned_extents() } else { HashSet::new() };
         if !self.has_victim(compactor, dead_percent_min) {
             compactor.victims = self.choose(dead_percent_min, &compactor.unmovable, &held);
         }

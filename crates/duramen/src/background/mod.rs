@@ -33,7 +33,7 @@ use crate::read::Records;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::holding::What;
 use crate::sync::lock;
-use checkpoint::Images;
+use checkpoint::Checkpoints;
 use compaction::{Compaction, Moving};
 use duramen_media::Medium;
 use expirations::Expirations;
@@ -46,16 +46,16 @@ pub(crate) struct Maintenance<M: Medium> {
     pub records: Records<M>,
     pub compaction: Compaction,
     pub growth: Growth,
-    pub images: Images,
+    pub checkpoints: Checkpoints,
     pub evictor: Evictor,
     pub wake: Wake,
     pub expirations: Expirations,
 }
 
 impl<M: Medium> Maintenance<M> {
-    pub(crate) fn new(records: Records<M>, compaction: Compaction, images: Images) -> Self {
+    pub(crate) fn new(records: Records<M>, compaction: Compaction, checkpoints: Checkpoints) -> Self {
         let (growth, evictor, wake, expirations) = Default::default();
-        Self { records, compaction, growth, images, evictor, wake, expirations }
+        Self { records, compaction, growth, checkpoints, evictor, wake, expirations }
     }
 
     #[inline]

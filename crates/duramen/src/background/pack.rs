@@ -86,7 +86,7 @@ impl<M: Medium> Maintenance<M> {
             let space = self.log().space();
             (space.extents(), space.free_extents())
         };
-        let held = self.held();
+        let held = self.pinned_extents();
         let mut roomy = Vec::new();
         for (extent, block, state) in self.log().blocks.walk(0..extents) {
             let bytes = u64::from(block.extents()) * self.log().extent_bytes;
@@ -218,7 +218,7 @@ impl<M: Medium> Maintenance<M> {
             let space = self.log().space();
             (space.runs(), space.extents(), space.free_extents(), space.ample_extents_max())
         };
-        let held = self.held();
+        let held = self.pinned_extents();
         let mut by_length = runs.clone();
         by_length.sort_unstable_by_key(|&(_, length)| std::cmp::Reverse(length));
         let mut parts: Vec<Part> = runs

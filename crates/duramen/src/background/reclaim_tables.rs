@@ -9,8 +9,9 @@
 //! 1. *Dead*: nothing names the owner, and that is durable (but with `manual`, where blocks are freed only when it is). Its records
 //!    are dead, and none of them needs a tombstone: numbers of owners are not used twice, so no crash brings them back.
 //! 2. Whoever looked the table up before it died has left when the moment is past that is noted then. So nobody adds slots any more. And
-//!    the group has ended in which a root was superseded: until then a crash may take that away. An image is begun only when all that is
-//!    dead is reclaimed, so what it does not have is dead for good ([`crate::recovery::image`]).
+//!    the group has ended in which a root was superseded: until then a crash may take that away. A checkpoint is begun
+//!    only when all that is dead is reclaimed, so what it does not have is dead for good
+//!    ([`crate::recovery::checkpoint`]).
 //! 3. Each slot is *marked* as one of a tombstone that hides nothing, and its record is taken off its block's live bytes. The compactor
 //!    that meets the record afterwards takes it for what it is, and removes the slot.
 //!    A root takes what it names with it: that dies then, and is reclaimed after this one.

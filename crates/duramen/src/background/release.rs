@@ -48,16 +48,16 @@ use std::time::Duration;
 impl<M: Medium> Maintenance<M> {
     /// Whether somebody keeps a value of this store.
     pub(crate) fn keeps_values(&self) -> bool {
-        !self.held().is_empty()
+        !self.pinned_extents().is_empty()
     }
 
     /// The blocks of this store in which values lie that somebody keeps.
-    pub(super) fn held(&self) -> HashSet<Extent> {
+    pub(super) fn pinned_extents(&self) -> HashSet<Extent> {
         if planted(Mutant::PinNotChecked) {
             return HashSet::new();
         }
         let from = self.log().medium.pointer(Offset(0), 0).addr();
-        let held = reclaim::held();
+        let held = reclaim::pinned_addresses();
         let held = &held[held.partition_point(|&at| at < from)..];
         let bytes = self.log().medium.len();
         let offsets = held.iter().map(|&at| (at - from) as u64).take_while(|&at| at < bytes);
@@ -71,7 +71,7 @@ impl<M: Medium> Maintenance<M> {
             return;
         }
         // After their moment is past.
-        let held = self.held();
+        let held = self.pinned_extents();
         let mut stay: Vec<Retired> = Vec::new();
         let before = std::mem::take(&mut compactor.retire_queue.kept);
         for mut retired in before.into_iter().chain(past) {
@@ -108,9 +108,9 @@ impl<M: Medium> Maintenance<M> {
     /// Nobody is in any block, nor will be, once the store has no handle left: reads and groups have one, and values borrow one. So readers
     /// of other stores are not waited for, nor holds of values that were forgotten and never dropped.
     ///
-    /// A block that is still retired when the store is closed would be read by the next open, whose image knows nothing of its records. To
-    /// enter them it must compare them with what the image points to; where that is damaged it cannot, and would read
-    /// everything instead and no longer know whose the damaged records are.
+    /// A block that is still retired when the store is closed would be read by the next open, whose checkpoint knows
+    /// nothing of its records. To enter them it must compare them with what the checkpoint points to; where that is
+    /// damaged it cannot, and would read everything instead and no longer know whose the damaged records are.
     pub(super) fn all_left(&self, compactor: &mut Compactor) {
         for mut retired in compactor.retire_queue.take_all() {
             if let Some(again) = retired.again.take() {

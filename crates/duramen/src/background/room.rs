@@ -158,7 +158,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(self.growth.grow_for_writer(log, search.least)?
             || self.make_room_within(search, seen)
             // A hint must not stand in the way of what it is a hint about.
-            || self.drop_image(search.purpose)?)
+            || self.drop_checkpoint(search.purpose)?)
     }
 
     /// Wins room from what the store has.

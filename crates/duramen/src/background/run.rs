@@ -46,7 +46,7 @@ impl<M: Medium> Maintenance<M> {
     /// Gives up the compactor's own block and frees what was retired, at close: the store has no handle left.
     pub(crate) fn end(&self) {
         let mut compactor = self.compactor();
-        // An image that is written after this has nothing of what is dead.
+        // A checkpoint that is written after this has nothing of what is dead.
         self.reclaim_tables(&mut compactor, Until::Closed);
         compactor.appender.put_aside(self.log());
         self.all_left(&mut compactor);
@@ -83,7 +83,7 @@ impl<M: Medium> Maintenance<M> {
 
     /// One round of maintenance; see [`crate::StoreOn::maintain`].
     pub(crate) fn maintain(&self) -> Result<()> {
-        self.leave_image(&|| false)?;
+        self.leave_checkpoint(&|| false)?;
         // It commits too.
         self.checkpoint_if_due()?;
         if self.log().durable.interval().is_some()
@@ -174,7 +174,7 @@ impl<M: Medium> Maintenance<M> {
         self.grow_ahead();
         if rounds.unread {
             let is_due = || interval.is_some_and(|interval| rounds.committed.elapsed() >= interval);
-            let _ = self.leave_image(&|| self.wake.stop.load(Relaxed) || is_due());
+            let _ = self.leave_checkpoint(&|| self.wake.stop.load(Relaxed) || is_due());
             rounds.unread = self.records.tables.pages_left() > 0;
         }
         let begun = Instant::now();
@@ -239,7 +239,7 @@ struct Rounds {
     committed: Instant,
     reported_at: Instant,
     looked: Instant,
-    /// There is more to compact, pages of an image to be read, blocks to be freed.
+    /// There is more to compact, pages of a checkpoint to be read, blocks to be freed.
     more: bool,
     unread: bool,
     waits: bool,

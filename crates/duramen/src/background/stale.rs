@@ -66,8 +66,8 @@ impl<M: Medium> Maintenance<M> {
         if transaction_outcome == TransactionOutcome::Died {
             self.log().uncount(at, bytes, &compactor.activity);
         } else {
-            // Before: an image that has its block without it has been told.
-            self.images.note_revived(self.log().blocks.extent_of(at.0));
+            // Before: a checkpoint that has its block without it has been told.
+            self.checkpoints.note_revived(self.log().blocks.extent_of(at.0));
             self.log().blocks.of(at.0).live_add(bytes);
             compactor.activity.dead_add(-(bytes as i64));
         }

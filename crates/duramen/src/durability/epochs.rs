@@ -35,7 +35,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::Backoff;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-use crate::sync::reclaim::Turns;
+use crate::sync::reclaim::SeqCounter;
 use crate::sync::statics::AtomicU32;
 use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, lock, rank};
@@ -64,9 +64,9 @@ pub(crate) struct Activity {
     /// It copies what others wrote.
     is_copier: bool,
     /// The writer's groups: see [`Epochs::groups`].
-    pub group: Arc<Turns>,
+    pub group: Arc<SeqCounter>,
     /// The writer's commands, from its first lock to its last: see [`crate::sync::group_commit`].
-    pub inside: Arc<Turns>,
+    pub inside: Arc<SeqCounter>,
 }
 
 impl Activity {
@@ -327,12 +327,12 @@ impl Epochs {
     }
 
     /// The groups of all writers, for who must wait until those end that are open.
-    pub(crate) fn groups(&self) -> Vec<Arc<Turns>> {
+    pub(crate) fn groups(&self) -> Vec<Arc<SeqCounter>> {
         lock(&self.activities).iter().map(|activity| Arc::clone(&activity.group)).collect()
     }
 
     /// The commands of all writers.
-    pub(crate) fn commands(&self) -> Vec<Arc<Turns>> {
+    pub(crate) fn commands(&self) -> Vec<Arc<SeqCounter>> {
         lock(&self.activities).iter().map(|activity| Arc::clone(&activity.inside)).collect()
     }
 

@@ -165,7 +165,7 @@ impl DurableState {
         if superblock.boot_id != BOOT_UNKNOWN || superblock.clean {
             superblock.boot_id = BOOT_UNKNOWN;
             // Of a close that failed at its very end.
-            (superblock.clean, superblock.sealed, superblock.image) = (false, false, None);
+            (superblock.clean, superblock.sealed, superblock.checkpoint) = (false, false, None);
             superblock.sequence += 1;
             // It has failed before; the stores are what counts here.
             let _ = superblock.persist(medium);

@@ -19,8 +19,8 @@
 //! 4. Bytes that users choose are never read as format: see [record] and [secret].
 
 pub(crate) mod block;
+pub(crate) mod checkpoint;
 pub(crate) mod holes;
-pub(crate) mod image;
 pub(crate) mod mark;
 pub(crate) mod record;
 pub(crate) mod secret;

@@ -58,7 +58,7 @@ pub(crate) const END_BYTES: u64 = record_bytes(HEADER_BYTES, 0, END_VALUE_BYTES,
 /// Bytes of a checksum of a record.
 const SUM_BYTES: u64 = 4;
 /// The most bytes between a value and what is behind it: two checksums, and zeros.
-const REST_BYTES_MAX: usize = 16;
+const RECORD_TAIL_BYTES_MAX: usize = 16;
 /// What the check of a void covers, from byte 4 on: its flags and lengths.
 const VOID_COVERED: usize = 12;
 
@@ -364,16 +364,16 @@ impl Header {
         body: u32,
         open: Option<(u32, u32)>,
         trailer: Option<Trailer>,
-    ) -> Rest {
+    ) -> RecordTail {
         let sum = sum::append_check(body, crc);
         let sum = trailer.map_or(sum, |trailer| sum::append(sum, &trailer.bytes()));
-        let mut bytes = [0; REST_BYTES_MAX];
+        let mut bytes = [0; RECORD_TAIL_BYTES_MAX];
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         if let Some((crc, key)) = open {
             bytes[4..8].copy_from_slice(&sum::append_check(key, crc).to_le_bytes());
         }
         let from = self.value_at() + u64::from(self.value_bytes);
-        Rest { bytes, len: (self.record_bytes() - self.trailer_bytes() - from) as usize }
+        RecordTail { bytes, len: (self.record_bytes() - self.trailer_bytes() - from) as usize }
     }
 
     /// Reads the header at the beginning of `bytes`; `None` when no record of this format can begin so
@@ -516,12 +516,12 @@ pub(crate) struct Encoded {
 }
 
 /// What lies between a value and what is behind it.
-pub(crate) struct Rest {
-    bytes: [u8; REST_BYTES_MAX],
+pub(crate) struct RecordTail {
+    bytes: [u8; RECORD_TAIL_BYTES_MAX],
     len: usize,
 }
 
-impl Rest {
+impl RecordTail {
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

@@ -9,7 +9,7 @@
 //! | [`Secret::of_blocks`] | | the checks of a block header |
 //! | [`Secret::tie`] | the number of an extent | each block header, as it is |
 //! | [`Secret::of_marks`] | | commit marks |
-//! | [`Secret::of_images`] | | the root and the pages of an index image |
+//! | [`Secret::of_checkpoints`] | | the root and the pages of an index checkpoint |
 //!
 //! All of them are SipHash-2-4 under the secret: which of them somebody learns tells nothing of the others.
 
@@ -36,7 +36,7 @@ enum Use {
     Blocks = 2,
     Extent = 3,
     Marks = 4,
-    Images = 5,
+    Checkpoints = 5,
 }
 
 impl Secret {
@@ -82,8 +82,8 @@ impl Secret {
         self.number(Use::Marks, 0) as u32
     }
 
-    pub(crate) fn of_images(self) -> u32 {
-        self.number(Use::Images, 0) as u32
+    pub(crate) fn of_checkpoints(self) -> u32 {
+        self.number(Use::Checkpoints, 0) as u32
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
             one.seeds(Generation::new(1, 3)).head.into(),
             u64::from(one.of_blocks()),
             u64::from(one.of_marks()),
-            u64::from(one.of_images()),
+            u64::from(one.of_checkpoints()),
             one.tie(Extent(1)),
             one.tie(Extent(2)),
             other.tie(Extent(1)),

@@ -24,7 +24,7 @@
 //! | 72 | 8 | time floor, Unix milliseconds: the store's clock never shows less |
 //! | 80 | 8 | creation time, Unix milliseconds |
 //! | 88 | 8 | extents in use by the store, head included |
-//! | 96 | 8 | where the root of the index image lies (see [`super::image`]); 0: there is none |
+//! | 96 | 8 | where the root of the index checkpoint lies (see [`super::checkpoint`]); 0: there is none |
 //! | 104 | 8 | bytes of the root |
 //! | 112 | 4 | CRC-32C of the root |
 //! | 116 | 1 | 1: closed cleanly, and every data block was sealed |
@@ -88,12 +88,12 @@ pub(crate) struct Superblock {
     pub time_floor: u64,
     pub created: u64,
     pub extents: u32,
-    pub image: Option<ImagePlace>,
+    pub checkpoint: Option<CheckpointPlace>,
 }
 
-/// Where the root of an index image lies, and what its checksum is.
+/// Where the root of an index checkpoint lies, and what its checksum is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ImagePlace {
+pub(crate) struct CheckpointPlace {
     pub at: u64,
     pub bytes: u64,
     pub crc: u32,
@@ -124,10 +124,10 @@ impl Superblock {
         bytes[72..80].copy_from_slice(&self.time_floor.to_le_bytes());
         bytes[80..88].copy_from_slice(&self.created.to_le_bytes());
         bytes[88..96].copy_from_slice(&u64::from(self.extents).to_le_bytes());
-        if let Some(image) = self.image {
-            bytes[96..104].copy_from_slice(&image.at.to_le_bytes());
-            bytes[104..112].copy_from_slice(&image.bytes.to_le_bytes());
-            bytes[112..116].copy_from_slice(&image.crc.to_le_bytes());
+        if let Some(checkpoint) = self.checkpoint {
+            bytes[96..104].copy_from_slice(&checkpoint.at.to_le_bytes());
+            bytes[104..112].copy_from_slice(&checkpoint.bytes.to_le_bytes());
+            bytes[112..116].copy_from_slice(&checkpoint.crc.to_le_bytes());
         }
         bytes[116] = self.sealed.into();
         bytes[SECRET_AT..SECRET_AT + 8].copy_from_slice(&self.secret.word().to_le_bytes());
@@ -191,7 +191,7 @@ impl Superblock {
             time_floor: u64_at(bytes, 72),
             created: u64_at(bytes, 80),
             extents,
-            image: (u64_at(bytes, 96) != 0).then(|| ImagePlace {
+            checkpoint: (u64_at(bytes, 96) != 0).then(|| CheckpointPlace {
                 at: u64_at(bytes, 96),
                 bytes: u64_at(bytes, 104),
                 crc: u32_at(bytes, 112),
@@ -347,13 +347,13 @@ mod tests {
             time_floor: 12,
             created: 13,
             extents: 14,
-            image: Some(ImagePlace { at: 15, bytes: 16, crc: 17 }),
+            checkpoint: Some(CheckpointPlace { at: 15, bytes: 16, crc: 17 }),
         }
     }
 
     #[test]
     fn superblock_reads_back() {
-        for superblock in [sample(), Superblock { image: None, ..sample() }] {
+        for superblock in [sample(), Superblock { checkpoint: None, ..sample() }] {
             assert_eq!(Superblock::decode(&superblock.encode()).unwrap(), superblock);
         }
     }

@@ -1,5 +1,5 @@
-//! What an index has not read yet of the image that it comes from. An open attaches the index to the image's pages, which takes
-//! a time that hardly depends on their number; each is read when it is first touched.
+//! What an index has not read yet of the checkpoint that it comes from. An open attaches the index to the checkpoint's
+//! pages, which takes a time that hardly depends on their number; each is read when it is first touched.
 //!
 //! Invariants:
 //! 1. The bytes of the pages stay where they are, and as they are, until `left` is 0: that is the promise that
@@ -16,11 +16,11 @@ use std::ptr::NonNull;
 pub(super) struct Attached {
     pages: Box<[Page]>,
     left: AtomicU64,
-    counts: Counts,
+    counts: KeepFilter,
 }
 
-/// Which slots of an image count.
-pub(crate) enum Counts {
+/// Which slots of a checkpoint count.
+pub(crate) enum KeepFilter {
     All,
     /// Those that point into kept blocks: a bit for each extent, which has this many bytes. (The blocks' own entries
     /// take a thousand times as much memory, and to ask them would be a miss for each slot.) Who else knows of old records of their keys is not known any more.
@@ -30,14 +30,14 @@ pub(crate) enum Counts {
     },
 }
 
-impl Counts {
+impl KeepFilter {
     /// The slot as the index is to have it, if it counts.
     #[inline]
     pub(crate) fn keep(&self, slot: Slot) -> Option<Slot> {
         let Self::Kept { extents, extent_bytes } = self else { return Some(slot) };
         let extent = slot.location().0 / extent_bytes;
         let is_kept = extents.get(extent as usize / 64).is_some_and(|bits| bits >> (extent % 64) & 1 != 0);
-        (is_kept || planted(Mutant::ImageSlotsAllKept)).then_some(slot.with_unverified_count())
+        (is_kept || planted(Mutant::CheckpointSlotsAllKept)).then_some(slot.with_unverified_count())
     }
 
     /// How many of these slots count.
@@ -63,7 +63,7 @@ unsafe impl Sync for Page {}
 impl Attached {
     /// # Safety
     /// The bytes of `pages` are valid, and not stored to, until [`Attached::left`] says 0 or the result is dropped.
-    pub(super) unsafe fn new(pages: &PagesOf<'_>, counts: Counts) -> Self {
+    pub(super) unsafe fn new(pages: &PagesOf<'_>, counts: KeepFilter) -> Self {
         let page = |&(first, bytes): &(u64, &[u8])| Page {
             first,
             bytes: NonNull::from(bytes),
@@ -74,7 +74,7 @@ impl Attached {
     }
 
     /// The bytes of a page, and which slots of it count, for the first who asks; that one calls [`Attached::done`] afterwards.
-    pub(super) fn claim(&self, page: usize) -> Option<(&[u8], &Counts)> {
+    pub(super) fn claim(&self, page: usize) -> Option<(&[u8], &KeepFilter)> {
         let page = self.pages.get(page)?;
         // Relaxed: the bytes have been there from the beginning, and what is made of them is published elsewhere.
         if page.claimed.swap(true, Relaxed) && !planted(Mutant::PageReadTwice) {

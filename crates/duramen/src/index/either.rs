@@ -4,8 +4,8 @@ use super::collection::{self, CollectionIndex};
 use super::hash::{self, HashIndex};
 use super::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use super::ordered::{self, OrderedIndex};
-use super::stripes::{Held, Stripes};
-use super::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
+use super::stripes::{LockedStripe, Stripes};
+use super::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
 use crate::sync;
@@ -120,7 +120,7 @@ impl Index {
         }
     }
 
-    fn locked<'g>(&'g self, held: Held<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
+    fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
         match self {
             Self::Hash(index) => Locked::Hash(KeyIndex::locked(index, held, hash, guard)),
             Self::Ordered(index) => Locked::Ordered(KeyIndex::locked(&**index, held, hash, guard)),
@@ -255,7 +255,7 @@ impl Index {
 
     /// The lock of the key of `hash` alone, for who looks at its [candidate](Self::candidate) only.
     #[inline(always)]
-    pub(crate) fn hold(&self, hash: u64) -> Held<'_> {
+    pub(crate) fn hold(&self, hash: u64) -> LockedStripe<'_> {
         self.stripes().lock(hash)
     }
 
@@ -263,7 +263,7 @@ impl Index {
     /// order.
     pub(crate) fn lock_all<'g>(keys: &[(&'g Self, u64)], guard: &'g Guard) -> Vec<Locked<'g>> {
         // Keys first, then elements, whose stripes are others.
-        let mut held: Vec<Option<Held<'g>>> = keys.iter().map(|_| None).collect();
+        let mut held: Vec<Option<LockedStripe<'g>>> = keys.iter().map(|_| None).collect();
         for elements in [false, true] {
             let of: Vec<usize> =
                 (0..keys.len()).filter(|&i| keys[i].0.collection().is_some() == elements).collect();
@@ -277,31 +277,31 @@ impl Index {
         keys.iter().zip(held).map(|(&(index, hash), held)| index.locked(held, hash, guard)).collect()
     }
 
-    /// Whether these bytes are a page of an image of this kind of index.
+    /// Whether these bytes are a page of a checkpoint of this kind of index.
     pub(crate) fn is_page(kind: u8, bytes: &[u8]) -> bool {
         match kind {
-            HashIndex::KIND => hash::image::is_page(bytes),
-            CollectionIndex::KIND => collection::image::is_page(bytes),
-            _ => ordered::image::is_page(bytes),
+            HashIndex::KIND => hash::checkpoint::is_page(bytes),
+            CollectionIndex::KIND => collection::checkpoint::is_page(bytes),
+            _ => ordered::checkpoint::is_page(bytes),
         }
     }
 
-    /// How many slots of an image's pages count.
-    pub(crate) fn count(kind: u8, pages: &PagesOf<'_>, counts: &Counts, threads: usize) -> Loaded {
+    /// How many slots of a checkpoint's pages count.
+    pub(crate) fn count(kind: u8, pages: &PagesOf<'_>, counts: &KeepFilter, threads: usize) -> Loaded {
         let count = |&(_, page): &(u64, &[u8])| match kind {
-            HashIndex::KIND => counts.count(hash::image::slots(page)),
-            CollectionIndex::KIND => counts.count(collection::image::slots(page)),
-            _ => counts.count(ordered::image::slots(page)),
+            HashIndex::KIND => counts.count(hash::checkpoint::slots(page)),
+            CollectionIndex::KIND => counts.count(collection::checkpoint::slots(page)),
+            _ => counts.count(ordered::checkpoint::slots(page)),
         };
         sync::each_on_threads(threads, pages.iter(), count).into_iter().fold(Loaded::default(), Loaded::plus)
     }
 
     /// As [`KeyIndex::attach`], for recovery alone: the pages lie on the medium of the store to which the index will
-    /// belong, and that frees their extents only when [`Index::pages_left`] says 0 (`Maintenance::free_image`).
+    /// belong, and that frees their extents only when [`Index::pages_left`] says 0 (`Maintenance::free_checkpoint`).
     pub(crate) fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        counts: Counts,
+        counts: KeepFilter,
         threads: usize,
     ) -> std::result::Result<(), String> {
         match self {

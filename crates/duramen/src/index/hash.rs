@@ -36,9 +36,9 @@
 //! 2. Bit 63 of slot 1 of a bucket is set when a key with this primary lies elsewhere.
 //! 3. A segment that was split or merged never changes again until no guard can see it; a reader that still
 //!    reads it sees the state of that moment, which lies within its call.
-//! 4. Nothing is merged while an image is dumped: its pages must follow each other without a gap or an overlap.
+//! 4. Nothing is merged while a checkpoint is dumped: its pages must follow each other without a gap or an overlap.
 
-pub(super) mod image;
+pub(super) mod checkpoint;
 mod key_index;
 mod merge;
 mod scan;
@@ -46,7 +46,7 @@ mod scan;
 use super::attached::Attached;
 use super::fingerprints::{BUCKET_SLOTS, High};
 use super::memory::{Memory, Piece};
-use super::stripes::{Held, Stripes};
+use super::stripes::{LockedStripe, Stripes};
 use super::{BUCKET_BIT, FINGERPRINT_BITS, FINGERPRINT_MASK, FINGERPRINT_SHIFT, Keys, LOCATION_MASK, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -109,7 +109,7 @@ const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 
 /// A directory entry: bits 0 to 4 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. A pointer all
 /// the time, not a number, so that Miri can tell what it may reach. With no known bit the segment is still a page of an
-/// image, and its number stands in the segment's place.
+/// checkpoint, and its number stands in the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct DirEntry(*mut Segment);
 
@@ -475,7 +475,7 @@ impl Place<'_> {
 
 /// The lock of a key's stripe, and where the key belongs.
 pub(crate) struct Locked<'a> {
-    held: Held<'a>,
+    held: LockedStripe<'a>,
     segment: &'a Segment,
     probe: Probe,
     /// How the segment is changed.
@@ -540,11 +540,11 @@ pub(crate) struct HashIndex {
     merge_count_max: u32,
     splits: AtomicU64,
     merges: AtomicU64,
-    /// Held while segments are merged, and while an image is dumped (invariant 4).
+    /// Held while segments are merged, and while a checkpoint is dumped (invariant 4).
     merging: Mutex<(), { rank::MERGING }>,
     /// There may be segments to be merged that no removal would come upon: at first, and when one could not.
     unmerged: AtomicBool,
-    /// The image that the index was attached to, if it was.
+    /// The checkpoint that the index was attached to, if it was.
     attached: Option<Attached>,
 }
 
@@ -704,7 +704,13 @@ impl HashIndex {
 
     /// The key of `hash`, whose stripe is held.
     #[inline(always)]
-    fn locked<'g>(&self, held: Held<'g>, hash: u64, early: Option<DirEntry>, guard: &'g Guard) -> Locked<'g> {
+    fn locked<'g>(
+        &self,
+        held: LockedStripe<'g>,
+        hash: u64,
+        early: Option<DirEntry>,
+        guard: &'g Guard,
+    ) -> Locked<'g> {
         let entry = early.unwrap_or_else(|| self.entry(hash, guard));
         Locked {
             held,
@@ -760,7 +766,7 @@ impl HashIndex {
         &self,
         hash: u64,
         before: DirEntry,
-        held: Option<Vec<Held<'_>>>,
+        held: Option<Vec<LockedStripe<'_>>>,
         keys: &impl Keys,
         guard: &Guard,
     ) {

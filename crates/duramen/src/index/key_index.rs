@@ -5,8 +5,8 @@
 //! them. What only one of them has to do is nothing by default: a hash index alone is ever crowded and has to be split
 //! by its users.
 
-use super::stripes::{Held, Stripes};
-use super::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
+use super::stripes::{LockedStripe, Stripes};
+use super::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::Result;
 use crate::format::Version;
 use crate::sync::reclaim::Guard;
@@ -44,7 +44,7 @@ pub(crate) trait KeyIndex {
     where
         Self: 'a;
 
-    /// What the superblock and an image call it.
+    /// What the superblock and a checkpoint call it.
     const KIND: u8;
 
     /// Whether a candidate whose record is of the key was the key's slot when it was read. In an ordered index the key
@@ -89,7 +89,7 @@ pub(crate) trait KeyIndex {
     fn lock<'g>(&'g self, hash: u64, guard: &'g Guard) -> Self::Locked<'g>;
 
     /// The key of `hash`, whose stripe is held.
-    fn locked<'g>(&'g self, held: Held<'g>, hash: u64, guard: &'g Guard) -> Self::Locked<'g>;
+    fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, guard: &'g Guard) -> Self::Locked<'g>;
 
     /// What [`LockedKey::insert`] asked for. No lock may be held.
     fn split(&self, _hash: u64, _keys: &impl KeyBytes, _guard: &Guard) {}
@@ -144,9 +144,9 @@ pub(crate) trait KeyIndex {
     /// the fewer of the index's slots are taken.
     fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot>;
 
-    /// Hands pages for an image to `emit`, with where the keys of each begin, until that says false. Returns what was
-    /// handed out, if it was all. No page of an image may be unread. `pending` says of each slot that is, while its
-    /// record is there, what is written in its place, which may be nothing.
+    /// Hands pages for a checkpoint to `emit`, with where the keys of each begin, until that says false. Returns what
+    /// was handed out, if it was all. No page of a checkpoint may be unread. `pending` says of each slot that is, while
+    /// its record is there, what is written in its place, which may be nothing.
     fn dump(
         &self,
         keys: &impl KeyBytes,
@@ -154,19 +154,19 @@ pub(crate) trait KeyIndex {
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>>;
 
-    /// Fills the index, which is empty, with those slots of an image that count; each page is read when it is first
-    /// touched. `Err`: what is wrong with the image; the index is of no use then.
+    /// Fills the index, which is empty, with those slots of a checkpoint that count; each page is read when it is first
+    /// touched. `Err`: what is wrong with the checkpoint; the index is of no use then.
     ///
     /// # Safety
     /// The pages stay as they are until [`Self::pages_left`] says 0, or the index goes.
     unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        counts: Counts,
+        counts: KeepFilter,
         threads: usize,
     ) -> std::result::Result<(), String>;
 
-    /// Pages of the image that it was attached to that are not read yet.
+    /// Pages of the checkpoint that it was attached to that are not read yet.
     fn pages_left(&self) -> u64 {
         0
     }
@@ -188,15 +188,15 @@ pub(crate) trait LockedKey<'a> {
         'a: 'k;
 
     /// The stripe that is held.
-    fn held(&self) -> &Held<'a>;
+    fn held(&self) -> &LockedStripe<'a>;
 
-    /// See [`Held::has_transaction_records`].
+    /// See [`LockedStripe::has_transaction_records`].
     #[inline(always)]
     fn has_transaction_records(&self) -> bool {
         self.held().has_transaction_records()
     }
 
-    /// See [`Held::count_transaction_record`].
+    /// See [`LockedStripe::count_transaction_record`].
     #[inline]
     fn count_transaction_record(&self, more: bool) {
         self.held().count_transaction_record(more);

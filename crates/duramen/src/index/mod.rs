@@ -26,7 +26,7 @@ pub(crate) mod words;
 
 use duramen_media::{Offset, prefetch_line};
 
-pub(crate) use attached::Counts;
+pub(crate) use attached::KeepFilter;
 
 /// Hashes keys; seeded with the store's id, so that an attacker cannot choose collisions and
 /// recovery of the same bytes always builds the same index.
@@ -155,10 +155,10 @@ impl Slot {
 
 const _: () = assert!(FINGERPRINT_BITS == 16, "a transaction slot has as many bits");
 
-/// The pages of an index image: where the keys of each begin, and its bytes.
+/// The pages of an index checkpoint: where the keys of each begin, and its bytes.
 pub(crate) type PagesOf<'a> = [(u64, &'a [u8])];
 
-/// What an index was filled with from an image.
+/// What an index was filled with from a checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loaded {
     pub slots: u64,

@@ -25,10 +25,10 @@
 //! one store is the cell as it was before or after that store. So nobody waits for an update that is under way.
 //!
 //! And it counts the *transaction records* of transactions that lead slots of its keys and are not settled
-//! ([`Held::count_transaction_record`]), so that who locks a stripe without any need not look whether the key is one
-//! that a transaction writes. Counted by who holds it. Of transactions that *run* without key locks it counts each that
-//! has transaction records of its keys: who holds stripes for several writes must meet none, and does not wait under
-//! them.
+//! ([`LockedStripe::count_transaction_record`]), so that who locks a stripe without any need not look whether the key
+//! is one that a transaction writes. Counted by who holds it. Of transactions that *run* without key locks it counts
+//! each that has transaction records of its keys: who holds stripes for several writes must meet none, and does not
+//! wait under them.
 
 use super::prefetch;
 use crate::format::Version;
@@ -75,7 +75,7 @@ pub(crate) struct Stripes {
 }
 
 /// The lock of a stripe. Of several for one stripe, one owns it.
-pub(crate) struct Held<'a> {
+pub(crate) struct LockedStripe<'a> {
     stripe: &'a Stripe,
     owned: bool,
     _rank: rank::Held,
@@ -129,13 +129,13 @@ impl Stripes {
     }
 
     #[inline]
-    fn held<'a>(&'a self, stripe: &'a Stripe) -> Held<'a> {
-        Held::new(stripe, self.rank(stripe))
+    fn held<'a>(&'a self, stripe: &'a Stripe) -> LockedStripe<'a> {
+        LockedStripe::new(stripe, self.rank(stripe))
     }
 
     /// If nobody else has it.
-    fn held_if_free<'a>(&'a self, stripe: &'a Stripe) -> Option<Held<'a>> {
-        Held::new_if_free(stripe, self.rank(stripe))
+    fn held_if_free<'a>(&'a self, stripe: &'a Stripe) -> Option<LockedStripe<'a>> {
+        LockedStripe::new_if_free(stripe, self.rank(stripe))
     }
 
     #[inline]
@@ -149,13 +149,13 @@ impl Stripes {
     }
 
     #[inline]
-    pub(crate) fn lock(&self, hash: u64) -> Held<'_> {
+    pub(crate) fn lock(&self, hash: u64) -> LockedStripe<'_> {
         self.held(self.of(hash))
     }
 
     /// Locks the stripes of all `hashes`; two of one stripe share its lock. The result is in the order of `hashes`.
-    pub(crate) fn lock_all(&self, hashes: &[u64]) -> Vec<Held<'_>> {
-        let mut held: Vec<_> = hashes.iter().map(|&hash| Held::shared(self.of(hash))).collect();
+    pub(crate) fn lock_all(&self, hashes: &[u64]) -> Vec<LockedStripe<'_>> {
+        let mut held: Vec<_> = hashes.iter().map(|&hash| LockedStripe::shared(self.of(hash))).collect();
         let mut order: Vec<usize> = (0..hashes.len()).collect();
         order.sort_by_key(|&i| self.number(hashes[i]));
         for (at, &i) in order.iter().enumerate() {
@@ -217,7 +217,7 @@ impl Stripes {
                 stripe.version.store(version.0, Relaxed);
             }
             stripe.holder.store(0, Relaxed);
-            // Release: pairs with the Acquire in `Held::new` and `is_locked`.
+            // Release: pairs with the Acquire in `LockedStripe::new` and `is_locked`.
             stripe.state.store(0, Release);
         }
     }
@@ -272,12 +272,12 @@ impl Stripes {
     }
 
     /// Locks the stripes of all hashes that begin with the top `depth` bits of `hash`.
-    pub(crate) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<Held<'_>> {
+    pub(crate) fn lock_prefix(&self, hash: u64, depth: u32) -> Vec<LockedStripe<'_>> {
         self.prefix(hash, depth).iter().map(|stripe| self.held(stripe)).collect()
     }
 
     /// The same without waiting: `None` if somebody else has one of them. Those that this thread holds stay held.
-    pub(crate) fn try_lock_prefix(&self, hash: u64, depth: u32) -> Option<Vec<Held<'_>>> {
+    pub(crate) fn try_lock_prefix(&self, hash: u64, depth: u32) -> Option<Vec<LockedStripe<'_>>> {
         self.prefix(hash, depth).iter().map(|stripe| self.held_if_free(stripe)).collect()
     }
 
@@ -375,7 +375,7 @@ impl Stripe {
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> LockedStripe<'a> {
     #[inline]
     fn new(stripe: &'a Stripe, (rank, order): (u8, usize)) -> Self {
         let mut backoff = Backoff::default();
@@ -445,10 +445,10 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockedStripe<'_> {
     fn drop(&mut self) {
         if self.owned {
-            // Release: pairs with the Acquire in `Held::new` and `is_locked`.
+            // Release: pairs with the Acquire in `LockedStripe::new` and `is_locked`.
             self.stripe.state.store(0, Release);
         }
     }

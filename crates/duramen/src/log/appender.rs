@@ -69,7 +69,7 @@ pub(crate) type Shared = Mutex<Option<OpenBlock>, { rank::SHARED }>;
 
 /// A turn in the shared block; it keeps the writer's own.
 #[must_use]
-pub(crate) struct Turn<'a>(MutexGuard<'a, Option<OpenBlock>, { rank::SHARED }>);
+pub(crate) struct SharedTurn<'a>(MutexGuard<'a, Option<OpenBlock>, { rank::SHARED }>);
 
 /// Key and value of a record, and their checksum, made with [`Appender::seed`].
 #[derive(Clone, Copy)]
@@ -279,17 +279,17 @@ impl Appender {
 
     /// Begins a turn: until [`Appender::end_turn`] the appender's block is the shared one. Only after
     /// [`Appender::reserve`] of `bytes`.
-    pub(crate) fn begin_turn<'a, M: Medium>(&mut self, log: &'a Log<M>, bytes: u64) -> Turn<'a> {
+    pub(crate) fn begin_turn<'a, M: Medium>(&mut self, log: &'a Log<M>, bytes: u64) -> SharedTurn<'a> {
         let mut shared = lock(&log.shared);
         if shared.as_ref().is_some_and(|block| block.room() >= bytes) {
             std::mem::swap(&mut *shared, &mut self.block);
         }
         self.shared_seed = self.seed();
-        Turn(shared)
+        SharedTurn(shared)
     }
 
     /// Slots point to what was appended.
-    pub(crate) fn end_turn(&mut self, mut turn: Turn<'_>) {
+    pub(crate) fn end_turn(&mut self, mut turn: SharedTurn<'_>) {
         std::mem::swap(&mut *turn.0, &mut self.block);
     }
 

@@ -10,8 +10,8 @@
 //!      │                      Block::set_aside ▼                        │  ▼ Block::set_aside
 //!      │                                      Damaged ──────────────────┘ Damaged
 //!      │                                           Block::retire_damaged
-//!      │  Blocks::open_image                         Block::free
-//!      └───────────────────▶ Image ─────────────────────────────────────────────▶ Free
+//!      │  Blocks::open_checkpoint                         Block::free
+//!      └───────────────────▶ Checkpoint ─────────────────────────────────────────────▶ Free
 //! ```
 //!
 //! Recovery begins with what it finds: [`Blocks::found`].
@@ -27,7 +27,7 @@
 //! | `fresh` | whoever opens the block | the compactor |
 //! | `pins` | writers of transactions | the compactor |
 //! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
-//! | `unknown` | recovery | the compactor, whoever writes an image |
+//! | `unknown` | recovery | the compactor, whoever writes a checkpoint |
 //! | `unverified` | recovery, the compactor | everybody, while [`Records::has_unverified`](crate::read::Records::has_unverified) says so |
 
 use crate::format::block::HEADER_BYTES;
@@ -52,8 +52,8 @@ pub(crate) enum Use {
     Retired = 3,
     /// Damaged: never written, and freed only when nothing live lies in its damaged part.
     Damaged = 4,
-    /// Holds a part of an index image, and no records.
-    Image = 5,
+    /// Holds a part of an index checkpoint, and no records.
+    Checkpoint = 5,
 }
 
 /// No record of the block expires.
@@ -102,7 +102,7 @@ impl Block {
             2 => Use::Sealed,
             3 => Use::Retired,
             4 => Use::Damaged,
-            5 => Use::Image,
+            5 => Use::Checkpoint,
             _ => Use::Free,
         }
     }
@@ -180,14 +180,15 @@ impl Block {
 
     /// Nothing points to it any more, durably. (Recovery frees what it found sealed, and empty.)
     pub(crate) fn free(&self) {
-        self.change(&[Use::Retired, Use::Image, Use::Sealed], Use::Free);
+        self.change(&[Use::Retired, Use::Checkpoint, Use::Sealed], Use::Free);
     }
 
     pub(crate) fn live(&self) -> u32 {
         self.live.load(Relaxed)
     }
 
-    /// The same of a block that is sealed. What recovery took from an image may be too little: see [`crate::recovery::image`].
+    /// The same of a block that is sealed. What recovery took from a checkpoint may be too little: see
+    /// [`crate::recovery::checkpoint`].
     pub(crate) fn live_sealed(&self) -> u32 {
         (self.live() as i32).max(0) as u32
     }
@@ -309,7 +310,7 @@ impl Block {
 /// Bytes behind the records of a sealed block of `bytes` that moving them elsewhere wins: all, when at most half of it is taken. Such
 /// blocks fit in each other, so there are fewer of them afterwards. Of one that is fuller nothing counts: what ends where the next
 /// record did not fit would end so again, and a record of more than half a block is alone wherever it lies. Nor of one without
-/// records, which is an image's, or freed anyway.
+/// records, which is a checkpoint's, or freed anyway.
 pub(crate) fn room_won(bytes: u64, tail: u64) -> u64 {
     if tail > HEADER_BYTES && tail * 2 <= bytes { bytes - tail } else { 0 }
 }
@@ -415,9 +416,9 @@ impl Blocks {
         block
     }
 
-    /// Free extents become a run of an index image.
-    pub(crate) fn open_image(&self, extent: Extent, extents: u32, generation: Generation) {
-        self.enter(extent, extents, generation, Use::Image);
+    /// Free extents become a run of an index checkpoint.
+    pub(crate) fn open_checkpoint(&self, extent: Extent, extents: u32, generation: Generation) {
+        self.enter(extent, extents, generation, Use::Checkpoint);
     }
 
     /// Recovery found a block. Of such a one it is not known that it holds no cell.

@@ -151,7 +151,7 @@ fn reader_of_an_inserted_key_sees_nothing_or_all_of_it() {
 }
 
 #[test]
-fn a_page_of_an_image_is_read_once_whoever_touches_it() {
+fn a_page_of_an_checkpoint_is_read_once_whoever_touches_it() {
     let planted = [Bug(Mutant::PageReadTwice), Relaxed("index/hash.rs", "place.store(entry.0, Release)")];
     check(2, &planted, || {
         let mut pages = Vec::new();

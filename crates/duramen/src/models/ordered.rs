@@ -121,7 +121,7 @@ impl Store {
 }
 
 #[test]
-fn a_page_of_an_image_is_there_whole_for_whoever_touches_it() {
+fn a_page_of_an_checkpoint_is_there_whole_for_whoever_touches_it() {
     let planted = [
         Relaxed("index/ordered/node.rs", "self.node.page.store("),
         Relaxed("index/ordered/node.rs", "(self.page.load(Acquire) as usize)"),

@@ -356,9 +356,9 @@ pub(crate) mod reclaim {
 
     /// Odd while a group is open.
     #[derive(Debug, Default)]
-    pub(crate) struct Turns(AtomicU64);
+    pub(crate) struct SeqCounter(AtomicU64);
 
-    impl Turns {
+    impl SeqCounter {
         pub(crate) fn begin(&self) {
             // Acquire: after all that moments noted before had out of reach.
             self.0.fetch_add(1, Ordering::AcqRel);
@@ -378,11 +378,11 @@ pub(crate) mod reclaim {
     /// and all groups over that were there.
     pub(crate) struct GracePeriod {
         guards: Vec<u64>,
-        groups: Vec<(Arc<Turns>, u64)>,
+        groups: Vec<(Arc<SeqCounter>, u64)>,
     }
 
     impl GracePeriod {
-        pub(crate) fn now(groups: Vec<Arc<Turns>>) -> Option<Self> {
+        pub(crate) fn now(groups: Vec<Arc<SeqCounter>>) -> Option<Self> {
             for pins in &COLLECTOR.pins {
                 pins.fetch_add(0, Ordering::AcqRel);
             }
@@ -415,16 +415,16 @@ pub(crate) mod reclaim {
         }
     }
 
-    pub(crate) fn held() -> Vec<usize> {
+    pub(crate) fn pinned_addresses() -> Vec<usize> {
         let mut held: Vec<usize> = state().holds.values().copied().collect();
         acquire_pins();
         held.sort_unstable();
         held
     }
 
-    pub(crate) struct Hold(u64);
+    pub(crate) struct ValuePin(u64);
 
-    impl Drop for Hold {
+    impl Drop for ValuePin {
         fn drop(&mut self) {
             COLLECTOR.pins[here()].fetch_add(1, Release);
             state().holds.remove(&self.0);
@@ -468,12 +468,12 @@ pub(crate) mod reclaim {
     }
 
     impl Guard {
-        pub(crate) fn hold(&self, place: *const u8) -> Hold {
+        pub(crate) fn pin_value(&self, place: *const u8) -> ValuePin {
             let mut state = state();
             state.holds_made += 1;
             let id = state.holds_made;
             state.holds.insert(id, place.addr());
-            Hold(id)
+            ValuePin(id)
         }
 
         pub(crate) fn defer<R>(&self, run: impl FnOnce() -> R + Send + 'static) {

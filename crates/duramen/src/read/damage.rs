@@ -1,6 +1,6 @@
 //! What is done with records that may not be what was written.
 //!
-//! An open by image reads no record, and media decay. So a block is *unverified* until all of it was verified, and
+//! An open by checkpoint reads no record, and media decay. So a block is *unverified* until all of it was verified, and
 //! again when it is known to be damaged. While any block is ([`Records::has_unverified`], one flag that is read by
 //! every lookup and false nearly always), each record of a unverified block is verified whenever it is used: by itself,
 //! with the generation of its block, and it must end where the block's records do.

@@ -4,7 +4,6 @@ pub(crate) mod access;
 pub(crate) mod barrier;
 pub(crate) mod cell;
 pub(crate) mod damage;
-mod few;
 mod forgotten;
 pub(crate) mod lookup;
 mod many;
@@ -12,6 +11,7 @@ pub(crate) mod names;
 pub(crate) mod range;
 mod reachable;
 pub(crate) mod scan;
+mod sparse_keys;
 pub(crate) mod table;
 pub(crate) mod value;
 pub(crate) mod visibility;
@@ -42,10 +42,11 @@ pub(crate) struct Records<M: Medium> {
     /// Keys that were swept because they had expired.
     pub expired: AtomicU64,
     /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
-    /// reads; cells of blocks that an image spared it to read may hold an update that nobody flushed, until
+    /// reads; cells of blocks that a checkpoint spared it to read may hold an update that nobody flushed, until
     /// the background thread has.
     pub cells_unflushed: AtomicBool,
-    /// Some blocks are not verified yet, which recovery took from an image, or are known to be damaged. See [`damage`].
+    /// Some blocks are not verified yet, which recovery took from a checkpoint, or are known to be damaged. See
+    /// [`damage`].
     has_unverified: AtomicBool,
     /// Keys whose record was damaged were written since the compactor last looked, or a block was found damaged.
     pub mends: AtomicBool,

@@ -13,7 +13,8 @@
 //! recovery counts the live roots.
 //!
 //! A root's *place* is noted when a slot points to it, before its block can be sealed, and changed when it is moved;
-//! both under its key's lock. An index image has the places, since recovery does not read what the image keeps.
+//! both under its key's lock. An index checkpoint has the places, since recovery does not read what the checkpoint
+//! keeps.
 
 use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock};

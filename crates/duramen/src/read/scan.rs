@@ -2,7 +2,7 @@
 
 use super::Records;
 use super::barrier::ReadBarrier;
-use super::few::List;
+use super::sparse_keys::List;
 use super::table::{Table, Target};
 use super::value::{Cursor, Value};
 use super::visibility::Visibility;
@@ -82,16 +82,16 @@ impl<M: Medium> Records<M> {
         let mut words = Words::of(seed);
         let mut random = || words.next();
         let mut unwanted = 0;
-        let few = |random| -> Result<_> {
+        let sparse_keys = |random| -> Result<_> {
             let guard = reclaim::pin();
-            Ok(self.tables.at(target, &guard)?.few.pick(|| self.log.epochs().came(), random))
+            Ok(self.tables.at(target, &guard)?.sparse_keys.pick(|| self.log.epochs().came(), random))
         };
-        while let Some(picked) = few(random())? {
+        while let Some(picked) = sparse_keys(random())? {
             let Some((came, key)) = picked else { return Ok(None) };
             match self.get_owing(target, &key, read_barrier) {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
                 Ok(None) => {
-                    self.tables.at(target, &reclaim::pin())?.few.remove(came, &key);
+                    self.tables.at(target, &reclaim::pin())?.sparse_keys.remove(came, &key);
                     continue;
                 }
                 Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
@@ -159,7 +159,7 @@ impl<M: Medium> Records<M> {
             is_whole &= damaged.is_none();
             if cursor == 0 {
                 if is_whole {
-                    self.tables.at(target, &reclaim::pin())?.few.keep(all);
+                    self.tables.at(target, &reclaim::pin())?.sparse_keys.keep(all);
                 }
                 break;
             }

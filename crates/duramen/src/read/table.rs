@@ -14,8 +14,8 @@
 //! collections have stripes of their own: who holds the lock of a collection's key locks an element for one step, and an element is
 //! never held while a key is waited for.
 
-use super::few::Few;
 use super::names::{Before, Names};
+use super::sparse_keys::SparseKeys;
 use crate::format::{Owner, OwnerKind, Version};
 use crate::index::collection::{Arena, CollectionIndex, Order};
 use crate::index::either::Index;
@@ -45,7 +45,7 @@ struct Count(AtomicI64);
 pub(crate) struct Table {
     pub owner: Owner,
     pub index: Index,
-    pub(super) few: Few,
+    pub(super) sparse_keys: SparseKeys,
     /// Keys added less keys removed, by the writers' shards. None of a collection, whose index knows how many it has.
     keys: Box<[Count]>,
     /// Roots that name it, of a collection.
@@ -62,10 +62,10 @@ impl Table {
     fn new(owner: Owner, index: Index) -> Self {
         let counts = if owner.is_collection() { 0 } else { COUNTS };
         let keys = (0..counts).map(|_| Count::default()).collect();
-        let (few, names) = (Few::default(), Names::default());
+        let (sparse_keys, names) = (SparseKeys::default(), Names::default());
         let (dead, label) = (AtomicBool::new(false), AtomicU64::new(0));
         let closed = statics::AtomicBool::new(false);
-        Self { owner, index, few, keys, names, dead, closed, label }
+        Self { owner, index, sparse_keys, keys, names, dead, closed, label }
     }
 
     /// Its live keys; expired ones count until they are swept. Exact while nobody writes.
@@ -184,11 +184,11 @@ pub(crate) struct Tables {
     others: Mutex<Owners, { rank::TABLES }>,
     /// The collections, in parts by their numbers, so that threads that use different ones seldom meet.
     collections: [Mutex<Owners, { rank::TABLES }>; PARTS],
-    /// Those of them whose indexes have not read their pages of an image.
+    /// Those of them whose indexes have not read their pages of a checkpoint.
     unread: Mutex<Vec<Arc<Table>>, { rank::UNREAD }>,
     /// Dead ones, in the order in which they died.
     retired: Mutex<Vec<Arc<Table>>>,
-    /// Places of roots that were moved or superseded, while an image is written.
+    /// Places of roots that were moved or superseded, while a checkpoint is written.
     left: Mutex<Option<Vec<RootRef>>, { rank::LEFT }>,
     maker: Maker,
     /// The counter of the next owner, and the incarnation in which it is given out.
@@ -351,11 +351,11 @@ impl Tables {
     ///
     /// # Errors
     /// `NotFound` when it is gone.
-    pub(crate) fn name(&self, owner: Owner) -> Result<Naming<'_>> {
+    pub(crate) fn name(&self, owner: Owner) -> Result<PendingRootRef<'_>> {
         let table = self.of(owner).filter(|_| owner.is_collection());
         let named = table.and_then(|table| Some((table.names.add()?, table)));
         let (before, table) = named.ok_or_else(gone)?;
-        Ok(Naming { tables: self, table, before, is_written: false })
+        Ok(PendingRootRef { tables: self, table, before, is_written: false })
     }
 
     /// The root at this place is superseded.
@@ -398,7 +398,7 @@ impl Tables {
         }
     }
 
-    /// A root that was [kept](Naming::keep) as one that names this collection was taken back.
+    /// A root that was [kept](PendingRootRef::keep) as one that names this collection was taken back.
     pub(crate) fn release_unwritten_root(&self, RootRef { owner, place }: RootRef, before: Before) {
         if let Some(table) = self.of(owner)
             && table.names.release_unwritten(before, Some(place))
@@ -448,12 +448,12 @@ impl Tables {
         all
     }
 
-    /// The index of a collection has pages of an image to read. For recovery.
+    /// The index of a collection has pages of a checkpoint to read. For recovery.
     pub(crate) fn add_unread(&self, table: Arc<Table>) {
         lock(&self.unread).push(table);
     }
 
-    /// Pages of an image that indexes have not read yet; a collection counts as one.
+    /// Pages of a checkpoint that indexes have not read yet; a collection counts as one.
     pub(crate) fn pages_left(&self) -> u64 {
         let collections = lock(&self.unread).len() as u64;
         self.all().iter().map(|table| table.index.pages_left()).sum::<u64>() + collections
@@ -586,7 +586,7 @@ pub(crate) struct RootRef {
 }
 
 fn note_left(left: &mut Option<Vec<RootRef>>, name: RootRef) {
-    if let Some(left) = left.as_mut().filter(|_| !planted(Mutant::ImageRootsLost)) {
+    if let Some(left) = left.as_mut().filter(|_| !planted(Mutant::CheckpointRootsLost)) {
         left.push(name);
     }
 }
@@ -608,14 +608,14 @@ impl Drop for LeftPlaces<'_> {
 }
 
 /// A root on its way, which counts as one that names its collection. Dropped before it is written, it does not.
-pub(crate) struct Naming<'t> {
+pub(crate) struct PendingRootRef<'t> {
     tables: &'t Tables,
     table: Arc<Table>,
     before: Before,
     is_written: bool,
 }
 
-impl Naming<'_> {
+impl PendingRootRef<'_> {
     /// It names it from now on, unless [`Tables::release_unwritten_root`] takes that back.
     pub(crate) fn keep(mut self) -> Before {
         self.is_written = true;
@@ -632,7 +632,7 @@ impl Naming<'_> {
     }
 }
 
-impl Drop for Naming<'_> {
+impl Drop for PendingRootRef<'_> {
     fn drop(&mut self) {
         if !self.is_written && self.table.names.release_unwritten(self.before, None) {
             self.tables.retire(&self.table);

@@ -5,7 +5,7 @@ use super::table::RootRef;
 use crate::format::record::{self, HEADER_BYTES, Head, Trailer};
 use crate::format::{Owner, u64_at};
 use crate::log::cell::Cell;
-use crate::sync::reclaim::{Guard, Hold};
+use crate::sync::reclaim::{Guard, ValuePin};
 use duramen_media::Offset;
 
 /// Position in a scan; 0 begins, and a returned 0 means the end.
@@ -82,7 +82,7 @@ impl Meta {
 /// another thread.
 pub struct Value<'a> {
     /// Keeps what `record` points to.
-    _hold: Hold,
+    _pin: ValuePin,
     record: Record<'a>,
     /// Of a cell, whose value may change in place.
     copy: Option<CellCopy>,
@@ -92,7 +92,7 @@ impl<'a> Value<'a> {
     /// Of a record that `guard` keeps.
     #[inline]
     pub(super) fn new(guard: &Guard, record: Record<'a>, copy: Option<CellCopy>) -> Self {
-        Self { _hold: guard.hold(record.bytes.as_ptr()), record, copy }
+        Self { _pin: guard.pin_value(record.bytes.as_ptr()), record, copy }
     }
 
     /// The key.

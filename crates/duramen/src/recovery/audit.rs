@@ -4,7 +4,7 @@
 //!    blocks that were not retired; one that is not known says nothing. A record of a key without a slot lies in a
 //!    retired block.
 //! 2. *Live bytes* of a sealed block are those of the records that slots point to, without tombstones that hide
-//!    nothing. What an image told of may be too few.
+//!    nothing. What a checkpoint told of may be too few.
 //! 3. *Space.* Each extent belongs to the head, or to one block, or is free.
 //!
 //! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
@@ -40,7 +40,7 @@ pub(crate) struct Accounts<'a, M: Medium> {
     pub kept: Vec<(Owner, u64)>,
     /// What recovery found out about transactions of several blocks, which their headers do not say yet.
     pub transaction_outcomes: HashMap<Extent, TransactionOutcomes>,
-    /// Live bytes are not exact: an image told of part of the records only.
+    /// Live bytes are not exact: a checkpoint told of part of the records only.
     pub estimated: bool,
 }
 
@@ -84,7 +84,7 @@ impl<M: Medium> Accounts<'_, M> {
         for (extent, block, state) in self.blocks.walk(0..self.extents) {
             let bytes = match state {
                 Use::Damaged => return Vec::new(),
-                Use::Free | Use::Image | Use::Retired => continue,
+                Use::Free | Use::Checkpoint | Use::Retired => continue,
                 Use::Sealed => block.tail(),
                 Use::Open => self.blocks.bytes(block),
             };

@@ -2,11 +2,11 @@
 //!
 //! Each thread gathers what it reads. When all has been read, a thread takes what all of them have of a collection, puts it in the order
 //! of its positions in the map, and keeps of each key the newest record. Of that map and tree are built, each from one end to the other;
-//! where an image has some of the collection, that is read first. What an image alone has is read when it is first used, unless it has to be
-//! put right.
+//! where a checkpoint has some of the collection, that is read first. What a checkpoint alone has is read when it is
+//! first used, unless it has to be put right.
 
+use super::checkpoint::Checkpoint;
 use super::given::Scan;
-use super::image::Image;
 use crate::format::record::Header;
 use crate::format::{Owner, Version};
 use crate::index::Slot;
@@ -43,16 +43,16 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// The collections whose pages in an image have to be put right, with nothing that was read of them.
+    /// The collections whose pages in a checkpoint have to be put right, with nothing that was read of them.
     pub(super) fn changed_collections(
         &self,
-        image: &Image<'_>,
+        checkpoint: &Checkpoint<'_>,
     ) -> impl Iterator<Item = (Owner, ByCollection)> {
-        let changed = image.root.tables.iter().filter(|of| of.changed && of.owner.is_collection());
+        let changed = checkpoint.root.tables.iter().filter(|of| of.changed && of.owner.is_collection());
         changed.map(|of| (of.owner, ByCollection::default()))
     }
 
-    /// Fills the indexes of these collections, all of which are empty, or attached to pages of an image.
+    /// Fills the indexes of these collections, all of which are empty, or attached to pages of a checkpoint.
     pub(super) fn build_collections(&self, gathered: Vec<(Owner, ByCollection)>, threads: usize) {
         let version = gathered.iter().map(|(_, gathered)| gathered.version).max().unwrap_or_default();
         self.tables.elements().raise_versions(version);
@@ -68,26 +68,26 @@ impl<M: Medium> Scan<'_, M> {
             self.keep_newest(&mut entries, position);
             self.count_keys(&entries);
             if index.is_attached() {
-                index.merge(&entries, self, |slot, imaged| self.newer_of(slot, imaged));
+                index.merge(&entries, self, |slot, checkpointed| self.newer_of(slot, checkpointed));
             } else {
                 index.build(entries, self);
             }
         });
     }
 
-    /// Which of two records of an element counts: one that was read, or the image's. The other is dead.
-    fn newer_of(&self, slot: Slot, imaged: Slot) -> Counted {
+    /// Which of two records of an element counts: one that was read, or the checkpoint's. The other is dead.
+    fn newer_of(&self, slot: Slot, checkpointed: Slot) -> Counted {
         let header = |slot: Slot| self.record_at(slot.location()).0;
         let dead = |slot: Slot, header: &Header| {
             self.blocks.of(slot.location().0).live_sub(header.record_bytes());
         };
-        let (read, other) = (header(slot), header(imaged));
-        if self.is_newer((read.version, slot.location()), (other.version, imaged.location())) {
-            dead(imaged, &other);
-            Counted::Read(slot.with_stale_beside(imaged))
+        let (read, other) = (header(slot), header(checkpointed));
+        if self.is_newer((read.version, slot.location()), (other.version, checkpointed.location())) {
+            dead(checkpointed, &other);
+            Counted::Read(slot.with_stale_beside(checkpointed))
         } else {
             dead(slot, &read);
-            Counted::Imaged(imaged.with_stale_beside(slot))
+            Counted::Checkpointed(checkpointed.with_stale_beside(slot))
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct ByHash {
     parts: Vec<Vec<ToEnter>>,
     /// Bits of the hash that tell the part.
     bits: u32,
-    /// Keys that the index did not have; may be less than nothing where an image knew of keys that are gone.
+    /// Keys that the index did not have; may be less than nothing where a checkpoint knew of keys that are gone.
     pub added: i64,
     /// Whether any was a tombstone, or had expired.
     pub absent: bool,

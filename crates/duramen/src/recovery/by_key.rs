@@ -1,8 +1,8 @@
 //! Records on their way into an ordered index, gathered by key.
 //!
 //! Each thread gathers what it reads in parts ([`Parting`]). When all has been read, a thread takes what all of them have of a
-//! part, puts it in order, and keeps of each key the newest record. Of that the index is built, or, where an image has
-//! told of most of it, what was read is entered in the order of its keys.
+//! part, puts it in order, and keeps of each key the newest record. Of that the index is built, or, where a checkpoint
+//! has told of most of it, what was read is entered in the order of its keys.
 
 use super::by_hash;
 use super::given::Scan;
@@ -67,7 +67,7 @@ impl<M: Medium> Scan<'_, M> {
             if self.counts_all {
                 self.build(&table, &gathered, threads);
             } else {
-                // What the image does not know has an index that is empty, but is entered all the same.
+                // What the checkpoint does not know has an index that is empty, but is entered all the same.
                 self.enter_in_order(&table, &gathered, threads);
             }
         }
@@ -234,7 +234,7 @@ mod tests {
                 medium: MediumKind::Shm,
                 extent_bytes: Some(4096),
                 background: false,
-                index_image: false,
+                index_checkpoint: false,
                 ..Options::default()
             };
             let store = options.open(&path).unwrap();
@@ -257,7 +257,7 @@ mod tests {
                 [(IndexKind::Hash, 1), (IndexKind::Ordered, 1), (IndexKind::Ordered, 3)]
             {
                 let store = Options { index, recovery_threads, ..options.clone() }.open(&path).unwrap();
-                assert_eq!(store.recovery().imaged, 0);
+                assert_eq!(store.recovery().checkpointed, 0);
                 assert_eq!(store.len() as usize, model.len());
                 for key in &keys {
                     let value = store.get(key).unwrap();

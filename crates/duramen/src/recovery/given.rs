@@ -59,9 +59,9 @@ pub(super) struct Scan<'a, M: Medium> {
     pub all_sealed: bool,
     pub now: u64,
     pub flushes: Flushes,
-    /// All records are read, so counts of stale records are exact; else part of the index came from an image.
+    /// All records are read, so counts of stale records are exact; else part of the index came from a checkpoint.
     pub counts_all: bool,
-    /// What the image points to that is damaged, and stood in the way.
+    /// What the checkpoint points to that is damaged, and stood in the way.
     pub damaged: Mutex<Option<String>>,
     /// Some block headers are damaged.
     pub lost_heads: bool,
@@ -102,8 +102,8 @@ impl<M: Medium> Scan<'_, M> {
         (header, header.key(bytes))
     }
 
-    /// The same of a record that a slot points to, which may be an image's and never verified. `None`: it is damaged,
-    /// which is noted. Then it is not known which of two records is the newer one, and all must be read.
+    /// The same of a record that a slot points to, which may be a checkpoint's and never verified. `None`: it is
+    /// damaged, which is noted. Then it is not known which of two records is the newer one, and all must be read.
     pub(super) fn found_record(&self, at: Offset) -> Option<(Header, &[u8])> {
         if let Err(wrong) = read::verify_unverified(self.medium, self.blocks, at) {
             let mut damaged = lock(&self.damaged);

@@ -163,7 +163,7 @@ pub(crate) fn superblock_of<M: Medium>(
         time_floor: 0,
         created: 0,
         extents,
-        image: None,
+        checkpoint: None,
     };
     let note = format!(
         "both superblocks are lost; derived from {count} block headers: extents of {extent_bytes} bytes, {extents} of \

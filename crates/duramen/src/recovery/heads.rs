@@ -1,14 +1,14 @@
 //! What a medium tells before any of its records is read: by its superblock, its commit marks, the headers of its blocks, and an
-//! index image, if there is one.
+//! index checkpoint, if there is one.
 //!
 //! Decides which epochs count ([`Cut`]), and which blocks must be read ([`Plan`]). Writes nothing.
 
+use super::checkpoint::{Checkpoint, Plan};
 use super::given::Flushes;
-use super::image::{Image, Plan};
 use super::{Cut, Stop, scan};
 use crate::format::block::DataBlock;
+use crate::format::checkpoint::{Damage, Kept};
 use crate::format::holes::Holes;
-use crate::format::image::{Damage, Kept};
 use crate::format::mark::Mark;
 use crate::format::superblock::{BOOT_UNKNOWN, Regime, Superblock};
 use crate::format::{Epoch, Extent, Generation, HEAD_BYTES, block};
@@ -47,7 +47,7 @@ pub(super) struct Headers {
 /// What a medium tells before its records are read.
 pub(super) struct Heads<'m> {
     pub holes: Holes<'m>,
-    pub image: Option<Image<'m>>,
+    pub checkpoint: Option<Checkpoint<'m>>,
     pub headers: Headers,
     /// The newest first.
     pub marks: Vec<(usize, Mark)>,
@@ -109,34 +109,34 @@ impl<'m, M: Medium> Source<'m, M> {
         HEAD_BYTES.div_ceil(self.extent_bytes) as u32
     }
 
-    /// Reads heads, marks, and the image, if it is wanted.
-    pub(super) fn read_heads(&self, with_image: bool) -> std::result::Result<Heads<'m>, Stop> {
+    /// Reads heads, marks, and the checkpoint, if it is wanted.
+    pub(super) fn read_heads(&self, with_checkpoint: bool) -> std::result::Result<Heads<'m>, Stop> {
         let (medium, superblock) = (self.medium, &self.superblock);
         let mut holes = Holes::of_what_is_read(medium);
-        let image = match with_image {
+        let checkpoint = match with_checkpoint {
             true => {
                 let kind = u8::from(self.options.index == IndexKind::Ordered);
-                Image::find(medium, superblock, kind, &holes, self.threads).map_err(Stop::Image)?
+                Checkpoint::find(medium, superblock, kind, &holes, self.threads).map_err(Stop::Checkpoint)?
             }
             false => None,
         };
         // With memory for a medium, to ask for each header takes longer than to ask for all of it.
-        if image.is_none() || !superblock.clean && medium.granularity() == Granularity::CacheLine {
+        if checkpoint.is_none() || !superblock.clean && medium.granularity() == Granularity::CacheLine {
             holes = Holes::of_on_threads(medium, self.bytes(), self.threads);
         }
-        if image.is_none() {
+        if checkpoint.is_none() {
             medium.fault_in(Offset(0), self.bytes());
         }
         // To say what is wrong with it.
         let must_read =
             |kept: &Kept| kept.damage != Damage::None && self.options.on_corruption == OnCorruption::Refuse;
-        // After a clean close the image says it all.
-        let known = image
+        // After a clean close the checkpoint says it all.
+        let known = checkpoint
             .as_ref()
             .filter(|_| superblock.clean)
-            .map(|image| image.plan_at_close(medium, &holes, superblock, must_read))
+            .map(|checkpoint| checkpoint.plan_at_close(medium, &holes, superblock, must_read))
             .transpose()
-            .map_err(Stop::Image)?;
+            .map_err(Stop::Checkpoint)?;
         let mut headers = match known {
             None => self.walk_headers(&holes),
             Some(_) => Headers::default(),
@@ -146,12 +146,12 @@ impl<'m, M: Medium> Source<'m, M> {
         let cut = self.decide_cut(&headers, &marks, &holes);
         let names_all = known.is_some();
         let data = std::mem::take(&mut headers.data);
-        let plan = match (known, &image) {
+        let plan = match (known, &checkpoint) {
             (Some(plan), _) => plan,
-            (None, Some(image)) => image.plan(data, |epoch| cut.keeps(epoch), must_read),
+            (None, Some(checkpoint)) => checkpoint.plan(data, |epoch| cut.keeps(epoch), must_read),
             (None, None) => Plan { data, ..Plan::default() },
         };
-        Ok(Heads { holes, image, headers, marks, incarnation, cut, plan, names_all })
+        Ok(Heads { holes, checkpoint, headers, marks, incarnation, cut, plan, names_all })
     }
 
     /// Visits every extent once, by the headers (format invariant 3).

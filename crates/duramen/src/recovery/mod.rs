@@ -1,11 +1,11 @@
 //! Recovery: from the bytes on the medium to an index, after any crash.
 //!
-//! 1. walk the block headers ([`heads`]): which extents are free, which are data; after a clean close an index image,
-//!    if there is one, tells that instead;
+//! 1. walk the block headers ([`heads`]): which extents are free, which are data; after a clean close an index
+//!    checkpoint, if there is one, tells that instead;
 //! 2. decide which epochs count (`Cut`);
-//! 3. fill the index from the image, as far as its blocks are what they were ([`image`]), and read every other
-//!    data block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of its key so
-//!    far. Then it is known which tables are named ([`names`]), and what is free, used and live ([`tally`]);
+//! 3. fill the index from the checkpoint, as far as its blocks are what they were ([`checkpoint`]), and read every
+//!    other data block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of
+//!    its key so far. Then it is known which tables are named ([`names`]), and what is free, used and live ([`tally`]);
 //! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
 //!    begins a new incarnation;
 //! 5. say in the headers which transactions of several blocks count, durable before anything is compacted.
@@ -32,13 +32,13 @@ mod by_collection;
 mod by_hash;
 mod by_key;
 mod bytes;
+pub(crate) mod checkpoint;
 mod claims;
 mod entries;
 mod estimate;
 mod given;
 pub(crate) mod headless;
 mod heads;
-pub(crate) mod image;
 mod names;
 mod outcome;
 mod scan;
@@ -48,14 +48,14 @@ mod verify;
 
 use crate::durability::StoreClock;
 use crate::format::block::{DataBlock, TransactionOutcome, TransactionOutcomes};
-use crate::format::image::{Damage, ExtentRun};
+use crate::format::checkpoint::{Damage, ExtentRun};
 use crate::format::record::{self, Kind};
 use crate::format::superblock::Superblock;
 use crate::format::{Epoch, Extent, HEAD_BYTES, Owner, OwnerKind, Version, block};
 use crate::index::either::Index;
 use crate::index::ordered::Parting;
 use crate::index::stripes::{ELEMENT_STRIPE_BITS, Stripes};
-use crate::index::{Counts, Hasher, Loaded, MEDIUM_BYTES_MAX};
+use crate::index::{Hasher, KeepFilter, Loaded, MEDIUM_BYTES_MAX};
 use crate::log::blocks::{Blocks, Use};
 use crate::log::read;
 use crate::log::space::{Space, free_blocks};
@@ -67,11 +67,11 @@ use crate::sync::lock;
 use crate::sync::{Arc, Mutex, reclaim};
 use crate::{Error, Result};
 use audit::Accounts;
+use checkpoint::{Checkpoint, Plan};
 use duramen_media::{Granularity, Medium, Offset, PAGE_BYTES};
 use estimate::Sample;
 use given::{Flushes, Scan};
 use heads::{Heads, Source};
-use image::{Image, Plan};
 use names::Names;
 use scan::Scanned;
 use std::time::Instant;
@@ -88,15 +88,15 @@ pub struct Summary {
     pub clean: bool,
     /// Counts opens: one more each time.
     pub incarnation: u32,
-    /// Valid records that were read, superseded ones included, and those that an index image knew of.
+    /// Valid records that were read, superseded ones included, and those that an index checkpoint knew of.
     pub records: u64,
-    /// Of these, records that an index image knew of: they were not read.
-    pub imaged: u64,
-    /// Whether the store's dead bytes are an estimate: some open since all records were read last found an image that told of
-    /// part of them only.
+    /// Of these, records that an index checkpoint knew of: they were not read.
+    pub checkpointed: u64,
+    /// Whether the store's dead bytes are an estimate: some open since all records were read last found a checkpoint
+    /// that told of part of them only.
     pub estimated: bool,
-    /// Why an index image that was there was not used: all records were read instead.
-    pub image_refused: Option<String>,
+    /// Why an index checkpoint that was there was not used: all records were read instead.
+    pub checkpoint_refused: Option<String>,
     /// Blocks that hold records.
     pub blocks: u64,
     /// Blocks that ended in a record that is not whole: a write that a crash interrupted, never acknowledged.
@@ -149,15 +149,15 @@ pub(crate) struct Recovered {
     pub blocks: Blocks,
     pub space: Space,
     pub summary: Summary,
-    /// The runs of the image that was used.
-    pub image: Vec<ExtentRun>,
+    /// The runs of the checkpoint that was used.
+    pub checkpoint: Vec<ExtentRun>,
     /// See [`Records::cells_unflushed`](crate::read::Records::cells_unflushed).
     pub cells_unflushed: bool,
     /// See [`Records::has_unverified`](crate::read::Records::has_unverified).
     pub has_unverified: bool,
     /// Blocks that are known to be damaged.
     pub damaged: u64,
-    /// What an image knew of was verified.
+    /// What a checkpoint knew of was verified.
     pub verified: bool,
     /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
     /// kernel shows and takes for written, though it failed to write them.
@@ -170,10 +170,10 @@ pub(crate) struct Recovered {
 
 /// Reads a store's medium and, unless the rest is to be served, refuses it when anything on it is damaged. Writes nothing.
 pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
-    let recovered = match read_from(medium, superblock, options, options.index_image) {
-        Err(Stop::Image(why)) => {
+    let recovered = match read_from(medium, superblock, options, options.index_checkpoint) {
+        Err(Stop::Checkpoint(why)) => {
             let mut recovered = read(medium, superblock, options)?;
-            recovered.summary.image_refused = Some(why);
+            recovered.summary.checkpoint_refused = Some(why);
             recovered
         }
         recovered => recovered?,
@@ -201,8 +201,8 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
 /// Why a medium could not be read.
 enum Stop {
     Failed(Error),
-    /// The index image cannot be used, and why: all must be read instead.
-    Image(String),
+    /// The index checkpoint cannot be used, and why: all must be read instead.
+    Checkpoint(String),
 }
 
 impl From<Error> for Stop {
@@ -215,7 +215,7 @@ impl From<Stop> for Error {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Failed(error) => error,
-            Stop::Image(why) => Self::corrupt(format!("the index image cannot be used: {why}")),
+            Stop::Checkpoint(why) => Self::corrupt(format!("the index checkpoint cannot be used: {why}")),
         }
     }
 }
@@ -224,21 +224,23 @@ fn read_from<M: Medium>(
     medium: &M,
     superblock: Superblock,
     options: &Options,
-    with_image: bool,
+    with_checkpoint: bool,
 ) -> std::result::Result<Recovered, Stop> {
     let begun = Instant::now();
     let source = Source::new(medium, superblock, options)?;
-    let heads = source.read_heads(with_image)?;
+    let heads = source.read_heads(with_checkpoint)?;
     let hasher = Hasher::new(superblock.store_id, options.hash_mask);
     let mut tables = empty_tables(&superblock, options, heads.incarnation);
     let blocks = Blocks::new(medium.len_max().min(MEDIUM_BYTES_MAX), source.extent_bytes, superblock.secret);
-    let loaded = match &heads.image {
-        Some(image) => attach(&source, &heads.plan, image, &mut tables, &blocks).map_err(Stop::Image)?,
+    let loaded = match &heads.checkpoint {
+        Some(checkpoint) => {
+            attach(&source, &heads.plan, checkpoint, &mut tables, &blocks).map_err(Stop::Checkpoint)?
+        }
         None => Loaded::default(),
     };
     let (scanned, names) = read_records(&source, &heads, &hasher, &mut tables, &blocks)?;
     if heads.plan.runs.is_empty() {
-        // What is left of the image's own blocks is free from now on.
+        // What is left of the checkpoint's own blocks is free from now on.
         tables.read_pages(&|| false);
     }
     source.flush_heads(&heads);
@@ -262,7 +264,7 @@ fn read_from<M: Medium>(
         nameless: names.nameless,
         space,
         summary,
-        image: plan.runs.iter().map(|run| (run.extent, run.header.extents)).collect(),
+        checkpoint: plan.runs.iter().map(|run| (run.extent, run.header.extents)).collect(),
         cells_unflushed: source.flushes() == Flushes::Records && !plan.kept.is_empty(),
         has_unverified: damaged > 0 || (!verified && !plan.kept.is_empty()),
         damaged,
@@ -285,7 +287,7 @@ fn read_records<M: Medium>(
     blocks: &Blocks,
 ) -> std::result::Result<(Scanned, Names), Stop> {
     let Source { medium, superblock, options, extent_bytes, threads, rebooted } = *source;
-    let (plan, is_all) = (&heads.plan, heads.image.is_none());
+    let (plan, is_all) = (&heads.plan, heads.checkpoint.is_none());
     let sample = Sample::of(medium, extent_bytes, &plan.data, &heads.holes);
     let mut parting = Parting::default();
     tables.fill(Owner::STORE, |index| match index {
@@ -317,16 +319,16 @@ fn read_records<M: Medium>(
     let mut scanned = scan.run(&plan.data, threads);
     scan.enter_gathered(std::mem::take(&mut scanned.by_key), threads);
     let mut by_collection = std::mem::take(&mut scanned.by_collection);
-    if let Some(image) = &heads.image {
-        by_collection.extend(scan.changed_collections(image));
-        scanned.roots.append(&mut scan.roots_of_image(image, plan));
+    if let Some(checkpoint) = &heads.checkpoint {
+        by_collection.extend(scan.changed_collections(checkpoint));
+        scanned.roots.append(&mut scan.roots_of_checkpoint(checkpoint, plan));
     }
     scan.build_collections(by_collection, threads);
     let has_damage =
         heads.has_damage() || scanned.outcomes.iter().any(|(_, outcome)| !outcome.damage.is_empty());
     let names = scan.resolve_names(&scanned.roots, has_damage);
     match lock(&scan.damaged).take() {
-        Some(why) => Err(Stop::Image(why)),
+        Some(why) => Err(Stop::Checkpoint(why)),
         None => Ok((scanned, names)),
     }
 }
@@ -349,11 +351,11 @@ fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) ->
     Tables::new(maker, kind, incarnation)
 }
 
-/// Enters the kept blocks, and attaches the indexes to the image, whose slots that point into them they get.
+/// Enters the kept blocks, and attaches the indexes to the checkpoint, whose slots that point into them they get.
 fn attach<M: Medium>(
     source: &Source<'_, M>,
     plan: &Plan,
-    image: &Image<'_>,
+    checkpoint: &Checkpoint<'_>,
     tables: &mut Tables,
     blocks: &Blocks,
 ) -> std::result::Result<Loaded, String> {
@@ -371,21 +373,21 @@ fn attach<M: Medium>(
         block.set_expiry_seconds(kept.expiry);
     }
     for run in &plan.runs {
-        blocks.found(run.extent, run.header.extents, run.header.generation, Use::Image);
+        blocks.found(run.extent, run.header.extents, run.header.generation, Use::Checkpoint);
     }
     let mut all = Loaded::default();
-    for (of, pages, roots) in image.tables() {
+    for (of, pages, roots) in checkpoint.tables() {
         let counts = plan.counts(source.extent_bytes);
         let loaded = match counts {
-            Counts::All => Loaded { slots: of.slots, keys: of.keys, changed: of.changed },
-            Counts::Kept { .. } => Index::count(image.kind_of(of.owner), pages, &counts, threads),
+            KeepFilter::All => Loaded { slots: of.slots, keys: of.keys, changed: of.changed },
+            KeepFilter::Kept { .. } => Index::count(checkpoint.kind_of(of.owner), pages, &counts, threads),
         };
         if let Some(attached) = tables.fill(of.owner, |index| index.attach(pages, counts, threads)) {
             attached?;
         }
         if let Some(table) = tables.of(of.owner) {
             table.count_keys(0, loaded.keys as i64);
-            if plan.exact && !planted(Mutant::ImageNamesForgotten) {
+            if plan.exact && !planted(Mutant::CheckpointNamesForgotten) {
                 roots.iter().for_each(|&root| table.add_name(root));
             }
             if of.owner.is_collection() {
@@ -394,8 +396,8 @@ fn attach<M: Medium>(
         }
         all = all.plus(loaded);
     }
-    if !planted(Mutant::ImageVersionsForgotten) {
-        tables.raise_versions(image.root.version);
+    if !planted(Mutant::CheckpointVersionsForgotten) {
+        tables.raise_versions(checkpoint.root.version);
     }
     Ok(all)
 }

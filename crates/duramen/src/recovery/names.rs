@@ -1,7 +1,7 @@
 //! Which tables and collections something names, and what becomes of the others.
 
+use super::checkpoint::{Checkpoint, Plan};
 use super::given::{FoundRoot, Scan};
-use super::image::{Image, Plan};
 use crate::format::Owner;
 use crate::format::record::{self, Kind};
 use crate::index::{KeyBytes, Keys, Slot};
@@ -42,7 +42,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// The names of tables, and the owners that they point to. A record of the catalog that is not whole is noted as
-    /// damage of the image that points to it; one that was written by nobody we know is passed over.
+    /// damage of the checkpoint that points to it; one that was written by nobody we know is passed over.
     fn names_of_tables(&self) -> Vec<(Vec<u8>, Owner)> {
         let mut names = Vec::new();
         let (guard, mut cursor) = (reclaim::pin(), 0);
@@ -72,15 +72,15 @@ impl<M: Medium> Scan<'_, M> {
         names
     }
 
-    /// The roots that lie in blocks which the image keeps, unless all that it has counts.
-    pub(super) fn roots_of_image(&self, image: &Image<'_>, plan: &Plan) -> Vec<FoundRoot> {
-        if plan.exact || planted(Mutant::ImageRootsForgotten) {
+    /// The roots that lie in blocks which the checkpoint keeps, unless all that it has counts.
+    pub(super) fn roots_of_checkpoint(&self, checkpoint: &Checkpoint<'_>, plan: &Plan) -> Vec<FoundRoot> {
+        if plan.exact || planted(Mutant::CheckpointRootsForgotten) {
             return Vec::new();
         }
         let counts = plan.counts(self.extent_bytes);
         let is_kept = |place: &&Offset| counts.keep(Slot::new(**place)).is_some();
         let mut found_roots = Vec::new();
-        for (of, _, roots) in image.tables() {
+        for (of, _, roots) in checkpoint.tables() {
             roots.iter().for_each(|&place| self.prefetch_at(place));
             for &at in roots.iter().filter(is_kept) {
                 let Some((header, key)) = self.found_record(at) else { continue };
@@ -103,7 +103,7 @@ impl<M: Medium> Scan<'_, M> {
         keeps_nameless: bool,
     ) -> HashSet<Owner> {
         let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
-        // By an image of which all counts.
+        // By a checkpoint of which all counts.
         let collections = self.tables.all_collections();
         named.extend(collections.iter().filter(|it| it.names() > 0).map(|it| it.owner));
         let mut roots_in: HashMap<Owner, Vec<&FoundRoot>> = HashMap::new();

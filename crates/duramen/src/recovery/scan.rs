@@ -362,7 +362,7 @@ impl<M: Medium> Scan<'_, M> {
             reading.entry.expiry_add(at);
         }
         let absent = header.kind == Kind::Tombstone || expired;
-        // What an image does not tell, nobody counted.
+        // What a checkpoint does not tell, nobody counted.
         let slot = Slot::new(reading.place(at)).with_tombstone(absent);
         let slot = if self.counts_all { slot } else { slot.hiding_unknown() };
         let key = header.key(&reading.bytes[at as usize..]);

@@ -6,7 +6,7 @@ use super::outcome::Outcome;
 use super::scan::Scanned;
 use super::{Summary, verify};
 use crate::format::block::DataBlock;
-use crate::format::image::Damage;
+use crate::format::checkpoint::Damage;
 use crate::format::{Epoch, Extent, Generation, block};
 use crate::index::Loaded;
 use crate::log::blocks::{Blocks, Use, room_won};
@@ -42,7 +42,7 @@ pub(super) struct Tally<'a, M: Medium> {
 }
 
 impl<'a, M: Medium> Tally<'a, M> {
-    /// Of all blocks. `loaded` is what the image had.
+    /// Of all blocks. `loaded` is what the checkpoint had.
     pub(super) fn of(
         source: &'a Source<'a, M>,
         heads: &'a Heads<'a>,
@@ -54,14 +54,17 @@ impl<'a, M: Medium> Tally<'a, M> {
             clean: source.superblock.clean,
             incarnation: heads.incarnation,
             records: scanned.records + loaded.slots,
-            imaged: loaded.slots,
-            estimated: heads.image.as_ref().is_some_and(|image| image.root.estimated || !heads.plan.exact),
+            checkpointed: loaded.slots,
+            estimated: heads
+                .checkpoint
+                .as_ref()
+                .is_some_and(|checkpoint| checkpoint.root.estimated || !heads.plan.exact),
             uncommitted: scanned.uncommitted,
             damage: heads.holes.damage().chain(heads.headers.damage.iter().cloned()).collect(),
             threads: source.threads,
             ..Summary::default()
         };
-        let of_image = heads.image.as_ref().map_or(0, |image| image.root.epoch.0);
+        let of_checkpoint = heads.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.root.epoch.0);
         let mut tally = Self {
             source,
             heads,
@@ -71,7 +74,7 @@ impl<'a, M: Medium> Tally<'a, M> {
             used: 0,
             live: 0,
             room: 0,
-            epoch_max: Epoch(source.superblock.epoch_base.max(heads.newest_epoch()).max(of_image)),
+            epoch_max: Epoch(source.superblock.epoch_base.max(heads.newest_epoch()).max(of_checkpoint)),
             claims: Vec::new(),
             outcomes: Vec::new(),
             freed: Vec::new(),
@@ -120,7 +123,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         self.live += u64::from(self.blocks.at(extent).live_sealed());
     }
 
-    /// What an image knew of.
+    /// What a checkpoint knew of.
     fn add_kept(&mut self) {
         for kept in &self.heads.plan.kept {
             self.add_block(kept.extent, kept.extents, kept.tail);
@@ -167,7 +170,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         block.set_unknown();
     }
 
-    /// Reads what an image knew of, where the options ask for that, and tells what it knew to be damaged.
+    /// Reads what a checkpoint knew of, where the options ask for that, and tells what it knew to be damaged.
     fn verify_kept(&mut self) {
         let (source, kept) = (self.source, &self.heads.plan.kept);
         if source.options.verify_at_open {

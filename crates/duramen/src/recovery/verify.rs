@@ -1,11 +1,12 @@
-//! Verifies the blocks that an index image spared an open to read, before it returns, where the options ask for that.
+//! Verifies the blocks that an index checkpoint spared an open to read, before it returns, where the options ask for
+//! that.
 //!
 //! Reads only, like all of recovery before it adopts: a refused open has changed nothing. What is whole has no
-//! unverified blocks any more; what is not is a damaged block whose slots the image knows.
+//! unverified blocks any more; what is not is a damaged block whose slots the checkpoint knows.
 
 use crate::format::block;
+use crate::format::checkpoint::{Damage, Kept};
 use crate::format::holes::Holes;
-use crate::format::image::{Damage, Kept};
 use crate::format::record::{Step, Walk};
 use crate::log::blocks::Blocks;
 use crate::log::read;

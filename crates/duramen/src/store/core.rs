@@ -67,7 +67,7 @@ impl<M: Medium> Core<M> {
         if !manual {
             log.seal_partial(Purpose::Compaction);
             log.commit()?;
-            place = maintenance.image_at_close()?;
+            place = maintenance.checkpoint_at_close()?;
         }
         if maintenance.records.has_unflushed_cells() {
             // The next open will flush nothing.
@@ -81,7 +81,7 @@ impl<M: Medium> Core<M> {
         log.update_superblock(|superblock| {
             superblock.clean = !manual;
             superblock.sealed = sealed;
-            superblock.image = place;
+            superblock.checkpoint = place;
             superblock.time_floor = log.clock().now();
         })
     }

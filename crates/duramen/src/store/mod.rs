@@ -513,8 +513,9 @@ impl<M: Medium> StoreOn<M> {
         self.core().maintenance.maintain()
     }
 
-    /// Verifies all records that the open did not read because an index image spared it to, instead of leaving that to the
-    /// background thread. Time in proportion to their bytes; at once when all were read. Others may go on reading and writing.
+    /// Verifies all records that the open did not read because an index checkpoint spared it to, instead of leaving
+    /// that to the background thread. Time in proportion to their bytes; at once when all were read. Others may go on
+    /// reading and writing.
     ///
     /// # Errors
     /// `Corrupt` when blocks are damaged, with their places.
@@ -564,7 +565,7 @@ impl<M: Medium> StoreOn<M> {
         let (records, log) = (self.records(), self.log());
         // In the order of their ranks: the background thread takes no extents meanwhile, nor gives
         // any back.
-        let _image = core.maintenance.images.pause();
+        let _checkpoint = core.maintenance.checkpoints.pause();
         let (_paused, kept) = core.maintenance.compaction.pause();
         let _growing = core.maintenance.growth.pause();
         let (extents, free) = {

@@ -3,7 +3,7 @@
 use super::catalog::Catalog;
 use super::{Core, Shared, Store, StoreOn};
 use crate::background::Maintenance;
-use crate::background::checkpoint::Images;
+use crate::background::checkpoint::Checkpoints;
 use crate::background::compaction::Compaction;
 use crate::durability::{Activity, DurableState, Epochs, StoreClock};
 use crate::format::superblock::{Found, Regime, Superblock};
@@ -109,7 +109,7 @@ impl<M: Medium> StoreOn<M> {
             time_floor: 0,
             created: now,
             extents,
-            image: None,
+            checkpoint: None,
         };
         superblock.persist(medium)?;
         Ok(superblock)
@@ -118,7 +118,7 @@ impl<M: Medium> StoreOn<M> {
     /// Starts an incarnation on what was recovered.
     fn run(medium: M, recovered: Recovered, copy_first: usize, options: &Options) -> Result<Self> {
         let regime = DurableState::regime_for(options.durability, medium.granularity());
-        let keeps_image = options.residence == Residence::Persistent && !recovered.image.is_empty();
+        let keeps_checkpoint = options.residence == Residence::Persistent && !recovered.checkpoint.is_empty();
         let superblock = Self::begin_incarnation(&medium, &recovered, regime, copy_first, options)?;
         let waits = regime == Regime::Epochs && options.durability == Durability::EveryWrite;
         let epochs = Epochs::new(
@@ -146,20 +146,24 @@ impl<M: Medium> StoreOn<M> {
             recovered.cells_unflushed,
             recovered.has_unverified,
         );
-        let images = Images::new(options, recovered.image, keeps_image, recovered.summary.estimated);
+        let checkpoints =
+            Checkpoints::new(options, recovered.checkpoint, keeps_checkpoint, recovered.summary.estimated);
         let catalog = Catalog::new(&records, recovered.names)?;
-        let core =
-            Arc::new(Core::new(Maintenance::new(records, compaction, images), catalog, recovered.summary));
+        let core = Arc::new(Core::new(
+            Maintenance::new(records, compaction, checkpoints),
+            catalog,
+            recovered.summary,
+        ));
         let maintenance = &core.maintenance;
         maintenance.compaction.damaged.store(recovered.damaged, Relaxed);
-        // Of what an image knew, some may not be needed any more.
+        // Of what a checkpoint knew, some may not be needed any more.
         maintenance.records.mends.store(recovered.damaged > 0, Relaxed);
         if maintenance.records.tables.pages_left() == 0 {
-            maintenance.leave_image(&|| false)?;
+            maintenance.leave_checkpoint(&|| false)?;
         }
         maintenance.set_limit(options.limit);
         maintenance.set_eviction(options.eviction);
-        if core.recovered.imaged > 0 {
+        if core.recovered.checkpointed > 0 {
             // What a dead process left in the CPU's caches is flushed on the same way.
             maintenance.begin(!recovered.verified || recovered.cells_unflushed);
         }
@@ -184,7 +188,7 @@ impl<M: Medium> StoreOn<M> {
         let _inside = options.tuning.phase(Phase::Adopt);
         recovered.adopt(medium)?;
         // What recovery began with is a checkpoint already.
-        let keeps_image = options.residence == Residence::Persistent && !recovered.image.is_empty();
+        let keeps_checkpoint = options.residence == Residence::Persistent && !recovered.checkpoint.is_empty();
         let superblock = Superblock {
             sequence: recovered.superblock.sequence + 1,
             clean: false,
@@ -193,7 +197,7 @@ impl<M: Medium> StoreOn<M> {
             incarnation: recovered.incarnation,
             boot_id: options.boot_id_now(),
             epoch_base: recovered.epoch_base.0,
-            image: recovered.superblock.image.filter(|_| keeps_image),
+            checkpoint: recovered.superblock.checkpoint.filter(|_| keeps_checkpoint),
             ..recovered.superblock
         };
         let copy_first = if planted(Mutant::SuperblockCopyZeroFirst) { 0 } else { copy_first };

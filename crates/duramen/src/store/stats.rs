@@ -27,7 +27,8 @@ pub struct Stats {
     pub extent_bytes: u64,
     /// DRAM that the indexes of all tables take, the locks of keys included.
     pub index_bytes: u64,
-    /// Pages of the image that the store was opened with, which the index has not read yet; each is read when it is first touched.
+    /// Pages of the checkpoint that the store was opened with, which the index has not read yet; each is read when it
+    /// is first touched.
     pub index_pages_left: u64,
     /// Segments or leaves of the index that were split since the store was opened, recovery included.
     pub index_splits: u64,
@@ -59,8 +60,8 @@ pub struct Stats {
     pub freed_extents: u64,
     /// Blocks that compaction, or verifying after an open, found damaged and left alone.
     pub damaged_blocks: u64,
-    /// Bytes of the store that the background thread has yet to look through for damage, since an index image spared the open
-    /// to read them.
+    /// Bytes of the store that the background thread has yet to look through for damage, since an index checkpoint
+    /// spared the open to read them.
     pub unverified_bytes: u64,
     /// How often compaction read everything to learn which tombstones still hide something.
     pub recounts: u64,
@@ -123,8 +124,8 @@ impl Stats {
             index_leaf_waits: index.leaf_waits,
             writers: totals.writers,
             written_bytes: totals.written_bytes,
-            checkpoints: maintenance.images.checkpoints.load(Relaxed),
-            checkpoint_bytes: maintenance.images.bytes.load(Relaxed),
+            checkpoints: maintenance.checkpoints.written.load(Relaxed),
+            checkpoint_bytes: maintenance.checkpoints.bytes.load(Relaxed),
             compactions: compaction.rounds.load(Relaxed),
             compacted_bytes: compaction.moved_bytes.load(Relaxed),
             freed_extents: compaction.freed_extents.load(Relaxed),

@@ -3,9 +3,9 @@
 //!
 //! Who goes through stores to a line of its own, and looks then whether the barrier is closed: a single write is
 //! [pinned](reclaim::pin) for as long as it takes, which is such a store; what writes several times has a counter that
-//! is odd meanwhile ([`Turns`]). Neither takes a locked instruction. Who closes the barrier says so, has the kernel
-//! fence all CPUs (as [`reclaim::GracePeriod::now`] does for the same reason), and waits until all have left who were
-//! inside then. So one of the two sees the other.
+//! is odd meanwhile ([`SeqCounter`]). Neither takes a locked instruction. Who closes the barrier says so, has the
+//! kernel fence all CPUs (as [`reclaim::GracePeriod::now`] does for the same reason), and waits until all have left who
+//! were inside then. So one of the two sees the other.
 //!
 //! Order of waiting: who waits at the barrier holds no lock of a key and no epoch, is not pinned, and counts as
 //! outside. Who waits for the others to leave holds nothing but the barrier. The background thread passes it by: it
@@ -17,7 +17,7 @@ use super::Backoff;
 use super::atomic::AtomicU64;
 use super::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::holding::{self, Held, Noted, Place, What};
-use super::reclaim::{self, GracePeriod, Guard, Turns};
+use super::reclaim::{self, GracePeriod, Guard, SeqCounter};
 use super::time::Instant;
 use super::{Arc, Condvar, Mutex, lock, rank, this_thread};
 use crate::mutants::{Mutant, planted};
@@ -90,7 +90,7 @@ impl ExclusiveBarrier {
     /// that may end before `turns`.
     #[inline]
     #[must_use]
-    pub(crate) fn enter(&self, turns: &Turns) -> bool {
+    pub(crate) fn enter(&self, turns: &SeqCounter) -> bool {
         loop {
             turns.begin();
             if !self.is_closed() {
@@ -115,7 +115,7 @@ impl ExclusiveBarrier {
 
     /// Closes it, when it is open, and waits until everybody else has left; `insiders` says who may be inside. The caller
     /// is neither inside nor pinned.
-    pub(crate) fn close(&self, insiders: impl Fn() -> Vec<Arc<Turns>>) {
+    pub(crate) fn close(&self, insiders: impl Fn() -> Vec<Arc<SeqCounter>>) {
         debug_assert!(!reclaim::is_pinned(), "it would wait for itself");
         {
             let mut closed = lock(&self.closed);

@@ -8,13 +8,13 @@
 
 /// The catalog is changed.
 pub(crate) const CATALOG: u8 = 10;
-/// An image of the index is written, or given up.
+/// A checkpoint of the index is written, or given up.
 pub(crate) const IMAGE: u8 = 20;
 /// Blocks are moved, retired and freed.
 pub(crate) const COMPACTOR: u8 = 30;
 /// No command runs alone.
 pub(crate) const ALONE: u8 = 50;
-/// Segments of a hash index are merged, or written to an image.
+/// Segments of a hash index are merged, or written to a checkpoint.
 pub(crate) const MERGING: u8 = 60;
 /// The medium grows.
 pub(crate) const GROWING: u8 = 64;
@@ -49,7 +49,7 @@ pub(crate) const SUPERBLOCK: u8 = 180;
 /// Extents are taken and given back.
 pub(crate) const SPACE: u8 = 190;
 /// The keys of a table of few.
-pub(crate) const FEW: u8 = 200;
+pub(crate) const SPARSE_KEYS: u8 = 200;
 /// Nothing is locked under it.
 pub(crate) const LEAF: u8 = u8::MAX;
 

@@ -18,7 +18,7 @@
 //!   out of reach is past, whether an address in it is [held](held). Addresses are unique in the process: stores have nothing to do
 //!   with each other. A hold may be given up by any thread.
 //! * An open group of a writer keeps all that is taken out of reach in its store meanwhile: it has a counter like that of a thread
-//!   ([`Turns`]), and the store names those of its writers when it notes a moment.
+//!   ([`SeqCounter`]), and the store names those of its writers when it notes a moment.
 //!
 //! Why a hold is seen: it is stored while its thread is pinned. If that pin is one of those that the moment waits for, its end, which
 //! is stored after the hold, was loaded before the slots are looked at. If it had ended before, the moment loaded
@@ -52,9 +52,9 @@ const SLOTS_FIRST: usize = 8;
 /// Odd while its owner may see what others take out of reach. Only the owner changes it. On a line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Turns(AtomicU64);
+pub(crate) struct SeqCounter(AtomicU64);
 
-impl Turns {
+impl SeqCounter {
     /// From now on the owner keeps what it can reach.
     #[inline]
     pub(crate) fn begin(&self) {
@@ -152,7 +152,7 @@ fn new_slots(count: usize) -> &'static [Slot] {
 /// One thread's pins. Two lines apart from its neighbours, since the CPU fetches lines in pairs.
 #[repr(align(128))]
 struct Local {
-    turns: Turns,
+    turns: SeqCounter,
     slots: Slots,
     /// How many guards the thread holds. Only that thread uses it.
     guards: AtomicU32,
@@ -179,13 +179,13 @@ type Deferred = Box<dyn FnOnce() + Send>;
 
 /// Who may see what was out of reach at some moment: see the module.
 pub(crate) struct GracePeriod {
-    threads: Vec<(&'static Turns, u64)>,
-    groups: Vec<(Arc<Turns>, u64)>,
+    threads: Vec<(&'static SeqCounter, u64)>,
+    groups: Vec<(Arc<SeqCounter>, u64)>,
 }
 
 impl GracePeriod {
     /// Those that are pinned now, and those of `groups` that have begun a turn. `None` when the kernel refused to fence.
-    pub(crate) fn now(groups: Vec<Arc<Turns>>) -> Option<Self> {
+    pub(crate) fn now(groups: Vec<Arc<SeqCounter>>) -> Option<Self> {
         if !fence_all() {
             return None;
         }
@@ -206,7 +206,7 @@ impl GracePeriod {
 }
 
 /// The addresses that are held, in order.
-pub(crate) fn held() -> Vec<usize> {
+pub(crate) fn pinned_addresses() -> Vec<usize> {
     let mut held = Vec::new();
     for local in &*lock(&LOCALS) {
         // Acquire: pairs with the Release in `Guard::hold` and when a hold is dropped.
@@ -218,9 +218,9 @@ pub(crate) fn held() -> Vec<usize> {
 }
 
 /// Keeps a place from being used again.
-pub(crate) struct Hold(&'static Slot);
+pub(crate) struct ValuePin(&'static Slot);
 
-impl Drop for Hold {
+impl Drop for ValuePin {
     #[inline]
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `held` and `Guard::hold`; what was read was read before.
@@ -291,7 +291,7 @@ fn take_local() -> &'static Local {
     let unused = locals.iter().find(|l| l.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok());
     let local = unused.copied().unwrap_or_else(|| {
         let local: &'static Local = Box::leak(Box::new(Local {
-            turns: Turns::default(),
+            turns: SeqCounter::default(),
             slots: Slots::new(),
             guards: AtomicU32::new(0),
             fences,
@@ -368,12 +368,12 @@ impl Drop for Guard {
 impl Guard {
     /// Keeps what begins at `place`, which this guard keeps, also when the guard is gone.
     #[inline]
-    pub(crate) fn hold(&self, place: *const u8) -> Hold {
+    pub(crate) fn pin_value(&self, place: *const u8) -> ValuePin {
         // Its load of the slot, Acquire, pairs with the Release when a hold is dropped, maybe by another thread.
         let slot = self.local.slots.take();
         // Release: pairs with the Acquire in `held`.
         slot.store(place.addr(), Release);
-        Hold(slot)
+        ValuePin(slot)
     }
 
     /// Runs `release` when everybody who is pinned now has left. What it releases is out of reach already.

@@ -37,7 +37,7 @@ use crate::read::table::{Table, Target};
 use crate::sync::Arc;
 use crate::sync::barrier::ExclusiveBarrier;
 use crate::sync::holding::{Held as HeldHere, Noted, Place, What};
-use crate::sync::reclaim::{self, Guard, Turns};
+use crate::sync::reclaim::{self, Guard, SeqCounter};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
 
@@ -442,7 +442,7 @@ fn beside_locks(attempted: &str, held: HeldHere) -> Error {
 }
 
 /// A writer is inside the barrier.
-pub(super) struct Inside(Option<Arc<Turns>>);
+pub(super) struct Inside(Option<Arc<SeqCounter>>);
 
 impl Drop for Inside {
     fn drop(&mut self) {

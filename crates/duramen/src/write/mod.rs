@@ -48,7 +48,7 @@ use crate::read::Records;
 use crate::read::barrier::ReadBarrier;
 use crate::read::value::{Meta, Room};
 use crate::sync::Arc;
-use crate::sync::reclaim::{self, Turns};
+use crate::sync::reclaim::{self, SeqCounter};
 use crate::{Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX};
 use duramen_media::{Medium, Offset};
 
@@ -65,7 +65,7 @@ pub enum Swap {
 /// A group in progress.
 struct Group {
     /// See invariant 3. `None` only while nothing is pending.
-    turn: Option<Turn>,
+    reader_epoch: Option<ReaderEpoch>,
     /// Slots to be cleared of their pending mark: table, hash and location.
     pending: Vec<(Owner, u64, Offset)>,
     /// Transactions that have committed in it.
@@ -74,16 +74,16 @@ struct Group {
 }
 
 /// Keeps what the group superseded.
-struct Turn(Arc<Turns>);
+struct ReaderEpoch(Arc<SeqCounter>);
 
-impl Turn {
+impl ReaderEpoch {
     fn begin(activity: &Activity) -> Self {
         activity.group.begin();
         Self(Arc::clone(&activity.group))
     }
 }
 
-impl Drop for Turn {
+impl Drop for ReaderEpoch {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -247,7 +247,7 @@ impl WriterState {
         let mut over = Vec::new();
         if let Some(group) = &mut self.group {
             clear_pending(records, group.pending.drain(..));
-            group.turn = None;
+            group.reader_epoch = None;
             if !group.over.iter().any(|over| records.log.epochs().must_wait(over.epoch())) {
                 over = std::mem::take(&mut group.over);
             }
@@ -255,7 +255,7 @@ impl WriterState {
         over.iter().for_each(|over| self.finalize_transaction(records, over));
         let done = work(self);
         if let Some(group) = &mut self.group {
-            group.turn = Some(Turn::begin(&self.activity));
+            group.reader_epoch = Some(ReaderEpoch::begin(&self.activity));
         }
         done
     }
@@ -274,7 +274,7 @@ impl WriterState {
             // Of a transaction that goes on though the group before was flushed.
             read_barrier.transaction.set(self.transaction_id());
             self.group = Some(Group {
-                turn: Some(Turn::begin(&self.activity)),
+                reader_epoch: Some(ReaderEpoch::begin(&self.activity)),
                 pending: Vec::new(),
                 over: Vec::new(),
                 read_barrier,

@@ -130,7 +130,7 @@ fn collections_hold_what_models_hold() {
                 index,
                 residence,
                 checkpoint_bytes: 100 << 10,
-                tuning: duramen::tuning::Tuning { image_bytes_min: 0, ..Default::default() },
+                tuning: duramen::tuning::Tuning { close_checkpoint_bytes_min: 0, ..Default::default() },
                 ..options()
             };
             let mut store = options.open(&path).unwrap();
@@ -212,7 +212,7 @@ fn collections_hold_what_models_hold() {
             for at in 0..6 {
                 store.delete(&[b'n', at]).unwrap();
             }
-            // With a persistent index the image of the last close stays.
+            // With a persistent index the checkpoint of the last close stays.
             let most = if residence == Residence::Persistent { 250_000 } else { 150_000 };
             assert!(maintained(&store, || store.stats().live_bytes <= most), "{:?}", store.stats());
             assert_eq!(store.audit(), [""; 0]);

@@ -1,4 +1,4 @@
-//! Damage of a closed store: what an open by image did not read is verified before it is used, at once and later.
+//! Damage of a closed store: what an open by checkpoint did not read is verified before it is used, at once and later.
 
 use duramen::{
     Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, OnCorruption, Options, Remains, Store,
@@ -44,7 +44,7 @@ fn options(medium: MediumKind, index: IndexKind) -> Options {
         },
         ..Options::default()
     };
-    options.tuning.image_bytes_min = 0;
+    options.tuning.close_checkpoint_bytes_min = 0;
     options.tuning.compaction_bytes_min = Some(64);
     options.compaction_dead_percent = 5;
     options
@@ -75,7 +75,7 @@ fn is_cell(key: &[u8]) -> bool {
     key.starts_with(b"cell")
 }
 
-/// A closed store with an image, and what it holds.
+/// A closed store with a checkpoint, and what it holds.
 fn closed(options: &Options, path: &Path) -> (Vec<u8>, Model) {
     let store = options.open(path).unwrap();
     let mut model = Model::new();
@@ -105,7 +105,7 @@ fn closed(options: &Options, path: &Path) -> (Vec<u8>, Model) {
     }
     store.close().unwrap();
     let store = options.open(path).unwrap();
-    assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+    assert!(store.recovery().checkpointed > 0, "{:?}", store.recovery());
     store.close().unwrap();
     (std::fs::read(path).unwrap(), model)
 }
@@ -356,7 +356,7 @@ fn a_delete_beside_damage_says_true_exactly_where_a_get_is_corrupt() {
         }
         std::fs::write(&path, &bytes).unwrap();
         let store = options.open(&path).unwrap();
-        assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+        assert!(store.recovery().checkpointed > 0, "{:?}", store.recovery());
         let (mut unknown, mut known) = (0, 0);
         for number in 0..KEYS {
             let key = format!("key:{number:08}");
@@ -498,11 +498,11 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
         let there = model.iter().filter(|(_, value)| value.is_some());
         let hurt: Vec<_> =
             there.filter(|_| random.below(3) == 0).map(|(key, _)| [&key[..], b"1 1;"].concat()).collect();
-        // Not where the image's leaves begin with a key.
+        // Not where the checkpoint's leaves begin with a key.
         damage_values_of(&path, &hurt.iter().map(|record| &record[..]).collect::<Vec<_>>());
         options.on_corruption = OnCorruption::Serve;
         let mut store = options.open(&path).unwrap();
-        assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+        assert!(store.recovery().checkpointed > 0, "{:?}", store.recovery());
         for step in 0..numbers * 3 {
             let key = key(random.below(numbers), width);
             if often.below(rate) == 0 {
@@ -515,7 +515,7 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
                 0 => {
                     store.close().unwrap();
                     store = options.open(&path).unwrap();
-                    assert_eq!(store.recovery().image_refused, None);
+                    assert_eq!(store.recovery().checkpoint_refused, None);
                 }
                 1..4 => store.maintain().unwrap(),
                 4 => walk(&store, &model),
@@ -537,7 +537,7 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
 }
 
 /// What was compacted may wait for readers to be freed, and for an epoch, when the store is closed. The next open must not have to read it:
-/// to compare it with damaged records is impossible, and without the image nobody knows whose these are.
+/// to compare it with damaged records is impossible, and without the checkpoint nobody knows whose these are.
 #[test]
 fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
     let hour = Duration::from_secs(3600);
@@ -581,8 +581,8 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
         drop(reader);
         let store = options.open(&path).unwrap();
         let recovery = store.recovery();
-        assert_eq!(recovery.image_refused, None, "{durability:?}");
-        assert_eq!(recovery.imaged, recovery.records, "{durability:?}");
+        assert_eq!(recovery.checkpoint_refused, None, "{durability:?}");
+        assert_eq!(recovery.checkpointed, recovery.records, "{durability:?}");
         only_these_are_corrupt(&store, &model, &[hurt]);
     }
 }
@@ -591,14 +591,14 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
 #[test]
 fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended() {
     for options in configurations() {
-        // As with a store that is too small for an image: known damage asks for one.
-        for image_bytes_min in [0, u64::MAX] {
+        // As with a store that is too small for a checkpoint: known damage asks for one.
+        for close_checkpoint_bytes_min in [0, u64::MAX] {
             let mut refuse = options.clone();
             let dir = directory(&options);
             let path = dir.path().join("store");
             let (_, mut model) = closed(&options, &path);
             let hurt = damage_some_values(&path);
-            refuse.tuning.image_bytes_min = image_bytes_min;
+            refuse.tuning.close_checkpoint_bytes_min = close_checkpoint_bytes_min;
             let serve = Options { on_corruption: OnCorruption::Serve, ..refuse.clone() };
             let store = refuse.open(&path).unwrap();
             free_damaged(&store);
@@ -613,7 +613,7 @@ fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended(
                 assert_eq!(looked.stats().damaged_blocks, found);
                 drop(looked);
                 let store = serve.open(&path).unwrap();
-                assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+                assert!(store.recovery().checkpointed > 0, "{:?}", store.recovery());
                 assert_eq!(
                     (store.stats().damaged_blocks, store.recovery().damage.len()),
                     (found, found as usize)
@@ -652,7 +652,7 @@ fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
         let (whole, model) = closed(&options, &path);
         let verify = Options { verify_at_open: true, ..options.clone() };
         let store = verify.open(&path).unwrap();
-        assert!(store.recovery().imaged > 0, "{:?}", store.recovery());
+        assert!(store.recovery().checkpointed > 0, "{:?}", store.recovery());
         assert_eq!((store.stats().unverified_bytes, store.stats().damaged_blocks), (0, 0));
         drop(store);
         std::fs::write(&path, &whole).unwrap();
@@ -674,11 +674,12 @@ fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
     }
 }
 
-/// Without an image nobody knows whose the damaged records are: all that is whole is served, and the damage stays known over crashes.
+/// Without a checkpoint nobody knows whose the damaged records are: all that is whole is served, and the damage stays
+/// known over crashes.
 #[test]
-fn without_an_image_the_whole_records_are_served_and_the_damage_stays_known() {
+fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known() {
     for options in configurations() {
-        let options = Options { index_image: false, ..options };
+        let options = Options { index_checkpoint: false, ..options };
         let serve = Options { on_corruption: OnCorruption::Serve, ..options.clone() };
         let dir = directory(&options);
         let path = dir.path().join("store");
@@ -728,7 +729,7 @@ fn without_an_image_the_whole_records_are_served_and_the_damage_stays_known() {
 #[test]
 fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_them() {
     for options in configurations() {
-        let options = Options { index_image: false, compaction_dead_percent: 90, ..options };
+        let options = Options { index_checkpoint: false, compaction_dead_percent: 90, ..options };
         let dir = directory(&options);
         let path = dir.path().join("store");
         let store = options.open(&path).unwrap();
@@ -807,7 +808,7 @@ fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_th
 #[test]
 fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() {
     for options in configurations() {
-        let options = Options { index_image: false, ..options };
+        let options = Options { index_checkpoint: false, ..options };
         let dir = directory(&options);
         let path = dir.path().join("store");
         let store = options.open(&path).unwrap();
@@ -922,8 +923,8 @@ fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
 #[test]
 fn what_a_creation_left_and_what_never_was_a_store_has_room_for_one() {
     for options in configurations() {
-        // An image takes blocks.
-        let options = Options { index_image: false, ..options };
+        // A checkpoint takes blocks.
+        let options = Options { index_checkpoint: false, ..options };
         let dir = directory(&options);
         let path = dir.path().join("store");
         let empty = options.open(&path).unwrap();

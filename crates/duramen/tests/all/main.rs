@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
+mod checkpoint;
 mod close;
 mod collections;
 mod damage;
@@ -10,7 +11,6 @@ mod evict;
 mod examples;
 mod format;
 mod full;
-mod image;
 mod limits;
 mod locks;
 mod misuse;

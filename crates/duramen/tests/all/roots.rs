@@ -206,14 +206,14 @@ fn a_root_of_an_empty_collection_names_it_after_a_crash() {
 }
 
 #[test]
-fn an_image_knows_the_roots_of_batches() {
+fn an_checkpoint_knows_the_roots_of_batches() {
     for at_close in [true, false] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");
         let options = Options {
             residence: if at_close { Residence::Dram } else { Residence::Persistent },
             checkpoint_bytes: 50 << 10,
-            tuning: Tuning { image_bytes_min: 0, ..Tuning::default() },
+            tuning: Tuning { close_checkpoint_bytes_min: 0, ..Tuning::default() },
             ..options()
         };
         let store = options.open(&path).unwrap();

@@ -756,11 +756,11 @@ fn a_torn_large_value_does_not_hold_up_recovery() {
     store.put(b"small", b"value").unwrap();
     store.put(b"large", &noise).unwrap();
     // What kill -9 leaves in the middle of a put: a copy of the open store, the record's header gone.
-    let mut image = std::fs::read(&path).unwrap();
-    let at = image.windows(16).position(|w| w == &noise[..16]).unwrap();
-    image[at - 29..at - 5].fill(0);
+    let mut checkpoint = std::fs::read(&path).unwrap();
+    let at = checkpoint.windows(16).position(|w| w == &noise[..16]).unwrap();
+    checkpoint[at - 29..at - 5].fill(0);
     let copy = dir.path().join("copy");
-    std::fs::write(&copy, image).unwrap();
+    std::fs::write(&copy, checkpoint).unwrap();
     let begun = std::time::Instant::now();
     let store = Options::default().open(&copy).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());

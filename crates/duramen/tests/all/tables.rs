@@ -298,16 +298,16 @@ fn what_was_done_to_tables_counts_when_it_is_committed() {
     assert_eq!(killed.audit(), [""; 0]);
 }
 
-/// An open by image finds all tables, after a close and with checkpoints after a crash.
+/// An open by checkpoint finds all tables, after a close and with checkpoints after a crash.
 #[test]
-fn images_know_all_tables() {
+fn checkpoints_know_all_tables() {
     for kind in KINDS {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");
         let options = Options {
             residence: duramen::Residence::Persistent,
             checkpoint_bytes: 64 << 10,
-            tuning: duramen::tuning::Tuning { image_bytes_min: 0, ..Default::default() },
+            tuning: duramen::tuning::Tuning { close_checkpoint_bytes_min: 0, ..Default::default() },
             ..shm(kind)
         };
         let store = options.open(&path).unwrap();
@@ -347,13 +347,17 @@ fn images_know_all_tables() {
                 );
             }
             assert_eq!(killed.audit(), [""; 0]);
-            assert!(round == 0 || killed.recovery().imaged > 0, "round {round}: {:?}", killed.recovery());
+            assert!(
+                round == 0 || killed.recovery().checkpointed > 0,
+                "round {round}: {:?}",
+                killed.recovery()
+            );
         }
         assert_eq!(store.audit(), [""; 0]);
         drop(tables);
         store.close().unwrap();
         let store = options.open(&path).unwrap();
-        assert!(store.recovery().imaged > 0);
+        assert!(store.recovery().checkpointed > 0);
         for (at, model) in model.iter().enumerate() {
             assert_eq!(&all(&store.find_table(&[at as u8]).unwrap().unwrap()), model, "table {at}");
         }

@@ -1,20 +1,20 @@
-//! What becomes of clients that wait for a key, besides being served ([`serve`](super::serve)): they are answered, their time runs out,
-//! they go.
+//! What becomes of clients that wait for a key, besides being served ([`serve`](super::wake)): they are answered, their
+//! time runs out, they go.
 //!
 //! - **Invariant**: a waiter that was claimed is either answered, once the transaction has committed ([`Dispatcher::answer`]), or released
 //!   ([`Dispatcher::release`]), and then its keys are looked at again.
 
 use super::dispatch::Dispatcher;
-use super::serve::{Serving, error_reply, null_reply};
+use super::wake::{Wake, error_reply, null_reply};
 use super::{CommandError, OwnedArgs, errors};
 use super::{timing, tracking};
 use crate::clients::{Client, unix_millis};
-use crate::local::{Claim, Local};
 use crate::log;
 use crate::messages::{Content, PutBack};
 use crate::net::Output;
 use crate::session::Session;
 use crate::waiting::Waiter;
+use crate::worker_state::{Claim, WorkerState};
 use duramen_structures::{Locks, Type};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const LEFTOVERS_PART: usize = 500;
 impl Dispatcher {
     /// The transaction has committed: whoever it answered gets his reply when the turn has settled.
     pub(super) fn answer(&mut self) {
-        for Claim { waiter, reply, put_back, ran, failed } in std::mem::take(&mut self.local.claims) {
+        for Claim { waiter, reply, put_back, ran, failed } in std::mem::take(&mut self.worker_state.claims) {
             self.server.waiting.leave(&waiter);
             let entry = self.table.entry(waiter.command);
             if let Some((awaited, micros)) =
@@ -43,21 +43,21 @@ impl Dispatcher {
             self.post(&waiter, reply, put_back, false);
             self.answered.push(waiter);
         }
-        for (client, content) in std::mem::take(&mut self.local.behind_replies) {
-            self.server.delivery.add(&mut self.local.outgoing, content, vec![client.worker as u32]);
+        for (client, content) in std::mem::take(&mut self.worker_state.behind_replies) {
+            self.server.delivery.add(&mut self.worker_state.outgoing, content, vec![client.worker as u32]);
         }
     }
 
     fn post(&mut self, waiter: &Arc<Waiter>, bytes: Box<[u8]>, put_back: Option<PutBack>, closes: bool) {
         let worker = waiter.client.worker as u32;
         let content = Content::Reply { waiter: Arc::clone(waiter), bytes, put_back, closes };
-        self.server.delivery.add(&mut self.local.outgoing, content, vec![worker]);
+        self.server.delivery.add(&mut self.worker_state.outgoing, content, vec![worker]);
     }
 
     /// The transaction was dropped: whoever it was about to answer waits on.
-    pub(super) fn release(local: &mut Local, again: &mut Vec<(u8, Vec<u8>)>) {
-        local.behind_replies.clear();
-        for Claim { waiter, .. } in local.claims.drain(..) {
+    pub(super) fn release(worker_state: &mut WorkerState, again: &mut Vec<(u8, Vec<u8>)>) {
+        worker_state.behind_replies.clear();
+        for Claim { waiter, .. } in worker_state.claims.drain(..) {
             waiter.release();
             // Who wrote to another key of it meanwhile passed over it.
             again.extend(waiter.keys.iter().map(|awaited| (waiter.db, awaited.key.to_vec())));
@@ -78,34 +78,33 @@ impl Dispatcher {
     /// Serves who waits for keys that somebody passed over.
     pub(super) fn look_again(&mut self) {
         for (db, key) in std::mem::take(&mut self.again) {
-            let before = self.local.outgoing.len();
+            let before = self.worker_state.outgoing.len();
             let (mut again, mut is_again) = (Vec::new(), false);
-            let local = &mut self.local;
-            let serving =
-                Serving { table: self.table, server: &self.server, stats: &self.stats, now: self.now };
+            let worker_state = &mut self.worker_state;
+            let wake = Wake { table: self.table, server: &self.server, stats: &self.stats, now: self.now };
             let served = self.worker.run(self.now, Locks::One(&key), |txn| {
                 if std::mem::replace(&mut is_again, true) {
-                    local.outgoing.take_back(before);
-                    Self::release(local, &mut again);
-                    self.server.tracking.put_back(std::mem::take(&mut local.untracked));
+                    worker_state.outgoing.take_back(before);
+                    Self::release(worker_state, &mut again);
+                    self.server.tracking.put_back(std::mem::take(&mut worker_state.untracked));
                 }
-                serving.serve(txn, local, db, &key)?;
-                serving.serve_written(txn, local)?;
+                wake.wake(txn, worker_state, db, &key)?;
+                wake.wake_written(txn, worker_state)?;
                 if self.server.tracking.is_any() {
-                    tracking::tell_written(&self.server, txn, local, 0);
+                    tracking::invalidate_written(&self.server, txn, worker_state, 0);
                 }
                 Ok(())
             });
-            let taken = std::mem::take(&mut self.local.untracked);
+            let taken = std::mem::take(&mut self.worker_state.untracked);
             if served.is_err() {
                 self.server.tracking.put_back(taken);
             }
             match served {
                 Ok(()) => self.answer(),
                 Err(error) => {
-                    self.local.outgoing.take_back(before);
+                    self.worker_state.outgoing.take_back(before);
                     // Not again: whatever failed will fail again now, and the next write looks.
-                    Self::release(&mut self.local, &mut again);
+                    Self::release(&mut self.worker_state, &mut again);
                     self.note(error);
                 }
             }
@@ -155,8 +154,9 @@ impl Dispatcher {
     /// Whether there is something to do in a turn, though no client sent anything.
     pub fn has_work(&self) -> bool {
         let server = &self.server;
-        let is_due =
-            || server.tracking.is_due_by_now() || server.expiries.is_due_by_now() || server.swept.is_any();
+        let is_due = || {
+            server.tracking.is_due_by_now() || server.expiry_timers.is_due_by_now() || server.swept.is_any()
+        };
         !self.put_backs.is_empty()
             || !self.again.is_empty()
             || server.waiting.gone.is_any()
@@ -168,7 +168,7 @@ impl Dispatcher {
     pub(super) fn work(&mut self) {
         if !self.server.pause.keeps_keys(self.now) {
             for (db, key) in self.server.swept.take() {
-                self.local.tell_expired(&self.server, db, &key);
+                self.worker_state.notify_expired(&self.server, db, &key);
             }
             self.look_at_due();
         }

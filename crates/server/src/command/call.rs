@@ -3,13 +3,13 @@
 use super::errors::shown_of;
 use super::keys::KeyFlags;
 use super::{Args, CommandError, OwnedArgs, spec, table, timing, tracking};
-use crate::local::Local;
-use crate::notifications::{Absent, Classes, EXPIRED, GENERIC, MISS, NEW, Truth};
+use crate::notifications::{Absence, Absent, Classes, EXPIRED, GENERIC, MISS, NEW};
 use crate::resp::Reply;
 use crate::server::Server;
 use crate::session::Session;
 use crate::stats::WorkerStats;
 use crate::waiting::{Awaited, Wait};
+use crate::worker_state::WorkerState;
 use duramen_structures::{Room, Txn};
 use std::time::Instant;
 
@@ -61,7 +61,7 @@ pub struct Call<'c, 'w> {
     /// What all connections share.
     pub server: &'c Server,
     /// What the worker has.
-    pub local: &'c mut Local,
+    pub worker_state: &'c mut WorkerState,
     /// The worker's counters.
     pub stats: &'c WorkerStats,
     /// Unix milliseconds; the same for all commands of one transaction.
@@ -111,7 +111,7 @@ impl<'w> Call<'_, 'w> {
     /// The command found nothing and waits. False, and it does not, within EXEC: it answers as if its time were up.
     pub fn waits(&mut self, until: Option<Instant>, keys: Vec<Awaited>) -> bool {
         if !self.in_transaction {
-            self.local.wait = Some(Wait { until, keys, is_for_file: false });
+            self.worker_state.wait = Some(Wait { until, keys, is_for_file: false });
         }
         !self.in_transaction
     }
@@ -119,7 +119,7 @@ impl<'w> Call<'_, 'w> {
     /// Notes how to put back what was taken, for the case that the client waited for it and has gone.
     pub fn put_back(&mut self, args: impl FnOnce() -> OwnedArgs) {
         if self.is_served {
-            self.local.put_back = Some(args());
+            self.worker_state.put_back = Some(args());
         }
     }
 
@@ -132,7 +132,7 @@ impl<'w> Call<'_, 'w> {
         let wanted = self.wanted() & (EXPIRED | MISS | NEW);
         // A command before it, in EXEC, may have failed half-way.
         let was_unsaved = self.txn.has_unsaved();
-        let done = if wanted == 0 { (self.entry.apply)(self) } else { self.apply_and_tell(wanted) };
+        let done = if wanted == 0 { (self.entry.apply)(self) } else { self.apply_and_notify(wanted) };
         debug_assert!(
             done.is_err() || was_unsaved || !self.txn.has_unsaved() || self.entry.spec.name == "exec",
             "{} has stored what it has not saved: the edit changed something and did not say so",
@@ -148,15 +148,15 @@ impl<'w> Call<'_, 'w> {
     }
 
     #[cold]
-    fn apply_and_tell(&mut self, wanted: Classes) -> Result<(), CommandError> {
+    fn apply_and_notify(&mut self, wanted: Classes) -> Result<(), CommandError> {
         let (db, args, spec) = (self.db(), self.args, &self.entry.spec);
         let keeps = self.server.pause.keeps_keys(self.now);
         let mut absent = Absent::since(self.stats.keyspace_misses.get());
-        for place in spec.keys_told(args) {
+        for place in spec.keys_found(args) {
             let key = args.at(place.index);
             // What is damaged the command tells.
             if wanted & EXPIRED != 0 && !keeps && matches!(self.txn.expire(db, key), Ok(true)) {
-                self.local.tell_truth(self.server, Truth::Expired(db, key.into()));
+                self.worker_state.notify_absence(self.server, Absence::Expired(db, key.into()));
             }
             if wanted & (MISS | NEW) != 0 && matches!(self.txn.exists(db, key), Ok(false)) {
                 // XACK and its like look for the key and say that they change it.
@@ -164,20 +164,20 @@ impl<'w> Call<'_, 'w> {
                 absent.add(db, key, reads);
             }
         }
-        self.local.absent = absent;
+        self.worker_state.absent = absent;
         let done = (self.entry.apply)(self);
-        self.tell_missed();
-        self.local.absent = Absent::default();
+        self.notify_missed();
+        self.worker_state.absent = Absent::default();
         done
     }
 
     /// Tells of the keys that the command has missed until now.
-    fn tell_missed(&mut self) {
+    fn notify_missed(&mut self) {
         let misses = self.stats.keyspace_misses.get();
-        while let Some((db, key)) = self.local.absent.next_missed(misses) {
+        while let Some((db, key)) = self.worker_state.absent.next_missed(misses) {
             // OBJECT counts, and does not tell.
             if self.entry.container_name() != "object" {
-                self.local.tell_truth(self.server, Truth::Missed(db, key));
+                self.worker_state.notify_absence(self.server, Absence::Missed(db, key));
             }
         }
     }
@@ -185,9 +185,9 @@ impl<'w> Call<'_, 'w> {
     /// The command has just counted a miss of a key that its arguments do not tell.
     pub fn missed(&mut self, db: u8, key: &[u8]) {
         if self.wanted() & MISS != 0 {
-            self.local.absent.skip_miss();
-            self.tell_missed();
-            self.local.tell_truth(self.server, Truth::Missed(db, key.into()));
+            self.worker_state.absent.skip_miss();
+            self.notify_missed();
+            self.worker_state.notify_absence(self.server, Absence::Missed(db, key.into()));
         }
     }
 
@@ -195,41 +195,41 @@ impl<'w> Call<'_, 'w> {
     pub fn will_write(&mut self, key: &[u8]) {
         let db = self.db();
         if self.wanted() & NEW != 0 && matches!(self.txn.exists(db, key), Ok(false)) {
-            self.local.absent.add(db, key, false);
+            self.worker_state.absent.add(db, key, false);
         }
     }
 
     /// Tells of an event of a key in the selected database.
     #[inline]
     pub fn notify(&mut self, class: Classes, event: &str, key: &[u8]) {
-        if self.local.absent.is_any() {
+        if self.worker_state.absent.is_any() {
             self.notify_before(key);
         }
-        self.local.notify(self.server, class, event, self.session.db, key);
+        self.worker_state.notify(self.server, class, event, self.session.db, key);
     }
 
     /// Tells what comes before an event of a key: what was missed, and that the key is new.
     #[cold]
     fn notify_before(&mut self, key: &[u8]) {
         let db = self.db();
-        self.tell_missed();
+        self.notify_missed();
         // Also when it was set with a time that has passed.
-        if self.local.absent.may_be_new(db, key) {
+        if self.worker_state.absent.may_be_new(db, key) {
             self.notify_new(db, key);
         }
     }
 
     /// Tells that a key is new if it is, where there is no other event of it.
     pub fn notify_if_new(&mut self, key: &[u8]) {
-        if self.local.absent.may_be_new(self.db(), key) {
+        if self.worker_state.absent.may_be_new(self.db(), key) {
             self.notify_new(self.db(), key);
         }
     }
 
     /// Tells that a key is new, also where another went by its name.
     pub fn notify_new(&mut self, db: u8, key: &[u8]) {
-        self.local.absent.told_new(db, key);
-        self.local.notify(self.server, NEW, "new", db, key);
+        self.worker_state.absent.note_new(db, key);
+        self.worker_state.notify(self.server, NEW, "new", db, key);
     }
 
     /// Tells that something of a key was changed, and that the key went, if it did.
@@ -261,7 +261,7 @@ impl<'w> Call<'_, 'w> {
             reply: self.reply.reborrow(),
             session: &mut *self.session,
             server: self.server,
-            local: &mut *self.local,
+            worker_state: &mut *self.worker_state,
             stats: self.stats,
             now: self.now,
             after: &mut *self.after,
@@ -275,7 +275,7 @@ impl<'w> Call<'_, 'w> {
             true => tracking::remember(call.server, call.txn, call.session, &entry.spec, args),
             false => Ok(()),
         });
-        let time = begun.elapsed() + std::mem::take(&mut self.local.slept);
+        let time = begun.elapsed() + std::mem::take(&mut self.worker_state.slept);
         // HELLO may have changed the protocol.
         self.reply.protocol = self.session.protocol;
         let counters = &self.stats.commands[entry.index];
@@ -297,7 +297,7 @@ impl<'w> Call<'_, 'w> {
             counters.times.record(time.as_nanos() as u64, 1);
         }
         timing::note(self.server, &entry.spec, args, &self.session.client, time.as_micros() as u64);
-        self.local.show(self.server, &entry.spec, args, self.session);
+        self.worker_state.show(self.server, &entry.spec, args, self.session);
     }
 }
 

@@ -6,22 +6,22 @@
 use super::call::subcommand_error;
 use super::errors::{SHOWN_BYTES_MAX, StoreFailure, shown_of};
 use super::groups::table;
-use super::run;
-use super::serve::{self, Serving, add_keys};
+use super::merge_run;
 use super::spec::{LockSpec, Spec};
 use super::timing::{self, Tick};
 use super::tracking;
+use super::wake::{self, Wake, add_keys};
 use super::{After, Args, Call, CommandError, Entry, Flags, OwnedArgs, Table, errors};
 use crate::clients::unix_millis;
-use crate::local::Local;
 use crate::log;
 use crate::net::Output;
-use crate::notifications::{Absent, Truth};
+use crate::notifications::{Absence, Absent};
 use crate::resp::{Limits, Protocol, Reply, Requests, ahead};
 use crate::server::Server;
 use crate::session::{ReplyMode, Session, Transaction};
 use crate::stats::WorkerStats;
 use crate::waiting::Waiter;
+use crate::worker_state::WorkerState;
 use duramen_structures::{AHEAD_MAX, Keys, Locks, Txn, Worker};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +56,7 @@ pub struct Dispatcher {
     pub(super) server: Arc<Server>,
     pub(super) worker: Worker,
     pub(super) stats: Arc<WorkerStats>,
-    pub(super) local: Local,
+    pub(super) worker_state: WorkerState,
     // Who waited and was answered in this turn.
     pub(super) answered: Vec<Arc<Waiter>>,
     // Keys at which somebody who waits may have been passed over, with their databases.
@@ -100,7 +100,7 @@ impl Dispatcher {
             server,
             worker,
             stats,
-            local: Local::new(number),
+            worker_state: WorkerState::new(number),
             answered: Vec::new(),
             again: Vec::new(),
             put_backs: Vec::new(),
@@ -129,12 +129,12 @@ impl Dispatcher {
         self.now = unix_millis();
         if self.server.tracking.is_due(self.now)
             && !self.server.pause.keeps_keys(self.now)
-            && catch_unwind(AssertUnwindSafe(|| self.tell_expired())).is_err()
+            && catch_unwind(AssertUnwindSafe(|| self.notify_expired())).is_err()
         {
             self.note_panic();
         }
         if self.has_work() && catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
-            Self::release(&mut self.local, &mut self.again);
+            Self::release(&mut self.worker_state, &mut self.again);
         }
     }
 
@@ -194,8 +194,8 @@ impl Dispatcher {
     }
 
     fn hand_over(&mut self, is_settled: bool) {
-        let (inboxes, own) = (&self.server.inboxes, self.local.worker);
-        self.server.delivery.hand_over(&mut self.local.outgoing, is_settled, |worker, messages| {
+        let (inboxes, own) = (&self.server.inboxes, self.worker_state.worker);
+        self.server.delivery.hand_over(&mut self.worker_state.outgoing, is_settled, |worker, messages| {
             if let Some(inbox) = inboxes.get(worker) {
                 inbox.send_mail(messages, worker != own);
             }
@@ -203,14 +203,14 @@ impl Dispatcher {
     }
 
     /// What commands have of this worker.
-    pub const fn local(&self) -> &Local {
-        &self.local
+    pub const fn worker_state(&self) -> &WorkerState {
+        &self.worker_state
     }
 
     /// A connection has ended.
     pub fn leave(&mut self, session: &mut Session) {
         self.stop_waiting(session);
-        self.local.leave(&self.server, session);
+        self.worker_state.leave(&self.server, session);
     }
 
     /// Whether those behind a command that name its key may run with it as one: nobody may be able to tell.
@@ -318,8 +318,8 @@ impl Dispatcher {
             }
         }
         // Also when the command, an EXEC, has switched replies on again.
-        if !self.local.pushed.is_empty() {
-            out.bytes.append(&mut self.local.pushed);
+        if !self.worker_state.pushed.is_empty() {
+            out.bytes.append(&mut self.worker_state.pushed);
         }
         true
     }
@@ -341,13 +341,13 @@ impl Dispatcher {
     #[cold]
     fn panicked(&mut self, session: &mut Session) {
         session.store_failure = None;
-        self.local.take_back(&self.server, self.outgoing_before, false);
-        self.local.absent = Absent::default();
-        self.local.wait = None;
-        self.server.tracking.put_back(std::mem::take(&mut self.local.untracked));
-        Self::release(&mut self.local, &mut self.again);
+        self.worker_state.take_back(&self.server, self.outgoing_before, false);
+        self.worker_state.absent = Absent::default();
+        self.worker_state.wait = None;
+        self.server.tracking.put_back(std::mem::take(&mut self.worker_state.untracked));
+        Self::release(&mut self.worker_state, &mut self.again);
         if session.waiter.is_none() {
-            serve::take_out(&self.server, self.server.waiting.of_client(session.client.id));
+            wake::take_out(&self.server, self.server.waiting.of_client(session.client.id));
         }
         if let Some(entry) = self.running {
             let all = if self.merged > 1 { &self.commands[..] } else { &[entry] };
@@ -426,7 +426,7 @@ impl Dispatcher {
                 && needs_room(self.table, spec, transaction)
                 && let Err(error) = find_room(&self.server, &mut self.worker)
             {
-                let error = self.told_full(error);
+                let error = self.report_full(error);
                 return self.reject(Some(entry), session, error, out);
             }
             if !spec.flags.has(Flags::NOT_QUEUED) {
@@ -461,25 +461,25 @@ impl Dispatcher {
         self.running = Some(entry);
         let start = out.len();
         let (db, protocol) = (session.db, session.protocol);
-        self.outgoing_before = self.local.outgoing.len();
-        self.local.truths.clear();
+        self.outgoing_before = self.worker_state.outgoing.len();
+        self.worker_state.absences.clear();
         let before = self.outgoing_before;
-        let local = &mut self.local;
+        let worker_state = &mut self.worker_state;
         let mut after = After::Nothing;
         let names = names_of(entry, self.table, session, args, &mut self.keys);
         let mut again = false;
-        local.undone = 0;
+        worker_state.undone = 0;
         let (passed_over, mut waiter, mut changes) = (&mut self.again, None, 0);
         let committed: Result<(), CommandError> = self.worker.run(self.now, names, |txn| {
             if std::mem::replace(&mut again, true) {
                 self.stats.repeated.add(1);
                 out.truncate(start);
-                local.take_back(&self.server, before, true);
+                worker_state.take_back(&self.server, before, true);
                 (session.db, session.protocol) = (db, protocol);
                 after = After::Nothing;
-                Self::release(local, passed_over);
-                serve::take_out(&self.server, waiter.take());
-                self.server.tracking.put_back(std::mem::take(&mut local.untracked));
+                Self::release(worker_state, passed_over);
+                wake::take_out(&self.server, waiter.take());
+                self.server.tracking.put_back(std::mem::take(&mut worker_state.untracked));
             }
             let running = Running {
                 entry,
@@ -491,23 +491,23 @@ impl Dispatcher {
                 merged: self.merged,
                 steps: if are_steps { &self.commands } else { &[] },
             };
-            Self::apply(txn, running, session, local, out, &mut after)?;
+            Self::apply(txn, running, session, worker_state, out, &mut after)?;
             changes = txn.written().count();
-            if local.wait.is_some() {
-                waiter = running.serving().enter(txn, session, entry.index, local)?;
+            if worker_state.wait.is_some() {
+                waiter = running.wake().enter(txn, session, entry.index, worker_state)?;
             } else if self.server.waiting.count() > 0 {
-                running.serving().serve_written(txn, local)?;
+                running.wake().wake_written(txn, worker_state)?;
             }
-            if self.server.follows_expiries() || self.server.expiries.is_any() {
-                running.serving().note_expiries(txn)?;
+            if self.server.follows_expiries() || self.server.expiry_timers.is_any() {
+                running.wake().note_expiries(txn)?;
             }
             if self.server.tracking.is_any() {
                 if tracking::remembers(&entry.spec, session) {
                     tracking::remember(&self.server, txn, session, &entry.spec, args)?;
                 }
                 // Where a database is emptied all are told of everything.
-                if !local.is_flushed {
-                    tracking::tell_written(&self.server, txn, local, session.client.id);
+                if !worker_state.is_flushed {
+                    tracking::invalidate_written(&self.server, txn, worker_state, session.client.id);
                 }
             }
             Ok(())
@@ -517,26 +517,26 @@ impl Dispatcher {
             self.stats.changes.add(changes as u64);
         }
         match &committed {
-            Ok(()) if !self.local.claims.is_empty() => self.answer(),
+            Ok(()) if !self.worker_state.claims.is_empty() => self.answer(),
             Ok(()) => {}
             Err(_) => {
-                self.local.wait = None;
-                Self::release(&mut self.local, &mut self.again);
-                serve::take_out(&self.server, waiter.take());
+                self.worker_state.wait = None;
+                Self::release(&mut self.worker_state, &mut self.again);
+                wake::take_out(&self.server, waiter.take());
             }
         }
         let merged = self.merged;
         if merged > 1 && committed.is_err() {
-            self.local.take_back(&self.server, before, false);
+            self.worker_state.take_back(&self.server, before, false);
             out.truncate(start);
             return self.run_each(session, args, 0..merged, out);
         }
         if matches!(&committed, Err(error) if error.code() == "OOM") && self.has_parts(entry, args) {
-            self.local.take_back(&self.server, before, false);
+            self.worker_state.take_back(&self.server, before, false);
             out.truncate(start);
             return self.run_in_parts(entry, session, args, out);
         }
-        self.merged -= self.local.undone;
+        self.merged -= self.worker_state.undone;
         if let Some(waiter) = waiter {
             session.waits_until = waiter.until;
             session.waiter = Some(waiter);
@@ -547,8 +547,8 @@ impl Dispatcher {
                 out.truncate(start);
                 let keys: Vec<Box<[u8]>> = args.from(1).map(Box::from).collect();
                 if self.server.tracking.is_any() {
-                    tracking::tell(&self.server, &mut self.local, session.client.id, &keys);
-                    self.local.untracked.clear();
+                    tracking::invalidate(&self.server, &mut self.worker_state, session.client.id, &keys);
+                    self.worker_state.untracked.clear();
                 }
                 self.worker
                     .delete_each(db, args.from(1), self.now)
@@ -570,22 +570,22 @@ impl Dispatcher {
             true => {
                 let done = &self.commands[..self.merged];
                 each_kind(done, |entry, count| self.stats.commands[entry.index].calls.add(count));
-                let (found, missed) = self.local.reads;
+                let (found, missed) = self.worker_state.reads;
                 self.stats.keyspace_hits.add(found);
                 self.stats.keyspace_misses.add(missed);
             }
             false => counters.calls.add(self.merged as u64),
         }
         self.stats.commands_processed.add(self.merged as u64);
-        if let Some(error) = failed.map(|error| self.told_full(error)) {
+        if let Some(error) = failed.map(|error| self.report_full(error)) {
             counters.failed.add(1);
             self.stats.error(error.code());
-            self.local.take_back(&self.server, before, false);
+            self.worker_state.take_back(&self.server, before, false);
             out.truncate(start);
             Reply::new(out, session.protocol).error(error.text());
             self.note(error);
         }
-        self.local.show(&self.server, &entry.spec, args, session);
+        self.worker_state.show(&self.server, &entry.spec, args, session);
         match are_steps {
             true => self.timed_run(args, session),
             false => self.timed(entry, args, session),
@@ -624,15 +624,15 @@ impl Dispatcher {
 
     #[cold]
     fn tracked_slow(&mut self, session: &mut Session, is_committed: bool) {
-        let taken = std::mem::take(&mut self.local.untracked);
+        let taken = std::mem::take(&mut self.worker_state.untracked);
         if !is_committed {
             self.server.tracking.put_back(taken);
         }
-        if std::mem::take(&mut self.local.is_flushed) {
-            tracking::tell_flushed(&self.server, &mut self.local);
+        if std::mem::take(&mut self.worker_state.is_flushed) {
+            tracking::invalidate_flushed(&self.server, &mut self.worker_state);
         }
-        tracking::tell_surplus(&self.server, &mut self.local);
-        self.local.untracked.clear();
+        tracking::invalidate_surplus(&self.server, &mut self.worker_state);
+        self.worker_state.untracked.clear();
         // CLIENT CACHING is for one command, or one transaction.
         let is_client = self.running.is_some_and(|entry| entry.container_name() == "client");
         if (session.transaction.is_none() || session.transaction_over)
@@ -644,16 +644,16 @@ impl Dispatcher {
     }
 
     /// Tells of remembered keys that have expired.
-    fn tell_expired(&mut self) {
+    fn notify_expired(&mut self) {
         for (db, key) in self.server.tracking.due(self.now) {
-            let (server, local) = (&self.server, &mut self.local);
+            let (server, worker_state) = (&self.server, &mut self.worker_state);
             let told = self.worker.run(self.now, Locks::One(&key), |txn| -> Result<(), CommandError> {
                 if !txn.exists(db, &key)? {
-                    tracking::tell(server, local, 0, std::slice::from_ref(&key));
+                    tracking::invalidate(server, worker_state, 0, std::slice::from_ref(&key));
                 }
                 Ok(())
             });
-            self.local.untracked.clear();
+            self.worker_state.untracked.clear();
             if let Err(error) = told {
                 self.note(error);
             }
@@ -662,20 +662,20 @@ impl Dispatcher {
 
     /// Looks at keys whose time has come: tells that they have expired, and whoever waits for them. What moved its time is looked at then.
     pub(super) fn look_at_due(&mut self) {
-        for (db, key) in self.server.expiries.take_due(self.now) {
-            let before = self.local.outgoing.len();
-            let (server, local) = (&self.server, &mut self.local);
-            local.truths.clear();
+        for (db, key) in self.server.expiry_timers.take_due(self.now) {
+            let before = self.worker_state.outgoing.len();
+            let (server, worker_state) = (&self.server, &mut self.worker_state);
+            worker_state.absences.clear();
             let mut is_again = false;
             let looked = self.worker.run(self.now, Locks::One(&key), |txn| -> Result<(), CommandError> {
                 if std::mem::replace(&mut is_again, true) {
-                    local.take_back(server, before, true);
+                    worker_state.take_back(server, before, true);
                 }
                 if server.follows_expiries() && txn.expire(db, &key)? {
-                    local.tell_truth(server, Truth::Expired(db, key.as_slice().into()));
+                    worker_state.notify_absence(server, Absence::Expired(db, key.as_slice().into()));
                 }
                 let expires_at = txn.look(db, &key)?.and_then(|found| found.expires_at);
-                server.expiries.note(db, &key, expires_at);
+                server.expiry_timers.note(db, &key, expires_at);
                 Ok(())
             });
             if let Err(error) = looked {
@@ -691,7 +691,7 @@ impl Dispatcher {
         txn: &mut Txn<'_>,
         running: Running<'_>,
         session: &mut Session,
-        local: &mut Local,
+        worker_state: &mut WorkerState,
         out: &mut Output,
         after: &mut After,
     ) -> Result<(), CommandError> {
@@ -704,7 +704,7 @@ impl Dispatcher {
             reply: Reply::new(out, protocol),
             session,
             server: running.server,
-            local,
+            worker_state,
             stats: running.stats,
             now: running.now,
             after,
@@ -712,7 +712,7 @@ impl Dispatcher {
             in_transaction: false,
             is_served: false,
         };
-        if running.steps.is_empty() { call.apply() } else { run::run(&mut call, running.steps) }
+        if running.steps.is_empty() { call.apply() } else { merge_run::run(&mut call, running.steps) }
     }
 
     /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
@@ -743,7 +743,7 @@ impl Dispatcher {
         // A fast command of few arguments takes no time of its own: the clock is looked at for several of them at once.
         let is_fast = entry.spec.flags.has(Flags::FAST) && args.len() <= FAST_ARGUMENTS_MAX;
         let is_due = !is_fast || self.uncharged % LOOK_AT_CLOCK < self.merged as u64;
-        let slept = !self.local.slept.is_zero();
+        let slept = !self.worker_state.slept.is_zero();
         if self.server.times.each() || slept || is_due && self.tick != Tick::now() {
             self.timed_now(entry, args, session);
         }
@@ -770,7 +770,7 @@ impl Dispatcher {
     }
 
     fn timed_now(&mut self, entry: &'static Entry, args: Args<'_>, session: &Session) {
-        let slept = std::mem::take(&mut self.local.slept);
+        let slept = std::mem::take(&mut self.worker_state.slept);
         let micros = self.charge_to(entry, slept).as_micros() as u64;
         self.tick = Tick::now();
         // Of several that have nothing in common but their name the first is shown.
@@ -816,7 +816,7 @@ impl Dispatcher {
     pub fn note(&mut self, error: CommandError) {
         let Some(failure) = error.store_failure() else { return };
         if failure == StoreFailure::Now || !self.failed_before {
-            self.server.tell_failure(&error);
+            self.server.log_failure(&error);
             self.failed_before = true;
         }
         if failure == StoreFailure::Now {
@@ -825,7 +825,7 @@ impl Dispatcher {
     }
 
     /// An error of want of space says what is full, and the log does too.
-    fn told_full(&self, error: CommandError) -> CommandError {
+    fn report_full(&self, error: CommandError) -> CommandError {
         if error.code() != "OOM" {
             return error;
         }
@@ -835,7 +835,7 @@ impl Dispatcher {
             maxmemory == 0 || store.stats().medium_bytes < maxmemory
         };
         let error = if error == errors::OUT_OF_SPACE && is_medium() { FULL } else { error };
-        self.server.tell_full(&error);
+        self.server.log_full(&error);
         error
     }
 
@@ -884,8 +884,8 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     /// The same for whoever waits for its keys.
-    fn serving(self) -> Serving<'a> {
-        Serving { table: self.table, server: self.server, stats: self.stats, now: self.now }
+    fn wake(self) -> Wake<'a> {
+        Wake { table: self.table, server: self.server, stats: self.stats, now: self.now }
     }
 }
 

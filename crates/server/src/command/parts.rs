@@ -14,10 +14,10 @@
 //! | that pop up to a count: SPOP, ZPOPMIN, LPOP, LMPOP … | one: it pops half as many |
 
 use super::{Args, Dispatcher, Entry, OwnedArgs, integer};
-use crate::local::Share;
 use crate::net::Output;
 use crate::resp::Reply;
 use crate::session::Session;
+use crate::worker_state::Share;
 
 /// How many elements of a range are first tried together.
 const TOGETHER: usize = 1024;
@@ -65,7 +65,7 @@ enum Part {
 impl Dispatcher {
     /// Whether a command that found no room may be done in parts.
     pub(super) fn has_parts(&self, entry: &Entry, args: Args<'_>) -> bool {
-        self.local.share.is_none() && Division::of(entry.spec.name, args).is_some()
+        self.worker_state.share.is_none() && Division::of(entry.spec.name, args).is_some()
     }
 
     /// Does such a command in parts; `out` has nothing of its reply yet.
@@ -127,9 +127,9 @@ impl Dispatcher {
         let (mut removed, mut most) = (0, TOGETHER);
         loop {
             let start = out.len();
-            self.local.share = Some(Share { most, removed });
+            self.worker_state.share = Some(Share { most, removed });
             let part = self.part(entry, session, words, out);
-            self.local.share = None;
+            self.worker_state.share = None;
             match part {
                 Part::Removed(count) => {
                     removed += count;

@@ -54,8 +54,8 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE name [name …]: one reply for each name.
 fn subscribe(call: &mut Call<'_, '_>, kind: Kind) -> Result<(), CommandError> {
     for name in names(call.args) {
-        call.local.subscribe(call.server, call.session, kind, name);
-        tell(call, kind.words().0, Some(name), kind);
+        call.worker_state.subscribe(call.server, call.session, kind, name);
+        reply_subscription(call, kind.words().0, Some(name), kind);
     }
     Ok(())
 }
@@ -65,18 +65,18 @@ fn unsubscribe(call: &mut Call<'_, '_>, kind: Kind) -> Result<(), CommandError> 
     let word = kind.words().1;
     if call.args.len() > 1 {
         for name in names(call.args) {
-            call.local.unsubscribe(call.server, call.session, kind, name);
-            tell(call, word, Some(name), kind);
+            call.worker_state.unsubscribe(call.server, call.session, kind, name);
+            reply_subscription(call, word, Some(name), kind);
         }
         return Ok(());
     }
     let all = call.session.subscribed.as_ref().map_or_else(Vec::new, |subscribed| subscribed.names(kind));
     for name in &all {
-        call.local.unsubscribe(call.server, call.session, kind, name);
-        tell(call, word, Some(name), kind);
+        call.worker_state.unsubscribe(call.server, call.session, kind, name);
+        reply_subscription(call, word, Some(name), kind);
     }
     if all.is_empty() {
-        tell(call, word, None, kind);
+        reply_subscription(call, word, None, kind);
     }
     Ok(())
 }
@@ -87,7 +87,7 @@ fn names<'a>(args: Args<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
 
 /// The reply for one name, which also a client gets that gets no replies. Channels and patterns are counted together, channels of
 /// shards apart.
-fn tell(call: &mut Call<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) {
+fn reply_subscription(call: &mut Call<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) {
     let count = match kind {
         Kind::Shard => call.session.subscriptions(Kind::Shard),
         _ => call.session.subscriptions(Kind::Channel) + call.session.subscriptions(Kind::Pattern),
@@ -106,12 +106,12 @@ fn tell(call: &mut Call<'_, '_>, word: &str, name: Option<&[u8]>, kind: Kind) {
     }
     let mut pushed = Output::default();
     write(&mut Reply::new(&mut pushed, call.session.protocol));
-    call.local.pushed.append(&mut pushed.bytes);
+    call.worker_state.pushed.append(&mut pushed.bytes);
 }
 
 /// PUBLISH and SPUBLISH channel message: how many get it.
 fn publish(call: &mut Call<'_, '_>, is_shard: bool) -> Result<(), CommandError> {
-    let count = call.local.publish(call.server, is_shard, call.args.at(1), call.args.at(2));
+    let count = call.worker_state.publish(call.server, is_shard, call.args.at(1), call.args.at(2));
     call.reply.count(count);
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::Args;
 use super::description::Description;
 use super::flags::{Categories, Flags};
 use super::keys::{Begin, Find, Key, KeyFlags, KeySpec};
-use super::step::Step;
+use super::merge_step::Step;
 use duramen_structures::Room;
 
 /// One command, or one subcommand, in the list of its group.
@@ -228,12 +228,12 @@ impl Spec {
     #[inline]
     pub fn keys<'a>(&'a self, args: Args<'a>) -> Option<impl Iterator<Item = Key> + 'a> {
         let tells = |spec: &KeySpec| !spec.flags.has(KeyFlags::INCOMPLETE) && spec.places(args).is_some();
-        self.key_specs().all(tells).then(|| self.keys_told(args))
+        self.key_specs().all(tells).then(|| self.keys_found(args))
     }
 
     /// Those keys among `args` that the arguments tell.
     #[inline]
-    pub fn keys_told<'a>(&'a self, args: Args<'a>) -> impl Iterator<Item = Key> + 'a {
+    pub fn keys_found<'a>(&'a self, args: Args<'a>) -> impl Iterator<Item = Key> + 'a {
         self.key_specs().flat_map(move |spec| {
             let flags = match self.key_flags {
                 Some(of) if spec.flags.has(KeyFlags::VARIABLE_FLAGS) => of(args),

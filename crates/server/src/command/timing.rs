@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::flags::Flags;
-use super::shown;
+use super::redacted;
 use super::spec::Spec;
 use crate::clients::{Client, unix_seconds};
 use crate::server::Server;
@@ -15,7 +15,7 @@ pub fn note(server: &Server, spec: &Spec, args: Args<'_>, client: &Client, micro
         return;
     }
     if times.is_slow(micros) && !spec.flags.has(Flags::SKIP_SLOWLOG) {
-        let shown = shown::arguments(spec, args);
+        let shown = redacted::arguments(spec, args);
         times.slow_log.push(unix_seconds(), micros, &shown, client.address.clone(), client.names().name);
     }
     times.spike(if spec.flags.has(Flags::FAST) { "fast-command" } else { "command" }, micros);

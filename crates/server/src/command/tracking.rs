@@ -3,9 +3,9 @@
 use super::flags::Flags;
 use super::spec::Spec;
 use super::{Args, CommandError};
-use crate::local::Local;
 use crate::server::Server;
 use crate::session::Session;
+use crate::worker_state::WorkerState;
 use duramen_structures::Txn;
 
 /// Whether the keys of a command are remembered: they are locked then.
@@ -34,36 +34,36 @@ pub fn remember(
 
 /// Tells of what a transaction has written, before it commits.
 #[cold]
-pub fn tell_written(server: &Server, txn: &Txn<'_>, local: &mut Local, writer: u64) {
+pub fn invalidate_written(server: &Server, txn: &Txn<'_>, worker_state: &mut WorkerState, writer: u64) {
     let keys: Vec<Box<[u8]>> = txn.written().map(|(_, key)| key.into()).collect();
-    tell(server, local, writer, &keys);
+    invalidate(server, worker_state, writer, &keys);
 }
 
 /// Tells of keys whose locks the caller has.
-pub fn tell(server: &Server, local: &mut Local, writer: u64, keys: &[Box<[u8]>]) {
+pub fn invalidate(server: &Server, worker_state: &mut WorkerState, writer: u64, keys: &[Box<[u8]>]) {
     for key in keys {
-        for tracked in server.tracking.take(key, writer, &mut local.untracked) {
-            local.invalidate(server, &tracked, Some(vec![key.clone()]));
+        for tracked in server.tracking.take(key, writer, &mut worker_state.untracked) {
+            worker_state.invalidate(server, &tracked, Some(vec![key.clone()]));
         }
     }
-    local.invalidate_by_prefix(server, writer, keys);
+    worker_state.invalidate_by_prefix(server, writer, keys);
 }
 
 /// Tells that a database was emptied: whatever anybody keeps is not to be relied on.
 #[cold]
-pub fn tell_flushed(server: &Server, local: &mut Local) {
+pub fn invalidate_flushed(server: &Server, worker_state: &mut WorkerState) {
     // First: what is remembered of a read behind this is of what the flush left.
     server.tracking.forget_all();
     for tracked in server.tracking.all() {
-        local.invalidate(server, &tracked, None);
+        worker_state.invalidate(server, &tracked, None);
     }
 }
 
 /// Tells of keys of which too many are remembered, so that they are forgotten.
-pub fn tell_surplus(server: &Server, local: &mut Local) {
+pub fn invalidate_surplus(server: &Server, worker_state: &mut WorkerState) {
     let keys_max = server.config().tracking_table_max_keys;
     while let Some(key) = server.tracking.surplus(keys_max) {
         // Without the lock: it was not written.
-        tell(server, local, 0, &[key]);
+        invalidate(server, worker_state, 0, &[key]);
     }
 }

@@ -528,7 +528,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-verify-at-start",
         false,
-        "Verify all records before the first client is served, also those that the index image of a clean shutdown spares \
+        "Verify all records before the first client is served, also those that the index checkpoint of a clean shutdown spares \
          the start to read: it then takes as long as to read the whole store. What it finds is met as duramen-on-corruption \
          says. Without it they are verified in the background.",
         |c| value::yes_no_text(c.verify_at_start),

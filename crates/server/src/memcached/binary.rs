@@ -14,11 +14,11 @@
 //!
 //! All numbers are big-endian. A quiet form of a command has no reply when all went as it should.
 
+use super::connection_state::ConnectionState;
 use super::counters::Count;
 use super::items::{Counted, Deleted, Delta, KEY_BYTES_MAX, Mode, Outcome, Put};
 use super::request::{Request, VERSION};
 use super::stats::{self, Subject};
-use super::talk::Talk;
 use crate::net::Output;
 
 /// The first byte of a request, by which the protocol is known.
@@ -185,10 +185,10 @@ impl Packet<'_> {
 }
 
 /// Executes the packet at the beginning of `input`; how many bytes it took, or `None` when it does not end yet.
-pub fn next(request: &mut Request<'_>, talk: &mut Talk, input: &[u8]) -> Option<usize> {
+pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: &[u8]) -> Option<usize> {
     let header: &[u8; HEADER_BYTES] = input.first_chunk()?;
     if header[0] != MAGIC {
-        talk.closing = true;
+        connection.closing = true;
         return Some(input.len());
     }
     let key_bytes = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -212,61 +212,66 @@ pub fn next(request: &mut Request<'_>, talk: &mut Talk, input: &[u8]) -> Option<
     let out = &mut *request.out;
     let Some(value_bytes) = body_bytes.checked_sub(head_bytes) else {
         packet.error(out, UNKNOWN);
-        talk.closing = true;
+        connection.closing = true;
         return Some(input.len());
     };
     let is_free = matches!(command, Command::SaslMechanisms | Command::SaslAuth | Command::Version);
-    if !talk.authenticated && !is_free {
+    if !connection.authenticated && !is_free {
         packet.error(out, AUTH_ERROR);
-        talk.closing = true;
+        connection.closing = true;
         return Some(input.len());
     }
     if key_bytes > KEY_BYTES_MAX || !command.allows(extras_bytes, key_bytes, value_bytes) {
         packet.error(out, INVALID);
-        talk.closing = true;
+        connection.closing = true;
         return Some(input.len());
     }
     packet.extras = &body[..extras_bytes];
     packet.key = &body[extras_bytes..head_bytes];
     // What follows of a value that nobody wants is passed over.
-    let swallow = |talk: &mut Talk| {
-        talk.swallow = value_bytes as u64;
+    let swallow = |connection: &mut ConnectionState| {
+        connection.swallow = value_bytes as u64;
         Some(HEADER_BYTES + head_bytes)
     };
     match command {
         Command::Unknown => {
             packet.error(out, UNKNOWN);
-            return swallow(talk);
+            return swallow(connection);
         }
         Command::SaslMechanisms | Command::SaslAuth if request.config.requirepass.is_empty() => {
             packet.error(out, UNKNOWN);
-            return swallow(talk);
+            return swallow(connection);
         }
         Command::SaslAuth if value_bytes > SASL_BYTES_MAX => {
             packet.error(out, INVALID);
-            return swallow(talk);
+            return swallow(connection);
         }
         Command::Store(mode) | Command::Join(mode) => {
             let flags = if let Command::Store(_) = command { packet.number(0) } else { 0 };
             if !request.items.fits(packet.key, flags, value_bytes as u64) {
                 packet.error(out, TOO_LARGE);
                 request.too_large(packet.key, mode == Mode::Set);
-                return swallow(talk);
+                return swallow(connection);
             }
         }
         // What they have no use for is passed over without being waited for.
         Command::Get { .. } | Command::Touch | Command::Stat if value_bytes > 0 => {
-            execute(request, talk, command, &packet);
-            return swallow(talk);
+            execute(request, connection, command, &packet);
+            return swallow(connection);
         }
         _ => {}
     }
     packet.value = body.get(head_bytes..body_bytes)?;
-    execute(request, talk, command, &packet);
+    execute(request, connection, command, &packet);
     Some(HEADER_BYTES + body_bytes)
 }
 
-fn execute(request: &mut Request<'_>, talk: &mut Talk, command: Command, packet: &Packet<'_>) {
+fn execute(
+    request: &mut Request<'_>,
+    connection: &mut ConnectionState,
+    command: Command,
+    packet: &Packet<'_>,
+) {
     let start = request.out.len();
     let done = match command {
         Command::Get { with_key, touches } => get(request, packet, with_key, touches),
@@ -277,7 +282,7 @@ fn execute(request: &mut Request<'_>, talk: &mut Talk, command: Command, packet:
         Command::Flush => request.flush(packet.number(0).into()).map(|()| packet.done(request.out, 0, &[])),
         Command::Quit => {
             packet.done(request.out, 0, &[]);
-            talk.closing = true;
+            connection.closing = true;
             Ok(())
         }
         Command::Noop => {
@@ -297,7 +302,7 @@ fn execute(request: &mut Request<'_>, talk: &mut Talk, command: Command, packet:
             Ok(())
         }
         Command::SaslAuth => {
-            sasl(request, talk, packet);
+            sasl(request, connection, packet);
             Ok(())
         }
         Command::Unknown => Ok(()),
@@ -411,7 +416,7 @@ fn stat(request: &mut Request<'_>, packet: &Packet<'_>) {
     if packet.key == b"reset" {
         request.items.shared.counters.reset();
     } else if let Some(subject) = Subject::of(packet.key) {
-        for (name, value) in stats::tell(request, subject).0 {
+        for (name, value) in stats::stats_of(request, subject).0 {
             packet.reply(request.out, OK, 0, &[], name.as_bytes(), value.as_bytes());
         }
     } else {
@@ -426,12 +431,12 @@ fn stat(request: &mut Request<'_>, packet: &Packet<'_>) {
 }
 
 /// PLAIN: whom to be, a name and the password, with zeros between them.
-fn sasl(request: &mut Request<'_>, talk: &mut Talk, packet: &Packet<'_>) {
+fn sasl(request: &mut Request<'_>, connection: &mut ConnectionState, packet: &Packet<'_>) {
     request.items.counters.add(Count::AuthCmds);
     let mut parts = packet.value.split(|byte| *byte == 0).skip(1);
     let (name, password) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    talk.authenticated = packet.key == b"PLAIN" && request.is_password(name, password);
-    if talk.authenticated {
+    connection.authenticated = packet.key == b"PLAIN" && request.is_password(name, password);
+    if connection.authenticated {
         packet.done(request.out, 0, b"Authenticated");
     } else {
         request.items.counters.add(Count::AuthErrors);

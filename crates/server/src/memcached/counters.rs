@@ -1,6 +1,6 @@
 //! What memcached's `stats` and INFO count. As in [`crate::stats`] each worker counts for itself.
 
-use super::touched::Use;
+use super::last_used::Use;
 use crate::counter::Counter;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -167,7 +167,7 @@ impl Items<'_> {
         self.counters.add(Count::CmdGet);
         self.counters.add(if is_hit { Count::GetHits } else { Count::GetMisses });
         if is_hit {
-            self.shared.touched.fetch(key, self.now.seconds);
+            self.shared.last_used.fetch(key, self.now.seconds);
         }
     }
 
@@ -190,7 +190,7 @@ impl Items<'_> {
         };
         if let Outcome::Stored(_) = outcome {
             self.counters.add(Count::TotalItems);
-            self.shared.touched.store(put.key, self.now.seconds);
+            self.shared.last_used.store(put.key, self.now.seconds);
         }
         Ok(outcome)
     }
@@ -281,7 +281,7 @@ impl Items<'_> {
         counters.add(Count::CmdTouch);
         counters.add(if is_there { Count::TouchHits } else { Count::TouchMisses });
         if is_there {
-            shared.touched.fetch(key, now.seconds);
+            shared.last_used.fetch(key, now.seconds);
         }
         Ok(is_there)
     }
@@ -374,7 +374,7 @@ impl Items<'_> {
         match (&counted, delta.up) {
             (Counted::Done { is_new: true, .. }, _) => {
                 counters.add(Count::TotalItems);
-                shared.touched.store(key, now.seconds);
+                shared.last_used.store(key, now.seconds);
             }
             (Counted::Done { .. }, true) => counters.add(Count::IncrHits),
             (Counted::Done { .. }, false) => counters.add(Count::DecrHits),

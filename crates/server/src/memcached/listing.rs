@@ -2,11 +2,11 @@
 //! `stats items` tells.
 
 use super::clock::deadline_of;
+use super::connection_state::ConnectionState;
 use super::items::Items;
 use super::line::Words;
 use super::number;
 use super::request::{BAD_FORMAT, Request};
-use super::talk::Talk;
 use duramen_structures::{Error, Result};
 use std::io::Write as _;
 
@@ -57,7 +57,7 @@ pub fn cachedump(request: &mut Request<'_>, words: &Words<'_>) {
 
 /// `lru_crawler metadump all|hash|CLASS[,CLASS…]`: a part of all items, behind those that were told before. While there are more the line
 /// stays to be executed again, when the client has read what there is.
-pub fn metadump(request: &mut Request<'_>, talk: &mut Talk, words: &Words<'_>) {
+pub fn metadump(request: &mut Request<'_>, connection: &mut ConnectionState, words: &Words<'_>) {
     let mut is_wanted = matches!(words.at(2), b"all" | b"hash");
     if !is_wanted {
         for class in words.at(2).split(|byte| *byte == b',') {
@@ -67,11 +67,11 @@ pub fn metadump(request: &mut Request<'_>, talk: &mut Talk, words: &Words<'_>) {
             }
         }
     }
-    let (start, mut cursor) = (request.out.len(), talk.dumps_from.take().unwrap_or(0));
+    let (start, mut cursor) = (request.out.len(), connection.dumps_from.take().unwrap_or(0));
     if is_wanted {
         let now = request.items.now;
         let told = part(request, &mut cursor, |request, key| {
-            let used = request.items.shared.touched.of(key, now.seconds);
+            let used = request.items.shared.last_used.of(key, now.seconds);
             let Some(item) = request.items.find(key)? else { return Ok(()) };
             let bytes = Items::bytes_of(key.len(), item.head.flags, item.len() as u64);
             let expires = deadline_of(item.expires_at()).map_or(-1, |at| at as i64);
@@ -96,7 +96,7 @@ pub fn metadump(request: &mut Request<'_>, talk: &mut Talk, words: &Words<'_>) {
         });
         match told {
             Ok(()) if cursor != 0 => {
-                talk.dumps_from = Some(cursor);
+                connection.dumps_from = Some(cursor);
                 return;
             }
             Ok(()) => {}

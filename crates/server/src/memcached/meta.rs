@@ -2,16 +2,16 @@
 
 use super::base64;
 use super::clock::{Deadline, deadline_of, millis_of};
+use super::connection_state::ConnectionState;
 use super::counters::Count;
 use super::items::{
     Counted, Deleted, Delta, Items, KEY_BYTES_MAX, Mode, Old, Outcome, Put, look, next_number,
 };
+use super::last_used::Use;
 use super::line::{Data, Words, data};
 use super::number;
 use super::request::{BAD_FORMAT, NOT_NUMERIC, Request, TOO_LARGE};
 use super::stats::slab_class;
-use super::talk::Talk;
-use super::touched::Use;
 use crate::net::Output;
 use duramen_structures::{Error, ItemHead, Locks};
 use std::borrow::Cow;
@@ -306,7 +306,7 @@ pub fn get(request: &mut Request<'_>, words: &Words<'_>) {
 fn get_item(request: &mut Request<'_>, flags: &Flags<'_>) -> Result<(), Error> {
     let key = &*flags.key;
     let now = request.items.now;
-    let used = request.items.shared.touched.of(key, now.seconds);
+    let used = request.items.shared.last_used.of(key, now.seconds);
     let start = request.out.len();
     // Most change nothing, and need no lock.
     let is_there = match request.items.find(key)? {
@@ -334,7 +334,7 @@ fn get_item(request: &mut Request<'_>, flags: &Flags<'_>) -> Result<(), Error> {
             request.line(b"");
         }
     } else if !flags.is_unmarked {
-        request.items.shared.touched.fetch(key, now.seconds);
+        request.items.shared.last_used.fetch(key, now.seconds);
     }
     let counters = request.items.counters;
     let (all, some) = match (flags.deadline, is_there) {
@@ -384,13 +384,18 @@ fn change_item(request: &mut Request<'_>, flags: &Flags<'_>, used: Use) -> Resul
     })?;
     if is_new {
         counters.add(Count::TotalItems);
-        shared.touched.store(key, now.seconds);
+        shared.last_used.store(key, now.seconds);
     }
     Ok(is_there)
 }
 
 /// `ms KEY BYTES FLAGS…`, and data; how many bytes of `rest` it took.
-pub fn set(request: &mut Request<'_>, talk: &mut Talk, words: &Words<'_>, rest: &[u8]) -> Option<usize> {
+pub fn set(
+    request: &mut Request<'_>,
+    connection: &mut ConnectionState,
+    words: &Words<'_>,
+    rest: &[u8],
+) -> Option<usize> {
     let split = match line(words, b"CLIENT_ERROR options flags too long") {
         Ok((_, [])) => Err(BAD_FORMAT),
         line => line,
@@ -426,14 +431,14 @@ pub fn set(request: &mut Request<'_>, talk: &mut Talk, words: &Words<'_>, rest: 
         Ok(parsed) => parsed,
         Err(error) => {
             request.line(error);
-            talk.swallow = bytes as u64 + 2;
+            connection.swallow = bytes as u64 + 2;
             return Some(0);
         }
     };
     let key = &*flags.key;
     if !request.items.fits(key, flags.client_flags, bytes as u64) {
         request.line(TOO_LARGE);
-        talk.swallow = bytes as u64 + 2;
+        connection.swallow = bytes as u64 + 2;
         request.too_large(key, true);
         return Some(0);
     }
@@ -579,7 +584,7 @@ pub fn debug(request: &mut Request<'_>, words: &Words<'_>) {
     };
     request.items.counters.add(Count::CmdMeta);
     let now = request.items.now;
-    let used = request.items.shared.touched.of(&name, now.seconds);
+    let used = request.items.shared.last_used.of(&name, now.seconds);
     let start = request.out.len();
     let item = match request.items.find(&name) {
         Ok(Some(item)) => item,

@@ -2,11 +2,11 @@
 //!
 //! | module | is about |
 //! |---|---|
-//! | `service`, `talk`, `request`, `line` | what a worker, a connection and a command have |
+//! | `service`, `connection`, `request`, `line` | what a worker, a connection and a command have |
 //! | [`text`], [`meta`], [`binary`] | the protocols: bytes to commands, outcomes to bytes |
 //! | `items` | what commands do, whatever protocol they came by |
 //! | [`numbering`] | CAS numbers |
-//! | [`clock`], `touched` | seconds and deadlines; when items were used |
+//! | [`clock`], `last_used` | seconds and deadlines; when items were used |
 //! | `shared`, `counters`, `stats` | what all workers have, and what is told of it |
 //! | [`number`], [`base64`] | numbers and keys as clients write them |
 //! | `offline` | all of it without sockets, for fuzz targets |
@@ -18,8 +18,10 @@ mod ahead;
 pub mod base64;
 pub mod binary;
 pub mod clock;
+mod connection_state;
 pub mod counters;
 mod items;
+mod last_used;
 mod line;
 mod listing;
 pub mod meta;
@@ -30,13 +32,11 @@ mod request;
 mod service;
 mod shared;
 mod stats;
-mod talk;
 pub mod text;
-mod touched;
 
+pub use connection_state::ConnectionState;
 pub use counters::NAMES as COUNTER_NAMES;
 pub use items::KEY_BYTES_MAX;
 pub use offline::Offline;
 pub use service::Service;
 pub use shared::Shared;
-pub use talk::Talk;

@@ -1,8 +1,8 @@
 //! memcached's protocols without sockets: what the fuzz targets drive.
 
+use super::connection_state::ConnectionState;
 use super::service::Service;
 use super::shared::Shared;
-use super::talk::Talk;
 use crate::clients::Origin;
 use crate::config::Config;
 use crate::net::Output;
@@ -64,16 +64,16 @@ impl Offline {
             trusted: false,
         });
         let id = client.id;
-        let mut talk = Talk::new(client, true);
+        let mut connection = ConnectionState::new(client, true);
         let mut output = Output::default();
         let (mut start, mut end) = (0, 0);
         self.worker.group();
         self.service.begin(&mut self.worker, NOW_MILLIS);
-        while !talk.closing {
+        while !connection.closing {
             if start < end
                 && let Some(bytes) = self.service.execute(
                     &mut self.worker,
-                    &mut talk,
+                    &mut connection,
                     &input[start..end],
                     &mut output,
                     &self.config,

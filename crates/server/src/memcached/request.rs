@@ -66,7 +66,7 @@ impl Request<'_> {
         let error = CommandError::from(error);
         let is_full = error.code() == "OOM";
         if is_full {
-            self.server.tell_full(&error);
+            self.server.log_full(&error);
             self.items.counters.add(Count::StoreNoMemory);
         }
         let text = match is_full {

@@ -3,12 +3,12 @@
 use super::ahead;
 use super::binary;
 use super::clock::Now;
+use super::connection_state::{ConnectionState, Dialect};
 use super::counters::Counters;
 use super::items::{Items, flush_due};
 use super::numbering::Numbering;
 use super::request::Request;
 use super::shared::Shared;
-use super::talk::{Talk, Tongue};
 use super::text;
 use crate::command::CommandError;
 use crate::config::Config;
@@ -72,8 +72,8 @@ impl Service {
     }
 
     /// Has the engine fetch what the next requests in `input` need; how many bytes of them were looked at.
-    pub fn look_ahead(&self, worker: &Worker, talk: &Talk, input: &[u8]) -> usize {
-        if talk.tongue != Some(Tongue::Text) || talk.swallow > 0 {
+    pub fn look_ahead(&self, worker: &Worker, connection: &ConnectionState, input: &[u8]) -> usize {
+        if connection.dialect != Some(Dialect::Text) || connection.swallow > 0 {
             return input.len();
         }
         let ahead = ahead::look(input);
@@ -88,19 +88,19 @@ impl Service {
     pub fn execute(
         &mut self,
         worker: &mut Worker,
-        talk: &mut Talk,
+        connection: &mut ConnectionState,
         input: &[u8],
         out: &mut Output,
         config: &Config,
     ) -> Option<usize> {
-        if talk.swallow > 0 {
-            let bytes = talk.swallow.min(input.len() as u64);
-            talk.swallow -= bytes;
+        if connection.swallow > 0 {
+            let bytes = connection.swallow.min(input.len() as u64);
+            connection.swallow -= bytes;
             return Some(bytes as usize);
         }
-        let tongue = *talk.tongue.get_or_insert(match input.first() {
-            Some(&binary::MAGIC) => Tongue::Binary,
-            _ => Tongue::Text,
+        let dialect = *connection.dialect.get_or_insert(match input.first() {
+            Some(&binary::MAGIC) => Dialect::Binary,
+            _ => Dialect::Text,
         });
         let start = out.len();
         let mut request = Request {
@@ -117,20 +117,20 @@ impl Service {
             config,
             failure: &mut self.failure,
         };
-        let executed = catch_unwind(AssertUnwindSafe(|| match tongue {
-            Tongue::Text => text::next(&mut request, talk, input),
-            Tongue::Binary => binary::next(&mut request, talk, input),
+        let executed = catch_unwind(AssertUnwindSafe(|| match dialect {
+            Dialect::Text => text::next(&mut request, connection, input),
+            Dialect::Binary => binary::next(&mut request, connection, input),
         }));
         executed.unwrap_or_else(|_| {
             // Where the next request begins nobody knows now.
-            talk.closing = true;
+            connection.closing = true;
             self.panicked = true;
             out.truncate(start);
             out.bytes.extend_from_slice(PANICKED);
             log::warning(format_args!(
                 "the panic above was in a command of memcached's of client {} ({}), which was answered an error and is closed. It is a \
                  bug: please report it with these lines",
-                talk.client.id, talk.client.address
+                connection.client.id, connection.client.address
             ));
             Some(input.len())
         })

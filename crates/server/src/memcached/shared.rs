@@ -1,8 +1,8 @@
 //! What all workers have of memcached: numbers, the flush that is to come, when items were used, counters.
 
 use super::counters::AllCounters;
+use super::last_used::LastUsed;
 use super::numbering::Numbers;
-use super::touched::Touched;
 use duramen_structures::{Keyspace, Result};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -19,7 +19,7 @@ pub struct Shared {
     /// CAS numbers.
     pub numbers: Numbers,
     /// When items were used.
-    pub touched: Touched,
+    pub last_used: LastUsed,
     /// Counters.
     pub counters: AllCounters,
     /// What `verbosity` was set to, which changes nothing.
@@ -40,7 +40,7 @@ impl Shared {
         let shared = Self {
             db: database.unwrap_or_else(|| keyspace.items()),
             numbers: Numbers::begin(keyspace.state_number(CEILING)?.unwrap_or(0)),
-            touched: Touched::default(),
+            last_used: LastUsed::default(),
             counters: AllCounters::new(workers),
             verbosity: AtomicU64::new(0),
             flush_at: AtomicU64::new(keyspace.state_number(FLUSH_AT)?.unwrap_or(0)),

@@ -48,7 +48,7 @@ impl Subject {
 /// `stats …`
 pub fn command(request: &mut Request<'_>, words: &Words<'_>) {
     if let Some(subject) = Subject::of(words.at(1)) {
-        let stats = tell(request, subject);
+        let stats = stats_of(request, subject);
         for (name, value) in stats.0 {
             request.line(format!("STAT {name} {value}").as_bytes());
         }
@@ -71,7 +71,7 @@ pub fn command(request: &mut Request<'_>, words: &Words<'_>) {
 }
 
 /// All there is to tell of a subject.
-pub fn tell(request: &Request<'_>, subject: Subject) -> Stats {
+pub fn stats_of(request: &Request<'_>, subject: Subject) -> Stats {
     let mut stats = Stats(Vec::new());
     match subject {
         Subject::General => general(request, &mut stats),

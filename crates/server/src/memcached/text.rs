@@ -2,6 +2,7 @@
 //!
 //! `noreply` drops the reply of a command, errors of its arguments included, as there.
 
+use super::connection_state::ConnectionState;
 use super::counters::Count;
 use super::items::{Counted, Deleted, Delta, KEY_BYTES_MAX, Mode, Outcome, Put};
 use super::line::{Data, Words, data};
@@ -10,7 +11,6 @@ use super::meta;
 use super::number;
 use super::request::{BAD_FORMAT, NOT_NUMERIC, Request, TOO_LARGE, VERSION};
 use super::stats;
-use super::talk::Talk;
 use duramen_structures::{AHEAD_MAX, Item};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,29 +21,29 @@ const DATA_BYTES_MAX: i64 = i32::MAX as i64 - 2;
 const VERBOSITY_MAX: u32 = 2;
 
 /// Executes the command at the beginning of `input`; how many bytes it took, or `None` when it does not end yet.
-pub fn next(request: &mut Request<'_>, talk: &mut Talk, input: &[u8]) -> Option<usize> {
-    let from = talk.scanned.min(input.len());
+pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: &[u8]) -> Option<usize> {
+    let from = connection.scanned.min(input.len());
     let Some(end) = input[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at) else {
-        talk.scanned = input.len();
+        connection.scanned = input.len();
         if input.len() > LINE_BYTES_MAX && !is_get(input) {
-            talk.closing = true;
+            connection.closing = true;
             return Some(input.len());
         }
         return None;
     };
-    talk.scanned = 0;
+    connection.scanned = 0;
     let mut line = &input[..end];
     if line.len() > 1 {
         line = line.strip_suffix(b"\r").unwrap_or(line);
     }
     let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let rest = &input[end + 1..];
-    if !talk.authenticated {
-        return authenticate(request, talk, line, rest).map(|more| end + 1 + more);
+    if !connection.authenticated {
+        return authenticate(request, connection, line, rest).map(|more| end + 1 + more);
     }
-    let taken = command(request, talk, line, rest).map(|more| end + 1 + more);
+    let taken = command(request, connection, line, rest).map(|more| end + 1 + more);
     // It is executed again while there is more to tell.
-    if talk.dumps_from.is_some() { Some(0) } else { taken }
+    if connection.dumps_from.is_some() { Some(0) } else { taken }
 }
 
 /// Whether an endless line may be one of many keys.
@@ -54,7 +54,12 @@ fn is_get(input: &[u8]) -> bool {
 }
 
 /// `set KEY FLAGS TIME BYTES`, and a name and the password as data.
-fn authenticate(request: &mut Request<'_>, talk: &mut Talk, line: &[u8], rest: &[u8]) -> Option<usize> {
+fn authenticate(
+    request: &mut Request<'_>,
+    connection: &mut ConnectionState,
+    line: &[u8],
+    rest: &[u8],
+) -> Option<usize> {
     let words = Words::of(line);
     let bytes = number::unsigned_32(words.at(4)).map(|bytes| bytes as usize);
     // A name and a password are no longer.
@@ -76,8 +81,8 @@ fn authenticate(request: &mut Request<'_>, talk: &mut Talk, line: &[u8], rest: &
         return Some(bytes + 2);
     }
     request.items.counters.add(Count::AuthCmds);
-    talk.authenticated = request.is_password(said.at(0), said.at(1));
-    if talk.authenticated {
+    connection.authenticated = request.is_password(said.at(0), said.at(1));
+    if connection.authenticated {
         request.line(b"STORED");
     } else {
         request.items.counters.add(Count::AuthErrors);
@@ -87,20 +92,25 @@ fn authenticate(request: &mut Request<'_>, talk: &mut Talk, line: &[u8], rest: &
 }
 
 /// Executes a line; how many bytes of what follows it took.
-fn command(request: &mut Request<'_>, talk: &mut Talk, line: &[u8], rest: &[u8]) -> Option<usize> {
+fn command(
+    request: &mut Request<'_>,
+    connection: &mut ConnectionState,
+    line: &[u8],
+    rest: &[u8],
+) -> Option<usize> {
     if let Some(keys) = line.strip_prefix(b"get ") {
         get(request, keys, false);
         return Some(0);
     }
     let words = Words::of(line);
     match words.at(0) {
-        b"set" => return storage(request, talk, &words, Mode::Set, rest),
-        b"add" => return storage(request, talk, &words, Mode::Add, rest),
-        b"replace" => return storage(request, talk, &words, Mode::Replace, rest),
-        b"append" => return storage(request, talk, &words, Mode::Append, rest),
-        b"prepend" => return storage(request, talk, &words, Mode::Prepend, rest),
-        b"cas" => return storage(request, talk, &words, Mode::Cas, rest),
-        b"ms" => return meta::set(request, talk, &words, rest),
+        b"set" => return storage(request, connection, &words, Mode::Set, rest),
+        b"add" => return storage(request, connection, &words, Mode::Add, rest),
+        b"replace" => return storage(request, connection, &words, Mode::Replace, rest),
+        b"append" => return storage(request, connection, &words, Mode::Append, rest),
+        b"prepend" => return storage(request, connection, &words, Mode::Prepend, rest),
+        b"cas" => return storage(request, connection, &words, Mode::Cas, rest),
+        b"ms" => return meta::set(request, connection, &words, rest),
         b"mg" => meta::get(request, &words),
         b"md" => meta::delete(request, &words),
         b"ma" => meta::arithmetic(request, &words),
@@ -118,28 +128,28 @@ fn command(request: &mut Request<'_>, talk: &mut Talk, line: &[u8], rest: &[u8])
         b"stats" => stats::command(request, &words),
         b"version" => request.line(format!("VERSION {VERSION}").as_bytes()),
         b"verbosity" => verbosity(request, &words),
-        b"quit" => talk.closing = true,
-        b"shutdown" => shutdown(request, talk, &words),
+        b"quit" => connection.closing = true,
+        b"shutdown" => shutdown(request, connection, &words),
         b"cache_memlimit" => memory_limit(request, &words),
         b"slabs" => slabs(request, &words),
         b"lru" => lru(request, &words),
         b"lru_crawler" if words.at(1) == b"metadump" && words.len() == 3 => {
-            listing::metadump(request, talk, &words);
+            listing::metadump(request, connection, &words);
         }
         b"lru_crawler" => crawler(request, &words),
         b"refresh_certs" => request.line_unless(words.is_quiet(), b"Error TLS not enabled"),
         b"watch" => request.line_unless(words.is_quiet(), b"CLIENT_ERROR watch commands not allowed"),
-        _ => unknown(request, talk, &words),
+        _ => unknown(request, connection, &words),
     }
     Some(0)
 }
 
-fn unknown(request: &mut Request<'_>, talk: &mut Talk, words: &Words<'_>) {
+fn unknown(request: &mut Request<'_>, connection: &mut ConnectionState, words: &Words<'_>) {
     let first = words.at(0);
     let is_known_letter = matches!(first.first(), Some(b'g' | b's' | b'a' | b'c' | b'i' | b'd' | b't'));
     let is_http = words.all().last().is_some_and(|word| word.starts_with(b"HTTP/"));
     if first.len() >= 2 && !is_known_letter && is_http {
-        talk.closing = true;
+        connection.closing = true;
     } else {
         request.line(b"ERROR");
     }
@@ -244,7 +254,7 @@ fn get_and_touch(request: &mut Request<'_>, words: &Words<'_>, line: &[u8], with
 
 fn storage(
     request: &mut Request<'_>,
-    talk: &mut Talk,
+    connection: &mut ConnectionState,
     words: &Words<'_>,
     mode: Mode,
     rest: &[u8],
@@ -273,7 +283,7 @@ fn storage(
     let bytes = bytes as usize;
     if !request.items.fits(key, flags, bytes as u64) {
         request.line_unless(is_quiet, TOO_LARGE);
-        talk.swallow = bytes as u64 + 2;
+        connection.swallow = bytes as u64 + 2;
         request.too_large(key, mode == Mode::Set);
         return Some(0);
     }
@@ -416,12 +426,12 @@ fn verbosity(request: &mut Request<'_>, words: &Words<'_>) {
     request.line_unless(is_quiet, b"OK");
 }
 
-fn shutdown(request: &mut Request<'_>, talk: &mut Talk, words: &Words<'_>) {
+fn shutdown(request: &mut Request<'_>, connection: &mut ConnectionState, words: &Words<'_>) {
     if !request.config.memcached_enable_shutdown {
         return request.line(b"ERROR: shutdown not enabled");
     }
     if words.len() == 1 || words.len() == 2 && words.at(1) == b"graceful" {
-        talk.closing = true;
+        connection.closing = true;
         request.server.stop.request();
     } else {
         request.line(b"CLIENT_ERROR invalid shutdown mode");

@@ -81,7 +81,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
     };
     if let Some(refusal) = refusal.map(|why| P::refusal(why, incoming.mark)) {
         server.clients.reject();
-        server.tell_refused(&incoming.address, refusal);
+        server.log_refused(&incoming.address, refusal);
         // Whoever does not read it in one piece does without.
         let _ = incoming.stream.write(refusal);
         return;

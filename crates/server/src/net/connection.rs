@@ -18,9 +18,9 @@
 //! then stops the client. So what one connection takes is bounded, and nobody is cut off for reading slowly: the
 //! limit of output is for what a single request makes.
 
+use super::buffer_pool::BufferPool;
 use super::output::Output;
 use super::protocol::{Conversation as _, Protocol};
-use super::spare::Spare;
 use super::stream::Stream;
 use crate::config::{Config, OutputLimit};
 use crate::log;
@@ -63,7 +63,7 @@ pub struct Turn<'a, P> {
     /// For reading.
     pub scratch: &'a mut [u8],
     /// Empty output buffers.
-    pub spare: &'a mut Spare,
+    pub buffer_pool: &'a mut BufferPool,
     /// The worker's counters.
     pub stats: &'a WorkerStats,
     /// The configuration.
@@ -583,9 +583,9 @@ impl<P: Protocol> Connection<P> {
 
     fn take_output(&mut self, turn: &mut Turn<'_, P>) {
         if self.output.bytes.capacity() == 0
-            && let Some(spare) = turn.spare.take()
+            && let Some(buffer_pool) = turn.buffer_pool.take()
         {
-            self.output.bytes = spare;
+            self.output.bytes = buffer_pool;
         }
     }
 
@@ -593,7 +593,7 @@ impl<P: Protocol> Connection<P> {
         self.output.bytes.clear();
         self.output_sent = 0;
         self.output_settled = 0;
-        turn.spare.give(std::mem::take(&mut self.output.bytes));
+        turn.buffer_pool.give(std::mem::take(&mut self.output.bytes));
     }
 }
 

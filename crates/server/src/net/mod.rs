@@ -11,13 +11,13 @@
 //! on the way of a request. See docs/decisions/009-server-event-loop.md.
 
 mod accept;
+mod buffer_pool;
 mod connection;
 mod inbox;
 mod listen;
 pub mod open_files;
 mod output;
 mod protocol;
-mod spare;
 mod stream;
 mod worker;
 

@@ -10,10 +10,10 @@
 //!
 //! **Invariant (P7)**: no byte of a reply is sent between 2 and 3.
 
+use super::buffer_pool::BufferPool;
 use super::connection::{Connection, Step, Turn};
 use super::inbox::{self, Inbox};
 use super::protocol::{Conversation as _, Protocol};
-use super::spare::Spare;
 use crate::clients::unix_seconds;
 use crate::config::Config;
 use crate::messages::Message;
@@ -51,7 +51,7 @@ pub struct Worker<P: Protocol> {
     // Connections with work for the next turn.
     working: Vec<usize>,
     scratch: Vec<u8>,
-    spare: Spare,
+    buffer_pool: BufferPool,
     ticked: Instant,
     stopping: bool,
 }
@@ -81,7 +81,7 @@ impl<P: Protocol> Worker<P> {
             timers: BTreeSet::new(),
             working: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
-            spare: Spare::default(),
+            buffer_pool: BufferPool::default(),
             ticked: Instant::now(),
             stopping: false,
         }
@@ -136,7 +136,7 @@ impl<P: Protocol> Worker<P> {
             Some(Duration::ZERO)
         } else if let Some((first, _)) = self.timers.first() {
             Some(first.saturating_duration_since(Instant::now()).min(TICK))
-        } else if self.by_id.is_empty() && self.spare.is_empty() {
+        } else if self.by_id.is_empty() && self.buffer_pool.is_empty() {
             None
         } else {
             Some(TICK)
@@ -238,7 +238,7 @@ impl<P: Protocol> Worker<P> {
             let mut turn = Turn {
                 protocol: &mut self.protocol,
                 scratch: &mut self.scratch,
-                spare: &mut self.spare,
+                buffer_pool: &mut self.buffer_pool,
                 stats: &self.stats,
                 config: &self.config,
                 now,
@@ -323,12 +323,12 @@ impl<P: Protocol> Worker<P> {
 
     /// Looks at all connections for those that have been idle, paused or over a limit for long enough.
     fn tick(&mut self, now: Instant) {
-        self.spare.tick();
+        self.buffer_pool.tick();
         let mut ended = Vec::new();
         let turn = Turn {
             protocol: &mut self.protocol,
             scratch: &mut self.scratch,
-            spare: &mut self.spare,
+            buffer_pool: &mut self.buffer_pool,
             stats: &self.stats,
             config: &self.config,
             now,

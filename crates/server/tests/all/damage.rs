@@ -44,7 +44,8 @@ fn a_read_of_what_is_damaged_is_an_error_and_the_connection_stays_open() {
         bytes[at] ^= 1;
         std::fs::write(&path, bytes).unwrap();
     };
-    // A store this small has an index image, which says whose a damaged record is, only where damage was known before.
+    // A store this small has an index checkpoint, which says whose a damaged record is, only where damage was known
+    // before.
     set("first", "a-value-of-which-a-bit-is-flipped");
     set("lost", "another-value-of-which-a-bit-is-flipped");
     let server = server();

@@ -17,7 +17,7 @@ use crate::expr::{Expr, eval};
 use crate::function::Clock;
 use crate::plan::changelog::RowKind;
 use crate::plan::{self, window_time};
-use crate::state::{Get, Numbers, Put, Reader, Room, Sessions, State, Table, Window, write_word};
+use crate::state::{Get, MemoryLimit, Numbers, Put, Reader, Sessions, State, Table, Window, write_word};
 use crate::types::{DataType, Value};
 
 use super::texts::{Texts, text_at};
@@ -515,7 +515,7 @@ pub struct Machine {
     /// Whether there are checkpoints.
     pub tracked: bool,
     /// Where state lies.
-    pub room: Room,
+    pub room: MemoryLimit,
     /// Tables that closed and whose texts may still be on their way to a sink.
     closed: Vec<(usize, usize, Box<Table>)>,
 }
@@ -542,7 +542,7 @@ impl Machine {
             timeless: 0,
             routed: false,
             tracked: false,
-            room: Room::default(),
+            room: MemoryLimit::default(),
             closed: Vec::new(),
         })
     }

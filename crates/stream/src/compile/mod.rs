@@ -43,7 +43,7 @@ use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
 use crate::plan::partition::Partition;
 use crate::plan::{Node, NodeOp, explain};
-use crate::state::{Get, Numbers, Put, Reader, Room, Window, write_word};
+use crate::state::{Get, MemoryLimit, Numbers, Put, Reader, Window, write_word};
 use crate::types::Type;
 
 /// The end of time; sums with lengths of windows stay within 64 bits. As in the reference.
@@ -171,7 +171,7 @@ impl Program {
     pub fn compile_with(
         plans: &[Arc<Node>],
         outputs: Vec<Box<dyn Output>>,
-        kept: Option<&Room>,
+        kept: Option<&MemoryLimit>,
         threads: Option<&Threads>,
     ) -> Result<Program> {
         let began = Instant::now();
@@ -441,7 +441,7 @@ impl Program {
         let mut ends = begins.clone();
         let failed =
             code(machine, columns.as_ptr(), rows as u64, ends.as_mut_ptr(), routed.marks.as_mut_ptr());
-        self.told(failed)?;
+        self.report(failed)?;
         self.machine.forget_texts();
         for (part, (begins, ends)) in routed.parts.iter_mut().zip(begins.into_iter().zip(ends)) {
             part.truncate((ends - begins) / size_of::<u32>());
@@ -470,7 +470,7 @@ impl Program {
             columns.extend([part.as_ptr() as usize, marks]);
             let machine = &raw mut *self.machine;
             let failed = code(machine, columns.as_ptr(), part.len() as u64);
-            self.told(failed)?;
+            self.report(failed)?;
         }
         let slot = &mut self.machine.scans[scan];
         if mark > slot.watermark {
@@ -478,7 +478,7 @@ impl Program {
             if mark >= slot.deadline {
                 let machine = &raw mut *self.machine;
                 let failed = advance(machine);
-                self.told(failed)?;
+                self.report(failed)?;
             }
         }
         self.machine.end_batch()
@@ -493,7 +493,7 @@ impl Program {
         self.begin()?;
         let machine = &raw mut *self.machine;
         let failed = advance(machine);
-        self.told(failed)?;
+        self.report(failed)?;
         self.machine.end_batch()
     }
 
@@ -504,7 +504,7 @@ impl Program {
             *self.machine.clock = clock.div_euclid(1000) * 1000;
             let machine = &raw mut *self.machine;
             let failed = tick(machine, clock);
-            self.told(failed)?;
+            self.report(failed)?;
         }
         Ok(())
     }
@@ -514,14 +514,14 @@ impl Program {
         self.begin()?;
         let machine = &raw mut *self.machine;
         let failed = tick(machine, END);
-        self.told(failed)?;
+        self.report(failed)?;
         // One source after the other, as the reference does.
         for scan in 0..self.machine.scans.len() {
             self.machine.scans[scan].watermark = END;
             self.machine.scans[scan].idle = false;
             let machine = &raw mut *self.machine;
             let failed = advance(machine);
-            self.told(failed)?;
+            self.report(failed)?;
         }
         self.machine.end_batch()
     }
@@ -532,7 +532,7 @@ impl Program {
             for code in self.constants.clone() {
                 let machine = &raw mut *self.machine;
                 let failed = code(machine, std::ptr::null(), 0);
-                self.told(failed)?;
+                self.report(failed)?;
             }
         }
         Ok(())
@@ -542,11 +542,11 @@ impl Program {
         let columns = addresses(batch);
         let machine = &raw mut *self.machine;
         let failed = code(machine, columns.as_ptr(), batch.rows() as u64);
-        self.told(failed)?;
+        self.report(failed)?;
         self.machine.end_batch()
     }
 
-    fn told(&mut self, failed: i64) -> Result<()> {
+    fn report(&mut self, failed: i64) -> Result<()> {
         match (failed, self.machine.error.take()) {
             (_, Some(error)) => Err(error),
             (0, None) => Ok(()),

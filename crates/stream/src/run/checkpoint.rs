@@ -17,9 +17,9 @@ use super::claim::{
     Claim, Existing, KEYS, PREFIX, SENT, Strangers, VERSION, failed, keys_tables, table_name,
 };
 use super::clock::now;
-use super::take::{Cut, Desk};
+use super::row_sink::{CommitParticipant, JobStore};
 use crate::error::{Error, Result};
-use crate::state::{Numbers, Room};
+use crate::state::{MemoryLimit, Numbers};
 
 /// The store in which a job keeps its checkpoints, and how.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct Keep {
     /// Kept with each checkpoint, for whoever starts the job again.
     pub note: String,
     /// Where its state lies while it runs.
-    pub room: Room,
+    pub room: MemoryLimit,
 }
 
 /// This thread from now on has about a third of the share of a core that rows have, where they compete: a thread that
@@ -197,7 +197,7 @@ pub struct Found {
 }
 
 /// Tables of one job in its store.
-pub struct Shelf {
+pub struct JobTables {
     store: Store,
     name: String,
     from_start: bool,
@@ -205,9 +205,9 @@ pub struct Shelf {
     own: HashMap<u64, Table>,
 }
 
-impl Shelf {
+impl JobTables {
     /// The tables of the job, made if they are not there.
-    pub fn open(keep: &Keep) -> Result<Shelf> {
+    pub fn open(keep: &Keep) -> Result<JobTables> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if keep.name.is_empty() || !keep.name.bytes().all(good) {
             return Err(Error::invalid(
@@ -219,7 +219,7 @@ impl Shelf {
             return Err(Error::connector("the job's store must be opened with durability manual"));
         }
         let table = keep.store.table(table_name(&keep.name).as_bytes(), IndexKind::Hash);
-        Ok(Shelf {
+        Ok(JobTables {
             store: keep.store.clone(),
             name: keep.name.clone(),
             from_start: keep.from_start,
@@ -258,7 +258,7 @@ impl Shelf {
     /// the commit here on.
     pub fn begin(
         &mut self,
-        desk: &mut Desk,
+        job_store: &mut JobStore,
         claim: &mut Claim,
         existing: Existing,
         strangers: Strangers,
@@ -289,9 +289,9 @@ impl Shelf {
         for (table, key) in &strangers.keys {
             let table =
                 self.store.table(table.as_bytes(), IndexKind::Hash).map_err(failed("make a table in"))?;
-            desk.writer.table(&table).put(key, by).map_err(failed("write to"))?;
+            job_store.writer.table(&table).put(key, by).map_err(failed("write to"))?;
         }
-        let mut table = desk.writer.table(&self.table);
+        let mut table = job_store.writer.table(&self.table);
         table.delete(HEAD).map_err(failed("write to"))?;
         table.put(CLAIM, claim.to_json().as_bytes()).map_err(failed("write to"))?;
         self.store.commit().map_err(failed("commit"))
@@ -299,7 +299,7 @@ impl Shelf {
 
     /// Deletes all keys in this store that are the job's and that this run has not adopted, of sinks that it has no
     /// more too. It counts with the commit that follows.
-    pub fn delete_keys(&mut self, desk: &mut Desk, claim: &Claim) -> Result<()> {
+    pub fn delete_keys(&mut self, job_store: &mut JobStore, claim: &Claim) -> Result<()> {
         for table in keys_tables(&self.store, &self.name)? {
             let mut keys = Vec::new();
             let mut entry = |value: &duramen::Value<'_>| {
@@ -310,9 +310,9 @@ impl Shelf {
             table.for_each(&mut entry).map_err(failed("read"))?;
             for entry in keys {
                 if let Some((database, key)) = entry.split_first() {
-                    desk.delete(*database, key)?;
+                    job_store.delete(*database, key)?;
                 }
-                desk.writer.table(&table).delete(&entry).map_err(failed("write to"))?;
+                job_store.writer.table(&table).delete(&entry).map_err(failed("write to"))?;
             }
         }
         Ok(())
@@ -339,8 +339,8 @@ impl Shelf {
     }
 
     /// The same tables for another thread.
-    pub fn another(&self) -> Shelf {
-        Shelf {
+    pub fn another(&self) -> JobTables {
+        JobTables {
             store: self.store.clone(),
             name: self.name.clone(),
             from_start: self.from_start,
@@ -413,7 +413,12 @@ type Page = (u64, u32, Vec<u8>);
 
 enum Order {
     Pages(Vec<Page>),
-    End { head: Box<Head>, states: Vec<Vec<u8>>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64> },
+    End {
+        head: Box<Head>,
+        states: Vec<Vec<u8>>,
+        participants: Vec<Box<dyn CommitParticipant>>,
+        named: Vec<u64>,
+    },
 }
 
 /// What a checkpoint came to.
@@ -458,7 +463,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts it. `named` are the vectors of the last checkpoint.
-    pub fn start(shelf: Shelf, named: Vec<u64>) -> Result<Keeper> {
+    pub fn start(job_tables: JobTables, named: Vec<u64>) -> Result<Keeper> {
         // 16 times 256 KiB wait at most.
         let (orders, taken) = sync_channel(16);
         let (answer, answers) = channel();
@@ -466,7 +471,7 @@ impl Keeper {
             .name("checkpoints".to_owned())
             .spawn(move || {
                 give_way();
-                if let Err(error) = work(shelf, named, &taken, &|done| {
+                if let Err(error) = work(job_tables, named, &taken, &|done| {
                     // Whoever asked may have gone.
                     let _ = answer.send(Ok(done));
                 }) {
@@ -503,11 +508,11 @@ impl Keeper {
         &self,
         head: Head,
         states: Vec<Vec<u8>>,
-        cuts: Vec<Box<dyn Cut>>,
+        participants: Vec<Box<dyn CommitParticipant>>,
         named: Vec<u64>,
     ) -> Result<()> {
         let Some(orders) = &self.orders else { return Ok(()) };
-        orders.send(Order::End { head: Box::new(head), states, cuts, named }).map_err(|_| self.why())
+        orders.send(Order::End { head: Box::new(head), states, participants, named }).map_err(|_| self.why())
     }
 
     fn why(&self) -> Error {
@@ -542,35 +547,40 @@ impl Drop for Keeper {
 }
 
 /// What the thread does until nobody sends any more.
-fn work(mut shelf: Shelf, named: Vec<u64>, orders: &Receiver<Order>, done: &dyn Fn(Done)) -> Result<()> {
-    let mut desk = Desk::new(&shelf.store)?;
-    let mut pages = shelf.sweep(&named)?;
+fn work(
+    mut job_tables: JobTables,
+    named: Vec<u64>,
+    orders: &Receiver<Order>,
+    done: &dyn Fn(Done),
+) -> Result<()> {
+    let mut job_store = JobStore::new(&job_tables.store)?;
+    let mut pages = job_tables.sweep(&named)?;
     let (mut before, mut bytes) = (named, 0);
     while let Ok(order) = orders.recv() {
         match order {
             Order::Pages(sent) => {
                 for (number, page, content) in sent {
                     bytes += content.len() as u64;
-                    put(&mut shelf, &mut desk, &mut pages, (number, page), &content)?;
+                    put(&mut job_tables, &mut job_store, &mut pages, (number, page), &content)?;
                 }
             }
-            Order::End { head, states, mut cuts, named } => {
-                for cut in &mut cuts {
-                    cut.prepare(&mut desk)?;
+            Order::End { head, states, mut participants, named } => {
+                for participant in &mut participants {
+                    participant.prepare(&mut job_store)?;
                 }
-                let mut table = desk.writer.table(&shelf.table);
+                let mut table = job_store.writer.table(&job_tables.table);
                 for (thread, state) in states.iter().enumerate() {
                     table.put(&state_key(thread), state).map_err(failed("write to"))?;
                 }
                 table.put(HEAD, head.to_json(now(), states.len()).as_bytes()).map_err(failed("write to"))?;
                 let began = Instant::now();
-                shelf.store.commit().map_err(failed("commit"))?;
+                job_tables.store.commit().map_err(failed("commit"))?;
                 let commit = began.elapsed();
-                for cut in &mut cuts {
-                    cut.publish()?;
+                for participant in &mut participants {
+                    participant.publish()?;
                 }
                 for number in before.iter().filter(|number| !named.contains(number)) {
-                    drop_vector(&mut shelf, &mut desk, &mut pages, *number)?;
+                    drop_vector(&mut job_tables, &mut job_store, &mut pages, *number)?;
                 }
                 before = named;
                 done(Done { bytes: std::mem::take(&mut bytes), commit });
@@ -581,31 +591,36 @@ fn work(mut shelf: Shelf, named: Vec<u64>, orders: &Receiver<Order>, done: &dyn 
 }
 
 fn put(
-    shelf: &mut Shelf,
-    desk: &mut Desk,
+    job_tables: &mut JobTables,
+    job_store: &mut JobStore,
     pages: &mut HashMap<u64, u32>,
     (number, page): (u64, u32),
     content: &[u8],
 ) -> Result<()> {
     let put = if Numbers::has_own_table(number) {
-        desk.writer.table(shelf.own(number)?).put(&page.to_be_bytes(), content)
+        job_store.writer.table(job_tables.own(number)?).put(&page.to_be_bytes(), content)
     } else {
         let pages = pages.entry(number).or_insert(0);
         *pages = (page + 1).max(*pages);
-        desk.writer.table(&shelf.table).put(&key(number, page), content)
+        job_store.writer.table(&job_tables.table).put(&key(number, page), content)
     };
     put.map_err(failed("write to"))
 }
 
-fn drop_vector(shelf: &mut Shelf, desk: &mut Desk, pages: &mut HashMap<u64, u32>, number: u64) -> Result<()> {
+fn drop_vector(
+    job_tables: &mut JobTables,
+    job_store: &mut JobStore,
+    pages: &mut HashMap<u64, u32>,
+    number: u64,
+) -> Result<()> {
     if Numbers::has_own_table(number) {
-        shelf.own.remove(&number);
-        let name = shelf.own_name(number);
-        shelf.store.drop_table(name.as_bytes()).map_err(failed("drop tables of"))?;
+        job_tables.own.remove(&number);
+        let name = job_tables.own_name(number);
+        job_tables.store.drop_table(name.as_bytes()).map_err(failed("drop tables of"))?;
         return Ok(());
     }
     for page in 0..pages.remove(&number).unwrap_or(0) {
-        desk.writer.table(&shelf.table).delete(&key(number, page)).map_err(failed("write to"))?;
+        job_store.writer.table(&job_tables.table).delete(&key(number, page)).map_err(failed("write to"))?;
     }
     Ok(())
 }

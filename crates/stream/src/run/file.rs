@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use super::claim::Existing;
 use super::format::Writing;
-use super::take::Take;
+use super::row_sink::RowSink;
 use super::writers::resolved;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
@@ -139,7 +139,7 @@ impl Output for OneFile {
     }
 }
 
-impl Take for OneFile {
+impl RowSink for OneFile {
     fn input_ends(&mut self) {
         self.at_end = true;
     }

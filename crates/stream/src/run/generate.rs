@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::clock::now;
-use super::fill::{Fill, place};
+use super::row_source::{RowSource, place};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
@@ -122,12 +122,12 @@ fn bounds(table: &Table, field: &dyn Fn(&str) -> String, most: i64) -> Result<Ki
     Ok(Kind::Random { min, max })
 }
 
-impl Fill for Datagen {
+impl RowSource for Datagen {
     fn ends(&self) -> bool {
         self.rows.is_some()
     }
 
-    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+    fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         let mut wanted = rows as u64;
         if let Some(rows) = self.rows {
             wanted = wanted.min(rows - self.made);
@@ -220,12 +220,12 @@ impl Nexmark {
     }
 }
 
-impl Fill for Nexmark {
+impl RowSource for Nexmark {
     fn ends(&self) -> bool {
         self.events < u64::MAX
     }
 
-    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+    fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         // So many events, not rows: the tables' times advance together.
         let end = self.events.min(self.next + rows as u64);
         for number in self.next..end {

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use serde_json::{Value, json};
 
-use super::fill::place;
+use super::row_source::place;
 use crate::error::{Error, Result};
 
 /// Bytes before the place that are summed: the end of what was read is new in every file, headers are not.

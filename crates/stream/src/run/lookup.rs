@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use duramen::Store;
 
 use super::clock::duration;
-use super::redis::{Address, Client, Reply, scan};
-use super::take::{Content, Desk};
+use super::keyed_sink::{database, prefix, split};
+use super::resp_client::{Address, Client, Reply, scan};
+use super::row_sink::{Content, JobStore};
 use super::texts::parse_or_null;
-use super::view::{database, prefix, split};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
@@ -22,7 +22,7 @@ use crate::types::{Row, Type};
 const KEYS: usize = 1000;
 
 enum From {
-    Own(Box<Desk>),
+    Own(Box<JobStore>),
     Server(Client),
 }
 
@@ -42,7 +42,7 @@ impl Lookup {
     /// Of a table of connector 'duramen' or 'redis'.
     pub fn open(table: &Arc<Table>, source: &Source, store: Option<&Store>) -> Result<Lookup> {
         let from = match (table.connector.name, store) {
-            ("duramen", Some(store)) => From::Own(Box::new(Desk::new(store)?)),
+            ("duramen", Some(store)) => From::Own(Box::new(JobStore::new(store)?)),
             ("duramen", None) => {
                 return Err(Error::invalid(
                     format!("`{}` of connector 'duramen' in a job without a store", table.name),
@@ -86,7 +86,7 @@ impl Lookup {
         self.read = Instant::now();
         let failed = |error| Error::connector(format!("cannot look up `{}`: {error}", self.table.name));
         let found = match &mut self.from {
-            From::Own(desk) => desk.kept(self.database, self.prefix.as_bytes()).map_err(failed)?,
+            From::Own(job_store) => job_store.kept(self.database, self.prefix.as_bytes()).map_err(failed)?,
             From::Server(client) => on_server(client, &self.prefix, self.json).map_err(failed)?,
         };
         let mut batch = Batch::new(&self.source.types)?;

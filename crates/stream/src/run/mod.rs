@@ -1,15 +1,11 @@
 //! Runs a compiled job: batches from sources, through code, to sinks, until the input ends or somebody stops it. A job
 //! that is given a store makes checkpoints in it, and goes on from the last one.
 
-mod allowed;
 mod checkpoint;
 mod claim;
 mod clock;
-mod crew;
 mod csv;
-mod entries;
 mod file;
-mod fill;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -18,20 +14,24 @@ mod identity;
 mod json;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod keyed_sink;
 mod lookup;
+mod memory_limit;
 mod notice;
 mod outbox;
 mod parts;
 mod records;
-mod redis;
-mod served;
+mod redis_stream;
+mod resp_client;
+mod row_sink;
+mod row_source;
+mod server_sink;
 mod sink;
 mod socket;
 mod source;
 mod split;
-mod take;
 mod texts;
-mod view;
+mod workers;
 mod writers;
 
 use std::path::Path;
@@ -39,17 +39,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use self::checkpoint::{Found, Head, Keeper, Shelf};
+use self::checkpoint::{Found, Head, JobTables, Keeper};
 pub use self::checkpoint::{Keep, Kept, forget, jobs, open_store};
 pub use self::claim::Existing;
 use self::claim::Strangers;
 use self::clock::{duration, now};
-use self::crew::{Crew, Message};
-pub use self::fill::Fill;
 use self::lookup::Lookup;
 pub use self::notice::show_notices;
 use self::records::Place;
-use self::take::{Cut, Desk, Take};
+use self::row_sink::{CommitParticipant, JobStore, RowSink};
+pub use self::row_source::RowSource;
+use self::workers::{Message, Workers};
 pub(crate) use self::writers::two_tables;
 use crate::batch::Batch;
 use crate::catalog::Table;
@@ -57,8 +57,8 @@ use crate::compile::{Held, Output, Program, Rows, Source, Threads};
 use crate::error::{Error, Result};
 use crate::plan::partition::Partition;
 use crate::plan::{Node, Sink, explain};
+pub use crate::state::MemoryLimit;
 use crate::state::Numbers;
-pub use crate::state::Room;
 use crate::types::{DataType, Value};
 
 /// Rows of a batch: some thousand, so that what is done once for each costs nothing, and columns stay in the cache.
@@ -114,7 +114,7 @@ pub struct Checkpoints {
 
 /// A source of a running job.
 struct Feed {
-    fill: Box<dyn Fill>,
+    reader: Box<dyn RowSource>,
     batch: Batch,
     more: bool,
     /// After so long without rows it is idle; never if this is none.
@@ -125,10 +125,10 @@ struct Feed {
 }
 
 impl Feed {
-    fn new(fill: Box<dyn Fill>, table: &Table, source: &Source) -> Result<Feed> {
+    fn new(reader: Box<dyn RowSource>, table: &Table, source: &Source) -> Result<Feed> {
         let idle_after = table.options.get("scan.watermark.idle-timeout").and_then(|text| duration(text));
         Ok(Feed {
-            fill,
+            reader,
             batch: Batch::new(&source.types)?,
             more: true,
             idle_after: idle_after.filter(|after| !after.is_zero()),
@@ -149,14 +149,14 @@ impl Feed {
 }
 
 /// Gives the source of a table if it is the caller's, for these columns.
-pub type Own<'o> = dyn FnMut(&Table, &Source) -> Result<Option<Box<dyn Fill>>> + 'o;
+pub type Own<'o> = dyn FnMut(&Table, &Source) -> Result<Option<Box<dyn RowSource>>> + 'o;
 
 /// A sink that the running job and the code of all its INSERTs share.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Box<dyn Take>>>);
+struct Shared(Arc<Mutex<Box<dyn RowSink>>>);
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Box<dyn Take>> {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn RowSink>> {
         // Who panicked has said so; the job ends.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -241,7 +241,7 @@ pub struct Running {
     began: Instant,
     finished: bool,
     /// The threads; none if it runs on that which calls [`Running::run`]. Behind it goes what their pages are sent to.
-    crew: Option<Crew>,
+    workers: Option<Workers>,
     meeting: Option<Meeting>,
     keeping: Option<Keeping>,
 }
@@ -270,7 +270,7 @@ struct Keeping {
 struct Meeting {
     head: Head,
     /// Of dead letters.
-    cuts: Vec<Box<dyn Cut>>,
+    participants: Vec<Box<dyn CommitParticipant>>,
     /// Who has come: its number, its state, the vectors of that.
     met: Vec<(usize, Vec<u8>, Vec<u64>)>,
 }
@@ -280,7 +280,13 @@ enum Phase {
     /// None is under way.
     Idle,
     /// Pages are being sent; then follows the rest. So many threads are not done.
-    Saving { head: Head, states: Vec<Vec<u8>>, cuts: Vec<Box<dyn Cut>>, named: Vec<u64>, left: usize },
+    Saving {
+        head: Head,
+        states: Vec<Vec<u8>>,
+        participants: Vec<Box<dyn CommitParticipant>>,
+        named: Vec<u64>,
+        left: usize,
+    },
     /// All is sent.
     Committing,
 }
@@ -332,17 +338,21 @@ fn partition(sinks: &[Sink], wanted: Option<usize>, found: Option<&Found>) -> Op
     Some(Threads { count, partition })
 }
 
-/// Cuts all sinks for the checkpoint of this head, which has what dead letters publish; `cuts` are theirs.
-fn cut(sinks: &[Shared], head: &mut Head, cuts: Vec<Box<dyn Cut>>) -> Result<Vec<Box<dyn Cut>>> {
+/// Cuts all sinks for the checkpoint of this head, which has what dead letters publish; `participants` are theirs.
+fn end_parts(
+    sinks: &[Shared],
+    head: &mut Head,
+    participants: Vec<Box<dyn CommitParticipant>>,
+) -> Result<Vec<Box<dyn CommitParticipant>>> {
     let (mut told, mut all) = (Vec::new(), Vec::new());
     for sink in sinks {
-        let (publishes, cut) = sink.lock().cut()?;
+        let (publishes, participant) = sink.lock().end_part()?;
         told.push(publishes);
-        all.extend(cut);
+        all.extend(participant);
     }
     told.append(&mut head.sinks);
     head.sinks = told;
-    all.extend(cuts);
+    all.extend(participants);
     Ok(all)
 }
 
@@ -371,8 +381,8 @@ impl Running {
     /// The same on several threads.
     pub fn start_on(sinks: &[Sink], start: Start<'_>) -> Result<Running> {
         let Start { directory, keep, threads, existing, own } = start;
-        let shelf = keep.map(Shelf::open).transpose()?;
-        let found = shelf.as_ref().map(Shelf::find).transpose()?.flatten();
+        let job_tables = keep.map(JobTables::open).transpose()?;
+        let found = job_tables.as_ref().map(JobTables::find).transpose()?.flatten();
         let threads = partition(sinks, threads, found.as_ref());
         let place =
             Place { directory, job: keep.map(|keep| keep.name.as_str()), existing, goes_on: found.is_some() };
@@ -408,26 +418,27 @@ impl Running {
         }
         let mut feed = |source: &Source| -> Result<Feed> {
             let table = table_of(source)?;
-            let fill = match own(table, source)? {
-                Some(fill) => fill,
+            let reader = match own(table, source)? {
+                Some(reader) => reader,
                 None => source::open(table, source, place)?,
             };
-            Feed::new(fill, table, source)
+            Feed::new(reader, table, source)
         };
         let feeds: Result<Vec<Feed>> = program.sources().iter().map(&mut feed).collect();
         let mut feeds = feeds?;
-        if feeds.iter().all(|feed| feed.fill.ends()) {
+        if feeds.iter().all(|feed| feed.reader.ends()) {
             opened.iter().for_each(|sink| sink.lock().input_ends());
         }
         let (mut records, mut finished, mut keeping) = (0, false, None);
         let mut states = Vec::new();
-        if let (Some(mut shelf), Some(keep)) = (shelf, keep) {
+        if let (Some(mut job_tables), Some(keep)) = (job_tables, keep) {
             let plan = plan_text(sinks, &program);
             let (mut numbers, mut epoch) = (Numbers::default(), 0);
             if let Some(found) = &found {
                 let head = &found.head;
-                let cuts = opened.len() + feeds.len();
-                if head.plan != plan || head.sources.len() != feeds.len() || head.sinks.len() != cuts {
+                let participants = opened.len() + feeds.len();
+                if head.plan != plan || head.sources.len() != feeds.len() || head.sinks.len() != participants
+                {
                     return Err(other_job(&keep.name, &head.plan, &plan));
                 }
                 let count = threads.as_ref().map_or(1, |threads| threads.count);
@@ -438,49 +449,50 @@ impl Running {
                 // What has ended is not read again; its input may be gone.
                 if !finished {
                     if threads.is_none() {
-                        numbers =
-                            program.restore(&found.states[0], &mut |number, page| shelf.get(number, page))?;
+                        numbers = program
+                            .restore(&found.states[0], &mut |number, page| job_tables.get(number, page))?;
                     } else {
-                        states = found.states.iter().map(|state| (state.clone(), shelf.another())).collect();
+                        states =
+                            found.states.iter().map(|state| (state.clone(), job_tables.another())).collect();
                     }
                     for (feed, position) in feeds.iter_mut().zip(&head.sources) {
-                        feed.fill.seek(position)?;
+                        feed.reader.seek(position)?;
                     }
                 }
             }
-            let mut desk = Desk::new(&keep.store)?;
-            let mut claim = shelf.claim()?;
+            let mut job_store = JobStore::new(&keep.store)?;
+            let mut claim = job_tables.claim()?;
             if found.is_none() {
                 // The order is told at `Claim`.
                 let mut strangers = Strangers::default();
                 for sink in &opened {
-                    sink.lock().look(&mut desk, &claim, &mut strangers)?;
+                    sink.lock().look(&mut job_store, &claim, &mut strangers)?;
                 }
-                for letters in feeds.iter_mut().filter_map(|feed| feed.fill.letters()) {
+                for letters in feeds.iter_mut().filter_map(|feed| feed.reader.letters()) {
                     letters.look(&claim, &mut strangers)?;
                 }
-                shelf.begin(&mut desk, &mut claim, existing, strangers)?;
+                job_tables.begin(&mut job_store, &mut claim, existing, strangers)?;
                 if claim.anew {
-                    shelf.delete_keys(&mut desk, &claim)?;
+                    job_tables.delete_keys(&mut job_store, &claim)?;
                 }
             }
-            let cut = |number: usize| found.as_ref().map(|found| &found.head.sinks[number]);
+            let participant = |number: usize| found.as_ref().map(|found| &found.head.sinks[number]);
             for (number, sink) in opened.iter().enumerate() {
-                sink.lock().recover(cut(number), epoch + 1, &mut desk, &claim)?;
+                sink.lock().recover(participant(number), epoch + 1, &mut job_store, &claim)?;
             }
             for (number, feed) in feeds.iter_mut().enumerate() {
-                if let Some(letters) = feed.fill.letters() {
-                    letters.recover(cut(opened.len() + number), epoch + 1, &claim)?;
+                if let Some(letters) = feed.reader.letters() {
+                    letters.recover(participant(opened.len() + number), epoch + 1, &claim)?;
                 }
             }
-            keeping = Some((shelf, plan, numbers, epoch, keep));
+            keeping = Some((job_tables, plan, numbers, epoch, keep));
         }
         for (number, lookup) in lookups.iter_mut().enumerate() {
             program.load(number, &lookup.rows()?)?;
         }
-        let mut crew = None;
+        let mut workers = None;
         if let (Some(threads), false) = (threads, finished) {
-            crew = Some(Crew::start(crew::Start {
+            workers = Some(Workers::start(workers::Start {
                 plans,
                 targets,
                 feeds: std::mem::take(&mut feeds),
@@ -494,11 +506,11 @@ impl Running {
         }
         let keeping = match keeping {
             None => None,
-            Some((shelf, plan, numbers, epoch, keep)) => {
-                let named = crew.as_ref().map_or(&numbers.named, |crew| &crew.named).clone();
-                let keeper = Keeper::start(shelf, named)?;
-                if let (Some(crew), Some(pages)) = (&crew, keeper.pages()) {
-                    crew.set_pages(pages);
+            Some((job_tables, plan, numbers, epoch, keep)) => {
+                let named = workers.as_ref().map_or(&numbers.named, |workers| &workers.named).clone();
+                let keeper = Keeper::start(job_tables, named)?;
+                if let (Some(workers), Some(pages)) = (&workers, keeper.pages()) {
+                    workers.set_pages(pages);
                 }
                 Some(Keeping {
                     keeper,
@@ -526,7 +538,7 @@ impl Running {
             before: records,
             began,
             finished,
-            crew,
+            workers,
             meeting: None,
             keeping,
         })
@@ -534,7 +546,7 @@ impl Running {
 
     /// On how many threads it runs.
     pub fn threads(&self) -> usize {
-        self.crew.as_ref().map_or(1, Crew::count)
+        self.workers.as_ref().map_or(1, Workers::count)
     }
 
     /// The compiled job.
@@ -554,17 +566,17 @@ impl Running {
 
     /// Where the job stands.
     pub fn progress(&self) -> Progress {
-        self.progress_of(self.crew.as_ref())
+        self.progress_of(self.workers.as_ref())
     }
 
-    fn progress_of(&self, crew: Option<&Crew>) -> Progress {
-        let skipped = || self.feeds.iter().map(|feed| feed.fill.skipped()).sum();
-        let (records, skipped) = crew.map_or_else(|| (self.records, skipped()), Crew::records);
+    fn progress_of(&self, workers: Option<&Workers>) -> Progress {
+        let skipped = || self.feeds.iter().map(|feed| feed.reader.skipped()).sum();
+        let (records, skipped) = workers.map_or_else(|| (self.records, skipped()), Workers::records);
         let (watermark, held) =
-            crew.map_or_else(|| (self.program.watermark(), self.program.held()), Crew::stand);
-        let mut waits: Vec<String> = match crew {
-            Some(crew) => crew.waits(),
-            None => self.feeds.iter().filter_map(|feed| feed.fill.waits()).collect(),
+            workers.map_or_else(|| (self.program.watermark(), self.program.held()), Workers::stand);
+        let mut waits: Vec<String> = match workers {
+            Some(workers) => workers.waits(),
+            None => self.feeds.iter().filter_map(|feed| feed.reader.waits()).collect(),
         };
         waits.extend(self.sinks.iter().filter_map(|sink| sink.lock().waits()));
         Progress {
@@ -623,7 +635,7 @@ impl Running {
         for (number, feed) in self.feeds.iter_mut().enumerate() {
             feed.batch.clear();
             if feed.more {
-                feed.more = feed.fill.fill(&mut feed.batch, BATCH_ROWS)?;
+                feed.more = feed.reader.read_rows(&mut feed.batch, BATCH_ROWS)?;
                 more |= feed.more;
                 feed.batch.clock = now();
             }
@@ -645,9 +657,9 @@ impl Running {
         if !self.settle(stop, &mut report)? || self.finished {
             return Ok(self.progress());
         }
-        if let Some(crew) = self.crew.take() {
-            let ran = self.run_crew(&crew, stop, &mut report);
-            self.crew = Some(crew);
+        if let Some(workers) = self.workers.take() {
+            let ran = self.run_workers(&workers, stop, &mut report);
+            self.workers = Some(workers);
             return ran;
         }
         let mut last = Instant::now();
@@ -687,19 +699,19 @@ impl Running {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         let began = Instant::now();
         let (mut head, letters) = keeping.head(self.records, self.finished, &mut self.feeds)?;
-        let cuts = cut(&self.sinks, &mut head, letters)?;
+        let participants = end_parts(&self.sinks, &mut head, letters)?;
         let states = vec![self.program.freeze(&mut keeping.numbers)];
         let named = keeping.numbers.named.clone();
-        keeping.phase = Phase::Saving { head, states, cuts, named, left: 1 };
+        keeping.phase = Phase::Saving { head, states, participants, named, left: 1 };
         keeping.begun = began;
         keeping.paused(began);
         Ok(())
     }
 
     /// Runs as [`Running::run`] does, on threads.
-    fn run_crew(
+    fn run_workers(
         &mut self,
-        crew: &Crew,
+        workers: &Workers,
         stop: &AtomicBool,
         report: &mut dyn FnMut(&Progress),
     ) -> Result<Progress> {
@@ -707,16 +719,16 @@ impl Running {
         const LOOK: Duration = Duration::from_millis(5);
         let mut last = Instant::now();
         let (mut finished, mut full) = (0, false);
-        crew.read(true);
-        while finished < crew.count() && !stop.load(Ordering::Relaxed) {
-            if let Some(message) = crew.wait_for(LOOK).map_err(|error| self.cause(error))? {
-                self.told(crew, message, &mut finished)?;
+        workers.read(true);
+        while finished < workers.count() && !stop.load(Ordering::Relaxed) {
+            if let Some(message) = workers.wait_for(LOOK).map_err(|error| self.cause(error))? {
+                self.handle(workers, message, &mut finished)?;
             }
             let mut due = false;
             let now_full = self.keeping.is_some() && self.is_full();
             if now_full != full {
                 full = now_full;
-                crew.read(!full);
+                workers.read(!full);
             }
             if let Some(keeping) = &mut self.keeping {
                 let is_time = keeping.begun.elapsed() >= keeping.every || full;
@@ -728,35 +740,35 @@ impl Running {
                 }
             }
             if due && self.meeting.is_none() {
-                self.meet(crew)?;
+                self.meet(workers)?;
             }
             if last.elapsed() >= Duration::from_millis(500) {
                 last = Instant::now();
-                report(&self.progress_of(Some(crew)));
+                report(&self.progress_of(Some(workers)));
             }
         }
-        crew.read(false);
+        workers.read(false);
         self.stop_sinks(stop);
-        self.end_checkpoint(crew, &mut finished)?;
-        while crew.has_ended() && finished < crew.count() {
-            self.wait(crew, &mut finished)?;
+        self.end_checkpoint(workers, &mut finished)?;
+        while workers.has_ended() && finished < workers.count() {
+            self.wait(workers, &mut finished)?;
         }
-        self.finished = crew.has_ended();
+        self.finished = workers.has_ended();
         // Without a store all meet once more too: what was read has been taken then.
-        self.meet(crew)?;
-        self.end_checkpoint(crew, &mut finished)?;
+        self.meet(workers)?;
+        self.end_checkpoint(workers, &mut finished)?;
         self.end()?;
-        Ok(self.progress_of(Some(crew)))
+        Ok(self.progress_of(Some(workers)))
     }
 
     /// Lets all threads meet, for a checkpoint if there is a store.
-    fn meet(&mut self, crew: &Crew) -> Result<()> {
+    fn meet(&mut self, workers: &Workers) -> Result<()> {
         let (keeping, finished) = (&mut self.keeping, self.finished);
-        let (head, cuts) = crew.meet(keeping.is_some(), |records, feeds| match keeping {
+        let (head, participants) = workers.meet(keeping.is_some(), |records, feeds| match keeping {
             Some(keeping) => keeping.head(records, finished, feeds),
             None => Ok((Head::default(), Vec::new())),
         })?;
-        self.meeting = Some(Meeting { head, cuts, met: Vec::new() });
+        self.meeting = Some(Meeting { head, participants, met: Vec::new() });
         if let Some(keeping) = &mut self.keeping {
             keeping.begun = Instant::now();
         }
@@ -764,7 +776,7 @@ impl Running {
     }
 
     /// Hears what a thread says.
-    fn told(&mut self, crew: &Crew, message: Message, finished: &mut usize) -> Result<()> {
+    fn handle(&mut self, workers: &Workers, message: Message, finished: &mut usize) -> Result<()> {
         match message {
             Message::Ready(_) => {}
             Message::Finished => *finished += 1,
@@ -772,9 +784,9 @@ impl Running {
                 if let Some(meeting) = &mut self.meeting {
                     meeting.met.push((thread, state, named));
                 }
-                if let Some(meeting) = self.meeting.take_if(|meeting| meeting.met.len() == crew.count()) {
+                if let Some(meeting) = self.meeting.take_if(|meeting| meeting.met.len() == workers.count()) {
                     self.begin(meeting)?;
-                    crew.go_on();
+                    workers.go_on();
                 }
             }
             Message::Saved(pauses) => {
@@ -792,8 +804,8 @@ impl Running {
     /// All have met: a checkpoint begins.
     fn begin(&mut self, meeting: Meeting) -> Result<()> {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
-        let Meeting { mut head, cuts, mut met } = meeting;
-        let cuts = cut(&self.sinks, &mut head, cuts)?;
+        let Meeting { mut head, participants, mut met } = meeting;
+        let participants = end_parts(&self.sinks, &mut head, participants)?;
         met.sort_by_key(|(thread, ..)| *thread);
         let left = met.len();
         let mut named = Vec::new();
@@ -802,22 +814,22 @@ impl Running {
             states.push(state);
             named.extend(vectors);
         }
-        keeping.phase = Phase::Saving { head, states, cuts, named, left };
+        keeping.phase = Phase::Saving { head, states, participants, named, left };
         Ok(())
     }
 
-    fn wait(&mut self, crew: &Crew, finished: &mut usize) -> Result<()> {
-        let message = crew.wait().map_err(|error| self.cause(error))?;
-        self.told(crew, message, finished)
+    fn wait(&mut self, workers: &Workers, finished: &mut usize) -> Result<()> {
+        let message = workers.wait().map_err(|error| self.cause(error))?;
+        self.handle(workers, message, finished)
     }
 
     /// Waits for the meeting and the checkpoint that are under way.
-    fn end_checkpoint(&mut self, crew: &Crew, finished: &mut usize) -> Result<()> {
+    fn end_checkpoint(&mut self, workers: &Workers, finished: &mut usize) -> Result<()> {
         let saving = |keeping: &Option<Keeping>| {
             keeping.as_ref().is_some_and(|keeping| matches!(keeping.phase, Phase::Saving { .. }))
         };
         while self.meeting.is_some() || saving(&self.keeping) {
-            self.wait(crew, finished)?;
+            self.wait(workers, finished)?;
         }
         match &mut self.keeping {
             Some(keeping) if matches!(keeping.phase, Phase::Committing) => {
@@ -892,16 +904,16 @@ impl Keeping {
         records: u64,
         finished: bool,
         feeds: &mut [Feed],
-    ) -> Result<(Head, Vec<Box<dyn Cut>>)> {
+    ) -> Result<(Head, Vec<Box<dyn CommitParticipant>>)> {
         self.epoch += 1;
-        let (mut told, mut cuts) = (Vec::new(), Vec::new());
+        let (mut told, mut participants) = (Vec::new(), Vec::new());
         for feed in feeds.iter_mut() {
-            let (publishes, cut) = match feed.fill.letters() {
-                Some(letters) => letters.cut()?,
+            let (publishes, participant) = match feed.reader.letters() {
+                Some(letters) => letters.end_part()?,
                 None => (serde_json::Value::Null, None),
             };
             told.push(publishes);
-            cuts.extend(cut);
+            participants.extend(participant);
         }
         let head = Head {
             epoch: self.epoch,
@@ -909,10 +921,10 @@ impl Keeping {
             finished,
             plan: self.plan.clone(),
             note: self.note.clone(),
-            sources: feeds.iter().map(|feed| feed.fill.position()).collect(),
+            sources: feeds.iter().map(|feed| feed.reader.position()).collect(),
             sinks: told,
         };
-        Ok((head, cuts))
+        Ok((head, participants))
     }
 
     /// A thread has sent all its pages; behind those of the last one goes the end of the checkpoint.
@@ -923,10 +935,10 @@ impl Keeping {
                 return Ok(());
             }
         }
-        if let Phase::Saving { head, states, cuts, named, .. } =
+        if let Phase::Saving { head, states, participants, named, .. } =
             std::mem::replace(&mut self.phase, Phase::Committing)
         {
-            self.keeper.end(head, states, cuts, named)?;
+            self.keeper.end(head, states, participants, named)?;
         }
         Ok(())
     }

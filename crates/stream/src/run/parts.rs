@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::claim::{Claim, Strangers};
-use super::take::{Cut, Desk};
+use super::row_sink::{CommitParticipant, JobStore};
 use crate::error::{Error, Result};
 
 /// Files of a directory, one for each checkpoint in which something was written: `part-JOB-NUMBER-RUN-EPOCH`. Until its
@@ -79,7 +79,7 @@ impl Parts {
         entries.map(name).collect::<std::io::Result<_>>().map_err(self.failed("look for"))
     }
 
-    /// As [`super::take::Take::look`].
+    /// As [`super::row_sink::RowSink::look`].
     pub fn look(&self, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
         let own =
             |run: &str| claim.run == run || claim.adopted.iter().chain(&claim.over).any(|own| own == run);
@@ -105,8 +105,8 @@ impl Parts {
         Ok(())
     }
 
-    /// As [`super::take::Take::cut`].
-    pub fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+    /// As [`super::row_sink::RowSink::part`].
+    pub fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
         let part = self.part();
         self.epoch += 1;
         let Some(file) = self.open.take() else { return Ok((Value::Null, None)) };
@@ -115,11 +115,11 @@ impl Parts {
         Ok((told, Some(Box::new(Part { directory: self.directory.clone(), part, file }))))
     }
 
-    /// As [`super::take::Take::recover`].
-    pub fn recover(&mut self, cut: Option<&Value>, epoch: u64, claim: &Claim) -> Result<()> {
+    /// As [`super::row_sink::RowSink::recover`].
+    pub fn recover(&mut self, part: Option<&Value>, epoch: u64, claim: &Claim) -> Result<()> {
         std::fs::create_dir_all(&self.directory).map_err(self.failed("make the directory of"))?;
         (self.epoch, self.run) = (epoch, claim.run.clone());
-        if let Some(part) = cut.and_then(|cut| cut["part"].as_str()) {
+        if let Some(part) = part.and_then(|part| part["part"].as_str()) {
             let pending = self.directory.join(format!(".{part}"));
             if pending.exists() {
                 std::fs::rename(&pending, self.directory.join(part)).map_err(self.failed("rename"))?;
@@ -129,7 +129,7 @@ impl Parts {
         for name in self.names()? {
             let pending = name.strip_prefix('.');
             let Some(run) = self.run_of(pending.unwrap_or(&name)) else { continue };
-            let is_over = cut.is_none() && claim.over.iter().any(|over| over == run);
+            let is_over = part.is_none() && claim.over.iter().any(|over| over == run);
             if is_over || pending.is_some() && run == claim.run {
                 std::fs::remove_file(self.directory.join(&name)).map_err(self.failed("delete"))?;
             }
@@ -166,8 +166,8 @@ impl Part {
     }
 }
 
-impl Cut for Part {
-    fn prepare(&mut self, _: &mut Desk) -> Result<()> {
+impl CommitParticipant for Part {
+    fn prepare(&mut self, _: &mut JobStore) -> Result<()> {
         self.file.sync_all().and_then(|()| sync(&self.directory)).map_err(self.failed())
     }
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::claim::{Claim, Existing, Strangers};
 use super::format::{Format, Reading};
 use super::parts::Parts;
+use super::row_sink::CommitParticipant;
 use super::split::Splitter;
-use super::take::Cut;
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::Source;
@@ -157,15 +157,15 @@ impl Records {
         self.skipped = skipped;
     }
 
-    /// As [`super::take::Take::cut`], of dead letters.
-    pub fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+    /// As [`super::row_sink::RowSink::part`], of dead letters.
+    pub fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
         match &mut self.letters {
-            Some(Letters::Parts(parts)) => parts.cut(),
+            Some(Letters::Parts(parts)) => parts.end_part(),
             _ => Ok((Value::Null, None)),
         }
     }
 
-    /// As [`super::take::Take::look`], of dead letters.
+    /// As [`super::row_sink::RowSink::look`], of dead letters.
     pub fn look(&self, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
         match &self.letters {
             Some(Letters::Parts(parts)) => parts.look(claim, strangers),
@@ -173,10 +173,10 @@ impl Records {
         }
     }
 
-    /// As [`super::take::Take::recover`], of dead letters.
-    pub fn recover(&mut self, cut: Option<&Value>, epoch: u64, claim: &Claim) -> Result<()> {
+    /// As [`super::row_sink::RowSink::recover`], of dead letters.
+    pub fn recover(&mut self, part: Option<&Value>, epoch: u64, claim: &Claim) -> Result<()> {
         match &mut self.letters {
-            Some(Letters::Parts(parts)) => parts.recover(cut, epoch, claim),
+            Some(Letters::Parts(parts)) => parts.recover(part, epoch, claim),
             _ => Ok(()),
         }
     }

@@ -15,22 +15,22 @@ use std::io::Write;
 use serde_json::Value;
 
 use super::claim::{Claim, Strangers};
-use super::entries::Adder;
 use super::file::OneFile;
 use super::format::{Format, Writing, path};
-use super::outbox::{Outbox, Trouble, guarantee};
+use super::keyed_sink::{Own, Remote};
+use super::outbox::{Outage, Outbox, guarantee};
 use super::parts::Parts;
 use super::records::Place;
-use super::served::{Newest, Server};
+use super::redis_stream::RedisStreamSink;
+use super::row_sink::{CommitParticipant, JobStore, RowSink};
+use super::server_sink::{Newest, Server};
 use super::socket::Sender;
-use super::take::{Cut, Desk, Take};
-use super::view::{Own, Remote};
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
 use crate::plan::Sink;
 
 /// Opens what a sink's table is connected to; `number` is that of the sink in its job.
-pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn Take>> {
+pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn RowSink>> {
     let table = &sink.table;
     let name = table.name.clone();
     match table.connector.name {
@@ -66,11 +66,11 @@ pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn Take
             (true, Some(job)) => {
                 let server = Server::of(table, job, number, place.existing)?;
                 let newest = Box::new(Newest::of(table)?);
-                Ok(Box::new(Outbox::new(server, newest, Trouble::default(), number, place)))
+                Ok(Box::new(Outbox::new(server, newest, Outage::default(), number, place)))
             }
             _ => Ok(Box::new(Remote::open(table)?)),
         },
-        "redis-stream" => Ok(Box::new(Adder::open(table)?)),
+        "redis-stream" => Ok(Box::new(RedisStreamSink::open(table)?)),
         "socket" => Ok(Box::new(Sender::open(table, place)?)),
         #[cfg(feature = "kafka")]
         "kafka" | "upsert-kafka" => super::kafka::sink(table, number, place),
@@ -89,7 +89,7 @@ impl Output for Blackhole {
     }
 }
 
-impl Take for Blackhole {}
+impl RowSink for Blackhole {}
 
 /// Rows as Flink's `print` shows them: `+I[a, b]`.
 struct Print {
@@ -108,7 +108,7 @@ impl Output for Print {
     }
 }
 
-impl Take for Print {}
+impl RowSink for Print {}
 
 /// Files of a directory.
 struct Files {
@@ -122,16 +122,16 @@ impl Output for Files {
     }
 }
 
-impl Take for Files {
-    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
-        self.parts.cut()
+impl RowSink for Files {
+    fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
+        self.parts.end_part()
     }
 
-    fn look(&mut self, _: &mut Desk, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
+    fn look(&mut self, _: &mut JobStore, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
         self.parts.look(claim, strangers)
     }
 
-    fn recover(&mut self, cut: Option<&Value>, epoch: u64, _: &mut Desk, claim: &Claim) -> Result<()> {
-        self.parts.recover(cut, epoch, claim)
+    fn recover(&mut self, part: Option<&Value>, epoch: u64, _: &mut JobStore, claim: &Claim) -> Result<()> {
+        self.parts.recover(part, epoch, claim)
     }
 }

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::fill::Fill;
 use super::format::{Format, Writing};
 use super::notice::notice;
 use super::records::{Place, Records};
-use super::redis::Address;
+use super::resp_client::Address;
+use super::row_sink::{CommitParticipant, RowSink};
+use super::row_source::RowSource;
 use super::split::Splitter;
-use super::take::{Cut, Take};
 use crate::batch::Batch;
 use crate::catalog::Table;
 use crate::compile::{Output, Rows, Source};
@@ -204,7 +204,7 @@ impl Connection {
 
     /// Takes the records that have come, as rows of a batch. An error of the peer's is given, one of this process's
     /// is returned.
-    fn fill(
+    fn read_rows(
         &mut self,
         table: &str,
         records: &mut Records,
@@ -273,8 +273,8 @@ impl Lines {
     }
 }
 
-impl Fill for Lines {
-    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+impl RowSource for Lines {
+    fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         let Lines { table, records, listener, connections, refusing } = self;
         let failed = |error| Error::connector(format!("cannot read from the socket of `{table}`: {error}"));
         if let Some(listener) = listener {
@@ -299,7 +299,7 @@ impl Fill for Lines {
             if batch.rows() >= rows {
                 break;
             }
-            let Some(error) = connection.fill(table, records, batch, rows)? else { continue };
+            let Some(error) = connection.read_rows(table, records, batch, rows)? else { continue };
             // Others are connected, or will be: what one of them sends ends its own connection.
             if listener.is_none() {
                 return Err(error);
@@ -324,7 +324,7 @@ impl Fill for Lines {
     }
 
     fn seek(&mut self, position: &Value) -> Result<()> {
-        self.records.set_skipped(super::fill::place(position, "skipped")?);
+        self.records.set_skipped(super::row_source::place(position, "skipped")?);
         Ok(())
     }
 
@@ -363,8 +363,8 @@ impl Output for Sender {
     }
 }
 
-impl Take for Sender {
-    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+impl RowSink for Sender {
+    fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
         Ok((Value::Null, None))
     }
 }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::clock::duration;
-use super::entries::Entries;
-use super::fill::{Fill, place};
 use super::format::path;
 use super::identity::Known;
 use super::records::{Place, Records};
+use super::redis_stream::RedisStreamSource;
+use super::row_source::{RowSource, place};
 use super::split::Splitter;
 use super::{generate, socket};
 use crate::batch::Batch;
@@ -23,11 +23,11 @@ use crate::compile::Source;
 use crate::error::{Error, Result};
 
 /// Opens the source that a table is connected to. `source` says which of its columns are wanted.
-pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn Fill>> {
+pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn RowSource>> {
     match table.connector.name {
         "filesystem" => Ok(Box::new(Files::open(table, source, place)?)),
         "socket" => Ok(Box::new(socket::Lines::open(table, source, place)?)),
-        "redis-stream" => Ok(Box::new(Entries::open(table, source)?)),
+        "redis-stream" => Ok(Box::new(RedisStreamSource::open(table, source)?)),
         "datagen" => Ok(Box::new(generate::Datagen::new(table, source)?)),
         "nexmark" => Ok(Box::new(generate::Nexmark::new(table, source)?)),
         #[cfg(feature = "kafka")]
@@ -351,8 +351,8 @@ impl Files {
     }
 }
 
-impl Fill for Files {
-    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+impl RowSource for Files {
+    fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         let mut left = READ_BYTES;
         while batch.rows() < rows && left > 0 {
             let Some(open) = &mut self.open else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::pages::{Get, Left, Numbers, Put, Reader, save_left, write_word};
-use super::{Layout, Room, State, Table, Window};
+use super::{Layout, MemoryLimit, State, Table, Window};
 use crate::error::Result;
 
 /// Tables that are kept empty for the next window: one that opens and one to put windows together in.
@@ -14,7 +14,7 @@ const KEPT: usize = 2;
 #[expect(clippy::vec_box, reason = "a table goes in and out as the box that it is in the map")]
 pub struct Memory {
     layout: Layout,
-    room: Room,
+    memory_limit: MemoryLimit,
     open: BTreeMap<Window, Box<Table>>,
     spare: Vec<Box<Table>>,
     /// Vectors of tables that closed before they were saved.
@@ -23,15 +23,15 @@ pub struct Memory {
 
 impl Memory {
     /// No state yet, of this layout.
-    pub fn new(layout: Layout, room: Room) -> Memory {
-        Memory { layout, room, open: BTreeMap::new(), spare: Vec::new(), left: Vec::new() }
+    pub fn new(layout: Layout, memory_limit: MemoryLimit) -> Memory {
+        Memory { layout, memory_limit, open: BTreeMap::new(), spare: Vec::new(), left: Vec::new() }
     }
 }
 
 impl State for Memory {
     fn table(&mut self, window: Window) -> &mut Table {
-        let Memory { layout, room, open, spare, .. } = self;
-        open.entry(window).or_insert_with(|| spare.pop().unwrap_or_else(|| Table::new(layout, room)))
+        let Memory { layout, memory_limit, open, spare, .. } = self;
+        open.entry(window).or_insert_with(|| spare.pop().unwrap_or_else(|| Table::new(layout, memory_limit)))
     }
 
     fn windows(&self) -> Vec<Window> {
@@ -47,7 +47,7 @@ impl State for Memory {
     }
 
     fn scratch(&mut self) -> Box<Table> {
-        self.spare.pop().unwrap_or_else(|| Table::new(&self.layout, &self.room))
+        self.spare.pop().unwrap_or_else(|| Table::new(&self.layout, &self.memory_limit))
     }
 
     fn give_back(&mut self, mut table: Box<Table>) {
@@ -87,14 +87,14 @@ impl State for Memory {
         let mut open = BTreeMap::new();
         for _ in 0..reader.count()? {
             let (start, end) = (reader.word()? as i64, reader.word()? as i64);
-            let mut table = Table::new(&self.layout, &self.room);
+            let mut table = Table::new(&self.layout, &self.memory_limit);
             table.restore(reader, get, named)?;
             open.insert(Window { end, start }, table);
         }
         self.open = open;
         self.spare.clear();
         for _ in 0..reader.count()? {
-            self.spare.push(Table::with_places(&self.layout, &self.room, reader.count()?));
+            self.spare.push(Table::with_places(&self.layout, &self.memory_limit, reader.count()?));
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub use memory::Memory;
 pub use pages::{DIRTY, Get, Numbers, PAGE_WORDS, Put, Reader, write_word};
 pub use sessions::{Placed, Session, Sessions};
 pub use table::{Head, Layout, MULTIPLIER, Table, hash_bytes, hash_seed};
-pub use vector::Room;
+pub use vector::MemoryLimit;
 
 use crate::error::Result;
 

@@ -16,7 +16,7 @@
 //! 2. A vector that is replaced gets a new number, under which all of it is written: what was written under the old one
 //!    stays as it is until a later checkpoint is whole.
 
-use super::vector::{Room, Vector};
+use super::vector::{MemoryLimit, Vector};
 use crate::error::{Error, Result};
 
 const CLEAN: u8 = 0;
@@ -265,10 +265,10 @@ pub fn read_words(
     number: u64,
     (count, each): (usize, usize),
     get: &mut Get<'_>,
-    room: &Room,
+    memory_limit: &MemoryLimit,
 ) -> Result<Vector<u64>> {
     // Not reserved by what was read: that may be damaged.
-    let mut words = Vector::new(room);
+    let mut words = Vector::new(memory_limit);
     for page in 0..count.div_ceil(each) {
         let bytes = get(number, page as u32)?;
         let wanted = each.min(count - page * each);
@@ -283,8 +283,13 @@ pub fn read_words(
 }
 
 /// Reads a vector of so many bytes back.
-pub fn read_bytes(number: u64, count: usize, get: &mut Get<'_>, room: &Room) -> Result<Vector<u8>> {
-    let mut read = Vector::new(room);
+pub fn read_bytes(
+    number: u64,
+    count: usize,
+    get: &mut Get<'_>,
+    memory_limit: &MemoryLimit,
+) -> Result<Vector<u8>> {
+    let mut read = Vector::new(memory_limit);
     for page in 0..count.div_ceil(PAGE_BYTES) {
         let bytes = get(number, page as u32)?;
         let wanted = PAGE_BYTES.min(count - page * PAGE_BYTES);
@@ -369,7 +374,7 @@ mod tests {
         let number = pages.freeze(&mut numbers);
         pages.touch(1, || page_of_bytes(&data, 1));
         data[PAGE_BYTES] = 2;
-        let mut kept = Vector::new(&Room::default());
+        let mut kept = Vector::new(&MemoryLimit::default());
         kept.extend_from_slice(&data);
         let mut left: Vec<Left> = pages.replace(1, || Data::Bytes(kept)).into_iter().collect();
         let mut saved = Vec::new();

@@ -4,7 +4,7 @@ use super::pages::{
     Data, Get, Left, Numbers, PAGE_BYTES, PAGE_WORDS, Pages, Put, Reader, page_of_bytes, page_of_words,
     read_bytes, read_words, save_left, write_word,
 };
-use super::vector::{Room, Vector};
+use super::vector::{MemoryLimit, Vector};
 use crate::error::{Error, Result};
 
 /// What compiled code reads and writes, at the beginning of every [`Table`]. Addresses are as of now.
@@ -124,7 +124,7 @@ pub struct Table {
     /// For compiled code.
     pub head: Head,
     layout: Layout,
-    room: Room,
+    memory_limit: MemoryLimit,
     entries: Vector<u64>,
     bytes: Vector<u8>,
     rows: Vector<u64>,
@@ -144,18 +144,18 @@ const PLACES: usize = 64;
 
 impl Table {
     /// An empty table.
-    pub fn new(layout: &Layout, room: &Room) -> Box<Table> {
+    pub fn new(layout: &Layout, memory_limit: &MemoryLimit) -> Box<Table> {
         let pages = || Pages::new(layout.tracked, 0);
         let mut table = Box::new(Table {
             layout: layout.clone(),
-            room: room.clone(),
-            bytes: Vector::new(room),
-            rows: Vector::new(room),
+            memory_limit: memory_limit.clone(),
+            bytes: Vector::new(memory_limit),
+            rows: Vector::new(memory_limit),
             row_pages: pages(),
             byte_pages: pages(),
             ..Table::default()
         });
-        table.children = layout.children.iter().map(|child| Table::new(child, room)).collect();
+        table.children = layout.children.iter().map(|child| Table::new(child, memory_limit)).collect();
         table.addresses =
             table.children.iter_mut().map(|child| std::ptr::from_mut(&mut **child) as usize).collect();
         table.place(PLACES);
@@ -164,7 +164,7 @@ impl Table {
 
     /// Fresh entries; the spare one is behind the last place. What was there goes to whoever took it, or is lost.
     fn place(&mut self, places: usize) {
-        self.entries = Vector::zeroed(&self.room, (places + 1) * self.layout.stride);
+        self.entries = Vector::zeroed(&self.memory_limit, (places + 1) * self.layout.stride);
         let pages = (places >> self.layout.page_shift()) + 1;
         self.entry_pages = Pages::new(self.layout.tracked, pages);
         self.head.mask = places as u64 - 1;
@@ -439,7 +439,7 @@ impl Table {
             return place;
         }
         if !self.bytes.reserve_here(text.len()) {
-            let mut longer = Vector::with_capacity(&self.room, (place + text.len()).max(256) * 2);
+            let mut longer = Vector::with_capacity(&self.memory_limit, (place + text.len()).max(256) * 2);
             longer.extend_from_slice(&self.bytes);
             self.retired.push(std::mem::replace(&mut self.bytes, longer));
         }
@@ -501,7 +501,7 @@ impl Table {
             None => self.entries.zero(),
             Some(left) => {
                 self.left.push(left);
-                self.entries = Vector::zeroed(&self.room, (places + 1) * self.layout.stride);
+                self.entries = Vector::zeroed(&self.memory_limit, (places + 1) * self.layout.stride);
             }
         }
         let (rows, bytes) = (&mut self.rows, &mut self.bytes);
@@ -523,8 +523,8 @@ impl Table {
     }
 
     /// An empty table of so many places.
-    pub fn with_places(layout: &Layout, room: &Room, places: usize) -> Box<Table> {
-        let mut table = Table::new(layout, room);
+    pub fn with_places(layout: &Layout, memory_limit: &MemoryLimit, places: usize) -> Box<Table> {
+        let mut table = Table::new(layout, memory_limit);
         table.place(places.next_power_of_two().max(PLACES));
         table
     }
@@ -589,18 +589,18 @@ impl Table {
             )));
         }
         let (stride, each) = (self.layout.stride, self.layout.page_words());
-        self.entries = read_words(number, ((places + 1) * stride, each), get, &self.room)?;
+        self.entries = read_words(number, ((places + 1) * stride, each), get, &self.memory_limit)?;
         self.entry_pages = Pages::restored(number, (places >> self.layout.page_shift()) + 1);
         self.head.mask = places as u64 - 1;
         self.head.limit = (places as u64 / 16) * 11;
         let (count, number) = (reader.count()?, reader.word()?);
         named.push(number);
-        self.rows = read_words(number, (count, PAGE_WORDS), get, &self.room)?;
+        self.rows = read_words(number, (count, PAGE_WORDS), get, &self.memory_limit)?;
         self.count_rows();
         self.row_pages = Pages::restored(number, count.div_ceil(PAGE_WORDS));
         let (count, number) = (reader.count()?, reader.word()?);
         named.push(number);
-        self.bytes = read_bytes(number, count, get, &self.room)?;
+        self.bytes = read_bytes(number, count, get, &self.memory_limit)?;
         self.byte_pages = Pages::restored(number, count.div_ceil(PAGE_BYTES));
         self.aim();
         self.children.iter_mut().try_for_each(|child| child.restore(reader, get, named))

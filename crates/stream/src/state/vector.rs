@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //!
-//! 1. What vectors of a [`Room`] have in memory is counted from before it is allocated until it is freed.
+//! 1. What vectors of a [`MemoryLimit`] have in memory is counted from before it is allocated until it is freed.
 //! 2. A vector moves only when it is longer than its capacity, as one of the standard library does.
 
 use std::ops::{Deref, DerefMut};
@@ -21,7 +21,7 @@ const HUGE_LEAST: usize = 4 << 20;
 
 /// How many bytes of state a job may have on the heap, and the directory where the rest goes. Without bounds by default.
 #[derive(Debug, Clone, Default)]
-pub struct Room(Option<Arc<Bounds>>);
+pub struct MemoryLimit(Option<Arc<Bounds>>);
 
 #[derive(Debug)]
 struct Bounds {
@@ -31,11 +31,11 @@ struct Bounds {
     mapped: AtomicUsize,
 }
 
-impl Room {
+impl MemoryLimit {
     /// So many bytes on the heap; beyond them vectors lie on files without names in this directory. It should be one of
     /// a disk.
-    pub fn of(directory: &Path, bytes_max: usize) -> Room {
-        Room(Some(Arc::new(Bounds {
+    pub fn of(directory: &Path, bytes_max: usize) -> MemoryLimit {
+        MemoryLimit(Some(Arc::new(Bounds {
             directory: directory.to_owned(),
             bytes_max,
             heap: AtomicUsize::new(0),
@@ -135,13 +135,13 @@ enum Held<T> {
 
 /// A vector that grows at its end.
 pub struct Vector<T: Piece> {
-    room: Room,
+    memory_limit: MemoryLimit,
     held: Held<T>,
 }
 
 impl<T: Piece> Default for Vector<T> {
     fn default() -> Self {
-        Vector::new(&Room::default())
+        Vector::new(&MemoryLimit::default())
     }
 }
 
@@ -154,9 +154,9 @@ impl<T: Piece> std::fmt::Debug for Vector<T> {
 impl<T: Piece> Drop for Vector<T> {
     fn drop(&mut self) {
         match &self.held {
-            Held::Heap(vector) => self.room.give_back(vector.capacity() * size_of::<T>()),
-            Held::Huge(scratch, _) => self.room.give_back(scratch.bytes().len()),
-            Held::Mapped(scratch, _) => self.room.unmap(scratch),
+            Held::Heap(vector) => self.memory_limit.give_back(vector.capacity() * size_of::<T>()),
+            Held::Huge(scratch, _) => self.memory_limit.give_back(scratch.bytes().len()),
+            Held::Mapped(scratch, _) => self.memory_limit.unmap(scratch),
         }
     }
 }
@@ -183,35 +183,35 @@ impl<T: Piece> DerefMut for Vector<T> {
 
 impl<T: Piece> Vector<T> {
     /// An empty one.
-    pub fn new(room: &Room) -> Vector<T> {
-        Vector { room: room.clone(), held: Held::Heap(Vec::new()) }
+    pub fn new(memory_limit: &MemoryLimit) -> Vector<T> {
+        Vector { memory_limit: memory_limit.clone(), held: Held::Heap(Vec::new()) }
     }
 
     /// An empty one with space for so many.
-    pub fn with_capacity(room: &Room, count: usize) -> Vector<T> {
-        let mut vector = Vector::new(room);
+    pub fn with_capacity(memory_limit: &MemoryLimit, count: usize) -> Vector<T> {
+        let mut vector = Vector::new(memory_limit);
         vector.reserve(count);
         vector
     }
 
     /// So many zeros.
-    pub fn zeroed(room: &Room, count: usize) -> Vector<T> {
+    pub fn zeroed(memory_limit: &MemoryLimit, count: usize) -> Vector<T> {
         let bytes = count * size_of::<T>();
-        if let Some(scratch) = room.huge(bytes) {
-            return Vector { room: room.clone(), held: Held::Huge(scratch, count) };
+        if let Some(scratch) = memory_limit.huge(bytes) {
+            return Vector { memory_limit: memory_limit.clone(), held: Held::Huge(scratch, count) };
         }
-        let heap = room.grant(bytes, bytes < MAPPED_LEAST);
-        let held = match if heap { None } else { room.map(bytes) } {
+        let heap = memory_limit.grant(bytes, bytes < MAPPED_LEAST);
+        let held = match if heap { None } else { memory_limit.map(bytes) } {
             Some(scratch) => Held::Mapped(scratch, count),
             None => {
                 if !heap {
-                    room.grant(bytes, true);
+                    memory_limit.grant(bytes, true);
                 }
                 // Of a length that the allocator gives as it is, so that what is counted is what is held.
                 Held::Heap(vec![T::default(); count])
             }
         };
-        Vector { room: room.clone(), held }
+        Vector { memory_limit: memory_limit.clone(), held }
     }
 
     /// How many it holds before it moves.
@@ -230,19 +230,19 @@ impl<T: Piece> Vector<T> {
         let (len, had) = (self.len(), self.capacity());
         let wanted = (len + more).max(had * 2).max(8);
         let bytes = wanted * size_of::<T>();
-        let mut longer = self.room.huge(bytes).map(|scratch| Held::Huge(scratch, 0));
+        let mut longer = self.memory_limit.huge(bytes).map(|scratch| Held::Huge(scratch, 0));
         if longer.is_none()
             && let Held::Heap(vector) = &mut self.held
-            && self.room.grant((wanted - had) * size_of::<T>(), bytes < MAPPED_LEAST)
+            && self.memory_limit.grant((wanted - had) * size_of::<T>(), bytes < MAPPED_LEAST)
         {
             vector.reserve_exact(wanted - len);
             return;
         }
         if longer.is_none() {
-            longer = self.room.map(bytes).map(|scratch| Held::Mapped(scratch, 0));
+            longer = self.memory_limit.map(bytes).map(|scratch| Held::Mapped(scratch, 0));
         }
         let mut longer = longer.unwrap_or_else(|| {
-            self.room.grant(bytes, true);
+            self.memory_limit.grant(bytes, true);
             Held::Heap(Vec::with_capacity(wanted))
         });
         match &mut longer {
@@ -252,7 +252,7 @@ impl<T: Piece> Vector<T> {
                 *length = len;
             }
         }
-        *self = Vector { room: self.room.clone(), held: longer };
+        *self = Vector { memory_limit: self.memory_limit.clone(), held: longer };
     }
 
     /// Makes space for so many more if it need not move for that; whether it has it.
@@ -264,12 +264,12 @@ impl<T: Piece> Vector<T> {
         let Held::Huge(scratch, _) = &mut self.held else { return false };
         let wanted = ((len + more).max(had * 2) * size_of::<T>()).next_multiple_of(Scratch::HUGE_PAGE);
         let added = wanted - scratch.bytes().len();
-        if !self.room.grant(added, false) {
+        if !self.memory_limit.grant(added, false) {
             return false;
         }
         let grown = scratch.grow(wanted);
         if !grown {
-            self.room.give_back(added);
+            self.memory_limit.give_back(added);
         }
         grown
     }
@@ -350,21 +350,21 @@ impl<T: Piece> Vector<T> {
             Held::Heap(vector) => vector.fill(T::default()),
             Held::Huge(scratch, len) => T::of_mut(scratch)[..*len].fill(T::default()),
             // A new file is zeros without a page being read or written.
-            Held::Mapped(_, len) => *self = Vector::zeroed(&self.room, *len),
+            Held::Mapped(_, len) => *self = Vector::zeroed(&self.memory_limit, *len),
         }
     }
 
     /// Takes everything out; what stays is an empty one of the same room.
     #[must_use]
     pub fn take(&mut self) -> Vector<T> {
-        let empty = Vector::new(&self.room);
+        let empty = Vector::new(&self.memory_limit);
         std::mem::replace(self, empty)
     }
 
     /// The same values once more.
     #[must_use]
     pub fn copied(&self) -> Vector<T> {
-        let mut copy = Vector::with_capacity(&self.room, self.len());
+        let mut copy = Vector::with_capacity(&self.memory_limit, self.len());
         copy.extend_from_slice(self);
         copy
     }
@@ -377,31 +377,31 @@ mod tests {
     #[test]
     fn a_vector_lies_on_a_file_where_there_is_no_room_and_gives_it_back() {
         let directory = tempfile::tempdir().unwrap();
-        let room = Room::of(directory.path(), 1 << 20);
-        let heap = || room.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
-        let first = Vector::<u64>::zeroed(&room, 100_000);
-        assert_eq!((heap(), room.mapped()), (800_000, 0));
-        let mut second = Vector::<u64>::zeroed(&room, 100_000);
+        let memory_limit = MemoryLimit::of(directory.path(), 1 << 20);
+        let heap = || memory_limit.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
+        let first = Vector::<u64>::zeroed(&memory_limit, 100_000);
+        assert_eq!((heap(), memory_limit.mapped()), (800_000, 0));
+        let mut second = Vector::<u64>::zeroed(&memory_limit, 100_000);
         assert_eq!(heap(), 800_000);
-        assert!((800_000..804_097).contains(&room.mapped()), "{}", room.mapped());
+        assert!((800_000..804_097).contains(&memory_limit.mapped()), "{}", memory_limit.mapped());
         second[99_999] = 7;
         let taken = second.take();
         assert_eq!((taken.len(), taken[99_999], second.len()), (100_000, 7, 0));
         drop((first, taken));
-        assert_eq!((heap(), room.mapped()), (0, 0));
+        assert_eq!((heap(), memory_limit.mapped()), (0, 0));
     }
 
     #[test]
     fn a_long_vector_grows_where_it_lies_as_far_as_there_is_room() {
         let directory = tempfile::tempdir().unwrap();
-        let room = Room::of(directory.path(), 40 << 20);
-        let heap = || room.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
-        let mut vector = Vector::<u64>::with_capacity(&room, HUGE_LEAST / 8);
+        let memory_limit = MemoryLimit::of(directory.path(), 40 << 20);
+        let heap = || memory_limit.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
+        let mut vector = Vector::<u64>::with_capacity(&memory_limit, HUGE_LEAST / 8);
         assert_eq!(heap(), HUGE_LEAST);
         (0..HUGE_LEAST as u64 / 8).for_each(|number| vector.push(number));
         let begins = vector.as_ptr();
         vector.push(7);
-        assert_eq!((vector.as_ptr(), heap(), room.mapped()), (begins, 2 * HUGE_LEAST, 0));
+        assert_eq!((vector.as_ptr(), heap(), memory_limit.mapped()), (begins, 2 * HUGE_LEAST, 0));
         // Beyond what is reserved it moves, and beyond the room to a file.
         assert!(!vector.reserve_here(16 * HUGE_LEAST));
         vector.extend_from_slice(&vec![8; 2 * HUGE_LEAST]);
@@ -409,23 +409,23 @@ mod tests {
             vector[HUGE_LEAST / 8 - 2..][..4],
             [HUGE_LEAST as u64 / 8 - 2, HUGE_LEAST as u64 / 8 - 1, 7, 8]
         );
-        assert!(room.mapped() > 0);
+        assert!(memory_limit.mapped() > 0);
         drop(vector);
-        assert_eq!((heap(), room.mapped()), (0, 0));
+        assert_eq!((heap(), memory_limit.mapped()), (0, 0));
     }
 
     #[test]
     fn a_vector_that_grows_keeps_what_it_has_when_it_moves_to_a_file() {
         let directory = tempfile::tempdir().unwrap();
-        let room = Room::of(directory.path(), 200_000);
-        let mut vector = Vector::<u8>::new(&room);
+        let memory_limit = MemoryLimit::of(directory.path(), 200_000);
+        let mut vector = Vector::<u8>::new(&memory_limit);
         let mut expected = Vec::new();
         for round in 0..1000_u32 {
             let piece = vec![(round % 251) as u8; 700];
             vector.extend_from_slice(&piece);
             expected.extend_from_slice(&piece);
         }
-        assert!(room.mapped() >= 700_000);
+        assert!(memory_limit.mapped() >= 700_000);
         assert_eq!(vector[..], expected[..]);
         assert_eq!(vector.copied()[..], expected[..]);
         let (place, left) = (vector.len(), vector.capacity() - vector.len());
@@ -443,9 +443,9 @@ mod tests {
     #[test]
     fn a_vector_stays_on_the_heap_where_no_file_is_to_be_had() {
         let directory = tempfile::tempdir().unwrap();
-        let room = Room::of(&directory.path().join("none"), 1000);
-        let mut vector = Vector::<u64>::zeroed(&room, 100_000);
+        let memory_limit = MemoryLimit::of(&directory.path().join("none"), 1000);
+        let mut vector = Vector::<u64>::zeroed(&memory_limit, 100_000);
         vector.push(3);
-        assert_eq!((vector.len(), vector[100_000], room.mapped()), (100_001, 3, 0));
+        assert_eq!((vector.len(), vector[100_000], memory_limit.mapped()), (100_001, 3, 0));
     }
 }

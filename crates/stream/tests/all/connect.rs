@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Progress, Running, Start};
 use duramen_stream::{Error, Outcome, Session};
 
 fn open(directory: &Path) -> Store {
@@ -25,7 +25,7 @@ fn keep(directory: &Path) -> Keep {
         every: Duration::from_millis(5),
         from_start: false,
         note: String::new(),
-        room: Room::default(),
+        room: MemoryLimit::default(),
     }
 }
 
@@ -213,7 +213,7 @@ fn what_one_job_keeps_another_looks_up() {
                 every: Duration::from_secs(1),
                 from_start: true,
                 note: String::new(),
-                room: Room::default(),
+                room: MemoryLimit::default(),
             };
             let Some(Outcome::Job(job)) = Session::default().run(script).unwrap().pop() else { panic!() };
             let mut running = Running::start_in(&job.optimised, directory.path(), Some(&keep)).unwrap();

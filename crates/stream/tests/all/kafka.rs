@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Progress, Running, Start};
 use duramen_stream::types::Value;
 use duramen_stream::{Outcome, Session};
 use proptest::test_runner::{Config, TestRunner};
@@ -194,7 +194,7 @@ fn start(script: &str, directory: &Path, threads: usize, every: u64) -> duramen_
         every: Duration::from_millis(every),
         from_start: false,
         note: String::new(),
-        room: Room::default(),
+        room: MemoryLimit::default(),
     };
     let own = &mut |_: &_, _: &_| Ok(None);
     let existing = Existing::Refuse;

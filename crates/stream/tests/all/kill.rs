@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Existing, Keep, Room, Running, Start, jobs};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Running, Start, jobs};
 use duramen_stream::{Outcome, Session};
 use duramen_structures::{DATABASES_MAX, Keyspace, Locks};
 
@@ -166,7 +166,7 @@ fn start_as(
         every: Duration::from_millis(15),
         from_start,
         note: String::new(),
-        room: Room::of(directory, 256 << 10),
+        room: MemoryLimit::of(directory, 256 << 10),
     };
     let own = &mut |_: &_, _: &_| Ok(None);
     let existing = if adopt { Existing::Adopt } else { Existing::Refuse };
@@ -536,7 +536,7 @@ fn a_changed_query_is_refused_and_from_the_start_forgets() {
         every: Duration::from_secs(10),
         from_start,
         note: String::new(),
-        room: Room::default(),
+        room: MemoryLimit::default(),
     };
     let error = Running::start_in(&other.optimised, directory.path(), Some(&keep(false))).unwrap_err();
     let text = error.to_string();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Existing, Keep, Progress, Room, Running, Start};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Progress, Running, Start};
 use duramen_stream::{Error, Job, Outcome, Session};
 use duramen_structures::{DATABASES_MAX, Keyspace, Locks};
 
@@ -48,7 +48,7 @@ fn run_in(script: &str, directory: &Path, how: How<'_>) -> Result<(), Error> {
             every: Duration::from_millis(5),
             from_start: how.from_start,
             note: String::new(),
-            room: Room::default(),
+            room: MemoryLimit::default(),
         };
         start(&job, directory, Some(&keep), how.existing)?.run(&AtomicBool::new(false), |_| ())?;
     }
@@ -240,7 +240,7 @@ fn follow(
         every: Duration::from_millis(5),
         from_start: how.from_start,
         note: String::new(),
-        room: Room::default(),
+        room: MemoryLimit::default(),
     };
     let mut running = start(&job, directory, Some(&keep), how.existing)?;
     let stop = AtomicBool::new(false);

@@ -14,7 +14,7 @@ use duramen::{Create, Durability, Options, Store};
 use duramen_stream::batch::Batch;
 use duramen_stream::catalog::Table;
 use duramen_stream::compile::Source;
-use duramen_stream::run::{Existing, Fill, Keep, Room, Running, Start};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, RowSource, Running, Start};
 use duramen_stream::types::Value;
 use duramen_stream::{Outcome, Result, Session};
 use proptest::prelude::*;
@@ -24,8 +24,8 @@ struct Rows {
     rows: Vec<Vec<Value>>,
 }
 
-impl Fill for Rows {
-    fn fill(&mut self, batch: &mut Batch, _: usize) -> Result<bool> {
+impl RowSource for Rows {
+    fn read_rows(&mut self, batch: &mut Batch, _: usize) -> Result<bool> {
         for row in self.rows.drain(..) {
             batch.push(&row)?;
         }
@@ -66,7 +66,7 @@ fn start(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) -> R
         every: Duration::from_secs(10),
         from_start: false,
         note: String::new(),
-        room: Room::default(),
+        room: MemoryLimit::default(),
     });
     let mut own = |table: &Table, source: &Source| {
         if table.name != "own" {
@@ -74,7 +74,7 @@ fn start(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) -> R
         }
         let wanted =
             |row: &Vec<Value>| source.reads.iter().map(|column| row[*column].clone()).collect::<Vec<_>>();
-        Ok(Some(Box::new(Rows { rows: rows.iter().map(wanted).collect() }) as Box<dyn Fill>))
+        Ok(Some(Box::new(Rows { rows: rows.iter().map(wanted).collect() }) as Box<dyn RowSource>))
     };
     let running = Running::start_on(
         &job.optimised,

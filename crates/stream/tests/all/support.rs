@@ -13,7 +13,7 @@ use duramen_stream::compile::{Output, Program, Routed, Rows, Source, Threads};
 use duramen_stream::plan::partition::Partition;
 use duramen_stream::plan::{Node, Sink, rules};
 use duramen_stream::reference::{Arrival, Changes, Input, final_rows, run_plans};
-use duramen_stream::state::{Numbers, Room};
+use duramen_stream::state::{MemoryLimit, Numbers};
 use duramen_stream::{Error, ErrorKind, Result, Session};
 
 /// Keeps what a sink is given.
@@ -48,7 +48,7 @@ fn compile_part(
 ) -> Result<(Program, Kept)> {
     let kept: Kept = plans.iter().map(|_| Rc::default()).collect();
     let outputs = kept.iter().map(|kept| Box::new(Keep(kept.clone())) as Box<dyn Output>).collect();
-    let room = tracked.then(Room::default);
+    let room = tracked.then(MemoryLimit::default);
     let mut program = Program::compile_with(plans, outputs, room.as_ref(), threads)?;
     for (number, lookup) in program.lookups().into_iter().enumerate() {
         let mut batch = Batch::new(&lookup.types)?;

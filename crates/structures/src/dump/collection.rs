@@ -18,8 +18,8 @@ use std::collections::HashSet;
 
 use super::input::Input;
 use super::{Restored, decode, decode_len, encode, encode_len, ziplist, zipmap};
-use crate::entries::Scored;
 use crate::listpack;
+use crate::packed_map::Scored;
 use crate::strings::double;
 use crate::strings::integer::{self, Text};
 

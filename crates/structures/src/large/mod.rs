@@ -9,37 +9,37 @@
 //! | hash | map | field | 0 and the field's value; or 8, the field's place (8 bytes, big-endian), and the value |
 //! | set | map | member | nothing |
 //! | sorted set | map and tree by value | member | the score's [image](scored::image); behind it a byte 1 if it is -0 |
-//! | list | tree by key | see [`ranged`] | |
-//! | stream | tree by key | see [`noded`] | |
-//! | string that was written in part | tree by key | see [`pieced`] | |
+//! | list | tree by key | see [`list`] | |
+//! | stream | tree by key | see [`stream`] | |
+//! | string that was written in part | tree by key | see [`string`] | |
 //!
 //! 1. What several commands must see at one moment is theirs: whoever reads or writes a large value holds the lock of its key, or is the
 //!    only one who does.
 //! 2. A large value is never empty, but for streams: with its last element the key goes.
 //! 3. The flags mean what they mean in the packed form: what Redis would call small is small here too, though it is kept large.
 
-mod named;
-mod noded;
-mod pieced;
-mod ranged;
+mod list;
+mod map;
 mod scored;
+mod stream;
+mod string;
 
 use std::ops::Range;
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
 use crate::packed::Malformed;
-pub(crate) use named::Named;
-pub(crate) use noded::{Noded, STREAM_FLAGS};
-pub(crate) use pieced::{PIECE, Pieced};
-pub(crate) use ranged::Ranged;
+pub(crate) use list::LargeList;
+pub(crate) use map::LargeMap;
+pub(crate) use stream::{LargeStream, STREAM_FLAGS};
+pub(crate) use string::{LargeString, PIECE};
 
 const FORM: u8 = 2;
 const FORM_BITS: u8 = 0x0f;
 const FLAGS_SHIFT: u32 = 4;
 
 /// Writes elements, and reads them as they are written: the one place that knows how.
-pub(crate) trait Pen {
+pub(crate) trait ElementWriter {
     /// A collection that nothing names yet. It goes if nothing comes to name it.
     fn new_collection(&mut self, order: ElementOrder) -> Collection;
 

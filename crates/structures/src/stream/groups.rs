@@ -18,8 +18,8 @@
 //! | 4 | how many entries are pending |
 //! | … | of each its id (16), which of the consumers has it (4), when it was delivered last (8) and how often (8) |
 //!
-//! A large stream has elements of their own for each group, each consumer and each entry that is pending (see `large::noded`), so that a
-//! client that deals with one reads and writes no others. Their values are
+//! A large stream has elements of their own for each group, each consumer and each entry that is pending (see
+//! `large::stream`), so that a client that deals with one reads and writes no others. Their values are
 //!
 //! | of | bytes |
 //! |---|---|

@@ -89,7 +89,7 @@ pub(super) struct Placed<'a> {
 
 /// The entries of a node. After an error there is nothing more.
 #[derive(Clone, Debug)]
-pub(super) struct Entries<'a> {
+pub(super) struct PackedMap<'a> {
     node: Node<'a>,
     head: Head<'a>,
     cursor: Cursor<'a>,
@@ -116,7 +116,7 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn head(self) -> Result<Head<'a>, Malformed> {
-        self.told(self.read_head())
+        self.report(self.read_head())
     }
 
     fn read_head(self) -> Result<Head<'a>, Malformed> {
@@ -141,9 +141,9 @@ impl<'a> Node<'a> {
     }
 
     /// All entries, deleted ones too.
-    pub(super) fn entries(self) -> Result<Entries<'a>, Malformed> {
+    pub(super) fn entries(self) -> Result<PackedMap<'a>, Malformed> {
         let head = self.head()?;
-        Ok(Entries { node: self, head, cursor: head.entries })
+        Ok(PackedMap { node: self, head, cursor: head.entries })
     }
 
     /// The id of the last entry, even if it is deleted.
@@ -162,7 +162,7 @@ impl<'a> Node<'a> {
         }
         let mut names = head.names;
         for name in pairs.iter().step_by(2) {
-            if *self.told(names.next())? != **name {
+            if *self.report(names.next())? != **name {
                 return Ok(false);
             }
         }
@@ -170,7 +170,7 @@ impl<'a> Node<'a> {
     }
 
     /// An error with its place in the record.
-    fn told<T>(self, result: Result<T, Malformed>) -> Result<T, Malformed> {
+    fn report<T>(self, result: Result<T, Malformed>) -> Result<T, Malformed> {
         result.map_err(|malformed| Malformed { at: self.pack_at() + malformed.at, ..malformed })
     }
 
@@ -189,7 +189,7 @@ impl<'a> Node<'a> {
 // As Redis (`STREAM_LISTPACK_MAX_SIZE`).
 const NODE_BYTES_MAX: usize = 1 << 30;
 
-impl<'a> Entries<'a> {
+impl<'a> PackedMap<'a> {
     fn read(&mut self) -> Result<Placed<'a>, Malformed> {
         let cursor = &mut self.cursor;
         let flags_at = cursor.at();
@@ -217,7 +217,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-impl<'a> Iterator for Entries<'a> {
+impl<'a> Iterator for PackedMap<'a> {
     type Item = Result<Placed<'a>, Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -225,7 +225,7 @@ impl<'a> Iterator for Entries<'a> {
             return None;
         }
         let node = self.node;
-        let read = node.told(self.read());
+        let read = node.report(self.read());
         if read.is_err() {
             self.cursor = Cursor::from(node.pack, node.pack.len() - 1);
         }
@@ -326,7 +326,7 @@ fn replace_integer(run: &mut Vec<u8>, pack_at: usize, at: usize, integer: i64) -
 pub(super) fn delete(
     run: &mut Vec<u8>,
     at: usize,
-    going: impl FnOnce(Entries<'_>) -> Result<Vec<Deleting>, Malformed>,
+    going: impl FnOnce(PackedMap<'_>) -> Result<Vec<Deleting>, Malformed>,
 ) -> Result<(), Malformed> {
     let node = Node::open(run, at)?;
     let (pack_at, head) = (node.pack_at(), node.head()?);

@@ -176,9 +176,9 @@ fn groups_stand_by_name_and_move_no_entry() {
     assert_eq!(names, [&b""[..], b"a", b"b", &[b'x'; 300]]);
     // By name, with indexes that tell who came first.
     let group = groups.get_mut(b"a").unwrap();
-    let told =
+    let report =
         |(number, it): &(u32, &Consumer)| (*number, it.name().to_vec(), it.seen_at(), it.pending_len());
-    let consumers: Vec<_> = group.consumers().iter().map(told).collect();
+    let consumers: Vec<_> = group.consumers().iter().map(report).collect();
     assert_eq!(consumers, [(1, b"another".to_vec(), 102, 1), (0, b"one".to_vec(), 101, 2)]);
     // Who comes behind a consumer that goes keeps what is pending for it.
     assert_eq!(group.pending_len(), 3);

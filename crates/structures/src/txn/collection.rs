@@ -17,10 +17,10 @@ use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
 use crate::ahead::Ahead;
-use crate::entries::{CONVERTED, Encoding, Entries, Kind, Names, Scored, Shape, score_of};
 use crate::error::{Error, Result};
 use crate::keyspace;
-use crate::large::{self, Bytes, Fault, Named};
+use crate::large::{self, Bytes, Fault, LargeMap};
+use crate::packed_map::{CONVERTED, Encoding, Kind, Names, PackedMap, Scored, Shape, score_of};
 use crate::random::Random;
 use crate::thresholds::Thresholds;
 
@@ -36,9 +36,9 @@ pub struct Collection<'k, B, S = Detached> {
 /// How a collection is kept.
 enum Form<B> {
     /// All of it in the value of its key.
-    Packed(Entries<B>),
+    Packed(PackedMap<B>),
     /// Each entry in a record of its own.
-    Large(Named),
+    Large(LargeMap),
 }
 
 /// A collection as a transaction reads it.
@@ -127,7 +127,7 @@ impl<'w> Txn<'w> {
         self.begin_edit();
         let (mut expires_at, mut is_new) = (None, true);
         let thresholds = self.thresholds();
-        let mut form = Form::Packed(Entries::empty(kind(type_, &thresholds)));
+        let mut form = Form::Packed(PackedMap::empty(kind(type_, &thresholds)));
         if let Some((found, reads)) = self.read_of(type_, db, key)? {
             (expires_at, is_new) = (found.expires_at(), false);
             form = Form::of(type_, &thresholds, key, &found, reads, Found::copied_to_edit)?;
@@ -142,7 +142,7 @@ impl<'w> Txn<'w> {
         if members.is_empty() {
             return self.delete(db, key);
         }
-        let set = Entries::set_of(kind(Type::Set, &self.thresholds()), members);
+        let set = PackedMap::set_of(kind(Type::Set, &self.thresholds()), members);
         self.put_entries(Type::Set, db, key, set, None)?;
         Ok(true)
     }
@@ -153,14 +153,14 @@ impl<'w> Txn<'w> {
         if members.is_empty() {
             return self.delete(db, key);
         }
-        let set = Entries::sorted_set_of(kind(Type::SortedSet, &self.thresholds()), members);
+        let set = PackedMap::sorted_set_of(kind(Type::SortedSet, &self.thresholds()), members);
         self.put_entries(Type::SortedSet, db, key, set, None)?;
         Ok(true)
     }
 
     /// Makes a hash of these fields and values the value of `key`, over what is there. Without fields the key is deleted.
     pub fn put_hash(&mut self, db: u8, key: &[u8], pairs: &[(&[u8], &[u8])]) -> Result<()> {
-        let mut entries = Entries::empty(kind(Type::Hash, &self.thresholds()));
+        let mut entries = PackedMap::empty(kind(Type::Hash, &self.thresholds()));
         let inserted = entries.insert_all(pairs.iter().copied());
         if inserted.map_err(|malformed| error(Type::Hash, key, malformed))? == 0 {
             self.delete(db, key)?;
@@ -175,14 +175,14 @@ impl<'w> Txn<'w> {
         type_: Type,
         db: u8,
         key: &[u8],
-        entries: Entries<Vec<u8>>,
+        entries: PackedMap<Vec<u8>>,
         expires_at: Option<u64>,
     ) -> Result<()> {
         self.begin_edit();
         if !self.is_large(entries.run_bytes()) || has_long_name(&entries) {
             return self.put_vec(db, key, entries.into_run(), meta(type_, expires_at));
         }
-        let made = Named::make(self, &entries).map_err(|fault| error(type_, key, fault))?;
+        let made = LargeMap::make(self, &entries).map_err(|fault| error(type_, key, fault))?;
         self.put_root(type_, db, key, made.elements(), made.flags(), expires_at)
     }
 
@@ -192,10 +192,10 @@ impl<'w> Txn<'w> {
         let thresholds = self.thresholds();
         let Some((found, reads)) = self.read_of(type_, db, key)? else { return Ok(None) };
         let form = Form::of(type_, &thresholds, key, &found, reads, Found::copied_to_edit)?;
-        let Form::Large(named) = form else { return Ok(None) };
-        let whole = named.whole(large::Pen::reads(self, named.elements()));
+        let Form::Large(large_map) = form else { return Ok(None) };
+        let whole = large_map.whole(large::ElementWriter::reads(self, large_map.elements()));
         let whole = whole.map_err(|fault| error(type_, key, fault))?;
-        let made = Named::make(self, whole).map_err(|fault| error(type_, key, fault))?;
+        let made = LargeMap::make(self, whole).map_err(|fault| error(type_, key, fault))?;
         Ok(Some((made.elements().clone(), made.flags())))
     }
 }
@@ -212,9 +212,9 @@ impl<B: Deref<Target = [u8]>> Form<B> {
     ) -> Result<Self> {
         if let Some(id) = found.borrow().collection() {
             let flags = large::flags(found.borrow(), CONVERTED).map_err(|it| error(type_, key, it))?;
-            return Ok(Self::Large(Named::of(kind(type_, thresholds), reads.open(id)?, flags)));
+            return Ok(Self::Large(LargeMap::of(kind(type_, thresholds), reads.open(id)?, flags)));
         }
-        let entries = Entries::of(kind(type_, thresholds), packed(found));
+        let entries = PackedMap::of(kind(type_, thresholds), packed(found));
         entries.map(Self::Packed).map_err(|malformed| error(type_, key, malformed))
     }
 }
@@ -232,7 +232,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     pub fn detached(&self) -> Result<Collection<'k, Vec<u8>>> {
         let entries = match &self.form {
             Form::Packed(entries) => entries.to_owned(),
-            Form::Large(named) => self.told(named.whole(self.reads(named)))?.clone(),
+            Form::Large(large_map) => self.report(large_map.whole(self.reads(large_map)))?.clone(),
         };
         Ok(Collection { key: self.key, type_: self.type_, source: Detached, form: Form::Packed(entries) })
     }
@@ -241,7 +241,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     pub fn len(&self) -> usize {
         match &self.form {
             Form::Packed(entries) => entries.len(),
-            Form::Large(named) => named.len(),
+            Form::Large(large_map) => large_map.len(),
         }
     }
 
@@ -254,15 +254,15 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     pub fn encoding(&self) -> Encoding {
         match &self.form {
             Form::Packed(entries) => entries.encoding(),
-            Form::Large(named) => named.encoding(),
+            Form::Large(large_map) => large_map.encoding(),
         }
     }
 
     /// The value of a field; of a set's member an empty one.
     pub fn get(&self, name: &[u8]) -> Result<Option<impl Deref<Target = [u8]> + use<'_, 'k, B, S>>> {
         match &self.form {
-            Form::Packed(entries) => self.told(entries.get(name)).map(|found| found.map(Bytes::Lent)),
-            Form::Large(named) => self.told(named.get(self.reads(named), name)),
+            Form::Packed(entries) => self.report(entries.get(name)).map(|found| found.map(Bytes::Lent)),
+            Form::Large(large_map) => self.report(large_map.get(self.reads(large_map), name)),
         }
     }
 
@@ -283,12 +283,12 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         mut visit: impl FnMut(Option<&[u8]>),
     ) -> Result<()> {
         match &self.form {
-            Form::Packed(entries) => self.told(entries.get_each(names, visit)),
-            Form::Large(named) => {
+            Form::Packed(entries) => self.report(entries.get_each(names, visit)),
+            Form::Large(large_map) => {
                 while let Some(some) = Ahead::next_of(&mut names) {
                     self.prefetch(&some);
                     for name in some.iter() {
-                        visit(self.told(named.get(self.reads(named), name))?.as_deref());
+                        visit(self.report(large_map.get(self.reads(large_map), name))?.as_deref());
                     }
                 }
                 Ok(())
@@ -298,18 +298,18 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
 
     /// Hints that these names are looked for, put or removed soon, all of them.
     pub fn prefetch(&self, names: &[&[u8]]) {
-        if let Form::Large(named) = &self.form
+        if let Form::Large(large_map) = &self.form
             && names.len() > 1
         {
-            self.reads(named).prefetch(names);
+            self.reads(large_map).prefetch(names);
         }
     }
 
     /// Calls `visit` for each entry, with name and value, until it breaks.
     pub fn visit(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         match &self.form {
-            Form::Packed(entries) => self.told(entries.visit(visit)),
-            Form::Large(named) => self.told(named.visit(self.reads(named), visit)),
+            Form::Packed(entries) => self.report(entries.visit(visit)),
+            Form::Large(large_map) => self.report(large_map.visit(self.reads(large_map), visit)),
         }
     }
 
@@ -317,8 +317,10 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     /// entry that is there from the first call to the last is visited.
     pub fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(&[u8], &[u8])) -> Result<u64> {
         match &self.form {
-            Form::Packed(entries) => self.told(entries.scan(cursor, count, visit)),
-            Form::Large(named) => self.told(named.scan(self.reads(named), cursor, count, visit)),
+            Form::Packed(entries) => self.report(entries.scan(cursor, count, visit)),
+            Form::Large(large_map) => {
+                self.report(large_map.scan(self.reads(large_map), cursor, count, visit))
+            }
         }
     }
 
@@ -331,12 +333,12 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         match &self.form {
             Form::Packed(entries) => {
                 let index = random.below(self.len() as u64);
-                let (name, value) = self.told(entries.nth(index as usize))?;
+                let (name, value) = self.report(entries.nth(index as usize))?;
                 visit(name, value);
             }
-            Form::Large(named) => {
+            Form::Large(large_map) => {
                 let mut visit = Some(visit);
-                self.told(named.draw(self.reads(named), &mut random, |name, value| {
+                self.report(large_map.draw(self.reads(large_map), &mut random, |name, value| {
                     if let Some(visit) = visit.take() {
                         visit(name, value);
                     }
@@ -351,8 +353,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     pub fn draw(&self, visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         let random = &mut Random::new(keyspace::random());
         match &self.form {
-            Form::Packed(entries) => self.told(entries.draw(random, visit)),
-            Form::Large(named) => self.told(named.draw(self.reads(named), random, visit)),
+            Form::Packed(entries) => self.report(entries.draw(random, visit)),
+            Form::Large(large_map) => self.report(large_map.draw(self.reads(large_map), random, visit)),
         }
     }
 
@@ -360,16 +362,18 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
     pub fn sample(&self, count: usize, visit: impl FnMut(&[u8], &[u8])) -> Result<()> {
         let random = &mut Random::new(keyspace::random());
         match &self.form {
-            Form::Packed(entries) => self.told(entries.sample(count, random, visit)),
-            Form::Large(named) => self.told(named.sample(self.reads(named), count, random, visit)),
+            Form::Packed(entries) => self.report(entries.sample(count, random, visit)),
+            Form::Large(large_map) => {
+                self.report(large_map.sample(self.reads(large_map), count, random, visit))
+            }
         }
     }
 
     /// All names, to look for many of them.
     pub fn names(&self) -> Result<AllNames<'_>> {
         match &self.form {
-            Form::Packed(entries) => self.told(entries.names()).map(AllNames::Packed),
-            Form::Large(named) => Ok(AllNames::Large(self.reads(named))),
+            Form::Packed(entries) => self.report(entries.names()).map(AllNames::Packed),
+            Form::Large(large_map) => Ok(AllNames::Large(self.reads(large_map))),
         }
     }
 
@@ -381,10 +385,10 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
             ControlFlow::Continue(())
         };
         match &self.form {
-            Form::Packed(entries) => self.told(entries.visit(&mut push))?,
-            Form::Large(named) => {
-                let whole = self.told(named.whole(self.reads(named)))?;
-                self.told(whole.visit(&mut push))?;
+            Form::Packed(entries) => self.report(entries.visit(&mut push))?,
+            Form::Large(large_map) => {
+                let whole = self.report(large_map.whole(self.reads(large_map)))?;
+                self.report(whole.visit(&mut push))?;
             }
         }
         Ok(pairs)
@@ -396,10 +400,10 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
             _ if self.type_ == Type::Set => {
                 Ok(self.list()?.into_iter().map(|member| (member, 1.0)).collect())
             }
-            Form::Packed(entries) => self.told(entries.scored()),
-            Form::Large(named) => {
-                let whole = self.told(named.whole(self.reads(named)))?;
-                self.told(whole.scored())
+            Form::Packed(entries) => self.report(entries.scored()),
+            Form::Large(large_map) => {
+                let whole = self.report(large_map.whole(self.reads(large_map)))?;
+                self.report(whole.scored())
             }
         }
     }
@@ -413,8 +417,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
 
     /// How many members are before one; `None` when it is not there.
     pub fn place(&self, member: &[u8]) -> Result<Option<usize>> {
-        if let Form::Large(named) = &self.form {
-            return self.told(named.place(self.reads(named), member));
+        if let Form::Large(large_map) = &self.form {
+            return self.report(large_map.place(self.reads(large_map), member));
         }
         let (mut at, mut found) = (0, None);
         self.visit(|other, _| {
@@ -430,8 +434,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
 
     /// How many members have a lower score than this one or, if `inclusive`, the same.
     pub fn below(&self, score: f64, inclusive: bool) -> Result<usize> {
-        if let Form::Large(named) = &self.form {
-            return self.told(named.below(score, inclusive));
+        if let Form::Large(large_map) = &self.form {
+            return self.report(large_map.below(score, inclusive));
         }
         let mut count = 0;
         self.visit(|_, value| {
@@ -453,7 +457,9 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         mut visit: impl FnMut(&[u8], f64) -> ControlFlow<()>,
     ) -> Result<()> {
         match &self.form {
-            Form::Large(named) => self.told(named.part(self.reads(named), part, reversed, visit)),
+            Form::Large(large_map) => {
+                self.report(large_map.part(self.reads(large_map), part, reversed, visit))
+            }
             Form::Packed(_) => {
                 let members = self.scored()?;
                 let part = part.start..part.end.min(members.len());
@@ -524,11 +530,11 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         Ok(low)
     }
 
-    fn reads<'s>(&'s self, named: &'s Named) -> duramen::CollectionReader<'s> {
-        self.source.reads(named.elements())
+    fn reads<'s>(&'s self, large_map: &'s LargeMap) -> duramen::CollectionReader<'s> {
+        self.source.reads(large_map.elements())
     }
 
-    fn told<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
+    fn report<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
         result.map_err(|fault| error(self.type_, self.key, fault))
     }
 }
@@ -553,10 +559,10 @@ impl Edit<'_, '_> {
         let Collection { source, form, .. } = &mut self.collection;
         let inserted = match form {
             Form::Packed(entries) => entries.insert(name, value).map_err(Fault::from),
-            Form::Large(named) => named.insert(&mut **source, name, value),
+            Form::Large(large_map) => large_map.insert(&mut **source, name, value),
         };
         self.was_there = true;
-        self.told(inserted)
+        self.report(inserted)
     }
 
     /// Puts many entries; how many names are new. A set's members have empty values.
@@ -568,7 +574,7 @@ impl Edit<'_, '_> {
         match &mut self.collection.form {
             Form::Packed(entries) => {
                 let inserted = entries.insert_all(new);
-                self.told(inserted)
+                self.report(inserted)
             }
             Form::Large(_) => {
                 let mut count = 0;
@@ -589,7 +595,7 @@ impl Edit<'_, '_> {
     /// of those behind it: it is the write of one element, and seen by itself, as [`Txn::edits_one`] says. What cannot be done so fails
     /// with [`Error::SeveralWrites`], and is not done. Else they are written together, by [`save`](Self::save).
     pub fn begins_run(&mut self) -> bool {
-        self.is_run = matches!(&self.collection.form, Form::Large(named) if named.is_settled());
+        self.is_run = matches!(&self.collection.form, Form::Large(large_map) if large_map.is_settled());
         if self.is_run {
             self.collection.source.edits_each();
         }
@@ -606,7 +612,7 @@ impl Edit<'_, '_> {
         match &mut self.collection.form {
             Form::Packed(entries) => {
                 let removed = entries.remove_all(names);
-                let removed = self.told(removed)?;
+                let removed = self.report(removed)?;
                 self.may_be_empty();
                 Ok(removed)
             }
@@ -633,9 +639,9 @@ impl Edit<'_, '_> {
         let removed = match form {
             Form::Large(_) if name.len() > ELEMENT_KEY_BYTES_MAX => Ok(false),
             Form::Packed(entries) => entries.remove(name).map_err(Fault::from),
-            Form::Large(named) => named.remove(&mut **source, name),
+            Form::Large(large_map) => large_map.remove(&mut **source, name),
         };
-        let removed = self.told(removed)?;
+        let removed = self.report(removed)?;
         self.may_be_empty();
         Ok(removed)
     }
@@ -664,7 +670,7 @@ impl Edit<'_, '_> {
                 at += 1;
                 !part.contains(&(at - 1))
             });
-            self.told(retained)?;
+            self.report(retained)?;
             self.may_be_empty();
             return Ok(part.len());
         }
@@ -687,8 +693,8 @@ impl Edit<'_, '_> {
         }
         if !is_made_anew && let Form::Large(_) = self.collection.form {
             for _ in 0..wanted {
-                let Form::Large(named) = &self.collection.form else { break };
-                let name = self.told(named.some_name(self.collection.reads(named), &mut random))?;
+                let Form::Large(large_map) = &self.collection.form else { break };
+                let name = self.report(large_map.some_name(self.collection.reads(large_map), &mut random))?;
                 let Some(name) = name else { break };
                 visit(&name);
                 self.remove(&name)?;
@@ -718,20 +724,20 @@ impl Edit<'_, '_> {
                     ControlFlow::Continue(())
                 })?;
                 let kind = kind(Type::Set, &self.collection.source.thresholds());
-                let kept = Entries::set_of(kind, kept.iter().map(Vec::as_slice).collect());
+                let kept = PackedMap::set_of(kind, kept.iter().map(Vec::as_slice).collect());
                 self.collection.form = Form::Packed(kept);
                 Ok(())
             }
         };
-        self.told(popped)?;
+        self.report(popped)?;
         self.may_be_empty();
         Ok(())
     }
 
     /// Makes a large form packed.
     fn pack(&mut self) -> Result<()> {
-        if let Form::Large(named) = &self.collection.form {
-            let entries = self.told(named.whole(self.collection.reads(named)))?.clone();
+        if let Form::Large(large_map) = &self.collection.form {
+            let entries = self.report(large_map.whole(self.collection.reads(large_map)))?.clone();
             self.collection.form = Form::Packed(entries);
         }
         Ok(())
@@ -741,7 +747,7 @@ impl Edit<'_, '_> {
     pub fn clear(&mut self) {
         self.expires_at = None;
         let Collection { type_, source, form, .. } = &mut self.collection;
-        *form = Form::Packed(Entries::empty(kind(*type_, &source.thresholds())));
+        *form = Form::Packed(PackedMap::empty(kind(*type_, &source.thresholds())));
     }
 
     /// Makes it the value of its key, once the transaction commits.
@@ -753,10 +759,10 @@ impl Edit<'_, '_> {
             Form::Packed(entries) if !entries.is_empty() => {
                 txn.put_entries(type_, db, key, entries, expires_at)
             }
-            Form::Large(named) if named.len() > 0 => match named.new_flags() {
-                Some(flags) => txn.put_root(type_, db, key, named.elements(), flags, expires_at),
+            Form::Large(large_map) if large_map.len() > 0 => match large_map.new_flags() {
+                Some(flags) => txn.put_root(type_, db, key, large_map.elements(), flags, expires_at),
                 None => {
-                    if named.is_changed() {
+                    if large_map.is_changed() {
                         txn.element_changed(db, key);
                     }
                     Ok(())
@@ -788,7 +794,7 @@ const ELEMENT_KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
 const POPPED_PER_MOVED: usize = 5;
 
 /// Whether a name is too long to be the key of an element: then all stay together.
-fn has_long_name(entries: &Entries<Vec<u8>>) -> bool {
+fn has_long_name(entries: &PackedMap<Vec<u8>>) -> bool {
     let mut has_one = false;
     if entries.run_bytes() > ELEMENT_KEY_BYTES_MAX {
         // What is malformed is told by who reads it.

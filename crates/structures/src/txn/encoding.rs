@@ -5,8 +5,8 @@ use super::collection::Stored;
 use super::list::StoredList;
 use super::stream::StoredStream;
 use crate::Type;
-use crate::entries::Encoding;
 use crate::error::Result;
+use crate::packed_map::Encoding;
 
 impl Txn<'_> {
     /// How Redis would keep the hash, list, set, sorted set or stream at `key`; `None` without one.

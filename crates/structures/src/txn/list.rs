@@ -12,8 +12,8 @@ use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
 use crate::error::Result;
-use crate::large::{self, Bytes, Fault, Ranged};
-use crate::sequence::{self, End, Sequence};
+use crate::large::{self, Bytes, Fault, LargeList};
+use crate::packed_list::{self, End, PackedList};
 
 /// A list: see [`Collection`](super::Collection) for its parameters.
 pub struct List<'k, B, S = Detached> {
@@ -25,9 +25,9 @@ pub struct List<'k, B, S = Detached> {
 /// How a list is kept.
 enum Form<B> {
     /// All of it in the value of its key.
-    Packed(Sequence<B>),
+    Packed(PackedList<B>),
     /// Each element in a record of its own.
-    Large(Ranged),
+    Large(LargeList),
 }
 
 /// A list as a transaction reads it.
@@ -54,17 +54,17 @@ impl<'w> Txn<'w> {
     pub fn edit_list<'t>(&'t mut self, db: u8, key: &'t [u8]) -> Result<EditList<'t, 'w>> {
         self.begin_edit();
         let (mut expires_at, mut is_new) = (None, true);
-        let mut form = Form::Packed(Sequence::empty());
+        let mut form = Form::Packed(PackedList::empty());
         if let Some((found, reads)) = self.read_of(Type::List, db, key)? {
             (expires_at, is_new) = (found.expires_at(), false);
             form = match found.collection() {
                 Some(id) => {
                     large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
-                    Form::Large(opened(key, reads, id, Ranged::open_to_edit)?)
+                    Form::Large(opened(key, reads, id, LargeList::open_to_edit)?)
                 }
                 None => {
                     let run = found.copied_to_edit();
-                    Form::Packed(Sequence::of(run).map_err(|it| error(Type::List, key, it))?)
+                    Form::Packed(PackedList::of(run).map_err(|it| error(Type::List, key, it))?)
                 }
             };
         }
@@ -73,9 +73,9 @@ impl<'w> Txn<'w> {
 
     /// Makes a list of these elements, of which there are some, the value of `key`, over what is there.
     pub fn put_list(&mut self, db: u8, key: &[u8], elements: &[&[u8]]) -> Result<()> {
-        let mut sequence = Sequence::empty();
-        sequence.push(End::Right, elements.iter().copied());
-        self.put_sequence(db, key, sequence, None)
+        let mut packed_list = PackedList::empty();
+        packed_list.push(End::Right, elements.iter().copied());
+        self.put_sequence(db, key, packed_list, None)
     }
 
     /// Makes these elements, of which there are some, the value of `key`, in the form that their size asks for.
@@ -83,14 +83,14 @@ impl<'w> Txn<'w> {
         &mut self,
         db: u8,
         key: &[u8],
-        sequence: Sequence<Vec<u8>>,
+        packed_list: PackedList<Vec<u8>>,
         expires_at: Option<u64>,
     ) -> Result<()> {
         self.begin_edit();
-        if !self.is_large(sequence.run_bytes()) {
-            return self.put_vec(db, key, sequence.into_run(), meta(Type::List, expires_at));
+        if !self.is_large(packed_list.run_bytes()) {
+            return self.put_vec(db, key, packed_list.into_run(), meta(Type::List, expires_at));
         }
-        let made = Ranged::make(self, &sequence).map_err(|it| error(Type::List, key, it))?;
+        let made = LargeList::make(self, &packed_list).map_err(|it| error(Type::List, key, it))?;
         self.put_root(Type::List, db, key, made.elements(), 0, expires_at)
     }
 
@@ -98,9 +98,9 @@ impl<'w> Txn<'w> {
     pub(super) fn copy_list(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
         self.begin_edit();
         let Some(list) = self.list(db, key)? else { return Ok(None) };
-        let Form::Large(ranged) = &list.form else { return Ok(None) };
-        let whole = list.told(ranged.copied(list.reads(ranged), 0..ranged.len()))?;
-        let made = Ranged::make(self, &whole).map_err(|it| error(Type::List, key, it))?;
+        let Form::Large(large_list) = &list.form else { return Ok(None) };
+        let whole = list.report(large_list.copied(list.reads(large_list), 0..large_list.len()))?;
+        let made = LargeList::make(self, &whole).map_err(|it| error(Type::List, key, it))?;
         Ok(Some((made.elements().clone(), 0)))
     }
 }
@@ -110,9 +110,9 @@ impl<'k, 'a> StoredList<'k, 'a> {
         let form = match found.collection() {
             Some(id) => {
                 large::flags(&found, 0).map_err(|it| error(Type::List, key, it))?;
-                Form::Large(opened(key, reads, id, Ranged::open)?)
+                Form::Large(opened(key, reads, id, LargeList::open)?)
             }
-            None => Form::Packed(Sequence::of(found).map_err(|it| error(Type::List, key, it))?),
+            None => Form::Packed(PackedList::of(found).map_err(|it| error(Type::List, key, it))?),
         };
         Ok(Self { key, source: reads, form })
     }
@@ -122,8 +122,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
     /// How many elements there are.
     pub fn len(&self) -> usize {
         match &self.form {
-            Form::Packed(sequence) => sequence.len(),
-            Form::Large(ranged) => ranged.len(),
+            Form::Packed(packed_list) => packed_list.len(),
+            Form::Large(large_list) => large_list.len(),
         }
     }
 
@@ -134,27 +134,29 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
 
     /// The position that an index of Redis's means; a negative one counts from the right end.
     pub fn position(&self, index: i64) -> Option<usize> {
-        sequence::position(self.len(), index)
+        packed_list::position(self.len(), index)
     }
 
     /// The positions that Redis's inclusive `start` and `end` mean.
     pub fn part(&self, start: i64, end: i64) -> Range<usize> {
-        sequence::part(self.len(), start, end)
+        packed_list::part(self.len(), start, end)
     }
 
     /// The element at this position.
     pub fn get(&self, index: usize) -> Result<Option<impl Deref<Target = [u8]> + use<'_, 'k, B, S>>> {
         match &self.form {
-            Form::Packed(sequence) => self.told(sequence.get(index)).map(|found| found.map(Bytes::Lent)),
-            Form::Large(ranged) => self.told(ranged.get(self.reads(ranged), index)),
+            Form::Packed(packed_list) => {
+                self.report(packed_list.get(index)).map(|found| found.map(Bytes::Lent))
+            }
+            Form::Large(large_list) => self.report(large_list.get(self.reads(large_list), index)),
         }
     }
 
     /// Calls `visit` for the elements of this part, as far as it is there, until it breaks.
     pub fn visit(&self, part: Range<usize>, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<()> {
         match &self.form {
-            Form::Packed(sequence) => self.told(sequence.visit(part, visit)),
-            Form::Large(ranged) => self.told(ranged.visit(self.reads(ranged), part, visit)),
+            Form::Packed(packed_list) => self.report(packed_list.visit(part, visit)),
+            Form::Large(large_list) => self.report(large_list.visit(self.reads(large_list), part, visit)),
         }
     }
 
@@ -168,27 +170,29 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
         visit: impl FnMut(usize) -> ControlFlow<()>,
     ) -> Result<()> {
         match &self.form {
-            Form::Packed(sequence) => self.told(sequence.find(element, from, within, visit)),
-            Form::Large(ranged) => self.told(ranged.find(self.reads(ranged), element, from, within, visit)),
+            Form::Packed(packed_list) => self.report(packed_list.find(element, from, within, visit)),
+            Form::Large(large_list) => {
+                self.report(large_list.find(self.reads(large_list), element, from, within, visit))
+            }
         }
     }
 
     /// All elements.
     pub fn list(&self) -> Result<Vec<&[u8]>> {
         match &self.form {
-            Form::Packed(sequence) => self.told(sequence.list()),
-            Form::Large(ranged) => {
-                let whole = self.told(ranged.whole(self.reads(ranged)))?;
-                self.told(whole.list())
+            Form::Packed(packed_list) => self.report(packed_list.list()),
+            Form::Large(large_list) => {
+                let whole = self.report(large_list.whole(self.reads(large_list)))?;
+                self.report(whole.list())
             }
         }
     }
 
-    fn reads<'s>(&'s self, ranged: &'s Ranged) -> duramen::CollectionReader<'s> {
-        self.source.reads(ranged.elements())
+    fn reads<'s>(&'s self, large_list: &'s LargeList) -> duramen::CollectionReader<'s> {
+        self.source.reads(large_list.elements())
     }
 
-    fn told<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
+    fn report<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
         result.map_err(|fault| error(Type::List, self.key, fault))
     }
 }
@@ -199,13 +203,13 @@ impl EditList<'_, '_> {
     pub fn push<'a>(&mut self, end: End, elements: impl DoubleEndedIterator<Item = &'a [u8]>) -> Result<()> {
         let List { source, form, .. } = &mut self.list;
         let pushed = match form {
-            Form::Packed(sequence) => {
-                sequence.push(end, elements);
+            Form::Packed(packed_list) => {
+                packed_list.push(end, elements);
                 Ok(())
             }
-            Form::Large(ranged) => ranged.push(&mut **source, end, elements),
+            Form::Large(large_list) => large_list.push(&mut **source, end, elements),
         };
-        self.told(pushed)?;
+        self.report(pushed)?;
         self.was_there |= !self.is_empty();
         Ok(())
     }
@@ -215,12 +219,12 @@ impl EditList<'_, '_> {
     pub fn pop(&mut self, end: End, count: usize, visit: impl FnMut(&[u8])) -> Result<()> {
         let List { source, form, .. } = &mut self.list;
         let popped = match form {
-            Form::Packed(sequence) => sequence.pop(end, count, visit).map_err(Fault::from),
-            Form::Large(ranged) => ranged.pop(&mut **source, end, count, visit),
+            Form::Packed(packed_list) => packed_list.pop(end, count, visit).map_err(Fault::from),
+            Form::Large(large_list) => large_list.pop(&mut **source, end, count, visit),
         };
-        self.told(popped)?;
+        self.report(popped)?;
         if self.is_empty() {
-            self.list.form = Form::Packed(Sequence::empty());
+            self.list.form = Form::Packed(PackedList::empty());
         }
         Ok(())
     }
@@ -234,30 +238,30 @@ impl EditList<'_, '_> {
     pub fn set(&mut self, index: usize, element: &[u8]) -> Result<bool> {
         let List { source, form, .. } = &mut self.list;
         let set = match form {
-            Form::Packed(sequence) => sequence.set(index, element).map_err(Fault::from),
-            Form::Large(ranged) => ranged.set(&mut **source, index, element),
+            Form::Packed(packed_list) => packed_list.set(index, element).map_err(Fault::from),
+            Form::Large(large_list) => large_list.set(&mut **source, index, element),
         };
-        self.told(set)
+        self.report(set)
     }
 
     /// Puts an element on the side of `side` of the first one that equals `pivot`; whether there was one.
     pub fn insert(&mut self, side: End, pivot: &[u8], element: &[u8]) -> Result<bool> {
         let List { source, form, .. } = &mut self.list;
         let inserted = match form {
-            Form::Packed(sequence) => sequence.insert(side, pivot, element).map_err(Fault::from),
-            Form::Large(ranged) => ranged.insert(&mut **source, side, pivot, element),
+            Form::Packed(packed_list) => packed_list.insert(side, pivot, element).map_err(Fault::from),
+            Form::Large(large_list) => large_list.insert(&mut **source, side, pivot, element),
         };
-        self.told(inserted)
+        self.report(inserted)
     }
 
     /// Removes the first `count` elements that equal this one, counted from `from` on; how many there were.
     pub fn remove(&mut self, element: &[u8], from: End, count: usize) -> Result<usize> {
         let List { source, form, .. } = &mut self.list;
         let removed = match form {
-            Form::Packed(sequence) => sequence.remove(element, from, count).map_err(Fault::from),
-            Form::Large(ranged) => ranged.remove(&mut **source, element, from, count),
+            Form::Packed(packed_list) => packed_list.remove(element, from, count).map_err(Fault::from),
+            Form::Large(large_list) => large_list.remove(&mut **source, element, from, count),
         };
-        self.told(removed)
+        self.report(removed)
     }
 
     /// Removes what is not in this part, whose end is not behind that of the list.
@@ -265,30 +269,32 @@ impl EditList<'_, '_> {
         let len = self.len();
         let List { source, form, .. } = &mut self.list;
         let trimmed = match form {
-            Form::Packed(sequence) => sequence.trim(kept).map_err(Fault::from),
+            Form::Packed(packed_list) => packed_list.trim(kept).map_err(Fault::from),
             // It is less to write what stays than to remove what goes.
-            Form::Large(ranged) if kept.len() < len / 2 => {
-                let reads = large::Pen::reads(&**source, ranged.elements());
-                ranged.copied(reads, kept).map(|kept| *form = Form::Packed(kept))
+            Form::Large(large_list) if kept.len() < len / 2 => {
+                let reads = large::ElementWriter::reads(&**source, large_list.elements());
+                large_list.copied(reads, kept).map(|kept| *form = Form::Packed(kept))
             }
-            Form::Large(ranged) => ranged
+            Form::Large(large_list) => large_list
                 .cut(&mut **source, kept.end..len)
-                .and_then(|()| ranged.cut(&mut **source, 0..kept.start)),
+                .and_then(|()| large_list.cut(&mut **source, 0..kept.start)),
         };
-        self.told(trimmed)
+        self.report(trimmed)
     }
 
     /// Makes it the value of its key, once the transaction commits.
     pub fn save(self) -> Result<()> {
         let Self { db, expires_at, is_new, was_there, list: List { key, source: txn, mut form } } = self;
-        if let Form::Large(ranged) = &mut form {
-            ranged.flush(txn).map_err(|it| error(Type::List, key, it))?;
+        if let Form::Large(large_list) = &mut form {
+            large_list.flush(txn).map_err(|it| error(Type::List, key, it))?;
         }
         txn.end_edit();
         match form {
-            Form::Packed(sequence) if !sequence.is_empty() => txn.put_sequence(db, key, sequence, expires_at),
-            Form::Large(ranged) if ranged.len() > 0 => {
-                if ranged.is_changed() {
+            Form::Packed(packed_list) if !packed_list.is_empty() => {
+                txn.put_sequence(db, key, packed_list, expires_at)
+            }
+            Form::Large(large_list) if large_list.len() > 0 => {
+                if large_list.is_changed() {
                     txn.element_changed(db, key);
                 }
                 Ok(())
@@ -318,8 +324,8 @@ fn opened(
     key: &[u8],
     reads: Reads<'_>,
     id: CollectionId,
-    open: impl FnOnce(duramen::Collection, duramen::CollectionReader<'_>) -> large::Result<Ranged>,
-) -> Result<Ranged> {
+    open: impl FnOnce(duramen::Collection, duramen::CollectionReader<'_>) -> large::Result<LargeList>,
+) -> Result<LargeList> {
     let elements = reads.open(id)?;
     let nodes = reads.reads(&elements);
     open(elements.clone(), nodes).map_err(|it| error(Type::List, key, it))

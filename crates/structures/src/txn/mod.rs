@@ -127,14 +127,15 @@ impl Worker {
         locks: Locks<'_>,
         mut work: impl FnMut(&mut Txn<'_>) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let mut named = Keys::default();
+        let mut large_map = Keys::default();
         loop {
-            let mut txn = self.begin_on(now, if named.is_empty() { locks } else { Locks::Keys(&named) });
+            let mut txn =
+                self.begin_on(now, if large_map.is_empty() { locks } else { Locks::Keys(&large_map) });
             let done = match work(&mut txn) {
                 Ok(done) => done,
                 Err(error) => {
                     drop(txn);
-                    if !self.name_again(locks, &mut named) {
+                    if !self.name_again(locks, &mut large_map) {
                         // An element found no room, as a write may in `commit`.
                         if !self.writer.wants_room() {
                             return Err(error);
@@ -152,18 +153,18 @@ impl Worker {
     }
 
     /// Adds what a transaction wanted to name to what it names; false if it wanted nothing.
-    fn name_again(&mut self, locks: Locks<'_>, named: &mut Keys) -> bool {
+    fn name_again(&mut self, locks: Locks<'_>, large_map: &mut Keys) -> bool {
         if self.wants_keys.is_empty() {
             return false;
         }
-        if named.is_empty() {
+        if large_map.is_empty() {
             match locks {
-                Locks::One(key) => named.add(key),
-                Locks::Keys(keys) => keys.iter().for_each(|key| named.add(key)),
+                Locks::One(key) => large_map.add(key),
+                Locks::Keys(keys) => keys.iter().for_each(|key| large_map.add(key)),
                 Locks::Nothing | Locks::All => {}
             }
         }
-        self.wants_keys.iter().for_each(|key| named.add(key));
+        self.wants_keys.iter().for_each(|key| large_map.add(key));
         self.wants_keys.clear();
         true
     }
@@ -749,12 +750,12 @@ impl<'w> Txn<'w> {
             1 => self.commit_single()?,
             _ => self.commit_batch()?,
         }
-        self.tell_changed();
+        self.notify_changed();
         self.give_keys_back()
     }
 
     /// Tells who watches the keys whose elements were written.
-    fn tell_changed(&self) {
+    fn notify_changed(&self) {
         let Worker { keyspace, scratch: Scratch { arena, entries, .. }, .. } = &*self.worker;
         for entry in entries.iter().filter(|entry| entry.has_new_elements) {
             keyspace.shared.watchers.touch(entry.db, &arena[entry.key.clone()]);
@@ -791,7 +792,7 @@ impl<'w> Txn<'w> {
             }
         }
         writer.commit_transaction()?;
-        self.tell_changed();
+        self.notify_changed();
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use duramen::{Collection, CollectionId, CollectionReader, ElementOrder, Meta, Ro
 use super::Txn;
 use crate::Type;
 use crate::error::Result;
-use crate::large::{self, Pen};
+use crate::large::{self, ElementWriter};
 use crate::worker::Worker;
 
 /// From where the entries of a large value are read.
@@ -55,7 +55,7 @@ impl Source for &mut Txn<'_> {
     }
 }
 
-impl Pen for Txn<'_> {
+impl ElementWriter for Txn<'_> {
     fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a> {
         self.worker.writer.read(elements)
     }

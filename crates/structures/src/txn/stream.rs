@@ -8,7 +8,7 @@ use super::collection::{error, meta};
 use super::source::{Copied, Detached, Reads, Source};
 use super::{Found, Txn};
 use crate::error::Result;
-use crate::large::{Fault, Noded, STREAM_FLAGS};
+use crate::large::{Fault, LargeStream, STREAM_FLAGS};
 use crate::stream::{
     Consumer, Entry, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes,
 };
@@ -26,7 +26,7 @@ enum Form<B> {
     /// All of it in the value of its key.
     Packed(Stream<B>),
     /// Each node in a record of its own.
-    Large(Noded),
+    Large(LargeStream),
 }
 
 /// A stream as a transaction reads it.
@@ -90,7 +90,7 @@ impl<'w> Txn<'w> {
         stream: &Stream<Vec<u8>>,
         expires_at: Option<u64>,
     ) -> Result<()> {
-        let made = Noded::make(self, stream).map_err(|it| error(Type::Stream, key, it))?;
+        let made = LargeStream::make(self, stream).map_err(|it| error(Type::Stream, key, it))?;
         self.put_root(Type::Stream, db, key, made.elements(), STREAM_FLAGS, expires_at)
     }
 
@@ -98,9 +98,9 @@ impl<'w> Txn<'w> {
     pub(super) fn copy_stream(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
         self.begin_edit();
         let Some(stream) = self.stream(db, key)? else { return Ok(None) };
-        let Form::Large(noded) = &stream.form else { return Ok(None) };
-        let whole = stream.told(noded.whole(stream.reads(noded)))?;
-        let made = Noded::make(self, &whole).map_err(|it| error(Type::Stream, key, it))?;
+        let Form::Large(large_stream) = &stream.form else { return Ok(None) };
+        let whole = stream.report(large_stream.whole(stream.reads(large_stream)))?;
+        let made = LargeStream::make(self, &whole).map_err(|it| error(Type::Stream, key, it))?;
         Ok(Some((made.elements().clone(), STREAM_FLAGS)))
     }
 }
@@ -116,8 +116,8 @@ impl<B: Deref<Target = [u8]>> Form<B> {
             return Stream::of(packed(found)).map(Self::Packed).map_err(|it| error(Type::Stream, key, it));
         };
         let elements = reads.open(id)?;
-        let noded = Noded::open(&found, elements.clone(), Source::reads(&reads, &elements));
-        noded.map(Self::Large).map_err(|it| error(Type::Stream, key, it))
+        let large_stream = LargeStream::open(&found, elements.clone(), Source::reads(&reads, &elements));
+        large_stream.map(Self::Large).map_err(|it| error(Type::Stream, key, it))
     }
 }
 
@@ -129,12 +129,12 @@ impl<'k, 'a> StoredStream<'k, 'a> {
 
 /// What a stream tells of itself, in either form.
 macro_rules! head {
-    ($stream:expr, $head:ident => $told:expr) => {
+    ($stream:expr, $head:ident => $report:expr) => {
         match &$stream.form {
-            Form::Packed($head) => $told,
-            Form::Large(noded) => {
-                let $head = noded.head();
-                $told
+            Form::Packed($head) => $report,
+            Form::Large(large_stream) => {
+                let $head = large_stream.head();
+                $report
             }
         }
     };
@@ -180,31 +180,31 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
     /// The groups, with all their consumers.
     pub fn groups(&self) -> Result<Groups> {
         match &self.form {
-            Form::Packed(stream) => self.told(stream.groups()),
-            Form::Large(noded) => self.told(noded.groups(self.reads(noded))),
+            Form::Packed(stream) => self.report(stream.groups()),
+            Form::Large(large_stream) => self.report(large_stream.groups(self.reads(large_stream))),
         }
     }
 
     /// How many groups there are.
     pub fn groups_len(&self) -> Result<u64> {
         match &self.form {
-            Form::Packed(stream) => self.told(stream.groups()).map(|groups| groups.iter().len() as u64),
-            Form::Large(noded) => self.told(noded.groups_len(self.reads(noded))),
+            Form::Packed(stream) => self.report(stream.groups()).map(|groups| groups.iter().len() as u64),
+            Form::Large(large_stream) => self.report(large_stream.groups_len(self.reads(large_stream))),
         }
     }
 
     /// The group of this name. Its consumers are known once they are asked for here.
     pub fn group(&self, name: &[u8]) -> Result<Option<Group>> {
         match &self.form {
-            Form::Packed(stream) => self.told(stream.groups()).map(|mut groups| groups.remove(name)),
-            Form::Large(noded) => self.told(noded.group(self.reads(noded), name)),
+            Form::Packed(stream) => self.report(stream.groups()).map(|mut groups| groups.remove(name)),
+            Form::Large(large_stream) => self.report(large_stream.group(self.reads(large_stream), name)),
         }
     }
 
     /// The number of a group's consumer with this name.
     pub fn find_consumer(&self, group: &mut Group, name: &[u8]) -> Result<Option<u32>> {
-        if let Form::Large(noded) = &self.form {
-            self.told(noded.know_name(self.reads(noded), group, name))?;
+        if let Form::Large(large_stream) = &self.form {
+            self.report(large_stream.know_name(self.reads(large_stream), group, name))?;
         }
         Ok(group.find_consumer(name))
     }
@@ -217,8 +217,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
 
     /// The consumer of this number.
     pub fn consumer<'g>(&self, group: &'g mut Group, number: u32) -> Result<Option<&'g Consumer>> {
-        if let Form::Large(noded) = &self.form {
-            self.told(noded.know_consumer(self.reads(noded), group, number))?;
+        if let Form::Large(large_stream) = &self.form {
+            self.report(large_stream.know_consumer(self.reads(large_stream), group, number))?;
         }
         Ok(group.consumer(number))
     }
@@ -227,14 +227,18 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
     pub fn know_consumers(&self, group: &mut Group) -> Result<()> {
         match &self.form {
             Form::Packed(_) => Ok(()),
-            Form::Large(noded) => self.told(noded.know_consumers(self.reads(noded), group)),
+            Form::Large(large_stream) => {
+                self.report(large_stream.know_consumers(self.reads(large_stream), group))
+            }
         }
     }
 
     /// How an entry is pending in a group, if it is.
     pub fn pending(&self, group: &Group, id: StreamId) -> Result<Option<Pending>> {
         match (group.known(id), &self.form) {
-            (None, Form::Large(noded)) => self.told(noded.pending(self.reads(noded), group, id)),
+            (None, Form::Large(large_stream)) => {
+                self.report(large_stream.pending(self.reads(large_stream), group, id))
+            }
             (known, _) => Ok(known.flatten()),
         }
     }
@@ -254,18 +258,19 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
                 pending.filter(|pending| consumer.is_none_or(|consumer| pending.consumer == consumer));
             wanted.is_none_or(|pending| visit(id, pending))
         };
-        if let Form::Large(noded) = &self.form {
-            let visited = noded.pending_from(self.reads(noded), group, from, consumer, |id, pending| {
-                while goes_on && let Some((before, changed)) = known.next_if(|(before, _)| *before < id) {
-                    goes_on = visit(before, changed);
-                }
-                if goes_on {
-                    let changed = known.next_if(|(same, _)| *same == id);
-                    goes_on = visit(id, changed.map_or(Some(pending), |(_, changed)| changed));
-                }
-                goes_on
-            });
-            self.told(visited)?;
+        if let Form::Large(large_stream) = &self.form {
+            let visited =
+                large_stream.pending_from(self.reads(large_stream), group, from, consumer, |id, pending| {
+                    while goes_on && let Some((before, changed)) = known.next_if(|(before, _)| *before < id) {
+                        goes_on = visit(before, changed);
+                    }
+                    if goes_on {
+                        let changed = known.next_if(|(same, _)| *same == id);
+                        goes_on = visit(id, changed.map_or(Some(pending), |(_, changed)| changed));
+                    }
+                    goes_on
+                });
+            self.report(visited)?;
         }
         while goes_on && let Some((id, changed)) = known.next() {
             goes_on = visit(id, changed);
@@ -298,7 +303,9 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         };
         let last = match &self.form {
             Form::Packed(_) => group.known_from(StreamId::MIN).last().map(|(id, _)| id),
-            Form::Large(noded) => self.told(noded.last_pending(self.reads(noded), group))?,
+            Form::Large(large_stream) => {
+                self.report(large_stream.last_pending(self.reads(large_stream), group))?
+            }
         };
         Ok(last.map(|last| (first, last)))
     }
@@ -344,9 +351,9 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
     ) -> Result<Part<'_, B>> {
         let bytes = match &self.form {
             Form::Packed(stream) => PartBytes::Lent(stream),
-            Form::Large(noded) => {
-                let window = noded.window(self.reads(noded), (from, to), is_descending, most);
-                PartBytes::Read(self.told(window)?)
+            Form::Large(large_stream) => {
+                let window = large_stream.window(self.reads(large_stream), (from, to), is_descending, most);
+                PartBytes::Read(self.report(window)?)
             }
         };
         Ok(Part { key: self.key, bytes, ends: (from, to), is_descending, most })
@@ -360,8 +367,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
     /// How many nodes Redis would keep it in, and how many its tree over them would have.
     pub fn node_counts(&self) -> Result<(usize, u64)> {
         let ids = match &self.form {
-            Form::Packed(stream) => self.told(stream.node_ids())?,
-            Form::Large(noded) => self.told(noded.node_ids(self.reads(noded)))?,
+            Form::Packed(stream) => self.report(stream.node_ids())?,
+            Form::Large(large_stream) => self.report(large_stream.node_ids(self.reads(large_stream)))?,
         };
         Ok((ids.len(), tree_nodes(&ids)))
     }
@@ -369,10 +376,10 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
     /// What DUMP tells of it.
     pub fn dumped(&self) -> Result<Vec<u8>> {
         match &self.form {
-            Form::Packed(stream) => self.told(dump::stream(stream)),
-            Form::Large(noded) => {
-                let whole = self.told(noded.whole(self.reads(noded)))?;
-                self.told(dump::stream(&whole))
+            Form::Packed(stream) => self.report(dump::stream(stream)),
+            Form::Large(large_stream) => {
+                let whole = self.report(large_stream.whole(self.reads(large_stream)))?;
+                self.report(dump::stream(&whole))
             }
         }
     }
@@ -387,11 +394,11 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         head!(self, head => head.lag(group))
     }
 
-    fn reads<'s>(&'s self, noded: &'s Noded) -> duramen::CollectionReader<'s> {
-        self.source.reads(noded.elements())
+    fn reads<'s>(&'s self, large_stream: &'s LargeStream) -> duramen::CollectionReader<'s> {
+        self.source.reads(large_stream.elements())
     }
 
-    fn told<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
+    fn report<T, F: Into<Fault>>(&self, result: std::result::Result<T, F>) -> Result<T> {
         result.map_err(|fault| error(Type::Stream, self.key, fault))
     }
 }
@@ -445,9 +452,9 @@ impl EditStream<'_, '_> {
                 let mut entries = entries.iter();
                 entries.try_for_each(|&(id, pairs)| stream.append(id, pairs, limits)).map_err(Fault::from)
             }
-            Form::Large(noded) => noded.append(&mut **source, entries, limits),
+            Form::Large(large_stream) => large_stream.append(&mut **source, entries, limits),
         };
-        self.told(appended)
+        self.report(appended)
     }
 
     /// Deletes entries; how many were there.
@@ -455,9 +462,9 @@ impl EditStream<'_, '_> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let deleted = match form {
             Form::Packed(stream) => stream.delete(ids).map_err(Fault::from),
-            Form::Large(noded) => noded.delete(&mut **source, ids),
+            Form::Large(large_stream) => large_stream.delete(&mut **source, ids),
         };
-        self.told(deleted)
+        self.report(deleted)
     }
 
     /// Removes entries from the begin on; how many. With `whole_nodes` only whole nodes go, and of more than `most` entries
@@ -466,16 +473,16 @@ impl EditStream<'_, '_> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let trimmed = match form {
             Form::Packed(stream) => stream.trim(trim, whole_nodes, most).map_err(Fault::from),
-            Form::Large(noded) => noded.trim(&mut **source, trim, whole_nodes, most),
+            Form::Large(large_stream) => large_stream.trim(&mut **source, trim, whole_nodes, most),
         };
-        self.told(trimmed)
+        self.report(trimmed)
     }
 
     /// XSETID: the last id that there ever was, and maybe how many there were and which one was the last that was deleted.
     pub fn set_ids(&mut self, last: StreamId, added: Option<u64>, deleted: Option<StreamId>) {
         match &mut self.stream.form {
             Form::Packed(stream) => stream.set_ids(last, added, deleted),
-            Form::Large(noded) => noded.set_ids(last, added, deleted),
+            Form::Large(large_stream) => large_stream.set_ids(last, added, deleted),
         }
     }
 
@@ -491,9 +498,11 @@ impl EditStream<'_, '_> {
             Form::Packed(stream) => {
                 change_groups(stream, |groups| groups.create(name, last_id, entries_read).is_some())
             }
-            Form::Large(noded) => noded.create_group(&mut **source, name, last_id, entries_read),
+            Form::Large(large_stream) => {
+                large_stream.create_group(&mut **source, name, last_id, entries_read)
+            }
         };
-        self.told(created)
+        self.report(created)
     }
 
     /// Writes what was changed of a group that was read here.
@@ -501,9 +510,9 @@ impl EditStream<'_, '_> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let set = match form {
             Form::Packed(stream) => change_groups(stream, |groups| groups.put(group.clone())),
-            Form::Large(noded) => noded.put_group(&mut **source, group),
+            Form::Large(large_stream) => large_stream.put_group(&mut **source, group),
         };
-        self.told(set)
+        self.report(set)
     }
 
     /// Removes a group; whether it was there.
@@ -511,16 +520,18 @@ impl EditStream<'_, '_> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let removed = match form {
             Form::Packed(stream) => change_groups(stream, |groups| groups.remove(name).is_some()),
-            Form::Large(noded) => noded.remove_group(&mut **source, name),
+            Form::Large(large_stream) => large_stream.remove_group(&mut **source, name),
         };
-        self.told(removed)
+        self.report(removed)
     }
 
     /// Whether groups that were removed have left something, which [`Self::clear_part`] deletes.
     pub fn has_leftovers(&self) -> Result<bool> {
         match &self.stream.form {
             Form::Packed(_) => Ok(false),
-            Form::Large(noded) => self.told(noded.has_removed(self.stream.reads(noded))),
+            Form::Large(large_stream) => {
+                self.report(large_stream.has_removed(self.stream.reads(large_stream)))
+            }
         }
     }
 
@@ -529,9 +540,9 @@ impl EditStream<'_, '_> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let cleared = match form {
             Form::Packed(_) => Ok(false),
-            Form::Large(noded) => noded.clear_part(&mut **source, most),
+            Form::Large(large_stream) => large_stream.clear_part(&mut **source, most),
         };
-        self.told(cleared)
+        self.report(cleared)
     }
 
     /// Makes it the value of its key, once the transaction commits.
@@ -542,8 +553,8 @@ impl EditStream<'_, '_> {
                 txn.put_vec(db, key, stream.into_run(), meta(Type::Stream, expires_at))
             }
             Form::Packed(stream) => txn.put_noded(db, key, &stream, expires_at),
-            Form::Large(mut noded) => {
-                noded.save(txn).map_err(|it| error(Type::Stream, key, it))?;
+            Form::Large(mut large_stream) => {
+                large_stream.save(txn).map_err(|it| error(Type::Stream, key, it))?;
                 txn.end_edit();
                 txn.element_changed(db, key);
                 Ok(())

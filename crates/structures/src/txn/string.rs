@@ -14,7 +14,7 @@ use super::{Found, Txn};
 use crate::Type;
 use crate::bits::Bitmap;
 use crate::error::{Error, Result};
-use crate::large::{self, Pen, Pieced};
+use crate::large::{self, ElementWriter, LargeString};
 use crate::string_until;
 
 /// See the module. With fewer bytes it takes no longer to write them all.
@@ -30,10 +30,10 @@ pub struct Seen {
 }
 
 /// The string in pieces that a root names.
-fn pieces(key: &[u8], root: &Found<'_>, reads: Reads<'_>) -> Result<Option<Pieced>> {
+fn pieces(key: &[u8], root: &Found<'_>, reads: Reads<'_>) -> Result<Option<LargeString>> {
     let Some(id) = root.collection() else { return Ok(None) };
     large::flags(root, 0).map_err(|malformed| error(key, malformed))?;
-    Ok(Some(Pieced::of(reads.open(id)?)))
+    Ok(Some(LargeString::of(reads.open(id)?)))
 }
 
 fn error(key: &[u8], fault: impl Into<large::Fault>) -> Error {
@@ -53,9 +53,10 @@ pub(super) fn put_together_stamped<'a>(
     root: &Found<'_>,
     reads: Reads<'_>,
 ) -> Result<(Found<'a>, u64)> {
-    let pieced = pieces(key, root, reads)?.ok_or(Error::WrongType)?;
-    let (bytes, stamps) =
-        pieced.whole(Source::reads(&reads, pieced.elements())).map_err(|fault| error(key, fault))?;
+    let large_string = pieces(key, root, reads)?.ok_or(Error::WrongType)?;
+    let (bytes, stamps) = large_string
+        .whole(Source::reads(&reads, large_string.elements()))
+        .map_err(|fault| error(key, fault))?;
     Ok((Found::Pieces { bytes, expires_at: root.expires_at() }, stamps))
 }
 
@@ -67,8 +68,8 @@ pub(super) fn put_together_stamped<'a>(
 pub fn string_of_pieces(store: &Store, value: &Value<'_>) -> Result<Option<Vec<u8>>> {
     match value.meta() {
         Meta { tag, collection: Some(id), .. } if tag == Type::String.tag() => {
-            let pieced = Pieced::of(store.collection(id)?);
-            let whole = pieced.whole(pieced.elements().reads());
+            let large_string = LargeString::of(store.collection(id)?);
+            let whole = large_string.whole(large_string.elements().reads());
             whole.map(|(bytes, _)| Some(bytes)).map_err(|fault| error(value.key(), fault))
         }
         _ => Ok(None),
@@ -101,14 +102,14 @@ impl Txn<'_> {
             return Err(Error::WrongType);
         }
         let within = |part: Range<usize>, len: usize| part.start.min(len)..part.end.min(len);
-        let Some(pieced) = pieces(key, &found, reads)? else {
+        let Some(large_string) = pieces(key, &found, reads)? else {
             return Ok(Some(take(found.len(), &found[within(part(found.len()), found.len())])));
         };
-        let elements = Source::reads(&reads, pieced.elements());
-        let len = pieced.len(elements).map_err(|fault| error(key, fault))?;
+        let elements = Source::reads(&reads, large_string.elements());
+        let len = large_string.len(elements).map_err(|fault| error(key, fault))?;
         let part = within(part(len), len);
         let mut bytes = vec![0; part.len()];
-        pieced.read(elements, part.start, &mut bytes).map_err(|fault| error(key, fault))?;
+        large_string.read(elements, part.start, &mut bytes).map_err(|fault| error(key, fault))?;
         Ok(Some(take(len, &bytes)))
     }
 
@@ -126,16 +127,16 @@ impl Txn<'_> {
         if found.tag() != Type::String.tag() {
             return Err(Error::WrongType);
         }
-        let Some(pieced) = pieces(key, &found, reads)? else {
+        let Some(large_string) = pieces(key, &found, reads)? else {
             let part = part.start.min(found.len())..part.end.min(found.len());
             if !part.is_empty() {
                 let _ = visit(part.start, &found[part]);
             }
             return Ok(Some(found.len()));
         };
-        let elements = Source::reads(&reads, pieced.elements());
-        let len = pieced.len(elements).map_err(|fault| error(key, fault))?;
-        pieced.visit(elements, part, visit).map_err(|fault| error(key, fault))?;
+        let elements = Source::reads(&reads, large_string.elements());
+        let len = large_string.len(elements).map_err(|fault| error(key, fault))?;
+        large_string.visit(elements, part, visit).map_err(|fault| error(key, fault))?;
         Ok(Some(len))
     }
 
@@ -155,7 +156,7 @@ impl Txn<'_> {
             return self.put_vec(db, key, bitmap.to_vec(), string_until(None));
         }
         self.begin_edit();
-        let made = Pieced::of(self.new_collection(ElementOrder::ByKey));
+        let made = LargeString::of(self.new_collection(ElementOrder::ByKey));
         for (at, bytes) in bitmap.parts() {
             made.write(self, at, bytes).map_err(|fault| error(key, fault))?;
         }
@@ -179,13 +180,13 @@ impl Txn<'_> {
         if found.tag() != Type::String.tag() {
             return Err(Error::WrongType);
         }
-        let Some(pieced) = pieces(key, &found, reads)? else {
+        let Some(large_string) = pieces(key, &found, reads)? else {
             bytes.iter_mut().for_each(|(&at, byte)| *byte = found.get(at).copied().unwrap_or(0));
             return Ok(Some(found.len()));
         };
-        let elements = Source::reads(&reads, pieced.elements());
-        let len = pieced.len(elements).map_err(|fault| error(key, fault))?;
-        pieced.read_bytes(elements, bytes).map_err(|fault| error(key, fault))?;
+        let elements = Source::reads(&reads, large_string.elements());
+        let len = large_string.len(elements).map_err(|fault| error(key, fault))?;
+        large_string.read_bytes(elements, bytes).map_err(|fault| error(key, fault))?;
         Ok(Some(len))
     }
 
@@ -195,7 +196,9 @@ impl Txn<'_> {
         let part = if bytes.is_empty() { 0..0 } else { at..at + bytes.len() };
         let (within, whole_part) = (part.clone(), part);
         let write = |whole: &mut [u8]| whole[within].copy_from_slice(bytes);
-        self.write_in_string(db, key, whole_part, write, |pieced, txn| pieced.write(txn, at, bytes))
+        self.write_in_string(db, key, whole_part, write, |large_string, txn| {
+            large_string.write(txn, at, bytes)
+        })
     }
 
     /// The same with single bytes, each where its key says.
@@ -203,7 +206,9 @@ impl Txn<'_> {
         let end = bytes.last_key_value().map_or(0, |(at, _)| at + 1);
         let start = bytes.first_key_value().map_or(0, |(at, _)| *at);
         let write = |whole: &mut [u8]| bytes.iter().for_each(|(&at, &byte)| whole[at] = byte);
-        self.write_in_string(db, key, start..end, write, |pieced, txn| pieced.write_bytes(txn, bytes))
+        self.write_in_string(db, key, start..end, write, |large_string, txn| {
+            large_string.write_bytes(txn, bytes)
+        })
     }
 
     /// Writes into this part of the string at `key`: by `write` where it lies in one record, else by `write_pieces`.
@@ -213,7 +218,7 @@ impl Txn<'_> {
         key: &[u8],
         part: Range<usize>,
         write: impl FnOnce(&mut [u8]),
-        write_pieces: impl FnOnce(&Pieced, &mut Self) -> large::Result<()>,
+        write_pieces: impl FnOnce(&LargeString, &mut Self) -> large::Result<()>,
     ) -> Result<()> {
         self.begin_edit();
         let mut expires_at = None;
@@ -222,12 +227,12 @@ impl Txn<'_> {
             if found.tag() != Type::String.tag() {
                 return Err(Error::WrongType);
             }
-            if let Some(pieced) = pieces(key, &found, reads)? {
+            if let Some(large_string) = pieces(key, &found, reads)? {
                 drop(found);
                 if !part.is_empty() && part.start / large::PIECE == (part.end - 1) / large::PIECE {
-                    Pen::ends_with_next(self);
+                    ElementWriter::ends_with_next(self);
                 }
-                write_pieces(&pieced, self).map_err(|fault| error(key, fault))?;
+                write_pieces(&large_string, self).map_err(|fault| error(key, fault))?;
                 self.end_edit();
                 self.element_changed(db, key);
                 return Ok(());
@@ -242,7 +247,7 @@ impl Txn<'_> {
             return self.put_vec(db, key, whole, string_until(expires_at));
         }
         // Only what there was, and what is written: between them may be a hole.
-        let made = Pieced::make(self, &whole).map_err(|fault| error(key, fault))?;
+        let made = LargeString::make(self, &whole).map_err(|fault| error(key, fault))?;
         write_pieces(&made, self).map_err(|fault| error(key, fault))?;
         self.put_root(Type::String, db, key, made.elements(), 0, expires_at)
     }
@@ -251,9 +256,9 @@ impl Txn<'_> {
     pub(super) fn copy_pieces(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
         self.begin_edit();
         let Some((found, reads)) = self.root_to_read(db, key)? else { return Ok(None) };
-        let Some(pieced) = pieces(key, &found, reads)? else { return Ok(None) };
+        let Some(large_string) = pieces(key, &found, reads)? else { return Ok(None) };
         drop(found);
-        let made = pieced.copy(self).map_err(|fault| error(key, fault))?;
+        let made = large_string.copy(self).map_err(|fault| error(key, fault))?;
         Ok(Some((made.elements().clone(), 0)))
     }
 }

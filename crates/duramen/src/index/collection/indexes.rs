@@ -34,7 +34,7 @@ pub(super) struct Indexes {
     order: Order,
     /// How often what an element points to was changed.
     pub(super) changes: u64,
-    /// What is in the tree no more, by its order, while an image of it is written.
+    /// What is in the tree no more, by its order, while a checkpoint of it is written.
     lacking: Option<Vec<(u64, Slot)>>,
     /// A tree that is forgotten, while some of its pages are left.
     forgotten: Option<Tree>,
@@ -97,21 +97,23 @@ impl Indexes {
         is_all
     }
 
-    /// An image of it is about to be written; how often it was changed, and how many elements are in no page of the map.
+    /// A checkpoint of it is about to be written; how often it was changed, and how many elements are in no page of the
+    /// map.
     pub(super) fn begin_dump(&mut self) -> (u64, usize) {
-        self.map.keep_apart(true);
+        self.map.block_merges(true);
         self.lacking = Some(Vec::new());
         (self.changes, self.map.rest_len())
     }
 
-    /// The image has what it is to have. Whether anything that has an order was changed meanwhile, and what is in the tree no more.
+    /// The checkpoint has what it is to have. Whether anything that has an order was changed meanwhile, and what is in
+    /// the tree no more.
     pub(super) fn end_dump(&mut self, changes: u64) -> (bool, Vec<(u64, Slot)>) {
-        self.map.keep_apart(false);
+        self.map.block_merges(false);
         (self.tree.is_some() && self.changes != changes, self.lacking.take().unwrap_or_default())
     }
 
-    /// The image has these elements, which transactions have superseded, in the place of what those wrote; whether the
-    /// tree lacks any by that.
+    /// The checkpoint has these elements, which transactions have superseded, in the place of what those wrote; whether
+    /// the tree lacks any by that.
     pub(super) fn lacks(&mut self, put_back: &[Slot], keys: &impl KeyBytes) -> bool {
         let (true, Some(lacking)) = (self.tree.is_some(), &mut self.lacking) else { return false };
         let slots = put_back.iter().filter(|slot| !slot.is_empty() && !slot.is_tombstone());

@@ -18,7 +18,7 @@
 //! ([`KNOWN_MIN`]): then all of the page, once in seven times. *Shrinking* is the reverse, and reads nothing else.
 //!
 //! *Spread*: pages of hashes that are spread evenly would fill, and split, all at the same time, and be half empty
-//! afterwards. So hashes are bent ([`spread`]): there are twice as many elements about one end of the positions as
+//! afterwards. So hashes are bent ([`skew`]): there are twice as many elements about one end of the positions as
 //! about the other, and pages split one after the other while the map doubles. Pages are then about 60 % full at any
 //! size.
 //!
@@ -42,7 +42,7 @@
 //! 4. Nobody moves elements out of the rest, so a scan that comes to it last misses none.
 
 mod build;
-mod image;
+mod checkpoint;
 mod node;
 mod scan;
 
@@ -53,7 +53,7 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 use node::Entry;
 
-pub(super) use image::{Head, Loading};
+pub(super) use checkpoint::{Head, Loading};
 
 const PAGE_BITS_MAX: u32 = Class::LARGEST.doublings();
 /// Bits of the position in a slot, and how many of them must be known at least: 8 slots are then taken for another in
@@ -74,7 +74,7 @@ const _: () = assert!(DEPTH_MAX + PAGE_BITS_MAX + FINGERPRINT_BITS <= 64);
 /// The position of a hash: x + c·x·(1 - x) with x in 0..1. Along the positions the density of elements rises from
 /// 1 / (1 + c) to 1 / (1 - c): with c = 11/32 by a factor of 2.05.
 #[inline]
-pub(crate) fn spread(hash: u64) -> u64 {
+pub(crate) fn skew(hash: u64) -> u64 {
     let bend = ((u128::from(hash) * u128::from(!hash)) >> 64) as u64;
     hash + (bend >> 5) * 11
 }
@@ -87,14 +87,14 @@ fn top(word: u64, bits: u32) -> u32 {
 
 /// An element in no page.
 #[derive(Clone, Copy)]
-struct Rest {
+struct Overflow {
     position: u64,
     /// How many bits of the position are known.
     known: u32,
     slot: Slot,
 }
 
-impl Rest {
+impl Overflow {
     fn is_at(&self, position: u64) -> bool {
         (self.position ^ position).leading_zeros() >= self.known
     }
@@ -111,20 +111,20 @@ pub(crate) struct Map {
     tombstones: u64,
     /// Those that are pending.
     pending: u64,
-    rest: Vec<Rest>,
+    overflow: Vec<Overflow>,
     /// How many pages there are of each depth above 0.
     depths: Vec<u32>,
     /// What [`Map::clear_some`] has yet to free.
     leaving: Vec<Entry>,
-    /// See [`Map::keep_apart`].
-    keeps_apart: bool,
+    /// See [`Map::block_merges`].
+    blocks_merges: bool,
 }
 
 /// Where an element is.
 enum Place {
     /// Page, home bucket, how many buckets from there, slot in the bucket.
     Page(u32, u32, u32, u32),
-    Rest(usize),
+    Overflow(usize),
 }
 
 impl Map {
@@ -135,10 +135,10 @@ impl Map {
             slots: 0,
             tombstones: 0,
             pending: 0,
-            rest: Vec::new(),
+            overflow: Vec::new(),
             depths: Vec::new(),
             leaving: Vec::new(),
-            keeps_apart: false,
+            blocks_merges: false,
         }
     }
 
@@ -158,14 +158,15 @@ impl Map {
 
     /// Bytes of DRAM.
     pub(crate) fn bytes(&self) -> u64 {
-        let beside = self.rest.capacity() * size_of::<Rest>() + self.depths.capacity() * size_of::<u32>();
+        let beside =
+            self.overflow.capacity() * size_of::<Overflow>() + self.depths.capacity() * size_of::<u32>();
         self.pages.bytes() + (size_of::<Self>() + beside) as u64
     }
 
     /// How many elements are in no page.
     #[cfg(test)]
-    pub(super) fn rest(&self) -> usize {
-        self.rest.len()
+    pub(super) fn overflow(&self) -> usize {
+        self.overflow.len()
     }
 
     #[cfg(test)]
@@ -176,7 +177,7 @@ impl Map {
     /// The slot of the element that `is` recognises.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
-        self.find_at(spread(hash), is)
+        self.find_at(skew(hash), is)
     }
 
     /// The same, by its position.
@@ -188,7 +189,7 @@ impl Map {
     /// Hints that an element of this hash is looked for soon.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        self.prefetch_at(spread(hash));
+        self.prefetch_at(skew(hash));
     }
 
     #[inline]
@@ -221,13 +222,13 @@ impl Map {
                 }
             }
         }
-        if self.rest.is_empty() { None } else { self.place_in_rest(position, is) }
+        if self.overflow.is_empty() { None } else { self.place_in_rest(position, is) }
     }
 
     #[cold]
     fn place_in_rest(&self, position: u64, mut is: impl FnMut(Slot) -> bool) -> Option<(Place, Slot)> {
-        let at = self.rest.iter().position(|rest| rest.is_at(position) && is(rest.slot))?;
-        Some((Place::Rest(at), self.rest[at].slot))
+        let at = self.overflow.iter().position(|overflow| overflow.is_at(position) && is(overflow.slot))?;
+        Some((Place::Overflow(at), self.overflow[at].slot))
     }
 
     /// Bucket `at`, counted round the end, of a page of `1 << bits`.
@@ -242,7 +243,7 @@ impl Map {
 
     /// Adds an element that is not there.
     pub(crate) fn insert(&mut self, hash: u64, slot: Slot, keys: &impl Keys) {
-        self.insert_at(spread(hash), slot, keys);
+        self.insert_at(skew(hash), slot, keys);
     }
 
     /// The same, by its position.
@@ -256,7 +257,7 @@ impl Map {
         while found.entry.count() >= full(found.entry.bits()) {
             if !self.part(position, found, keys) {
                 if found.entry.count() == slots(found.entry.bits()) {
-                    return self.rest.push(Rest { position, known: 64, slot });
+                    return self.overflow.push(Overflow { position, known: 64, slot });
                 }
                 break;
             }
@@ -292,7 +293,7 @@ impl Map {
 
     /// Changes the slot of the element that `is` recognises, and returns what it was.
     pub(crate) fn set(&mut self, hash: u64, slot: Slot, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
-        self.set_at(spread(hash), slot, is)
+        self.set_at(skew(hash), slot, is)
     }
 
     /// The same, by its position.
@@ -305,7 +306,7 @@ impl Map {
                 const KEPT: u64 = FINGERPRINT_MASK | BUCKET_BIT;
                 word.store(slot.0 & !KEPT | word.load(Relaxed) & KEPT, Relaxed);
             }
-            Place::Rest(at) => self.rest[at].slot = slot,
+            Place::Overflow(at) => self.overflow[at].slot = slot,
         }
         self.count(slot);
         self.discount(old);
@@ -331,15 +332,15 @@ impl Map {
         is: impl FnMut(Slot) -> bool,
         keys: &impl Keys,
     ) -> Option<Slot> {
-        let position = spread(hash);
+        let position = skew(hash);
         let found = self.locate(position);
         let entry = found.entry;
         let (place, old) = self.place(position, entry, is)?;
         self.slots -= 1;
         self.discount(old);
         match place {
-            Place::Rest(at) => {
-                self.rest.swap_remove(at);
+            Place::Overflow(at) => {
+                self.overflow.swap_remove(at);
             }
             Place::Page(page, home, away, at) => {
                 let word = &self.line(page, entry.bits(), home + away)[at as usize];
@@ -376,12 +377,12 @@ impl Map {
                     .push(((home << FINGERPRINT_BITS | print) << (64 - FINGERPRINT_BITS - bits), word));
             }
             match keys.hash_at(Slot(word).location()) {
-                Some(hash) => all.push((spread(hash) << entry.depth(), word)),
+                Some(hash) => all.push((skew(hash) << entry.depth(), word)),
                 None => damaged.push(Slot::of_word(word)),
             }
         });
         let known = entry.depth();
-        self.rest.extend(damaged.into_iter().map(|slot| Rest { position, known, slot }));
+        self.overflow.extend(damaged.into_iter().map(|slot| Overflow { position, known, slot }));
         all
     }
 
@@ -455,15 +456,14 @@ impl Map {
                 && (bucket.wrapping_sub(away) & ((1 << bits) - 1) != home
                     || (word ^ print) & known_mask(entry.known()) & !(u64::from(AWAY_MANY) << AWAY_SHIFT)
                         != 0);
-            parts =
-                differs || keys.hash_at(Slot(word).location()).is_some_and(|hash| spread(hash) != position);
+            parts = differs || keys.hash_at(Slot(word).location()).is_some_and(|hash| skew(hash) != position);
         });
         parts
     }
 
     /// Makes a page from which an element was removed smaller, or one with its sibling, if both have little.
     fn shrink(&mut self, position: u64, keys: &impl Keys) {
-        if self.keeps_apart {
+        if self.blocks_merges {
             return;
         }
         let found = self.locate(position);
@@ -531,7 +531,7 @@ impl Map {
         self.depths = Vec::new();
         (self.slots, self.tombstones, self.pending) = (0, 0, 0);
         // The rest has been told when it is empty; it is short.
-        std::mem::take(&mut self.rest).iter().for_each(|rest| visit(rest.slot));
+        std::mem::take(&mut self.overflow).iter().for_each(|overflow| visit(overflow.slot));
         for _ in 0..pages_max {
             let Some(entry) = self.leaving.pop() else { break };
             if entry.is_page() {

@@ -1,11 +1,12 @@
-//! An index from the pages of an image, and from elements that recovery has read besides.
+//! An index from the pages of a checkpoint, and from elements that recovery has read besides.
 //!
-//! Both are in order: so map and tree are not changed element by element, where that can be avoided. The map gets the image's pages, and
-//! then each element that was read. The tree is made of the image's entries, without those that were superseded, and of the new ones.
+//! Both are in order: so map and tree are not changed element by element, where that can be avoided. The map gets the
+//! checkpoint's pages, and then each element that was read. The tree is made of the checkpoint's entries, without those
+//! that were superseded, and of the new ones.
 
-use super::image::{self, OfTree};
+use super::checkpoint::{self, OfTree};
 use super::indexes::{Indexes, put_in_order};
-use super::map::{Map, spread};
+use super::map::{Map, skew};
 use super::tree::Tree;
 use crate::index::attached::Attached;
 use crate::index::ordered::Sorted;
@@ -16,13 +17,13 @@ use duramen_media::Offset;
 /// Elements whose cache misses are under way while one is looked at.
 const AHEAD: usize = 8;
 
-/// Which of two records of a key counts: one that was read, or the image's. With the slot that points to it.
+/// Which of two records of a key counts: one that was read, or the checkpoint's. With the slot that points to it.
 pub(crate) enum Counted {
     Read(Slot),
-    Imaged(Slot),
+    Checkpointed(Slot),
 }
 
-/// What becomes of the image's tree.
+/// What becomes of the checkpoint's tree.
 #[derive(Default)]
 struct Changes {
     /// Entries that are superseded.
@@ -38,7 +39,7 @@ pub(super) fn merge(
     keys: &impl KeyBytes,
     mut combine: impl FnMut(Slot, Slot) -> Counted,
 ) {
-    let of_tree = image::read_map(&mut indexes.map, attached);
+    let of_tree = checkpoint::read_map(&mut indexes.map, attached);
     let mut changes = Changes::default();
     for (at, element) in elements.iter().enumerate() {
         if let Some(ahead) = elements.get(at + AHEAD) {
@@ -52,7 +53,7 @@ pub(super) fn merge(
         changes.add_lacking(&of_tree, map, keys);
         fill_tree(tree, &of_tree, changes, keys);
         debug_assert!(
-            tree.len() == map.len() || planted(Mutant::ImageTreeLacks),
+            tree.len() == map.len() || planted(Mutant::CheckpointTreeLacks),
             "the tree has what is no tombstone: {} and {}",
             tree.len(),
             map.len()
@@ -78,7 +79,7 @@ fn enter(
     };
     let points_there = |other: Slot| other.location() == old.location();
     match combine(slot, old) {
-        Counted::Imaged(old) => {
+        Counted::Checkpointed(old) => {
             indexes.map.set_at(position, old, points_there);
         }
         Counted::Read(slot) => {
@@ -98,10 +99,10 @@ impl Changes {
         }
     }
 
-    /// Adds what the image's tree may lack and its map has.
+    /// Adds what the checkpoint's tree may lack and its map has.
     fn add_lacking(&mut self, of_tree: &OfTree<'_>, map: &Map, keys: &impl KeyBytes) {
         for (order, slot) in of_tree.lacking() {
-            let Some(position) = keys.hash_at(slot.location()).map(spread) else { continue };
+            let Some(position) = keys.hash_at(slot.location()).map(skew) else { continue };
             let found = map.find_at(position, |other| other.location() == slot.location());
             if found.is_some_and(|found| !found.is_tombstone()) {
                 self.added.push(Sorted::new([position, order], slot));
@@ -136,20 +137,20 @@ fn fill_tree(tree: &mut Tree, of_tree: &OfTree<'_>, changes: Changes, keys: &imp
 /// Entries in order, with those that are added, also in order; one that is there already is not added.
 fn merged(entries: &[(u64, Slot)], added: &[Sorted], keys: &impl KeyBytes) -> Vec<(u64, Slot)> {
     let mut all = Vec::with_capacity(entries.len() + added.len());
-    let mut rest = entries;
+    let mut overflow = entries;
     for element in added {
         let order = element.words()[1];
-        let below = rest.partition_point(|&(other, _)| other < order);
-        let same = rest[below..].partition_point(|&(other, _)| other == order);
+        let below = overflow.partition_point(|&(other, _)| other < order);
+        let same = overflow[below..].partition_point(|&(other, _)| other == order);
         let key = if same > 0 { keys.key_at(element.slot.location()) } else { None };
         let before = |&(_, slot): &(u64, Slot)| keys.key_at(slot.location()) < key;
-        let at = below + rest[below..below + same].partition_point(before);
-        all.extend_from_slice(&rest[..at]);
-        rest = &rest[at..];
-        if rest.first().is_none_or(|(_, slot)| slot.location() != element.slot.location()) {
+        let at = below + overflow[below..below + same].partition_point(before);
+        all.extend_from_slice(&overflow[..at]);
+        overflow = &overflow[at..];
+        if overflow.first().is_none_or(|(_, slot)| slot.location() != element.slot.location()) {
             all.push((order, element.slot));
         }
     }
-    all.extend_from_slice(rest);
+    all.extend_from_slice(overflow);
     all
 }

@@ -10,10 +10,10 @@
 //! | [`Tree`] | a counted B+ tree by an order key of 8 bytes | 20 bytes | besides, where elements have an order |
 //!
 //! Whoever uses an index holds the lock of the collection's key, also to read: nothing here is concurrent. All lies in
-//! pages that are addressed by number ([`Pages`]), without a pointer in them, so an image may copy them; threads with
-//! different collections share only the arena that pages come from.
+//! pages that are addressed by number ([`Pages`]), without a pointer in them, so a checkpoint may copy them; threads
+//! with different collections share only the arena that pages come from.
 
-pub(crate) mod image;
+pub(crate) mod checkpoint;
 mod indexes;
 #[cfg_attr(not(test), expect(dead_code, reason = "accounts of their DRAM come next"))]
 mod map;
@@ -27,7 +27,7 @@ mod tests;
 mod tree;
 
 pub(crate) use indexes::Order;
-pub(crate) use map::spread as position_of;
+pub(crate) use map::skew as position_of;
 pub(crate) use merge::Counted;
 pub(crate) use pages::Arena;
 pub(crate) use shared::{CollectionIndex, Locked, Place};

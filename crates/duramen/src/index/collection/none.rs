@@ -3,14 +3,14 @@
 use crate::Result;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::ordered::Sorted;
-use crate::index::stripes::{Held, Stripes};
-use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
+use crate::index::stripes::{LockedStripe, Stripes};
+use crate::index::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::sync::Arc;
 use crate::sync::reclaim::Guard;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-pub(crate) mod image {
+pub(crate) mod checkpoint {
     use crate::index::Slot;
 
     pub(crate) fn is_page(_: &[u8]) -> bool {
@@ -24,7 +24,7 @@ pub(crate) mod image {
 
 pub(crate) enum Counted {
     Read(Slot),
-    Imaged(Slot),
+    Checkpointed(Slot),
 }
 
 #[derive(Default)]
@@ -132,7 +132,7 @@ impl KeyIndex for CollectionIndex {
         match self.0 {}
     }
 
-    fn locked<'g>(&'g self, _: Held<'g>, _: u64, _: &'g Guard) -> Locked<'g> {
+    fn locked<'g>(&'g self, _: LockedStripe<'g>, _: u64, _: &'g Guard) -> Locked<'g> {
         match self.0 {}
     }
 
@@ -157,7 +157,7 @@ impl KeyIndex for CollectionIndex {
         match self.0 {}
     }
 
-    unsafe fn attach(&mut self, _: &PagesOf<'_>, _: Counts, _: usize) -> std::result::Result<(), String> {
+    unsafe fn attach(&mut self, _: &PagesOf<'_>, _: KeepFilter, _: usize) -> std::result::Result<(), String> {
         match self.0 {}
     }
 }
@@ -168,7 +168,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
     where
         'a: 'k;
 
-    fn held(&self) -> &Held<'a> {
+    fn held(&self) -> &LockedStripe<'a> {
         match self.0 {}
     }
 

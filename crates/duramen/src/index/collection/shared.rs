@@ -10,7 +10,7 @@
 //! nothing is waited for meanwhile, so it may be taken by whoever holds whatever. What has to see several elements at one moment holds
 //! the lock of the collection's key, which all others who write the collection hold.
 
-use super::image;
+use super::checkpoint;
 use super::indexes::{Indexes, Order, compared, put_in_order};
 use super::map::Map;
 use super::merge::{self, Counted};
@@ -20,9 +20,9 @@ use crate::Result;
 use crate::index::attached::Attached;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
 use crate::index::ordered::Sorted;
-use crate::index::stripes::{Held, Stripes};
+use crate::index::stripes::{LockedStripe, Stripes};
 use crate::index::words::Words;
-use crate::index::{Counts, KeyBytes, Keys, Loaded, PagesOf, Slot};
+use crate::index::{KeepFilter, KeyBytes, Keys, Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
 use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
@@ -39,7 +39,7 @@ pub(crate) struct CollectionIndex {
     stripes: Arc<Stripes>,
     order: Order,
     indexes: Mutex<Indexes, { rank::INDEXES }>,
-    /// The pages of an image that it is filled from when it is first used.
+    /// The pages of a checkpoint that it is filled from when it is first used.
     attached: Option<Attached>,
 }
 
@@ -59,7 +59,7 @@ impl CollectionIndex {
         let mut indexes = lock(&self.indexes);
         if let Some(attached) = self.attached.as_ref().filter(|attached| attached.left() > 0) {
             let Indexes { map, tree, .. } = &mut *indexes;
-            image::read(map, tree.as_mut(), attached);
+            checkpoint::read(map, tree.as_mut(), attached);
         }
         indexes
     }
@@ -131,7 +131,7 @@ impl CollectionIndex {
         self.order.at(at, keys)
     }
 
-    /// Whether there are pages of an image that it has not read.
+    /// Whether there are pages of a checkpoint that it has not read.
     pub(crate) fn is_attached(&self) -> bool {
         self.pages_left() > 0
     }
@@ -147,8 +147,8 @@ impl CollectionIndex {
     }
 
     /// Fills an index that has read none of the pages that it is attached to, with what they have, and with these elements of different
-    /// keys, by position and order, in the order of their positions. `combine` says of a record and of the image's of
-    /// the same key which counts. For recovery.
+    /// keys, by position and order, in the order of their positions. `combine` says of a record and of the checkpoint's
+    /// of the same key which counts. For recovery.
     pub(crate) fn merge(
         &self,
         elements: &[Sorted],
@@ -226,7 +226,7 @@ impl KeyIndex for CollectionIndex {
         Locked { index: self, held: self.stripes.lock(hash), hash }
     }
 
-    fn locked<'g>(&'g self, held: Held<'g>, hash: u64, _: &'g Guard) -> Locked<'g> {
+    fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, _: &'g Guard) -> Locked<'g> {
         Locked { index: self, held, hash }
     }
 
@@ -259,16 +259,16 @@ impl KeyIndex for CollectionIndex {
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>> {
         drop(self.indexes());
-        image::dump(&self.indexes, keys, pending, emit)
+        checkpoint::dump(&self.indexes, keys, pending, emit)
     }
 
     unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        counts: Counts,
+        counts: KeepFilter,
         _: usize,
     ) -> std::result::Result<(), String> {
-        image::check(pages, self.order != Order::None)?;
+        checkpoint::check(pages, self.order != Order::None)?;
         // SAFETY: as the caller promises.
         self.attached = Some(unsafe { Attached::new(pages, counts) });
         Ok(())
@@ -300,7 +300,7 @@ impl KeyIndex for CollectionIndex {
 /// A locked element.
 pub(crate) struct Locked<'a> {
     index: &'a CollectionIndex,
-    held: Held<'a>,
+    held: LockedStripe<'a>,
     hash: u64,
 }
 
@@ -318,7 +318,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         'a: 'k;
 
     #[inline]
-    fn held(&self) -> &Held<'a> {
+    fn held(&self) -> &LockedStripe<'a> {
         &self.held
     }
 

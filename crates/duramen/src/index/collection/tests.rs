@@ -5,7 +5,7 @@
 #[cfg(not(miri))]
 mod measure;
 #[cfg(not(miri))]
-mod of_image;
+mod of_checkpoint;
 #[cfg(not(miri))]
 mod of_map;
 mod of_pages;

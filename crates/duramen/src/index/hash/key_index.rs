@@ -3,7 +3,7 @@
 use super::*;
 use crate::Result;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};
-use crate::index::{Counts, KeyBytes, Loaded, PagesOf};
+use crate::index::{KeepFilter, KeyBytes, Loaded, PagesOf};
 
 impl KeyIndex for HashIndex {
     type Locked<'a> = Locked<'a>;
@@ -54,7 +54,7 @@ impl KeyIndex for HashIndex {
     }
 
     #[inline(always)]
-    fn locked<'g>(&'g self, held: Held<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
+    fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
         self.locked(held, hash, None, guard)
     }
 
@@ -106,7 +106,7 @@ impl KeyIndex for HashIndex {
     unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        counts: Counts,
+        counts: KeepFilter,
         _: usize,
     ) -> std::result::Result<(), String> {
         // SAFETY: as the caller promises.
@@ -129,7 +129,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         'a: 'k;
 
     #[inline(always)]
-    fn held(&self) -> &Held<'a> {
+    fn held(&self) -> &LockedStripe<'a> {
         &self.held
     }
 

@@ -1,6 +1,6 @@
 //! A list made from left to right, in pieces that several threads make and one joins: an index that nobody else sees yet.
 
-use super::node::{Held, Node};
+use super::node::{LockedNode, Node};
 use super::{HEIGHT_MAX, OrderedIndex};
 use crate::sync;
 use crate::sync::reclaim;
@@ -76,7 +76,7 @@ impl OrderedIndex {
     }
 
     /// An empty leaf behind all others of the chain. The first of all is the head's, which has its lowest key already.
-    pub(super) fn add<'g>(&self, chain: &mut Chain<'g>, low: &[u8], label: u64) -> Held<'g> {
+    pub(super) fn add<'g>(&self, chain: &mut Chain<'g>, low: &[u8], label: u64) -> LockedNode<'g> {
         if let Some(head) = chain.head.take() {
             return head.hold(&self.waits);
         }

@@ -3,8 +3,8 @@
 use super::{Locked, OrderedIndex};
 use crate::Result;
 use crate::index::key_index::{KeyIndex, Numbers};
-use crate::index::stripes::{Held, Stripes};
-use crate::index::{Counts, KeyBytes, Loaded, PagesOf, Slot};
+use crate::index::stripes::{LockedStripe, Stripes};
+use crate::index::{KeepFilter, KeyBytes, Loaded, PagesOf, Slot};
 use crate::sync::reclaim::Guard;
 
 impl KeyIndex for OrderedIndex {
@@ -57,7 +57,7 @@ impl KeyIndex for OrderedIndex {
         self.lock(hash, guard)
     }
 
-    fn locked<'g>(&'g self, held: Held<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
+    fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, guard: &'g Guard) -> Locked<'g> {
         self.locked(held, hash, guard)
     }
 
@@ -85,7 +85,7 @@ impl KeyIndex for OrderedIndex {
     unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
-        counts: Counts,
+        counts: KeepFilter,
         threads: usize,
     ) -> std::result::Result<(), String> {
         // SAFETY: as the caller promises.

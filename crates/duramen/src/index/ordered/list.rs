@@ -14,7 +14,7 @@
 
 use super::cache::place;
 use super::key::{Sought, shared_bytes, word_at};
-use super::node::{Held, LEAF_SLOTS, Node, Order, skip_between};
+use super::node::{LEAF_SLOTS, LockedNode, Node, Order, skip_between};
 use super::{HEIGHT_MAX, OrderedIndex};
 use crate::index::memory::Memory;
 use crate::index::{KeyBytes, Slot};
@@ -167,7 +167,7 @@ impl OrderedIndex {
     }
 
     /// Where `key` belongs in a leaf: before the first that is not below it.
-    pub(super) fn rank(held: &Held<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
+    pub(super) fn rank(held: &LockedNode<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
         let node = held.node;
         let (order, want) = (node.order(), word_at(key, node.skip()));
         let (mut low, mut high) = (0, order.len());
@@ -188,7 +188,7 @@ impl OrderedIndex {
 
     /// The same among slots of damaged records, whose keys are not known: behind the last that is known to be below it.
     #[cold]
-    fn rank_slowly(held: &Held<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
+    fn rank_slowly(held: &LockedNode<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
         let want = word_at(key, held.node.skip());
         let is_below = |(prefix, slot): (u64, Slot)| match prefix.cmp(&want) {
             std::cmp::Ordering::Equal => keys.key_at(slot.location()).is_some_and(|its| its < key),
@@ -199,7 +199,7 @@ impl OrderedIndex {
     }
 
     /// Adds a slot to a leaf with room.
-    fn place(held: &Held<'_>, rank: usize, key: &[u8], slot: Slot) {
+    fn place(held: &LockedNode<'_>, rank: usize, key: &[u8], slot: Slot) {
         let order = held.node.order();
         let Some(position) = order.free() else { return };
         held.set(position, word_at(key, held.node.skip()), slot);
@@ -209,7 +209,7 @@ impl OrderedIndex {
     /// Adds a key that is not there to the leaf to which it belongs; returns the node where it is now.
     pub(super) fn insert<'g>(
         &self,
-        held: Held<'g>,
+        held: LockedNode<'g>,
         key: &[u8],
         slot: Slot,
         keys: &impl KeyBytes,
@@ -226,7 +226,7 @@ impl OrderedIndex {
     /// Splits a full leaf, and adds the key to one of the two.
     fn split<'g>(
         &self,
-        mut held: Held<'g>,
+        mut held: LockedNode<'g>,
         New { rank, key, slot }: New<'_>,
         keys: &impl KeyBytes,
         guard: &'g Guard,
@@ -355,7 +355,7 @@ impl OrderedIndex {
     #[cold]
     fn split_run<'g>(
         &self,
-        mut held: Held<'g>,
+        mut held: LockedNode<'g>,
         key: &[u8],
         slot: Slot,
         keys: &impl KeyBytes,
@@ -395,7 +395,7 @@ impl OrderedIndex {
                 parts.push((behind, with_damaged(&[])));
             }
         }
-        let fill = |held: &Held<'_>, slots: &[Slot]| {
+        let fill = |held: &LockedNode<'_>, slots: &[Slot]| {
             slots.iter().enumerate().for_each(|(position, &slot)| held.set(position, word, slot));
             held.set_skip(skip);
             held.set_order(Order::of(slots.len()));
@@ -488,7 +488,7 @@ impl OrderedIndex {
     #[cold]
     fn raise_labels<'g>(&self, left: &Node, next: &'g Node, guard: &'g Guard) {
         let from = left.label.load(Relaxed);
-        let mut raised: Vec<Held<'g>> = Vec::new();
+        let mut raised: Vec<LockedNode<'g>> = Vec::new();
         let mut behind = Some(next);
         let gap = loop {
             let gaps = raised.len() as u64 + 1;

@@ -5,7 +5,7 @@ use super::key::Sought;
 use super::list::At;
 use super::node::{Node, Seen};
 use crate::index::key_index::{KeyPlace, LockedKey};
-use crate::index::stripes::Held;
+use crate::index::stripes::LockedStripe;
 use crate::index::{KeyBytes, Slot};
 use crate::mutants::{Mutant, planted};
 use crate::sync::reclaim::Guard;
@@ -16,7 +16,7 @@ pub(crate) struct Locked<'a> {
     index: &'a OrderedIndex,
     guard: &'a Guard,
     hash: u64,
-    stripe: Held<'a>,
+    stripe: LockedStripe<'a>,
     /// Where the key was last looked for, and whether it is its place also if it was not found there.
     at: Cell<Option<(At<'a>, bool)>>,
 }
@@ -39,7 +39,7 @@ impl OrderedIndex {
     /// The key of `hash`, whose stripe is held.
     pub(in crate::index) fn locked<'a>(
         &'a self,
-        stripe: Held<'a>,
+        stripe: LockedStripe<'a>,
         hash: u64,
         guard: &'a Guard,
     ) -> Locked<'a> {
@@ -62,7 +62,7 @@ impl<'a> LockedKey<'a> for Locked<'a> {
         'a: 'k;
 
     #[inline(always)]
-    fn held(&self) -> &Held<'a> {
+    fn held(&self) -> &LockedStripe<'a> {
         &self.stripe
     }
 
@@ -154,7 +154,7 @@ impl KeyPlace for Place<'_> {
 
 impl<'p> Place<'p> {
     /// Works on the slot, wherever it is now, under its leaf's lock.
-    fn held<T>(&self, work: impl FnOnce(&mut super::node::Held<'p>, usize) -> T) -> T {
+    fn held<T>(&self, work: impl FnOnce(&mut super::node::LockedNode<'p>, usize) -> T) -> T {
         let mut node = self.node;
         loop {
             let mut held = node.hold(&self.index.waits);

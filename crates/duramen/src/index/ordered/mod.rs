@@ -35,14 +35,14 @@
 //!    guards can reach points to it, on any level.
 //! 6. The memory of a node is never anything else, and its version never repeats. So any reference to a node may be
 //!    followed under a guard: if its version says "alive", it is a leaf of this index now, and what it holds is true.
-//! 7. A leaf that is still a page of an image has no slots yet, and is neither split nor merged: a descent that ends there reads
-//!    the page first. All leaves of the page lie between it and the next node.
+//! 7. A leaf that is still a page of a checkpoint has no slots yet, and is neither split nor merged: a descent that
+//!    ends there reads the page first. All leaves of the page lie between it and the next node.
 
 mod build;
 mod cache;
 mod chain;
+pub(super) mod checkpoint;
 mod gathered;
-pub(super) mod image;
 mod key;
 mod key_index;
 mod list;
@@ -97,7 +97,7 @@ pub(crate) struct OrderedIndex {
     waits: AtomicU64,
     /// Fewer than `LEAF_SLOTS` in tests that want many leaves.
     leaf_slots: usize,
-    /// The image that the index was attached to, if it was.
+    /// The checkpoint that the index was attached to, if it was.
     attached: Option<Attached>,
 }
 

@@ -59,7 +59,7 @@ pub(in crate::index) struct Node {
     order: AtomicU64,
     /// Bytes that all keys of the leaf share, now and later: its bounds share them.
     skip: AtomicU32,
-    /// The page of an image that the leaf still is, and others behind it, and one more; 0: none.
+    /// The page of a checkpoint that the leaf still is, and others behind it, and one more; 0: none.
     page: AtomicU32,
     _unused: [u32; 2],
     prefixes: [AtomicU64; LEAF_SLOTS],
@@ -170,7 +170,8 @@ impl Node {
 
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
-        // Acquire: pairs with the Release in `Held::mark_removed`: who does not step here finds no link to it below.
+        // Acquire: pairs with the Release in `LockedNode::mark_removed`: who does not step here finds no link to it
+        // below.
         self.gone.load(Acquire)
     }
 
@@ -237,7 +238,7 @@ impl Node {
     pub(super) fn at_rest(&self) -> Option<u64> {
         let mut backoff = Backoff::default();
         loop {
-            // Acquire: pairs with the Release in `Held::drop`; the leaf is as that change left it.
+            // Acquire: pairs with the Release in `LockedNode::drop`; the leaf is as that change left it.
             let version = self.version.load(Acquire) & !LOCKED;
             if version & ALIVE == 0 {
                 return None;
@@ -249,10 +250,11 @@ impl Node {
         }
     }
 
-    /// The page of an image that still holds the leaf.
+    /// The page of a checkpoint that still holds the leaf.
     #[inline]
     pub(super) fn page(&self) -> Option<usize> {
-        // Acquire: pairs with the Release in `Held::set_page`: who sees none sees that the leaf has changed. And see `is_still`.
+        // Acquire: pairs with the Release in `LockedNode::set_page`: who sees none sees that the leaf has changed. And
+        // see `is_still`.
         (self.page.load(Acquire) as usize).checked_sub(1)
     }
 
@@ -264,13 +266,13 @@ impl Node {
 
     #[inline]
     pub(super) fn order(&self) -> Order {
-        // Acquire: pairs with the Release in `Held::set_order`; prefixes and slots are there. And see `is_still`.
+        // Acquire: pairs with the Release in `LockedNode::set_order`; prefixes and slots are there. And see `is_still`.
         Order(self.order.load(Acquire))
     }
 
     #[inline]
     pub(super) fn slot(&self, position: usize) -> Slot {
-        // Acquire: pairs with the Release in `Held::set_slot`; the record is there.
+        // Acquire: pairs with the Release in `LockedNode::set_slot`; the record is there.
         Slot(self.slots[position].load(Acquire))
     }
 
@@ -316,16 +318,16 @@ impl Node {
     }
 
     /// Locks the leaf, alive or not. Counts in `waits` if somebody else had it.
-    pub(super) fn hold(&self, waits: &AtomicU64) -> Held<'_> {
+    pub(super) fn hold(&self, waits: &AtomicU64) -> LockedNode<'_> {
         let mut backoff = Backoff::default();
         loop {
             let now = self.version.load(Relaxed);
-            // Acquire: pairs with the Release in `Held::drop`.
+            // Acquire: pairs with the Release in `LockedNode::drop`.
             if planted(Mutant::LeafNotLocked)
                 || now & LOCKED == 0
                     && self.version.compare_exchange(now, now | LOCKED, Acquire, Relaxed).is_ok()
             {
-                return Held { node: self, version: now & !(LOCKED | CHANGING), changing: false };
+                return LockedNode { node: self, version: now & !(LOCKED | CHANGING), changing: false };
             }
             if backoff.is_first() {
                 waits.fetch_add(1, Relaxed);
@@ -336,7 +338,7 @@ impl Node {
 
     /// Begins the node's life: nobody can reach it but through an old reference of the cache, which sees that it
     /// is changing until the lock is given back.
-    pub(super) fn init(&self, low: &[u8], height: usize, label: u64) -> Held<'_> {
+    pub(super) fn init(&self, low: &[u8], height: usize, label: u64) -> LockedNode<'_> {
         let version = (self.version.load(Relaxed) & !(LOCKED | CHANGING)) | ALIVE;
         self.version.store(version | LOCKED | CHANGING, Relaxed);
         self.low_bytes.store(low.len() as u32, Relaxed);
@@ -359,7 +361,7 @@ impl Node {
         }
         self.gone.store(false, Relaxed);
         self.linked.store(false, Relaxed);
-        Held { node: self, version, changing: true }
+        LockedNode { node: self, version, changing: true }
     }
 
     /// Frees what the node alone points to; nobody can reach it any more.
@@ -384,13 +386,13 @@ impl Node {
 }
 
 /// A locked leaf.
-pub(super) struct Held<'g> {
+pub(super) struct LockedNode<'g> {
     pub node: &'g Node,
     version: u64,
     changing: bool,
 }
 
-impl Held<'_> {
+impl LockedNode<'_> {
     pub(super) fn is_alive(&self) -> bool {
         self.version & ALIVE != 0
     }
@@ -455,7 +457,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockedNode<'_> {
     fn drop(&mut self) {
         let version = if self.changing { self.version + ONE } else { self.version };
         // Release: pairs with the Acquire in `hold` and `at_rest`.

@@ -101,8 +101,8 @@ pub fn wait(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// WAITAOF numlocal numreplicas timeout: what was written so far is made durable, as an append-only file would be; no replica will
 /// ever have it, so where one is asked for this answers when the time is up.
 pub fn waitaof(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    let local = call.args.integer(1)?;
-    if !(0..=1).contains(&local) {
+    let worker_state = call.args.integer(1)?;
+    if !(0..=1).contains(&worker_state) {
         return Err(CommandError::new("ERR value is out of range, value must between 0 and 1"));
     }
     let replicas = call.args.integer(2)?;
@@ -117,7 +117,7 @@ pub fn waitaof(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.reply.array(2);
         call.reply.integer(1);
         call.reply.integer(0);
-    } else if let Some(wait) = &mut call.local.wait {
+    } else if let Some(wait) = &mut call.worker_state.wait {
         wait.is_for_file = true;
     }
     Ok(())

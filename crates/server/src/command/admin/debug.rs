@@ -62,7 +62,9 @@ const NOT_ALLOWED: CommandError = CommandError::new(
 
 fn is_allowed(call: &Call<'_, '_>) -> bool {
     let client = &call.session.client;
-    let is_local = || client.unix || ["127.", "[::1]"].iter().any(|local| client.address.starts_with(local));
+    let is_local = || {
+        client.unix || ["127.", "[::1]"].iter().any(|worker_state| client.address.starts_with(worker_state))
+    };
     match call.server.config().enable_debug_command {
         Allowed::No => false,
         Allowed::Local => is_local(),
@@ -80,7 +82,7 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         let sleep = Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX);
         if !sleep.is_zero() {
             call.session.paused_until = Some(Instant::now() + sleep);
-            call.local.slept = sleep;
+            call.worker_state.slept = sleep;
         }
         call.reply.ok();
         return Ok(());

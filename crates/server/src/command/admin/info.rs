@@ -356,7 +356,7 @@ fn duramen(text: &mut Text, facts: &Facts<'_>) {
     text.field("duramen_store", facts.server.keyspace.store().describe());
     text.field("duramen_index", facts.config.index);
     text.field("duramen_durability", crate::config::value::durability_text(facts.config.durability));
-    for (name, told) in facts.server.neighbours.told() {
+    for (name, told) in facts.server.hosted_jobs.all() {
         text.field(&format!("duramen_job_{name}"), told);
     }
     for (name, value) in [

@@ -16,7 +16,7 @@ pub fn flushdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     check(call.args)?;
     let db = call.db();
     count_lazyfreed(call, db..=db)?;
-    call.local.is_flushed = call.server.tracking.is_any();
+    call.worker_state.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
         call.txn.flush(db)?;
     } else {
@@ -30,7 +30,7 @@ pub fn flushdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 pub fn flushall(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     check(call.args)?;
     count_lazyfreed(call, 0..=call.txn.databases() - 1)?;
-    call.local.is_flushed = call.server.tracking.is_any();
+    call.worker_state.is_flushed = call.server.tracking.is_any();
     if call.in_transaction {
         for db in 0..call.txn.databases() {
             call.txn.flush(db)?;

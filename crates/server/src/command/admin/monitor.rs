@@ -9,7 +9,7 @@ pub fn monitor(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     // Whoever is one already is told nothing, as by Redis.
     if call.session.monitors_since.is_none() {
-        call.local.monitor(call.server, call.session);
+        call.worker_state.monitor(call.server, call.session);
         call.reply.ok();
     }
     Ok(())

@@ -41,9 +41,9 @@ pub fn select(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// RESET: the connection becomes as it was when it came.
 pub fn reset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let session = &mut *call.session;
-    call.local.unsubscribe_all(call.server, session);
-    call.local.track_no_more(call.server, session);
-    call.local.unmonitor(call.server, session);
+    call.worker_state.unsubscribe_all(call.server, session);
+    call.worker_state.track_no_more(call.server, session);
+    call.worker_state.unmonitor(call.server, session);
     session.transaction_drop();
     session.db = 0;
     session.protocol = Protocol::Resp2;

@@ -19,7 +19,7 @@ pub fn hget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             break;
         }
     }
-    call.local.undone = call.merged - done;
+    call.worker_state.undone = call.merged - done;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ mod get;
 mod random;
 mod whole;
 
-use super::{Command, Step, step};
+use super::{Command, Step, merge_step};
 
 /// The commands of this group.
 pub const COMMANDS: &[Command] = &[
@@ -15,11 +15,11 @@ pub const COMMANDS: &[Command] = &[
     Command::new("hmset", change::hmset),
     Command::new("hdel", change::hdel)
         .removes()
-        .step(3, Step::Hash(|hash, reply, args| step::remove(hash, reply, args, "hdel"))),
+        .step(3, Step::Hash(|hash, reply, args| merge_step::remove(hash, reply, args, "hdel"))),
     Command::new("hget", get::hget).merged(3).step(3, Step::Hash(get::hget_step)),
     Command::new("hmget", get::hmget),
-    Command::new("hlen", get::hlen).step(2, Step::Hash(step::len)),
-    Command::new("hexists", get::hexists).step(3, Step::Hash(step::has)),
+    Command::new("hlen", get::hlen).step(2, Step::Hash(merge_step::len)),
+    Command::new("hexists", get::hexists).step(3, Step::Hash(merge_step::has)),
     Command::new("hstrlen", get::hstrlen),
     Command::new("hkeys", whole::hkeys),
     Command::new("hvals", whole::hvals),

@@ -62,7 +62,7 @@ pub fn copy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         && call.txn.copy(db, from, to_db, to)?;
     if copied {
         call.notify_new(to_db, to);
-        call.local.notify(call.server, GENERIC, "copy_to", to_db, to);
+        call.worker_state.notify(call.server, GENERIC, "copy_to", to_db, to);
     }
     call.reply.integer(i64::from(copied));
     Ok(())
@@ -80,7 +80,7 @@ pub fn move_(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if moved {
         call.notify_new(to_db, key);
         call.notify(GENERIC, "move_from", key);
-        call.local.notify(call.server, GENERIC, "move_to", to_db, key);
+        call.worker_state.notify(call.server, GENERIC, "move_to", to_db, key);
     }
     call.reply.integer(i64::from(moved));
     Ok(())

@@ -51,7 +51,7 @@ pub fn lrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let from = if count < 0 { End::Right } else { End::Left };
     let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let most = call.local.share.map_or(most, |share| (most - share.removed).min(share.most));
+    let most = call.worker_state.share.map_or(most, |share| (most - share.removed).min(share.most));
     let mut list = call.txn.edit_list(db, args.at(1))?;
     let removed = list.remove(args.at(3), from, most)?;
     if removed > 0 {

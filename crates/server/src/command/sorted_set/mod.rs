@@ -12,7 +12,7 @@ mod random;
 mod range;
 mod remove;
 
-use super::{Command, CommandError, Step, step};
+use super::{Command, CommandError, Step, merge_step};
 use crate::resp::{Protocol, Reply};
 pub use change::{Options, add_members};
 use duramen_structures::strings::double;
@@ -25,10 +25,10 @@ pub const COMMANDS: &[Command] = &[
     Command::new("zincrby", change::zincrby),
     Command::new("zrem", remove::zrem)
         .removes()
-        .step(3, Step::SortedSet(|set, reply, args| step::remove(set, reply, args, "zrem"))),
+        .step(3, Step::SortedSet(|set, reply, args| merge_step::remove(set, reply, args, "zrem"))),
     Command::new("zscore", get::zscore).merged(3).step(3, Step::SortedSet(get::zscore_step)),
     Command::new("zmscore", get::zmscore),
-    Command::new("zcard", get::zcard).step(2, Step::SortedSet(step::len)),
+    Command::new("zcard", get::zcard).step(2, Step::SortedSet(merge_step::len)),
     Command::new("zcount", get::zcount),
     Command::new("zlexcount", get::zlexcount),
     Command::new("zrank", get::zrank)

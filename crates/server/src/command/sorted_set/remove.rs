@@ -40,7 +40,7 @@ fn remove_range(call: &mut Call<'_, '_>, by: By) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let bounds = Bounds::parse(by, args, 2, 3)?;
     let mut set = call.txn.edit_sorted_set(db, args.at(1))?;
-    let part = match (call.local.share, bounds) {
+    let part = match (call.worker_state.share, bounds) {
         (None, bounds) => bounds.part(&set)?,
         // Ranks are of the set as it was.
         (Some(share), Bounds::Rank(start, end)) => {

@@ -56,7 +56,7 @@ pub fn xpending(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             for (_, pending) in &found {
                 stream.consumer(&mut group, pending.consumer)?;
             }
-            tell(&mut call.reply, now, &group, &found);
+            reply_entries(&mut call.reply, now, &group, &found);
         }
     }
     Ok(())
@@ -129,7 +129,7 @@ impl<'a> Range<'a> {
     }
 }
 
-fn tell(reply: &mut Reply<'_>, now: i64, group: &Group, found: &[(StreamId, Pending)]) {
+fn reply_entries(reply: &mut Reply<'_>, now: i64, group: &Group, found: &[(StreamId, Pending)]) {
     reply.array(found.len());
     for &(id, pending) in found {
         reply.array(4);

@@ -42,7 +42,7 @@ pub fn xreadgroup(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 fn read(call: &mut Call<'_, '_>, by_group: bool) -> Result<(), CommandError> {
     let options = Options::parse(call.args, by_group)?;
     let from = origins(call, &options)?;
-    let is_done = serve(call, &options, &from)? || options.blocks && wait(call, &options, &from)?;
+    let is_done = wake(call, &options, &from)? || options.blocks && wait(call, &options, &from)?;
     if !is_done {
         call.reply.null_array();
     }
@@ -191,7 +191,7 @@ fn origins(call: &mut Call<'_, '_>, options: &Options<'_>) -> Result<Vec<StreamI
 }
 
 /// Replies with what there is of these streams. Without anything there is no reply.
-fn serve(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> Result<bool, CommandError> {
+fn wake(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> Result<bool, CommandError> {
     let (db, args) = (call.session.db, call.args);
     let (begin, mut served) = (call.reply.mark(), 0);
     for (key, from) in options.keys(args).zip(from) {
@@ -210,7 +210,7 @@ fn serve(call: &mut Call<'_, '_>, options: &Options<'_>, from: &[StreamId]) -> R
                     now: i64::try_from(call.now).unwrap_or(i64::MAX),
                     is_created: false,
                 };
-                let group = reader.serve(*from)?;
+                let group = reader.wake(*from)?;
                 let (is_served, is_created) = (group.is_some(), reader.is_created);
                 if let Some(group) = group {
                     reader.stream.set_group(&group)?;
@@ -270,7 +270,7 @@ struct Reader<'c, 't, 'w> {
 
 impl Reader<'_, '_, '_> {
     /// The group as it is then, if there was something for the consumer.
-    fn serve(&mut self, from: StreamId) -> Result<Option<Group>, CommandError> {
+    fn wake(&mut self, from: StreamId) -> Result<Option<Group>, CommandError> {
         let Some(mut group) = self.stream.group(self.group)? else { return Ok(None) };
         let is_new = from == StreamId::MAX;
         let has_new = self.stream.last_entry_id()?.is_some_and(|id| id > group.last_id);

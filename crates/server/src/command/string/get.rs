@@ -34,7 +34,7 @@ fn get_each(call: &mut Call<'_, '_>) {
         }
     }
     call.txn.forget_reads();
-    call.local.undone = call.merged - done;
+    call.worker_state.undone = call.merged - done;
 }
 
 /// GETDEL key: the string at a key, which is deleted.

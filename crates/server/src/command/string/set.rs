@@ -64,7 +64,7 @@ fn set_each(call: &mut Call<'_, '_>) {
         call.notify(STRING, "set", key);
         done += 1;
     }
-    call.local.undone = call.merged - done;
+    call.worker_state.undone = call.merged - done;
 }
 
 /// Whether somebody needs to know of a write what a transaction does.
@@ -74,7 +74,7 @@ fn is_looked_at(call: &Call<'_, '_>) -> bool {
         || server.waiting.count() > 0
         || server.tracking.is_any()
         || server.notifications() != 0
-        || server.expiries.is_any()
+        || server.expiry_timers.is_any()
 }
 
 /// What SET does with its key: with GET it reads it too.

@@ -390,7 +390,7 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
         primary_key: Vec::new(),
         connector,
         options,
-        door: None,
+        attachment: None,
     };
     if let Some((name, bound)) = &definition.watermark {
         let index = find_column(&table, name)?;

@@ -9,7 +9,7 @@ use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 use rdkafka::{ClientContext, Message};
 
-use super::super::outbox::Trouble;
+use super::super::outbox::Outage;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 
@@ -100,15 +100,15 @@ impl Broker {
 /// Hears what clients say.
 #[derive(Debug, Default)]
 pub struct Context {
-    trouble: Trouble,
+    outage: Outage,
     /// The first message that could not be delivered.
     pub lost: Mutex<Option<KafkaError>>,
 }
 
 impl Context {
     /// One that tells of trouble.
-    pub fn of(trouble: &Trouble) -> Context {
-        Context { trouble: trouble.clone(), lost: Mutex::new(None) }
+    pub fn of(outage: &Outage) -> Context {
+        Context { outage: outage.clone(), lost: Mutex::new(None) }
     }
 }
 
@@ -116,7 +116,7 @@ impl ClientContext for Context {
     fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
 
     fn error(&self, _: KafkaError, reason: &str) {
-        self.trouble.is(reason);
+        self.outage.is(reason);
     }
 }
 
@@ -127,7 +127,7 @@ impl ProducerContext for Context {
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
         match result {
-            Ok(_) => self.trouble.is_over(),
+            Ok(_) => self.outage.is_over(),
             Err((error, _)) => {
                 lock(&self.lost).get_or_insert_with(|| error.clone());
             }

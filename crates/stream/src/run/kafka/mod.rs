@@ -22,14 +22,14 @@ pub use self::source::Log;
 
 use self::broker::Broker;
 use self::transactions::Transactions;
-use super::outbox::{Outbox, Trouble, guarantee};
+use super::outbox::{Outage, Outbox, guarantee};
 use super::records::Place;
-use super::take::Take;
+use super::row_sink::RowSink;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 
 /// Opens a sink.
-pub fn sink(table: &Table, number: usize, place: Place<'_>) -> Result<Box<dyn Take>> {
+pub fn sink(table: &Table, number: usize, place: Place<'_>) -> Result<Box<dyn RowSink>> {
     let broker = Broker::of(table)?;
     let encoding = encoding::Encoding::of(table)?;
     if let Some(partitioner) = table.options.get("sink.partitioner").filter(|name| *name != "default") {
@@ -41,9 +41,9 @@ pub fn sink(table: &Table, number: usize, place: Place<'_>) -> Result<Box<dyn Ta
         Some(job) if exactly => {
             let prefix = table.options.get("sink.transactional-id-prefix").map_or("duramen", String::as_str);
             let id = format!("{prefix}-{job}-{number}");
-            let trouble = Trouble::default();
-            let transactions = Transactions::new(broker, id, trouble.clone());
-            Ok(Box::new(Outbox::new(transactions, Box::new(encoding), trouble, number, place)))
+            let outage = Outage::default();
+            let transactions = Transactions::new(broker, id, outage.clone());
+            Ok(Box::new(Outbox::new(transactions, Box::new(encoding), outage, number, place)))
         }
         _ => Ok(Box::new(producing::Producing::open(broker, encoding)?)),
     }

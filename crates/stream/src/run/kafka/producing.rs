@@ -9,8 +9,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use serde_json::Value;
 
-use super::super::outbox::Trouble;
-use super::super::take::{Cut, Desk, Take};
+use super::super::outbox::Outage;
+use super::super::row_sink::{CommitParticipant, JobStore, RowSink};
 use super::broker::{Broker, Context, lock};
 use super::encoding::Encoding;
 use crate::compile::{Output, Rows};
@@ -28,7 +28,7 @@ pub struct Producing {
 /// What a checkpoint needs of it too.
 struct Shared {
     broker: Broker,
-    trouble: Trouble,
+    outage: Outage,
     producer: BaseProducer<Context>,
     stopping: AtomicBool,
     /// When it was seen that it is stopping.
@@ -38,7 +38,7 @@ struct Shared {
 impl Producing {
     /// A sink, which connects when it must.
     pub fn open(broker: Broker, encoding: Encoding) -> Result<Producing> {
-        let trouble = Trouble::default();
+        let outage = Outage::default();
         let own = [
             ("partitioner", "murmur2_random"),
             // In order, and none twice because the client tried again.
@@ -46,10 +46,10 @@ impl Producing {
             // Tried again for ever.
             ("message.timeout.ms", "0"),
         ];
-        let producer = broker.client(&own).create_with_context(Context::of(&trouble));
+        let producer = broker.client(&own).create_with_context(Context::of(&outage));
         let producer = producer.map_err(|error| broker.failed("write to", error))?;
         let shared =
-            Shared { broker, trouble, producer, stopping: AtomicBool::new(false), stopped: Mutex::new(None) };
+            Shared { broker, outage, producer, stopping: AtomicBool::new(false), stopped: Mutex::new(None) };
         Ok(Producing { encoding, shared: Arc::new(shared) })
     }
 }
@@ -105,13 +105,13 @@ impl Output for Producing {
     }
 }
 
-impl Take for Producing {
-    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+impl RowSink for Producing {
+    fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
         Ok((Value::Null, Some(Box::new(Sent(self.shared.clone())))))
     }
 
     fn waits(&self) -> Option<String> {
-        self.shared.trouble.told(&self.shared.broker.table, &self.shared.broker.servers)
+        self.shared.outage.report(&self.shared.broker.table, &self.shared.broker.servers)
     }
 
     fn stop(&mut self) {
@@ -127,8 +127,8 @@ impl Take for Producing {
 /// What was sent before a checkpoint.
 struct Sent(Arc<Shared>);
 
-impl Cut for Sent {
-    fn prepare(&mut self, _: &mut Desk) -> Result<()> {
+impl CommitParticipant for Sent {
+    fn prepare(&mut self, _: &mut JobStore) -> Result<()> {
         self.0.flush()
     }
 

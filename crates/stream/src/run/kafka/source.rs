@@ -25,10 +25,10 @@ use rdkafka::{Message, TopicPartitionList};
 use serde_json::{Value, json};
 
 use super::super::clock::duration;
-use super::super::fill::{Fill, place};
 use super::super::format::{Format, Reading};
-use super::super::outbox::Trouble;
+use super::super::outbox::Outage;
 use super::super::records::{Place, Records};
+use super::super::row_source::{RowSource, place};
 use super::broker::{Broker, Context, place_of};
 use super::encoding::Fields;
 
@@ -141,7 +141,7 @@ pub struct Log {
     startup: Startup,
     bounded: bool,
     discover: Option<Duration>,
-    trouble: Trouble,
+    outage: Outage,
     tried: Option<Instant>,
     connecting: Option<BaseConsumer<Context>>,
     open: Option<Open>,
@@ -189,7 +189,7 @@ impl Log {
             startup: Startup::of(table)?,
             bounded,
             discover: (!discover.is_zero() && !bounded).then_some(discover),
-            trouble: Trouble::default(),
+            outage: Outage::default(),
             tried: None,
             connecting: None,
             open: None,
@@ -217,7 +217,7 @@ impl Log {
             config.set("group.id", "duramen");
         }
         config
-            .create_with_context(Context::of(&self.trouble))
+            .create_with_context(Context::of(&self.outage))
             .map_err(|error| self.broker.failed("read", error))
     }
 
@@ -242,14 +242,14 @@ impl Log {
                 let mut open = Open { partitions: BTreeMap::new(), consumer, looked: Instant::now() };
                 self.assign(&mut open)?;
                 self.open = Some(open);
-                self.trouble.is_over();
+                self.outage.is_over();
                 Ok(true)
             }
             Err(Missing::Passing(why)) => {
                 // Its errors say more than a call that took too long.
                 let _ = consumer.poll(Duration::ZERO);
-                if !self.trouble.is_there() || !why.is_empty() {
-                    self.trouble.is(why);
+                if !self.outage.is_there() || !why.is_empty() {
+                    self.outage.is(why);
                 }
                 self.connecting = Some(consumer);
                 Ok(false)
@@ -357,9 +357,9 @@ impl Log {
                 .broker
                 .failed("read", format!("a message came unasked: {}", place_of(&message))));
         }
-        if self.trouble.is_there() && self.tried.is_none_or(|tried| tried.elapsed() >= REST) {
+        if self.outage.is_there() && self.tried.is_none_or(|tried| tried.elapsed() >= REST) {
             if open.consumer.fetch_metadata(Some(&self.broker.topic), CALL / 5).is_ok() {
-                self.trouble.is_over();
+                self.outage.is_over();
             }
             self.tried = Some(Instant::now());
         }
@@ -389,7 +389,7 @@ fn partitions(consumer: &BaseConsumer<Context>, topic: &str) -> Result<Vec<i32>,
 
 impl Partition {
     /// Gets the next message, if it is there.
-    fn look(&mut self, broker: &Broker, trouble: &Trouble) -> Result<()> {
+    fn look(&mut self, broker: &Broker, outage: &Outage) -> Result<()> {
         while self.head.is_none() {
             let polled: Option<KafkaResult<BorrowedMessage<'_>>> = self.queue.poll(Duration::ZERO);
             match polled {
@@ -397,8 +397,8 @@ impl Partition {
                 Some(Ok(message)) => {
                     self.head = Some(message.detach());
                     self.at_end = false;
-                    if trouble.is_there() {
-                        trouble.is_over();
+                    if outage.is_there() {
+                        outage.is_over();
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(_))) => {
@@ -414,7 +414,7 @@ impl Partition {
                     _ if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                         return Err(broker.failed("read", error));
                     }
-                    _ => trouble.is(error.to_string()),
+                    _ => outage.is(error.to_string()),
                 },
             }
         }
@@ -422,17 +422,17 @@ impl Partition {
     }
 }
 
-impl Fill for Log {
-    fn fill(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+impl RowSource for Log {
+    fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
         if !self.connect()? {
             return Ok(true);
         }
         self.discover()?;
         self.listen()?;
-        let Log { open, reached, broker, trouble, records, key, order, .. } = self;
+        let Log { open, reached, broker, outage, records, key, order, .. } = self;
         let (Some(open), Some(reached)) = (open, reached) else { return Ok(true) };
         for partition in open.partitions.values_mut().filter(|partition| !partition.ended) {
-            partition.look(broker, trouble)?;
+            partition.look(broker, outage)?;
         }
         while batch.rows() < rows {
             let (mut first, mut waits, mut more) = (None, false, false);
@@ -441,7 +441,7 @@ impl Fill for Log {
                     continue;
                 }
                 if partition.head.is_none() && !partition.at_end {
-                    partition.look(broker, trouble)?;
+                    partition.look(broker, outage)?;
                 }
                 let until = reached.get(id).and_then(|reached| reached.until);
                 let over = |head: &OwnedMessage| until.is_some_and(|until| head.offset() >= until);
@@ -484,7 +484,7 @@ impl Fill for Log {
     }
 
     fn waits(&self) -> Option<String> {
-        self.trouble.told(&self.broker.table, &self.broker.servers)
+        self.outage.report(&self.broker.table, &self.broker.servers)
     }
 
     fn position(&self) -> Value {

@@ -13,7 +13,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::topic_partition_list::Offset;
 
-use super::super::outbox::{Deliver, Encode, Failure, Messages, Name, Trouble, messages};
+use super::super::outbox::{Deliver, Encode, Failure, Messages, Name, Outage, messages};
 use super::broker::{Broker, Context};
 use super::encoding::Encoding;
 use crate::compile::Rows;
@@ -35,7 +35,7 @@ impl Encode for Encoding {
 pub struct Transactions {
     broker: Broker,
     id: String,
-    trouble: Trouble,
+    outage: Outage,
     open: Option<Open>,
 }
 
@@ -47,8 +47,8 @@ struct Open {
 
 impl Transactions {
     /// Under this transactional id.
-    pub fn new(broker: Broker, id: String, trouble: Trouble) -> Transactions {
-        Transactions { broker, id, trouble, open: None }
+    pub fn new(broker: Broker, id: String, outage: Outage) -> Transactions {
+        Transactions { broker, id, outage, open: None }
     }
 
     fn failure(&self, what: &str, error: &KafkaError) -> Failure {
@@ -120,7 +120,7 @@ impl Deliver for Transactions {
         self.open = None;
         let failure = |error| self.failure("begin to write to", &error);
         let own = [("transactional.id", self.id.as_str()), ("partitioner", "murmur2_random")];
-        let context = Context::of(&self.trouble);
+        let context = Context::of(&self.outage);
         let producer: BaseProducer<Context> =
             self.broker.client(&own).create_with_context(context).map_err(failure)?;
         let own = [
@@ -129,7 +129,7 @@ impl Deliver for Transactions {
             // So that a position whose transaction is not settled is not read.
             ("isolation.level", "read_committed"),
         ];
-        let context = Context::of(&self.trouble);
+        let context = Context::of(&self.outage);
         let group: BaseConsumer<Context> =
             self.broker.client(&own).create_with_context(context).map_err(failure)?;
         producer.init_transactions(CALL).map_err(failure)?;

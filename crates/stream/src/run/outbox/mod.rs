@@ -11,14 +11,14 @@
 //!
 //! # Invariants
 //!
-//! 1. The outbox is replaced only when its delivery is there: [`Cut::publish`] of one checkpoint is done before
-//!    [`Cut::prepare`] of the next, and what a crash left is settled before anything is taken.
+//! 1. The outbox is replaced only when its delivery is there: [`CommitParticipant::publish`] of one checkpoint is done
+//!    before [`CommitParticipant::prepare`] of the next, and what a crash left is settled before anything is taken.
 //! 2. Whoever does not know what became of a delivery connects anew. A new connection keeps all before it from delivering
 //!    what they have begun, and only then reads the marker: what it says is final.
 //! 3. So a delivery is sent exactly if the marker is that of the one before.
 
 mod messages;
-mod trouble;
+mod outage;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 pub use self::messages::{Messages, append, messages};
-pub use self::trouble::Trouble;
+pub use self::outage::Outage;
 use super::claim::Claim;
-use super::fill::place;
 use super::records::Place;
-use super::take::{Cut, Desk, Take};
+use super::row_sink::{CommitParticipant, JobStore, RowSink};
+use super::row_source::place;
 use crate::catalog::Table;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
@@ -90,8 +90,8 @@ impl From<Error> for Failure {
 /// Who delivers.
 pub trait Deliver: Send {
     /// The job begins without a checkpoint. Messages that take back what runs before have delivered are appended.
-    fn begin(&mut self, desk: &mut Desk, claim: &Claim, messages: &mut Messages) -> Result<()> {
-        let _ = (desk, claim, messages);
+    fn begin(&mut self, job_store: &mut JobStore, claim: &Claim, messages: &mut Messages) -> Result<()> {
+        let _ = (job_store, claim, messages);
         Ok(())
     }
 
@@ -103,8 +103,8 @@ pub trait Deliver: Send {
 
     /// These will be delivered when the checkpoint is committed that is being written. Returns them as they are then
     /// delivered, in as many pieces.
-    fn prepare(&mut self, chunks: Vec<Vec<u8>>, desk: &mut Desk) -> Result<Vec<Vec<u8>>> {
-        let _ = desk;
+    fn prepare(&mut self, chunks: Vec<Vec<u8>>, job_store: &mut JobStore) -> Result<Vec<Vec<u8>>> {
+        let _ = job_store;
         Ok(chunks)
     }
 
@@ -155,22 +155,22 @@ pub struct Outbox<D: Deliver> {
     blind: bool,
     writer: Arc<Mutex<Writer<D>>>,
     whom: (String, String),
-    trouble: Trouble,
+    outage: Outage,
     stopping: Arc<AtomicBool>,
 }
 
 impl<D: Deliver> Outbox<D> {
-    /// A sink with this number in its job. `trouble` is what `deliver` tells too.
+    /// A sink with this number in its job. `outage` is what `deliver` tells too.
     pub fn new(
         deliver: D,
         encode: Box<dyn Encode>,
-        trouble: Trouble,
+        outage: Outage,
         number: usize,
         place: Place<'_>,
     ) -> Outbox<D> {
         let stopping = Arc::new(AtomicBool::new(false));
         let whom = deliver.whom();
-        let writer = Writer { deliver, at: None, trouble: trouble.clone(), stopping: stopping.clone() };
+        let writer = Writer { deliver, at: None, outage: outage.clone(), stopping: stopping.clone() };
         Outbox {
             encode,
             waiting: Messages::default(),
@@ -180,7 +180,7 @@ impl<D: Deliver> Outbox<D> {
             blind: false,
             writer: Arc::new(Mutex::new(writer)),
             whom,
-            trouble,
+            outage,
             stopping,
         }
     }
@@ -198,8 +198,8 @@ impl<D: Deliver> Output for Outbox<D> {
     }
 }
 
-impl<D: Deliver + 'static> Take for Outbox<D> {
-    fn cut(&mut self) -> Result<(Value, Option<Box<dyn Cut>>)> {
+impl<D: Deliver + 'static> RowSink for Outbox<D> {
+    fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
         self.encode.end(&mut self.waiting);
         let messages = std::mem::take(&mut self.waiting);
         self.last.number += u64::from(!messages.is_empty());
@@ -217,17 +217,23 @@ impl<D: Deliver + 'static> Take for Outbox<D> {
         Ok((told, Some(Box::new(delivery))))
     }
 
-    fn recover(&mut self, cut: Option<&Value>, _: u64, desk: &mut Desk, claim: &Claim) -> Result<()> {
-        let Some(cut) = cut else {
+    fn recover(
+        &mut self,
+        part: Option<&Value>,
+        _: u64,
+        job_store: &mut JobStore,
+        claim: &Claim,
+    ) -> Result<()> {
+        let Some(part) = part else {
             self.last = Name { run: claim.run.clone(), number: 0 };
             self.blind = true;
-            lock(&self.writer).deliver.begin(desk, claim, &mut self.waiting)?;
+            lock(&self.writer).deliver.begin(job_store, claim, &mut self.waiting)?;
             return Ok(());
         };
-        let run = cut["run"].as_str().unwrap_or_default().to_owned();
-        self.last = Name { run, number: place(cut, "number")? };
-        let chunks = place(cut, "chunks")? as usize;
-        self.left = if chunks > 0 { Some(desk.records(&self.table, chunks)?) } else { None };
+        let run = part["run"].as_str().unwrap_or_default().to_owned();
+        self.last = Name { run, number: place(part, "number")? };
+        let chunks = place(part, "chunks")? as usize;
+        self.left = if chunks > 0 { Some(job_store.records(&self.table, chunks)?) } else { None };
         Ok(())
     }
 
@@ -253,7 +259,7 @@ impl<D: Deliver + 'static> Take for Outbox<D> {
     }
 
     fn waits(&self) -> Option<String> {
-        self.trouble.told(&self.whom.0, &self.whom.1)
+        self.outage.report(&self.whom.0, &self.whom.1)
     }
 
     fn stop(&mut self) {
@@ -269,10 +275,10 @@ struct Delivery<D: Deliver> {
     writer: Arc<Mutex<Writer<D>>>,
 }
 
-impl<D: Deliver> Cut for Delivery<D> {
-    fn prepare(&mut self, desk: &mut Desk) -> Result<()> {
-        self.chunks = lock(&self.writer).deliver.prepare(std::mem::take(&mut self.chunks), desk)?;
-        desk.replace(&self.table, &self.chunks)
+impl<D: Deliver> CommitParticipant for Delivery<D> {
+    fn prepare(&mut self, job_store: &mut JobStore) -> Result<()> {
+        self.chunks = lock(&self.writer).deliver.prepare(std::mem::take(&mut self.chunks), job_store)?;
+        job_store.replace(&self.table, &self.chunks)
     }
 
     fn publish(&mut self) -> Result<()> {
@@ -320,7 +326,7 @@ struct Writer<D: Deliver> {
     deliver: D,
     /// The marker that stands there, as long as the connection is one over which nothing is uncertain.
     at: Option<Option<Name>>,
-    trouble: Trouble,
+    outage: Outage,
     /// Whether nobody will wait long.
     stopping: Arc<AtomicBool>,
 }
@@ -341,7 +347,7 @@ impl<D: Deliver> Writer<D> {
     fn is_done(&mut self, done: Result<(), Failure>) -> Result<bool> {
         match done {
             Ok(()) => {
-                self.trouble.is_over();
+                self.outage.is_over();
                 Ok(true)
             }
             Err(failure) => {
@@ -350,7 +356,7 @@ impl<D: Deliver> Writer<D> {
                 match failure {
                     Failure::Lasting(error) => Err(error),
                     Failure::Passing(why) => {
-                        self.trouble.is(why);
+                        self.outage.is(why);
                         std::thread::sleep(REST);
                         Ok(false)
                     }

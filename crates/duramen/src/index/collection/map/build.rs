@@ -6,7 +6,7 @@ use crate::index::ordered::Sorted;
 impl Map {
     /// Fills a map that is empty with these elements, in the order of their positions, which are their first words.
     pub(in crate::index::collection) fn build(&mut self, elements: &[Sorted]) {
-        debug_assert!(self.root.is_none() && self.rest.is_empty(), "it is empty");
+        debug_assert!(self.root.is_none() && self.overflow.is_empty(), "it is empty");
         self.slots = elements.len() as u64;
         elements.iter().for_each(|element| self.count(element.slot));
         let mut pages = Vec::new();
@@ -31,8 +31,12 @@ impl Map {
         }
         if position(first) == position(last) || depth == DEPTH_MAX {
             // No split would part them.
-            let (fit, rest) = elements.split_at(elements.len().min(slots(PAGE_BITS_MAX) as usize));
-            self.rest.extend(rest.iter().map(|it| Rest { position: position(it), known: 64, slot: it.slot }));
+            let (fit, overflow) = elements.split_at(elements.len().min(slots(PAGE_BITS_MAX) as usize));
+            self.overflow.extend(overflow.iter().map(|it| Overflow {
+                position: position(it),
+                known: 64,
+                slot: it.slot,
+            }));
             return self.build_page(fit, prefix, depth, pages);
         }
         let bit = 1 << (63 - depth);

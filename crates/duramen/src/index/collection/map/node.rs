@@ -222,20 +222,20 @@ impl Map {
         let deepest = pages.iter().map(|(_, entry)| entry.depth()).max().unwrap_or(used);
         let bits = (deepest - used).clamp(NODE_BITS_MIN, NODE_BITS_MAX);
         let node = Entry::of_node(self.pages.take(class(bits)), bits);
-        let mut rest = pages;
-        while let Some(&(position, page)) = rest.first() {
+        let mut overflow = pages;
+        while let Some(&(position, page)) = overflow.first() {
             let number = super::top(position << used, bits);
             let end = used + bits;
             let (below, each) = if page.depth() <= end {
                 (1, 1 << (end - page.depth()))
             } else {
-                (rest.partition_point(|(other, _)| super::top(other << used, bits) <= number), 1)
+                (overflow.partition_point(|(other, _)| super::top(other << used, bits) <= number), 1)
             };
-            let child = self.directory(&rest[..below], end)?;
+            let child = self.directory(&overflow[..below], end)?;
             for number in number..number + each {
                 self.pages.set_word(node.page(), number as usize, child.0);
             }
-            rest = &rest[below..];
+            overflow = &overflow[below..];
         }
         Some(node)
     }
@@ -314,7 +314,7 @@ impl Map {
                 let slot = Slot(word & !(FINGERPRINT_MASK | BUCKET_BIT));
                 tombstones += u64::from(slot.is_tombstone());
                 pending += u64::from(slot.is_pending());
-                let position = spread(hash_of(slot));
+                let position = skew(hash_of(slot));
                 assert_eq!(top(position ^ prefix, depth), 0, "an element in another's page");
                 let (behind, buckets) = (position << depth, 1 << entry.bits());
                 let home = top(behind, entry.bits());
@@ -334,10 +334,10 @@ impl Map {
             assert_eq!(here, entry.count(), "the count of a page");
             count += u64::from(here);
         }
-        let in_rest = self.rest.iter().filter(|rest| rest.slot.is_tombstone()).count() as u64;
-        assert_eq!(self.slots, count + self.rest.len() as u64);
+        let in_rest = self.overflow.iter().filter(|overflow| overflow.slot.is_tombstone()).count() as u64;
+        assert_eq!(self.slots, count + self.overflow.len() as u64);
         assert_eq!(self.tombstones, tombstones + in_rest);
-        let in_rest = self.rest.iter().filter(|rest| rest.slot.is_pending()).count() as u64;
+        let in_rest = self.overflow.iter().filter(|overflow| overflow.slot.is_pending()).count() as u64;
         assert_eq!(self.pending, pending + in_rest);
         assert_eq!(self.depths, depths);
         assert_eq!(self.pages.bytes(), bytes, "pages are lost");

@@ -19,7 +19,7 @@ impl Map {
 
     /// The same; none is visited twice while nobody changes the map, but what is damaged.
     pub(crate) fn scan_once(&self, cursor: u64, keys: &impl Keys, visit: &mut dyn FnMut(Slot)) -> u64 {
-        self.scan_by(cursor, &|slot| keys.hash_at(slot.location()).map(spread), visit)
+        self.scan_by(cursor, &|slot| keys.hash_at(slot.location()).map(skew), visit)
     }
 
     fn scan_by(
@@ -41,7 +41,7 @@ impl Map {
         match next {
             Some(next) => next.reverse_bits(),
             None => {
-                self.rest.iter().for_each(|rest| visit(rest.slot));
+                self.overflow.iter().for_each(|overflow| visit(overflow.slot));
                 0
             }
         }
@@ -84,7 +84,7 @@ impl Map {
             self.each_of_page(entry, visit);
             position = behind(entry, at);
         }
-        self.rest.iter().for_each(|rest| visit(rest.slot));
+        self.overflow.iter().for_each(|overflow| visit(overflow.slot));
     }
 
     /// Visits the elements of the page at `position`, with tombstones; where the next page begins. From 0 on all elements are visited
@@ -103,14 +103,14 @@ impl Map {
         } else {
             // A damaged record is visited, maybe twice: who reads it is told.
             self.each_of_page(entry, &mut |slot| {
-                if keys.hash_at(slot.location()).is_none_or(|hash| spread(hash) >= position) {
+                if keys.hash_at(slot.location()).is_none_or(|hash| skew(hash) >= position) {
                     visit(slot);
                 }
             });
         }
         let next = behind(entry, position);
         if next.is_none() {
-            self.rest.iter().for_each(|rest| visit(rest.slot));
+            self.overflow.iter().for_each(|overflow| visit(overflow.slot));
         }
         next
     }
@@ -136,9 +136,9 @@ impl Map {
         let in_pages =
             u64::from(slots(if deepest == 0 { self.root.bits() } else { PAGE_BITS_MAX })) << deepest;
         for _ in 0..DRAWS {
-            let at = below(random(), in_pages + self.rest.len() as u64);
-            let slot = match at.checked_sub(in_pages).and_then(|at| self.rest.get(at as usize)) {
-                Some(rest) => rest.slot,
+            let at = below(random(), in_pages + self.overflow.len() as u64);
+            let slot = match at.checked_sub(in_pages).and_then(|at| self.overflow.get(at as usize)) {
+                Some(overflow) => overflow.slot,
                 None => self.draw(deepest, random(), random()),
             };
             if is_live(&slot) {

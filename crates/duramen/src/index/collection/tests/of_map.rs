@@ -1,6 +1,6 @@
 //! The map. Its keys are numbers below `KEYS`; the record of a key lies at any of some places, which tell the key.
 
-use super::of_image::again;
+use super::of_checkpoint::again;
 use super::of_pages::pages;
 use crate::index::collection::map::Map;
 use crate::index::collection::position_of;
@@ -138,7 +138,7 @@ enum Step {
     RemoveMany(u64, u64),
     Damage(u64),
     Clear(usize),
-    /// By way of an index image.
+    /// By way of an index checkpoint.
     Reload,
     /// Made of all elements.
     Rebuild,
@@ -375,7 +375,7 @@ fn elements_that_come_in_the_order_of_their_positions_are_in_pages() {
     let sorted = Sorted(hashes);
     for (key, &hash) in sorted.0.iter().enumerate() {
         map.insert(hash, slot_of(key as u64, 0), &sorted);
-        assert_eq!(map.rest(), 0, "after {key} elements");
+        assert_eq!(map.overflow(), 0, "after {key} elements");
         if key > 10_000 && key % 1_000 == 0 {
             let bytes = map.bytes() as f64 / map.len() as f64;
             // A page that is parted has no more to come: half a page.

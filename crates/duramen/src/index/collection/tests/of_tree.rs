@@ -79,7 +79,7 @@ impl Tested {
         assert_eq!(self.tree.remove(order, to(number)), self.model.remove(&(order, number)));
     }
 
-    /// An image keeps where a slot leads; the map has its marks.
+    /// A checkpoint keeps where a slot leads; the map has its marks.
     fn reload(&mut self) {
         let mut tree = Tree::new(pages());
         tree.fill(
@@ -146,7 +146,7 @@ enum Step {
     RemoveMany(u64, u64),
     RemoveScattered(u64, u64),
     Clear(usize),
-    /// By way of an index image.
+    /// By way of an index checkpoint.
     Reload,
 }
 

@@ -24,7 +24,7 @@ pub fn tracking(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         call.server.listen_to_store();
         call.session.tracks = Some(Box::new(tracks));
     } else if call.args.is(2, "off") {
-        call.local.track_no_more(call.server, call.session);
+        call.worker_state.track_no_more(call.server, call.session);
     } else {
         return Err(errors::SYNTAX);
     }

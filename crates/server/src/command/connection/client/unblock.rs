@@ -1,9 +1,9 @@
 //! CLIENT UNBLOCK client-id [TIMEOUT | ERROR]: ends another client's wait for a key.
 
 use crate::command::call::subcommand_arguments_error;
-use crate::command::serve::null_reply;
+use crate::command::wake::null_reply;
 use crate::command::{Call, CommandError};
-use crate::local::Claim;
+use crate::worker_state::Claim;
 
 const UNBLOCKED: &[u8] = b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n";
 
@@ -19,11 +19,11 @@ pub fn unblock(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let waiter = u64::try_from(args.integer(2)?).ok().and_then(|id| call.server.waiting.of_client(id));
     let claimed = waiter.filter(|waiter| waiter.claim());
     call.reply.integer(i64::from(claimed.is_some()));
-    call.local.claims.extend(claimed.map(|waiter| match is_error {
-        true => Claim { failed: Some("UNBLOCKED".to_owned()), ..Claim::told(waiter, UNBLOCKED.into()) },
+    call.worker_state.claims.extend(claimed.map(|waiter| match is_error {
+        true => Claim { failed: Some("UNBLOCKED".to_owned()), ..Claim::answered(waiter, UNBLOCKED.into()) },
         false => {
             let reply = null_reply(&waiter);
-            Claim::told(waiter, reply)
+            Claim::answered(waiter, reply)
         }
     }));
     Ok(())

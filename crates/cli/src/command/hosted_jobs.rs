@@ -1,0 +1,212 @@
+//! Jobs of continuous SQL that run in the served process: directive `duramen-sql`. Why their own state is not in the
+//! served store is told in `docs/decisions/031-jobs-in-the-server.md`.
+
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use duramen::{Durability, MediumKind};
+use duramen_server::{Config, Error, ErrorKind, InProcessClient, log};
+use duramen_stream::catalog::Attachment;
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Running, Start, show_notices};
+use duramen_stream::{Job, Outcome, Session};
+
+use super::sql::{line, name_of, open};
+use crate::Failure;
+
+/// What runs, and where.
+pub struct Settings {
+    scripts: Vec<PathBuf>,
+    directory: PathBuf,
+    every: Duration,
+    existing: Existing,
+}
+
+impl Settings {
+    /// By the directives.
+    ///
+    /// # Errors
+    /// When the served store forgets what was acknowledged.
+    pub fn of(config: &Config) -> Result<Settings, Failure> {
+        if !config.sql.is_empty() && config.durability == Durability::Manual {
+            let message = "duramen-sql with duramen-durability manual: a crash would take results back that their jobs \
+                           know to be there; choose every-write, or an interval";
+            return Err(Error::new(ErrorKind::Configuration, message).into());
+        }
+        let scripts: Vec<PathBuf> = config.sql.iter().map(PathBuf::from).collect();
+        let same_name = |(at, script): (usize, &PathBuf)| {
+            let before = scripts[..at].iter().find(|other| name_of(other) == name_of(script))?;
+            Some(format!(
+                "duramen-sql: {} and {} would both be job {}; rename one of the files",
+                before.display(),
+                script.display(),
+                name_of(script)
+            ))
+        };
+        if let Some(message) = scripts.iter().enumerate().find_map(same_name) {
+            return Err(Error::new(ErrorKind::Configuration, message).into());
+        }
+        let mut beside = config.path.as_os_str().to_owned();
+        beside.push(".jobs");
+        let directory = match config.sql_directory.as_str() {
+            "" if !scripts.is_empty()
+                && config.path.starts_with("/dev/")
+                && !config.path.starts_with("/dev/shm") =>
+            {
+                let message = format!(
+                    "duramen-sql with a store on the device {}: its jobs keep their own state in files; set \
+                     duramen-sql-directory to a directory for them",
+                    config.path.display()
+                );
+                return Err(Error::new(ErrorKind::Configuration, message).into());
+            }
+            "" => PathBuf::from(beside),
+            directory => PathBuf::from(directory),
+        };
+        let existing = match config.sql_existing.as_str() {
+            "overwrite" => Existing::Overwrite,
+            "adopt" => Existing::Adopt,
+            _ => Existing::Refuse,
+        };
+        Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every), existing })
+    }
+
+    /// Starts all jobs. What is wrong with one is told, and the server and the others go on.
+    pub fn start(self, in_process: InProcessClient) -> Jobs {
+        show_notices(|text| log::notice(format_args!("{text}")));
+        let mut jobs = Jobs { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        let mut all = Vec::new();
+        for script in &self.scripts {
+            let name = name_of(script);
+            // A script must not end the server, whatever is in it.
+            let parsed = std::panic::catch_unwind(AssertUnwindSafe(|| parse(script, &in_process)));
+            match parsed.unwrap_or_else(|_| Err("it made the planner panic; please report this".to_owned())) {
+                Err(why) => report_failed(&in_process, &name, &why),
+                Ok(parsed) => all.extend((1..).zip(parsed).map(|(number, job)| {
+                    let name = if number > 1 { format!("{name}-{number}") } else { name.clone() };
+                    (name, script, job)
+                })),
+            }
+        }
+        let count = all.len();
+        for (name, script, job) in all {
+            let run = Run {
+                name: name.clone(),
+                job,
+                store: self.directory.join(format!("{name}.store")),
+                jobs: count,
+                every: self.every,
+                existing: self.existing,
+                note: script.display().to_string(),
+                in_process: in_process.clone(),
+                stop: Arc::clone(&jobs.stop),
+            };
+            let thread = std::thread::Builder::new().name(format!("sql {name}"));
+            match thread.spawn(move || run.run_until_it_ends()) {
+                Ok(thread) => jobs.threads.push(thread),
+                Err(error) => report_failed(&in_process, &name, &error.to_string()),
+            }
+        }
+        jobs
+    }
+}
+
+/// The jobs of a script.
+fn parse(script: &Path, in_process: &InProcessClient) -> Result<Vec<Job>, String> {
+    let text = std::fs::read_to_string(script)
+        .map_err(|error| format!("cannot read {}: {error}", script.display()))?;
+    let mut session = Session::default();
+    let way = in_process.clone();
+    session.attach_here(Attachment::new(move || way.connect()));
+    let outcomes = session.run(&text).map_err(|error| format!("{}: {error}", script.display()))?;
+    let jobs = outcomes.into_iter().filter_map(|outcome| match outcome {
+        Outcome::Job(job) => Some(job),
+        Outcome::Done | Outcome::Text(_) => None,
+    });
+    Ok(jobs.collect())
+}
+
+fn report_failed(in_process: &InProcessClient, name: &str, why: &str) {
+    log::warning(format_args!("job {name} has failed; the server goes on without it: {why}"));
+    in_process.report(name, &format!("state=failed,error={why}"));
+}
+
+/// Jobs that run; dropped, they make a last checkpoint, give its results, and end.
+pub struct Jobs {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // One that panicked has told it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One job.
+struct Run {
+    name: String,
+    job: Job,
+    store: PathBuf,
+    /// How many jobs there are.
+    jobs: usize,
+    every: Duration,
+    existing: Existing,
+    note: String,
+    in_process: InProcessClient,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            report_failed(&self.in_process, &self.name, "it has panicked; please report this");
+        }
+    }
+}
+
+impl Run {
+    fn run_until_it_ends(self) {
+        match self.run() {
+            Ok(ended) => {
+                log::notice(format_args!("job {}: {ended}", self.name));
+                self.in_process.report(&self.name, &ended);
+            }
+            Err(error) => report_failed(&self.in_process, &self.name, &error.to_string()),
+        }
+    }
+
+    fn run(&self) -> Result<String, Failure> {
+        self.in_process.report(&self.name, "state=starting");
+        if let Some(directory) = self.store.parent() {
+            std::fs::create_dir_all(directory)
+                .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        }
+        let keep = Keep {
+            store: open(&self.store, MediumKind::Auto)?,
+            name: self.name.clone(),
+            every: self.every,
+            from_start: false,
+            note: self.note.clone(),
+            room: MemoryLimit::beside(&self.store, None, self.jobs)?,
+        };
+        let own = &mut |_: &_, _: &_| Ok(None);
+        let start = Start { existing: self.existing, ..Start::here(Some(&keep), None, own) };
+        let mut running = Running::start_on(&self.job.optimised, start)?;
+        let before = running.records_before();
+        log::notice(format_args!("job {} goes on after {}", self.name, log::counted(before, "record")));
+        let report = |state: &str, text: String| format!("state={state},{text}");
+        let ended = running.run(&self.stop, |progress| {
+            self.in_process.report(&self.name, &report("running", line(progress, before)));
+        })?;
+        let state = if running.is_finished() { "finished" } else { "stopped" };
+        Ok(report(state, line(&ended, before)))
+    }
+}

@@ -1,0 +1,293 @@
+//! The index checkpoint: how it is written, why it is true, and how it is found again.
+//!
+//! The log is the truth, and an index can always be made from all of it. A checkpoint saves reading what has not
+//! changed since: it has the slots of the index, and a list of *kept* blocks. Recovery takes from it the slots that
+//! point into kept blocks, and reads all other blocks as ever. What it does not keep it need not know.
+//!
+//! Order in which a checkpoint becomes durable (`Maintenance::write_checkpoint`):
+//!
+//! 1. under the compactor's lock: which blocks are sealed;
+//! 2. runs are opened, sealed where they begin, and filled with pages; others go on writing;
+//! 3. of the blocks of 1, those that are still sealed, of the same generation: the kept ones;
+//! 4. the root is written, and all of it is made durable, and so is everything that was written to the store before 4, also what a
+//!    group of another thread has not settled, where a slot of the checkpoint points to it;
+//! 5. the superblock points to the root;
+//! 6. the runs of the checkpoint before are freed.
+//!
+//! A crash before 5 leaves runs that hold no records: recovery frees them. Between 5 and 6 the same of the old ones.
+//!
+//! Why the slots of kept blocks, taken at any moment after 1, and the records of all other blocks make the index that all
+//! records would make:
+//!
+//! * A record that is appended after 1 is in a block that was not sealed then, so it is read. Likewise a record whose slot
+//!   was not yet set at 1: a writer sets the slot before it seals the block, and the compactor, whose copies wait for
+//!   theirs, does not work at 1.
+//! * So a slot that points into a kept block points to the newest record of its key among those of kept blocks, unless
+//!   a newer one among them was moved away or dropped since. Then that one's block is retired, and not kept, by 3.
+//! * A kept block that is freed later is found free or with another generation, and no longer counts as kept: what
+//!   was live in it was moved to blocks that are read, or superseded there, before it was freed.
+//! * 4 makes durable what slots of the checkpoint pointed to, so no slot hides the last record that a crash left.
+//! * Versions: an index hands on with its pages what it had given out, and all later records are read.
+//!
+//! What is less exact afterwards. *Stale counts*: a count in the checkpoint may be of records that are gone, and what
+//! is read is counted by nobody. So after a crash a count is 0 where the checkpoint says so and nothing of the key was
+//! read, and else "many" ([`STALE_MANY`](crate::index::Slot::STALE_MANY)), which compaction counts anew when it must. 0
+//! is right: blocks with records that no slot counts are retired, and not kept. *Live bytes* of a kept block are of the
+//! moment of 3, and what was superseded between a page and 3 is taken off again when it is read: too few, never too
+//! many, so compaction comes too early at most. So who has superseded a record that no page has is waited for before 3,
+//! until it has taken that off (`Maintenance::wait_for_accounts`), and a block is read in which a tombstone came to
+//! count again meanwhile. After a clean close with nothing left to read both are exact.
+//!
+//! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The runs stay
+//! until all have been read (`Maintenance::leave_checkpoint`); a crash before leaves them to recovery, which finds them
+//! empty. Which slots count was decided at the open, and stays right: a kept block is freed only when each record in it
+//! was looked up, and that reads the page that its slot is in.
+//!
+//! *Damaged* blocks are kept as sealed ones are: nothing is stored to them either. The list says that they are damaged
+//! ([`Damage`]). An open that refuses damage reads them, so that it can say what is wrong with them; one that
+//! serves the rest takes them from the list, so that each slot that points to a damaged record still does, and its key
+//! answers `Corrupt`.
+//!
+//! *Collections* are in it as tables are; `index::collection::checkpoint` says how map and tree, of which each is
+//! written at moments of its own, come to agree. What names a collection is a root, which is not read where its block
+//! is kept; so the checkpoint has the places of roots. One that is live and lies in a kept block was pointed to from 1
+//! to 3, and its place was noted before its block could be sealed (`read::names`): so it is among them. Or it was
+//! moved, or superseded by what a crash then took away: before 1 its block is not kept, or what superseded it is
+//! durable (by 4, or since its collection would be dead otherwise, and no checkpoint is begun before that is
+//! reclaimed); and places that roots leave from then on are noted until all are known. Of the places recovery asks the
+//! tables whether they are live.
+//!
+//! The tables and collections that are written are those that there are *after* 1: what comes later has no record in a kept block.
+//!
+//! What recovery no longer does: verify each record. The background thread does it afterwards (`Maintenance::verify`),
+//! and
+//! `duramen check`.
+
+use crate::format::block::DataBlock;
+use crate::format::checkpoint::{Damage, Kept, Page, Root, TablePages};
+use crate::format::holes::Holes;
+use crate::format::superblock::Superblock;
+use crate::format::{Epoch, Extent, Owner, block};
+use crate::index::collection::CollectionIndex;
+use crate::index::either::Index;
+use crate::index::key_index::KeyIndex;
+use crate::index::{KeepFilter, PagesOf};
+use crate::log::read;
+use crate::mutants::{Mutant, planted};
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::atomic::Ordering::Relaxed;
+use duramen_media::{Medium, Offset};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// A checkpoint whose checksums are right.
+pub(crate) struct Checkpoint<'m> {
+    pub root: Root,
+    pages: Vec<(u64, &'m [u8])>,
+}
+
+/// What a checkpoint says of the blocks of a medium.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// Blocks that need not be read.
+    pub kept: Vec<Kept>,
+    /// Those that must.
+    pub data: Vec<DataBlock>,
+    /// The checkpoint's own; empty when they are not all what it says.
+    pub runs: Vec<DataBlock>,
+    /// Whether counts of stale records are exact.
+    pub exact: bool,
+}
+
+impl Plan {
+    /// Which slots of the checkpoint count.
+    pub(crate) fn counts(&self, extent_bytes: u64) -> KeepFilter {
+        if self.exact {
+            return KeepFilter::All;
+        }
+        let end = self.kept.iter().map(|kept| kept.extent.0 + kept.extents).max().unwrap_or(0);
+        let mut extents = vec![0; end.div_ceil(64) as usize];
+        for extent in self.kept.iter().flat_map(|kept| kept.extent.0..kept.extent.0 + kept.extents) {
+            extents[extent as usize / 64] |= 1 << (extent % 64);
+        }
+        KeepFilter::Kept { extents, extent_bytes }
+    }
+
+    /// Calls `visit` with each run of extents of `within` that no block of the plan takes.
+    pub(crate) fn gaps(&self, within: Range<u32>, mut visit: impl FnMut(Extent, u32)) {
+        let blocks = self.data.iter().chain(&self.runs).map(|block| (block.extent.0, block.header.extents));
+        let mut taken: Vec<_> =
+            self.kept.iter().map(|kept| (kept.extent.0, kept.extents)).chain(blocks).collect();
+        taken.sort_unstable();
+        taken.push((within.end, 0));
+        let mut from = within.start;
+        for (extent, extents) in taken {
+            if extent > from {
+                visit(Extent(from), extent - from);
+            }
+            from = extent + extents;
+        }
+    }
+}
+
+impl<'m> Checkpoint<'m> {
+    /// The checkpoint that the superblock points to; `Err` says why it cannot be used.
+    pub(crate) fn find<M: Medium>(
+        medium: &'m M,
+        superblock: &Superblock,
+        kind: u8,
+        holes: &Holes<'_>,
+        threads: usize,
+    ) -> Result<Option<Self>, String> {
+        let Some(place) = superblock.checkpoint else { return Ok(None) };
+        let extent_bytes = u64::from(superblock.extent_bytes);
+        let end = u64::from(superblock.extents) * extent_bytes;
+        if place.at.checked_add(place.bytes).is_none_or(|to| to > end) {
+            return Err(format!("its root at offset {:#x} lies behind the end", place.at));
+        }
+        if holes.touch(place.at, place.bytes) {
+            return Err(format!("its root at offset {:#x} cannot be read", place.at));
+        }
+        let bytes = read::block(medium, Offset(place.at), place.bytes);
+        let seed = superblock.secret.of_checkpoints();
+        let crc = crc32c::crc32c_append(seed, bytes);
+        if crc != place.crc {
+            return Err(format!("its root has checksum {crc:#010x}, wanted {:#010x}", place.crc));
+        }
+        let root = Root::decode(bytes, superblock.extents, extent_bytes)?;
+        if root.store_id != superblock.store_id {
+            return Err("it is of another store".into());
+        }
+        if root.kind != kind {
+            // Whoever opens with another kind of index asks for it to be made anew.
+            return Ok(None);
+        }
+        let read_page = |page: &Page| (page.first, read::block(medium, Offset(page.at), page.bytes.into()));
+        let pages = root.pages.iter().map(read_page).collect();
+        let checkpoint = Self { root, pages };
+        match checkpoint.find_damage(seed, holes, threads) {
+            Some(wrong) => Err(wrong),
+            None => Ok(Some(checkpoint)),
+        }
+    }
+
+    /// What it has of each table: how much, the pages, and where the roots lie that name it.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (TablePages, &PagesOf<'m>, &[Offset])> {
+        let (mut pages, mut roots) = (&self.pages[..], &self.root.roots[..]);
+        self.root.tables.iter().map(move |&table| {
+            let (its_pages, pages_behind) = pages.split_at(table.pages as usize);
+            let (its_roots, roots_behind) = roots.split_at(table.roots as usize);
+            (pages, roots) = (pages_behind, roots_behind);
+            (table, its_pages, its_roots)
+        })
+    }
+
+    /// The kind of index of a table.
+    pub(crate) fn kind_of(&self, owner: Owner) -> u8 {
+        match owner {
+            Owner::STORE => self.root.kind,
+            _ if owner.is_collection() => CollectionIndex::KIND,
+            _ => u8::from(owner.is_ordered()),
+        }
+    }
+
+    /// What is wrong with a page.
+    fn find_damage(&self, seed: u32, holes: &Holes<'_>, threads: usize) -> Option<String> {
+        let turn = AtomicUsize::new(0);
+        let of_table =
+            |table: &TablePages| std::iter::repeat_n(self.kind_of(table.owner), table.pages as usize);
+        let kinds: Vec<u8> = self.root.tables.iter().flat_map(of_table).collect();
+        let work = || {
+            loop {
+                let at = turn.fetch_add(1, Relaxed);
+                let (_, bytes) = self.pages.get(at)?;
+                let page = self.root.pages[at];
+                if holes.touch(page.at, page.bytes.into()) {
+                    return Some(format!("its page at offset {:#x} cannot be read", page.at));
+                }
+                if crc32c::crc32c_append(seed, bytes) != page.crc {
+                    return Some(format!(
+                        "its page at offset {:#x} has not the checksum {:#010x}",
+                        page.at, page.crc
+                    ));
+                }
+                // Now: it is in the cache.
+                if !Index::is_page(kinds[at], bytes) {
+                    return Some(format!("its page at offset {:#x} is not one of such an index", page.at));
+                }
+            }
+        };
+        crate::sync::on_threads(threads, work).into_iter().flatten().next()
+    }
+
+    /// After a clean close: the checkpoint's own list says what each block is. `must_read` says which of the kept ones
+    /// are read all the same.
+    pub(crate) fn plan_at_close<M: Medium>(
+        &self,
+        medium: &M,
+        holes: &Holes<'_>,
+        superblock: &Superblock,
+        must_read: impl Fn(&Kept) -> bool,
+    ) -> Result<Plan, String> {
+        if !self.root.at_close {
+            return Err("it was not written when the store was closed".into());
+        }
+        let header = |extent: Extent| {
+            let at = u64::from(extent.0) * u64::from(superblock.extent_bytes);
+            if holes.touch(at, block::HEADER_BYTES) {
+                return Err(format!("the header of the block at offset {at:#x} cannot be read"));
+            }
+            let header = read::header(medium, superblock.secret, extent, Offset(at))?;
+            match header.state {
+                block::State::Data => Ok(DataBlock { extent, header }),
+                block::State::Free => Err(format!("extent {} is free, but it says otherwise", extent.0)),
+            }
+        };
+        let is_read = |kept: &Kept| kept.is_unknown() || must_read(kept);
+        let (unknown, kept): (Vec<_>, Vec<Kept>) = self.root.blocks.iter().partition(|kept| is_read(kept));
+        // An open that did not use the checkpoint and was killed may have freed blocks without records.
+        for empty in
+            kept.iter().filter(|kept| kept.tail == block::HEADER_BYTES && kept.damage == Damage::None)
+        {
+            header(empty.extent)?;
+        }
+        let data = unknown.iter().map(|kept: &Kept| header(kept.extent)).collect::<Result<Vec<_>, _>>()?;
+        let runs = self.root.runs.iter().map(|&(extent, _)| header(extent)).collect::<Result<_, _>>()?;
+        Ok(Plan { kept, exact: data.is_empty(), data, runs })
+    }
+
+    /// After a crash: what the headers of all blocks say counts. `must_read` as in [`Checkpoint::plan_at_close`].
+    pub(crate) fn plan(
+        &self,
+        data: Vec<DataBlock>,
+        counts: impl Fn(Epoch) -> bool,
+        must_read: impl Fn(&Kept) -> bool,
+    ) -> Plan {
+        let blocks: HashMap<Extent, &Kept> =
+            self.root.blocks.iter().map(|kept| (kept.extent, kept)).collect();
+        let runs: HashMap<Extent, u32> = self.root.runs.iter().copied().collect();
+        let mut plan = Plan::default();
+        for block in data {
+            let header = &block.header;
+            let tail = header.seal.filter(|&(_, epoch)| counts(epoch)).map(|(tail, _)| tail);
+            let kept = blocks.get(&block.extent).filter(|kept| !must_read(kept)).filter(|kept| {
+                (kept.extents, kept.generation, Some(kept.tail)) == (header.extents, header.generation, tail)
+                    || planted(Mutant::CheckpointKeepsFreed)
+            });
+            match kept {
+                Some(kept) => plan.kept.push(**kept),
+                _ if runs.get(&block.extent) == Some(&header.extents)
+                    && tail == Some(block::HEADER_BYTES) =>
+                {
+                    plan.runs.push(block);
+                }
+                _ => plan.data.push(block),
+            }
+        }
+        if plan.runs.len() != runs.len() {
+            plan.data.append(&mut plan.runs);
+            plan.data.sort_unstable_by_key(|block| block.extent);
+        }
+        plan
+    }
+}

@@ -1,0 +1,24 @@
+//! Telling of keys that the store sweeps because they have expired: those of which no worker looked at the right time
+//! ([`expiry_timers`](crate::expiry_timers)).
+
+use crate::clients::unix_millis;
+use crate::server::Server;
+use crate::worker_state::WorkerState;
+use duramen::OnExpired;
+use std::sync::Arc;
+
+/// What the store's own thread is to call. It has the key's lock meanwhile, so that the event comes before those of later writes. Messages go
+/// by themselves: they belong to no turn.
+pub fn listener(server: &Arc<Server>) -> OnExpired {
+    let server = Arc::downgrade(server);
+    Arc::new(move |swept| {
+        let Some(server) = server.upgrade() else { return };
+        let Some(db) = server.keyspace.database_of(swept.table) else { return };
+        if server.pause.keeps_keys(unix_millis()) {
+            return server.swept.add(db, &swept.key);
+        }
+        let mut worker_state = WorkerState::default();
+        worker_state.notify_expired(&server, db, &swept.key);
+        worker_state.send_alone(&server);
+    })
+}

@@ -1,0 +1,55 @@
+//! A way in for what runs in the server's own process: jobs of continuous SQL.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+
+use crate::clients::Origin;
+use crate::net::{Message, Stream};
+use crate::protocols::REDIS;
+use crate::server::Server;
+
+/// Lets connect to the server, in its own process and without a password. It does not keep the server alive.
+#[derive(Clone)]
+pub struct InProcessClient(Weak<Server>);
+
+impl InProcessClient {
+    /// Of this server.
+    pub(crate) fn of(server: &Arc<Server>) -> Self {
+        Self(Arc::downgrade(server))
+    }
+
+    fn server(&self) -> io::Result<Arc<Server>> {
+        self.0.upgrade().ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the server has ended"))
+    }
+
+    /// A new client that speaks Redis's protocol: this end of its connection.
+    ///
+    /// # Errors
+    /// When the server has ended, and those of `socketpair`.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        let server = self.server()?;
+        let (here, there) = UnixStream::pair()?;
+        there.set_nonblocking(true)?;
+        let stream = Stream::Unix(mio::net::UnixStream::from_std(there));
+        let worker = server.clients.count() % server.inboxes.len();
+        let client = server.clients.enter(Origin {
+            worker,
+            address: "process:0".to_owned(),
+            address_local: "process:0".to_owned(),
+            unix: true,
+            descriptor: stream.descriptor(),
+            mark: REDIS,
+            trusted: true,
+        });
+        server.inboxes[worker].send(Message::Connection(stream, client));
+        Ok(here)
+    }
+
+    /// Says in one line how it stands with who has this name.
+    pub fn report(&self, name: &str, text: &str) {
+        if let Ok(server) = self.server() {
+            server.hosted_jobs.report(name, text);
+        }
+    }
+}

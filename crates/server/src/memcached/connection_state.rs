@@ -1,0 +1,46 @@
+//! What is remembered of one connection.
+
+use crate::clients::Client;
+use std::sync::Arc;
+
+/// See the module.
+pub struct ConnectionState {
+    /// What other connections may know of it.
+    pub client: Arc<Client>,
+    /// It ends when the replies so far are sent.
+    pub closing: bool,
+    /// It gave the password, or none is asked for.
+    pub authenticated: bool,
+    /// What it speaks, which its first byte tells.
+    pub dialect: Option<Dialect>,
+    /// Bytes of data that nobody wants, still to come.
+    pub swallow: u64,
+    /// Bytes of a line that has not ended, in which no end need be looked for again.
+    pub scanned: usize,
+    /// Where its listing of items goes on, which is under way.
+    pub dumps_from: Option<u64>,
+}
+
+/// A protocol of memcached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Lines, the meta commands among them.
+    Text,
+    /// Packets with a header.
+    Binary,
+}
+
+impl ConnectionState {
+    /// A connection that has said nothing yet.
+    pub const fn new(client: Arc<Client>, authenticated: bool) -> Self {
+        Self {
+            client,
+            closing: false,
+            authenticated,
+            dialect: None,
+            swallow: 0,
+            scanned: 0,
+            dumps_from: None,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How much memory a process may have, and how much of it state takes.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::state::MemoryLimit;
+
+/// `TMPFS_MAGIC` of `linux/magic.h`.
+const TMPFS: i64 = 0x0102_1994;
+
+impl MemoryLimit {
+    /// State of one of `jobs` jobs of this process, whose store is at this path: so many bytes in memory, by default
+    /// its share of half of what the process may have, and the rest beside the store. Where the store is in memory itself there are no bounds: a file beside it
+    /// would free nothing.
+    ///
+    /// # Errors
+    /// When `bytes_max` is given and cannot be kept to.
+    pub fn beside(store: &Path, bytes_max: Option<usize>, jobs: usize) -> Result<MemoryLimit> {
+        let directory = match store.parent() {
+            _ if store.is_dir() => store,
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let is_on_disk = rustix::fs::statfs(directory).is_ok_and(|found| found.f_type != TMPFS);
+        match bytes_max {
+            _ if is_on_disk => {
+                let bytes_max = bytes_max.unwrap_or_else(|| memory(Path::new("/")) / 2 / jobs.max(1));
+                Ok(MemoryLimit::of(directory, bytes_max))
+            }
+            None => Ok(MemoryLimit::default()),
+            Some(bytes) => Err(Error::invalid(
+                format!("a bound of {bytes} bytes on state in memory, with the store {}", store.display()),
+                "a store on a file system of a disk: state beyond the bound lies beside the store, and there it would \
+                 be in memory too",
+            )
+            .hint("leave the bound out, or put the store on a disk")),
+        }
+    }
+}
+
+/// Bytes that this process may have: the machine's, or the least bound of its control groups.
+fn memory(root: &Path) -> usize {
+    let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let machine = text(root.join("proc/meminfo"));
+    let machine = machine.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    let mut least =
+        machine.and_then(|kibibytes| kibibytes.parse().ok()).map_or(usize::MAX, |had: usize| had << 10);
+    for line in text(root.join("proc/self/cgroup")).lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (base, file) = match fields.next() {
+            Some("") => ("sys/fs/cgroup", "memory.max"),
+            Some(controllers) if controllers.split(',').any(|name| name == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let base = root.join(base);
+        let group = base.join(fields.next().unwrap_or_default().trim_start_matches('/'));
+        for group in group.ancestors().take_while(|group| group.starts_with(&base)) {
+            // Without a bound it is "max", or more than any machine has.
+            if let Ok(bound) = text(group.join(file)).trim().parse() {
+                least = least.min(bound);
+            }
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_least_bound_counts() {
+        let meminfo = ("proc/meminfo", "MemTotal:        2000 kB\nMemFree: 1 kB\n");
+        let machine = root(&[meminfo]);
+        assert_eq!(memory(machine.path()), 2000 << 10);
+        let old = root(&[
+            meminfo,
+            ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/a/b\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "100000\n"),
+            ("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "200000\n"),
+        ]);
+        assert_eq!(memory(old.path()), 100_000);
+        let new = root(&[
+            meminfo,
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "300000\n"),
+        ]);
+        assert_eq!(memory(new.path()), 300_000);
+    }
+
+    #[test]
+    fn a_store_in_memory_has_no_bounds_and_refuses_those_that_are_asked_for() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let store = directory.path().join("store");
+        assert_eq!(MemoryLimit::beside(&store, None, 1).unwrap().copies_max(), usize::MAX);
+        // A DAX device stands among the files of the kernel's.
+        for store in [&*store, Path::new("/dev/dax0.0")] {
+            let refused = MemoryLimit::beside(store, Some(1 << 20), 1).unwrap_err().to_string();
+            assert!(
+                refused.contains("1048576 bytes") && refused.contains("put the store on a disk"),
+                "{refused}"
+            );
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Streams of a server: each entry is a row, its fields are columns by name.
+//!
+//! | option | is |
+//! |---|---|
+//! | `stream` | the key, the table's name by default |
+//! | `from` | the id behind which to begin, `0` by default; `$` for what comes from now on |
+//! | `hostname`, `port`, `password`, `database` | the server |
+//!
+//! As a source it is read on from the id where a checkpoint was, and never ends. As a sink each row is an entry, at
+//! least once: after a crash entries come again.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value as Json, json};
+
+use super::keyed_sink::database;
+use super::resp_client::{Address, Client, Reply, words};
+use super::row_sink::RowSink;
+use super::row_source::RowSource;
+use super::split::RECORD_BYTES_MAX;
+use super::texts::parse_or_null;
+use crate::batch::Batch;
+use crate::catalog::Table;
+use crate::compile::{Output, Rows, Source};
+use crate::error::{Error, Result};
+use crate::types::{DataType, Row, Type, Value};
+
+/// How long a stream without new entries is left alone.
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn client(table: &Table) -> Result<(Client, String)> {
+    let client = Client::new(Address::of(table)?, database(table)?);
+    Ok((client, table.options.get("stream").unwrap_or(&table.name).clone()))
+}
+
+/// A source.
+pub struct RedisStreamSource {
+    client: Client,
+    table: String,
+    stream: String,
+    last: String,
+    columns: Vec<(String, Type)>,
+    skip: bool,
+    skipped: u64,
+    looked: Option<Instant>,
+}
+
+impl RedisStreamSource {
+    /// Of a table of connector 'redis-stream'.
+    pub fn open(table: &Table, source: &Source) -> Result<RedisStreamSource> {
+        let (client, stream) = client(table)?;
+        let name = |read: &usize| table.columns[table.physical[*read]].name.clone();
+        let skip = |format: &str| {
+            table.options.get(&format!("{format}.ignore-parse-errors")).is_some_and(|value| value == "true")
+        };
+        Ok(RedisStreamSource {
+            client,
+            table: table.name.clone(),
+            stream,
+            last: table.options.get("from").cloned().unwrap_or_else(|| "0".to_owned()),
+            columns: source.reads.iter().map(name).zip(source.types.iter().cloned()).collect(),
+            skip: skip("json") || skip("csv"),
+            skipped: 0,
+            looked: None,
+        })
+    }
+
+    fn row(&self, fields: &[Reply]) -> Result<Row> {
+        let bytes: usize = fields.iter().filter_map(Reply::text).map(<[u8]>::len).sum();
+        if bytes > RECORD_BYTES_MAX {
+            return Err(Error::connector(format!(
+                "{bytes} bytes in one entry, more than {RECORD_BYTES_MAX}"
+            )));
+        }
+        let value = |(name, ty): &(String, Type)| {
+            let field = fields.chunks_exact(2).find(|pair| pair[0].text() == Some(name.as_bytes()));
+            let bytes = field.and_then(|pair| pair[1].text());
+            if let (Some(bytes), DataType::Bytes) = (bytes, &ty.data) {
+                return Ok(Value::Bytes(bytes.into()));
+            }
+            let text = bytes
+                .map(std::str::from_utf8)
+                .transpose()
+                .map_err(|_| Error::connector(format!("found bytes that are not UTF-8 for `{name}`")))?;
+            parse_or_null(text, name, ty)
+        };
+        self.columns.iter().map(value).collect()
+    }
+}
+
+impl RowSource for RedisStreamSource {
+    fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
+        if self.looked.is_some_and(|looked| looked.elapsed() < PAUSE) {
+            return Ok(true);
+        }
+        if self.last == "$" {
+            // By its number from here on: `$` is another one at each call.
+            let newest = self.client.run(&[words(&["XREVRANGE", &self.stream, "+", "-", "COUNT", "1"])])?;
+            let newest = newest.first().and_then(|entries| entries.items().first()?.items().first()?.text());
+            self.last = newest.map_or("0".to_owned(), |id| String::from_utf8_lossy(id).into_owned());
+        }
+        let read = words(&["XREAD", "COUNT", &rows.to_string(), "STREAMS", &self.stream, &self.last]);
+        let replies = self
+            .client
+            .run(&[read])
+            .map_err(|error| Error::connector(format!("cannot read `{}`: {error}", self.table)))?;
+        let entries = replies.first().and_then(|streams| streams.items().first()?.items().get(1));
+        let entries = entries.map_or(&[][..], Reply::items);
+        self.looked = entries.is_empty().then(Instant::now);
+        for entry in entries {
+            let [id, fields] = entry.items() else {
+                return Err(Error::connector(format!("`{}` got something else than an entry", self.table)));
+            };
+            let id = String::from_utf8_lossy(id.text().unwrap_or_default()).into_owned();
+            match self.row(fields.items()) {
+                Ok(row) => batch.push(&row)?,
+                Err(_) if self.skip => self.skipped += 1,
+                Err(error) => {
+                    return Err(Error::connector(format!("entry {id} of stream {}: {error}", self.stream)));
+                }
+            }
+            self.last = id;
+        }
+        Ok(true)
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    fn position(&self) -> Json {
+        json!({ "last": self.last, "skipped": self.skipped })
+    }
+
+    fn seek(&mut self, position: &Json) -> Result<()> {
+        self.skipped = super::row_source::place(position, "skipped")?;
+        match position["last"].as_str() {
+            Some(last) => self.last = last.to_owned(),
+            None => {
+                return Err(Error::connector(format!("the checkpoint has no id in the position {position}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A sink.
+pub struct RedisStreamSink {
+    client: Client,
+    table: String,
+    stream: String,
+    columns: Vec<String>,
+}
+
+impl RedisStreamSink {
+    /// Of a table of connector 'redis-stream'.
+    pub fn open(table: &Table) -> Result<RedisStreamSink> {
+        let (client, stream) = client(table)?;
+        let columns = table.physical.iter().map(|column| table.columns[*column].name.clone()).collect();
+        Ok(RedisStreamSink { client, table: table.name.clone(), stream, columns })
+    }
+}
+
+impl Output for RedisStreamSink {
+    fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
+        let mut commands = Vec::new();
+        for (_, row) in rows.iter() {
+            let mut add = words(&["XADD", &self.stream, "*"]);
+            for (name, (value, ty)) in self.columns.iter().zip(row.iter().zip(rows.types())) {
+                if !value.is_null() {
+                    add.push(name.as_bytes().to_vec());
+                    add.push(match value {
+                        Value::Bytes(bytes) => bytes.to_vec(),
+                        value => value.text(ty).into_bytes(),
+                    });
+                }
+            }
+            // An entry has a field at least.
+            if add.len() == 3 {
+                add.extend(words(&["", ""]));
+            }
+            commands.push(add);
+        }
+        let added = self.client.run(&commands);
+        added.map(|_| ()).map_err(|error| Error::connector(format!("cannot write `{}`: {error}", self.table)))
+    }
+}
+
+impl RowSink for RedisStreamSink {}

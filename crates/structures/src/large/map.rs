@@ -1,0 +1,437 @@
+//! Hashes, sets and sorted sets in their large form.
+//!
+//! Redis tells the fields of a small hash in the order in which they were first set, and the members of an intset ascending. So the fields of
+//! a hash without the flag have a place, the time at which they came: a clock that is set back changes the order, and nothing
+//! else. There are few ([`Thresholds`](crate::Thresholds)), which are brought into order when all are read.
+
+use std::cell::{Cell, OnceCell};
+use std::collections::HashSet;
+use std::ops::{ControlFlow, Range};
+use std::time::SystemTime;
+
+use duramen::{Collection, CollectionReader, ElementOrder, Value};
+
+use super::scored::{image, score_in, value_of};
+use super::{Bytes, ElementWriter, Result};
+use crate::packed::Malformed;
+use crate::packed_map::{CONVERTED, CURSOR_PACKED, Encoding, Kind, PackedMap, Shape, score_of};
+use crate::random::Random;
+use crate::strings::integer;
+
+const NO_PLACE: u8 = 0;
+const PLACE: u8 = 8;
+// Entries drawn one by one rather than out of all: to read one by chance takes as long as to read some in turn.
+const DRAWN_OF: usize = 4;
+/// Of a short name and a short value, for which there is room from the beginning.
+const SOME_BYTES: usize = 24;
+
+/// See the module.
+pub(crate) struct LargeMap {
+    kind: Kind,
+    elements: Collection,
+    /// How many there are, once that was asked for: whoever has this holds the key's lock.
+    len: Cell<Option<usize>>,
+    is_converted: bool,
+    /// The root does not say so yet.
+    is_root_old: bool,
+    /// Elements were written.
+    is_changed: bool,
+    /// All entries, as they were read for who wants them together.
+    whole: OnceCell<PackedMap<Vec<u8>>>,
+    /// The place of the field that came last.
+    last: u64,
+}
+
+impl LargeMap {
+    /// The entries in `elements`, whose root has these flags.
+    pub(crate) fn of(kind: Kind, elements: Collection, flags: u8) -> Self {
+        let is_converted = flags & CONVERTED != 0;
+        Self {
+            kind,
+            elements,
+            len: Cell::new(None),
+            is_converted,
+            is_root_old: false,
+            is_changed: false,
+            whole: OnceCell::new(),
+            last: 0,
+        }
+    }
+
+    /// Makes a large form of entries. Nothing names it yet.
+    pub(crate) fn make(writer: &mut impl ElementWriter, entries: &PackedMap<Vec<u8>>) -> Result<Self> {
+        let kind = entries.kind();
+        let order =
+            if kind.shape == Shape::SortedSet { ElementOrder::ByValue } else { ElementOrder::Unordered };
+        let flags = if entries.is_converted()? { CONVERTED } else { 0 };
+        let mut made = Self::of(kind, writer.new_collection(order), flags);
+        let mut put = Ok(());
+        entries.visit(|name, value| {
+            put = made.put(writer, name, value).map(|_| ());
+            if put.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        put.map(|()| made)
+    }
+
+    pub(crate) fn elements(&self) -> &Collection {
+        &self.elements
+    }
+
+    /// The flags for the root, if it has to be written.
+    pub(crate) fn new_flags(&self) -> Option<u8> {
+        self.is_root_old.then(|| self.flags())
+    }
+
+    pub(crate) fn flags(&self) -> u8 {
+        if self.is_converted { CONVERTED } else { 0 }
+    }
+
+    /// Whether its root stays as it is whatever is put.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_converted && !self.is_root_old
+    }
+
+    /// Whether elements were written.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let len = self.len.get().unwrap_or_else(|| self.elements.len() as usize);
+        self.len.set(Some(len));
+        len
+    }
+
+    pub(crate) fn encoding(&self) -> Encoding {
+        Encoding::of(self.kind.shape, self.is_converted)
+    }
+
+    // --- reads
+
+    pub(crate) fn get<'a>(&self, reads: CollectionReader<'a>, name: &[u8]) -> Result<Option<Bytes<'a>>> {
+        Ok(reads.get(name)?.map(|value| self.shown(value)).transpose()?)
+    }
+
+    /// An element's value as the packed form has it.
+    fn shown<'a>(&self, value: Value<'a>) -> std::result::Result<Bytes<'a>, Malformed> {
+        Ok(match self.kind.shape {
+            Shape::Hash => {
+                let from = value_from(&value)?;
+                let place = from..value.len();
+                Bytes::Stored(value, place)
+            }
+            Shape::Set => Bytes::Lent(&[]),
+            Shape::SortedSet => Bytes::Score(score_in(&value)?.to_le_bytes()),
+        })
+    }
+
+    pub(crate) fn visit(
+        &self,
+        reads: CollectionReader<'_>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        match self.kind.shape {
+            Shape::SortedSet => {
+                self.part(reads, 0..self.len(), false, |member, score| visit(member, &score.to_le_bytes()))
+            }
+            _ if self.is_converted => self.each(reads, |value| {
+                let name = value.key();
+                Ok(visit(
+                    name,
+                    if self.kind.shape == Shape::Set { &[] } else { &value[value_from(value)?..] },
+                ))
+            }),
+            _ => {
+                // Names and values lie end to end.
+                let mut few = Vec::with_capacity(self.len());
+                let mut bytes = Vec::with_capacity(self.len() * SOME_BYTES);
+                self.each(reads, |value| {
+                    let from = if self.kind.shape == Shape::Set { 0 } else { value_from(value)? };
+                    let order = match self.kind.shape {
+                        Shape::Set => integer::parse(value.key()).unwrap_or(i64::MAX),
+                        _ => place_in(value) as i64,
+                    };
+                    let start = bytes.len();
+                    bytes.extend_from_slice(value.key());
+                    let middle = bytes.len();
+                    bytes.extend_from_slice(&value[from..]);
+                    few.push((order, start..middle, middle..bytes.len()));
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                few.sort_unstable_by(|(order, name, _), (other_order, other, _)| {
+                    order.cmp(other_order).then_with(|| bytes[name.clone()].cmp(&bytes[other.clone()]))
+                });
+                for (_, name, value) in few {
+                    if visit(&bytes[name], &bytes[value]).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Visits each element, in no order.
+    fn each(
+        &self,
+        reads: CollectionReader<'_>,
+        mut visit: impl FnMut(&Value<'_>) -> std::result::Result<ControlFlow<()>, Malformed>,
+    ) -> Result<()> {
+        let mut visited = Ok(ControlFlow::Continue(()));
+        reads.each(&mut |value| {
+            visited = visit(value);
+            matches!(visited, Ok(ControlFlow::Continue(())))
+        })?;
+        Ok(visited.map(|_| ())?)
+    }
+
+    pub(crate) fn scan(
+        &self,
+        reads: CollectionReader<'_>,
+        cursor: u64,
+        count: usize,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<u64> {
+        // It was packed when the scan came to this cursor: all of it comes once more.
+        let cursor = if cursor & CURSOR_PACKED == 0 { cursor } else { 0 };
+        // All at once come each once; else one that stands far from its place in the map may come twice.
+        if !self.is_converted || cursor == 0 && count >= self.len() {
+            self.visit(reads, |name, value| {
+                visit(name, value);
+                ControlFlow::Continue(())
+            })?;
+            return Ok(0);
+        }
+        let mut malformed = None;
+        let next = reads.scan(cursor, count, &mut |value| match self.bytes_in(value) {
+            Ok(shown) => visit(value.key(), &shown),
+            Err(error) => malformed = Some(error),
+        })?;
+        malformed.map_or(Ok(next), |malformed| Err(malformed.into()))
+    }
+
+    fn bytes_in<'v>(&self, value: &'v Value<'_>) -> std::result::Result<Bytes<'v>, Malformed> {
+        Ok(match self.kind.shape {
+            Shape::Hash => Bytes::Lent(&value[value_from(value)?..]),
+            Shape::Set => Bytes::Lent(&[]),
+            Shape::SortedSet => Bytes::Score(score_in(value)?.to_le_bytes()),
+        })
+    }
+
+    /// Calls `visit` for entries drawn one by one until it breaks.
+    pub(crate) fn draw(
+        &self,
+        reads: CollectionReader<'_>,
+        random: &mut Random,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        while let Some(value) = reads.pick(random.any(), &mut |_| true)? {
+            if visit(value.key(), &self.bytes_in(&value)?).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` for `count` entries, or all if there are fewer, each once.
+    pub(crate) fn sample(
+        &self,
+        reads: CollectionReader<'_>,
+        count: usize,
+        random: &mut Random,
+        mut visit: impl FnMut(&[u8], &[u8]),
+    ) -> Result<()> {
+        let (mut left, mut wanted) = (self.len(), count);
+        if count < left / DRAWN_OF {
+            let mut drawn = HashSet::new();
+            return self.draw(reads, random, |name, value| {
+                if wanted > 0 && drawn.insert(name.to_vec()) {
+                    wanted -= 1;
+                    visit(name, value);
+                }
+                if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+        }
+        self.visit(reads, |name, value| {
+            // Knuth's algorithm S.
+            if random.below(left as u64) < wanted as u64 {
+                wanted -= 1;
+                visit(name, value);
+            }
+            left -= 1;
+            if wanted == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    /// All entries in one run.
+    pub(crate) fn whole(&self, reads: CollectionReader<'_>) -> Result<&PackedMap<Vec<u8>>> {
+        if let Some(whole) = self.whole.get() {
+            return Ok(whole);
+        }
+        let mut whole = PackedMap::gather(self.kind, self.is_converted);
+        self.visit(reads, |name, value| {
+            whole.add(name, value);
+            ControlFlow::Continue(())
+        })?;
+        Ok(self.whole.get_or_init(|| whole))
+    }
+
+    // --- reads of sorted sets in their order
+
+    /// How many members are before one; `None` when it is not there.
+    pub(crate) fn place(&self, reads: CollectionReader<'_>, member: &[u8]) -> Result<Option<usize>> {
+        Ok(reads.rank(member)?.map(|rank| rank as usize))
+    }
+
+    /// How many members have a lower score than this one or, if `inclusive`, the same.
+    pub(crate) fn below(&self, score: f64, inclusive: bool) -> Result<usize> {
+        Ok(self.elements.rank_of_order(image(score), inclusive)? as usize)
+    }
+
+    /// Calls `visit` for the members of a part, from its end on if `reversed`, until it breaks.
+    pub(crate) fn part(
+        &self,
+        reads: CollectionReader<'_>,
+        part: Range<usize>,
+        reversed: bool,
+        mut visit: impl FnMut(&[u8], f64) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let part = part.start..part.end.min(self.len());
+        if part.is_empty() {
+            return Ok(());
+        }
+        let (first, mut left) = (if reversed { part.end - 1 } else { part.start }, part.len());
+        let mut visited = Ok(());
+        reads.ranked(first as u64, reversed, &mut |value| {
+            left -= 1;
+            match score_in(value) {
+                Ok(score) => visit(value.key(), score).is_continue() && left > 0,
+                Err(malformed) => {
+                    visited = Err(malformed.into());
+                    false
+                }
+            }
+        })?;
+        visited
+    }
+
+    // --- writes
+
+    /// Puts an entry, or another value in its place; whether the name is new.
+    pub(crate) fn insert(
+        &mut self,
+        writer: &mut impl ElementWriter,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<bool> {
+        let is_long = match self.kind.shape {
+            Shape::Hash => self.kind.is_long(name, value),
+            Shape::Set => integer::parse(name).is_none(),
+            Shape::SortedSet => {
+                self.kind.is_long(name, value)
+                    || !self.is_converted
+                        && self.len() >= self.kind.compact.entries
+                        && writer.reads(&self.elements).get(name)?.is_none()
+            }
+        };
+        if is_long {
+            self.convert();
+        }
+        // Else it may have to be converted afterwards.
+        if self.is_settled() {
+            writer.ends_with_next();
+        }
+        let is_new = self.put(writer, name, value)?;
+        if self.len() > self.kind.compact.entries {
+            self.convert();
+        }
+        Ok(is_new)
+    }
+
+    fn put(&mut self, writer: &mut impl ElementWriter, name: &[u8], value: &[u8]) -> Result<bool> {
+        let is_there = match self.kind.shape {
+            Shape::Set => {
+                if writer.reads(&self.elements).get(name)?.is_some() {
+                    return Ok(false);
+                }
+                writer.put(&self.elements, name, &[])?
+            }
+            Shape::Hash => {
+                let mut bytes = Vec::with_capacity(9 + value.len());
+                if self.is_converted {
+                    bytes.push(NO_PLACE);
+                } else {
+                    let old = writer.reads(&self.elements).get(name)?.map(|old| place_in(&old));
+                    bytes.push(PLACE);
+                    bytes.extend_from_slice(&old.unwrap_or_else(|| self.next_place()).to_be_bytes());
+                }
+                bytes.extend_from_slice(value);
+                writer.put(&self.elements, name, &bytes)?
+            }
+            Shape::SortedSet => {
+                let score = score_of(value);
+                // A listpack knows no -0.
+                let (bytes, count) = value_of(if self.is_converted { score } else { score + 0.0 });
+                writer.put(&self.elements, name, &bytes[..count])?
+            }
+        };
+        self.changed(usize::from(!is_there), 0);
+        Ok(!is_there)
+    }
+
+    /// Removes an entry; whether it was there.
+    pub(crate) fn remove(&mut self, writer: &mut impl ElementWriter, name: &[u8]) -> Result<bool> {
+        // With the last one the key goes.
+        if self.len() > 1 {
+            writer.ends_with_next();
+        }
+        let is_there = writer.delete(&self.elements, name)?;
+        if is_there {
+            self.changed(0, 1);
+        }
+        Ok(is_there)
+    }
+
+    /// Some entry's name.
+    pub(crate) fn some_name(
+        &self,
+        reads: CollectionReader<'_>,
+        random: &mut Random,
+    ) -> Result<Option<Vec<u8>>> {
+        Ok(reads.pick(random.any(), &mut |_| true)?.map(|value| value.key().to_vec()))
+    }
+
+    fn convert(&mut self) {
+        self.is_root_old |= !self.is_converted;
+        self.is_converted = true;
+    }
+
+    fn changed(&mut self, more: usize, fewer: usize) {
+        self.len.set(self.len.get().map(|len| (len + more).saturating_sub(fewer)));
+        self.is_changed = true;
+        self.whole.take();
+    }
+
+    fn next_place(&mut self) -> u64 {
+        let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+        self.last = now.max(self.last + 1);
+        self.last
+    }
+}
+
+/// Where the field's value begins in the value of an element.
+fn value_from(value: &[u8]) -> std::result::Result<usize, Malformed> {
+    match value.first() {
+        Some(&NO_PLACE) => Ok(1),
+        Some(&PLACE) if value.len() >= 9 => Ok(9),
+        _ => Err(Malformed { at: 0, why: "a field has no value" }),
+    }
+}
+
+/// The place in it; 0 without one.
+fn place_in(value: &[u8]) -> u64 {
+    match value.split_first() {
+        Some((&PLACE, rest)) => rest.first_chunk().map_or(0, |place| u64::from_be_bytes(*place)),
+        _ => 0,
+    }
+}
