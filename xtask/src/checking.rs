@@ -1,5 +1,5 @@
 //! `loom`, `miri`, `sanitize`, `stress` and `brim`: checks of what threads do and of what unsafe code does, each by a
-//! tool of its own. What they prove, and what they do not, is in docs/checking.md.
+//! tool of its own. What they prove, and what they do not, is in docs/internals/checking.md.
 //!
 //! `miri` and `sanitize` need a nightly toolchain; without one (or what they need of it) they say so and pass, since
 //! nothing was found.

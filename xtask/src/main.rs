@@ -77,7 +77,7 @@ struct Arguments {
 enum Check {
     /// Checks documents, dependencies between crates, imports between files, and rules on source files
     Tidy {
-        /// Records the digest of the format's sources in docs/format.md
+        /// Records the digest of the format's sources in docs/internals/format.md
         #[arg(long)]
         bless: bool,
         /// Breaks lines of documents that are too long

@@ -1,4 +1,4 @@
-//! Known classes of bugs in stores on persistent memory, one by one: docs/crash-classes.md says which test is whose.
+//! Known classes of bugs in stores on persistent memory, one by one: docs/internals/crash-classes.md says which test is whose.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 

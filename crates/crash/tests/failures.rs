@@ -408,7 +408,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
     assert!(store.stats().checkpoints > 10);
 }
 
-/// docs/format.md: salvage "reads on behind the damage and saves the newest valid version of every key".
+/// docs/internals/format.md: salvage "reads on behind the damage and saves the newest valid version of every key".
 #[test]
 fn salvage_saves_batches_that_lie_behind_damage() {
     let _alone = alone();

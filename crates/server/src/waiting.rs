@@ -1,5 +1,5 @@
 //! Clients that wait for a key to have something: BLPOP and its like. Who serves them, and why nobody is forgotten, is told in
-//! docs/decisions/025-blocking.md.
+//! docs/internals/decisions/025-blocking.md.
 //!
 //! ```text
 //!              claim                     done

@@ -1,6 +1,6 @@
 //! The sources of the on-medium format and their description change together.
 //!
-//! `docs/format.md` carries a digest of `crates/duramen/src/format/`. Whoever changes the sources
+//! `docs/internals/format.md` carries a digest of `crates/duramen/src/format/`. Whoever changes the sources
 //! sees this rule fail, reads the document, mends it, and records the new digest with
 //! `cargo xtask tidy --bless`. Blank lines, indentation and comments do not count, so that
 //! moving them is no reason to bless.
@@ -13,7 +13,7 @@ use crate::digest::Digest;
 use crate::failure::{Attempt, Failure, Result};
 
 const SOURCES: &str = "crates/duramen/src/format";
-const DOCUMENT: &str = "docs/format.md";
+const DOCUMENT: &str = "docs/internals/format.md";
 const MARK: &str = "<!-- digest of crates/duramen/src/format: ";
 const MARK_END: &str = " -->";
 

@@ -1,5 +1,5 @@
 //! Jobs of continuous SQL that run in the served process: directive `duramen-sql`. Why their own state is not in the
-//! served store is told in `docs/decisions/031-jobs-in-the-server.md`.
+//! served store is told in `docs/internals/decisions/031-jobs-in-the-server.md`.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};

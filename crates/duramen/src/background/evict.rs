@@ -1,5 +1,5 @@
 //! Eviction: what a store gives up that has reached its limit, so that it need not refuse writes. What says that an evicted key is
-//! gone, and why no crash brings back what is older, stands in docs/decisions/028; here is what is chosen, and how.
+//! gone, and why no crash brings back what is older, stands in docs/internals/decisions/028; here is what is chosen, and how.
 //!
 //! ```text
 //!  sealed ──(next in its queue)──▶ some records moved, others given up ──retire──▶ as any block that was moved out of

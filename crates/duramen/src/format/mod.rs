@@ -1,4 +1,4 @@
-//! The bytes on the medium, version 4. `docs/format.md` is the same for people; they change together.
+//! The bytes on the medium, version 4. `docs/internals/format.md` is the same for people; they change together.
 //!
 //! ```text
 //! offset 0       superblock 0   (192 bytes used of 4 KiB)

@@ -25,7 +25,7 @@
 //! A count of 0 does not say that no older record is left: one may lie in a retired block. That was retired before the
 //! tombstone's block can be, and blocks are freed in that order (`background/compact.rs`, invariant 2), so no crash finds the older
 //! record without the tombstone. The records of a block that stays, since a value in it is held, count again
-//! (`background/release.rs`). Why counts, and not an order of blocks: docs/decisions/002.
+//! (`background/release.rs`). Why counts, and not an order of blocks: docs/internals/decisions/002.
 
 use super::either::Place;
 use super::{STALE_MASK, STALE_SHIFT, Slot};

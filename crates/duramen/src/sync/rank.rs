@@ -1,5 +1,5 @@
 //! The order in which a thread takes the locks of a store: each has a rank, and who holds one waits for higher ones only. So no threads wait
-//! in a circle. `docs/locks.md` says what each lock guards, and what is waited for without one.
+//! in a circle. `docs/internals/locks.md` says what each lock guards, and what is waited for without one.
 //!
 //! A build with debug assertions checks it at each lock that is taken ([`Held`]); another one has nothing of it. A lock that is tried, and not
 //! waited for, need not come in order, but counts as held.

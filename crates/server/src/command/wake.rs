@@ -1,4 +1,4 @@
-//! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/decisions/025-blocking.md.
+//! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/internals/decisions/025-blocking.md.
 
 use super::{After, Args, Call, CommandError, Entry, Table, errors};
 use crate::net::Output;

@@ -12,7 +12,7 @@
 //! | `offline` | all of it without sockets, for fuzz targets |
 //!
 //! How items are kept is at the head of `crates/structures/src/txn/head.rs`, and why in
-//! docs/decisions/027-memcached-items.md.
+//! docs/internals/decisions/027-memcached-items.md.
 
 mod ahead;
 pub mod base64;

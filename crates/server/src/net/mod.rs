@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A connection stays with the worker it was handed to. Workers share the store and nothing else that is written
-//! on the way of a request. See docs/decisions/009-server-event-loop.md.
+//! on the way of a request. See docs/internals/decisions/009-server-event-loop.md.
 
 mod accept;
 mod buffer_pool;

@@ -3,7 +3,7 @@
 //! A *way* names one expression for each source, such that rows which meet in a breaker agree in it: it gives a column
 //! of the breaker's key, or for joins the same place of both sides' keys. If every breaker has a way in common, each
 //! thread finds at home all rows that belong together. Why results are those of one thread is told in
-//! `docs/decisions/029-threads-by-key.md`.
+//! `docs/internals/decisions/029-threads-by-key.md`.
 
 use std::collections::BTreeMap;
 use std::fmt;

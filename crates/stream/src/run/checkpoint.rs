@@ -1,5 +1,5 @@
 //! Checkpoints of a job in a store: what is written, by whom and in which order. Why a crash leaves the last one whole
-//! is told in `docs/decisions/026-checkpoints-of-jobs.md`.
+//! is told in `docs/internals/decisions/026-checkpoints-of-jobs.md`.
 //!
 //! A thread of its own has the store's writer. It is sent pages and, last, the rest of a checkpoint; it commits and
 //! publishes, and then says so. Nothing is sent between the end of a checkpoint and that answer.

@@ -1,5 +1,5 @@
 //! Several threads that each run the whole job over their part of the keys. Why they give what one gives, and what a
-//! crash leaves, is told in `docs/decisions/029-threads-by-key.md`.
+//! crash leaves, is told in `docs/internals/decisions/029-threads-by-key.md`.
 //!
 //! # Invariants
 //!

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const KEY_BYTES: usize = 16;
-/// A record's header, as docs/format.md has it.
+/// A record's header, as docs/internals/format.md has it.
 const HEADER_BYTES: u64 = 32;
 // What the index takes for a key in DRAM, at most (docs/measuring.md).
 const INDEX_BYTES_PER_KEY: u64 = 24;

@@ -1,5 +1,5 @@
 //! Kafka, by librdkafka. Why each row is in a topic exactly once, whatever is killed when, is told in
-//! `docs/decisions/030-kafka-transactions.md`.
+//! `docs/internals/decisions/030-kafka-transactions.md`.
 //!
 //! | option | is |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! Sinks that give the results of each checkpoint to somebody else exactly once: a broker, a server. Why nothing is lost
-//! and nothing given twice is told in `docs/decisions/030-kafka-transactions.md`.
+//! and nothing given twice is told in `docs/internals/decisions/030-kafka-transactions.md`.
 //!
 //! # Order
 //!
