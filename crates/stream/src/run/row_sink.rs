@@ -123,7 +123,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
 }
 
 impl JobStore {
-    /// A desk of this thread.
+    /// The store, for writes of this thread.
     pub fn new(store: &Store) -> Result<JobStore> {
         Ok(JobStore { store: store.clone(), writer: store.writer().map_err(failed)?, keys: None })
     }

@@ -106,7 +106,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// One that tells of trouble.
+    /// One that tells of outage.
     pub fn of(outage: &Outage) -> Context {
         Context { outage: outage.clone(), lost: Mutex::new(None) }
     }
