@@ -131,7 +131,7 @@ impl Wake<'_> {
         key: &[u8],
     ) -> Result<(), CommandError> {
         for kind in Kind::ALL {
-            // To wake adds no entries.
+            // A woken command adds no entries.
             let (mut ticket, mut all_read) = (0, AllRead::new());
             while let Some((next, waiter)) = self.server.waiting.next(db, key, kind, ticket) {
                 ticket = next;
