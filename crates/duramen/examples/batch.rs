@@ -1,17 +1,17 @@
-//! Changes several keys at once, all or nothing, and only if nobody else changed them meanwhile.
+//! Changes several keys at once, all or nothing, and only if nobody else has changed them in the meantime.
 //!
 //! `cargo run -p duramen --example batch`
 
 use duramen::{Batch, Options, Result, Store, Swap, Writer};
 
-/// Runs in a directory of its own, which is removed at the end.
+/// Runs in a temporary directory, which is removed at the end.
 pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     let store = Options::default().open(dir.path().join("accounts"))?;
     store.put(b"alice", &100i64.to_le_bytes())?;
     store.put(b"bob", &20i64.to_le_bytes())?;
 
-    // Four threads move money at the same time. Whatever order they take, the sum stays.
+    // Four threads move money at the same time. In any order, the sum stays the same.
     std::thread::scope(|scope| -> Result<()> {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| move_often(&store))).collect();
         for thread in threads {
@@ -38,7 +38,7 @@ fn move_often(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Moves `amount`, as often as it takes for nobody to come between reading and writing.
+/// Moves `amount`; repeats until no other write comes between reading and writing.
 fn transfer(writer: &mut Writer, from: &[u8], to: &[u8], amount: i64) -> Result<()> {
     loop {
         let (from_stamp, from_balance) = balance(writer, from)?;
@@ -53,7 +53,7 @@ fn transfer(writer: &mut Writer, from: &[u8], to: &[u8], amount: i64) -> Result<
     }
 }
 
-/// The state that the key is in, for [`Batch::expect`], and its balance.
+/// The key's stamp, for [`Batch::expect`], and its balance.
 fn balance(writer: &Writer, key: &[u8]) -> Result<(duramen::Stamp, i64)> {
     let (stamp, value) = writer.get_stamped(key)?;
     let bytes = value.and_then(|value| <[u8; 8]>::try_from(&value[..]).ok());

@@ -4,7 +4,7 @@
 
 use duramen::{Meta, Options, Result};
 
-/// Runs in a directory of its own, which is removed at the end.
+/// Runs in a temporary directory, which is removed at the end.
 pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("store");
@@ -23,7 +23,7 @@ fn write(path: &std::path::Path) -> Result<()> {
     store.put(b"mistake", b"...")?;
     assert!(store.delete(b"mistake")?);
 
-    // A value that is gone an hour from now.
+    // A value that expires in an hour.
     let hour_from_now = unix_millis() + 3_600_000;
     store.put_with(b"session", b"alice", Meta { expires_at: Some(hour_from_now), ..Meta::default() })?;
 
@@ -37,7 +37,7 @@ fn write(path: &std::path::Path) -> Result<()> {
     writer.flush_group()?;
     drop(writer);
 
-    // Tells what went wrong; dropping the last handle closes too, but has nowhere to tell it.
+    // Reports errors; dropping the last handle closes too, but cannot report them.
     Ok(store.close()?)
 }
 
@@ -45,7 +45,7 @@ fn read(path: &std::path::Path) -> Result<()> {
     let store = Options::default().open(path)?;
     println!("recovered {} records", store.recovery().records);
 
-    // Not a copy: the value pins the space it lies in for as long as it is held.
+    // Not a copy: the value pins its space for as long as it is kept.
     assert_eq!(store.get(b"greeting")?.as_deref(), Some(&b"hello again"[..]));
     assert!(!store.contains(b"mistake")?);
     assert!(store.contains(b"session")?);

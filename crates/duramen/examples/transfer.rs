@@ -1,10 +1,11 @@
-//! Moves money between accounts in one table and writes it down in another, all or nothing; what cannot be paid leaves nothing.
+//! Moves money between accounts in one table and records it in another, all or nothing; a payment that is not covered
+//! leaves no trace.
 //!
 //! `cargo run -p duramen --example transfer`
 
 use duramen::{Error, ErrorKind, IndexKind, Options, Result, Table, Writer};
 
-/// Runs in a directory of its own, which is removed at the end.
+/// Runs in a temporary directory, which is removed at the end.
 pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     let store = Options::default().open(dir.path().join("bank"))?;
@@ -26,7 +27,7 @@ pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns what alice has left. Readers see both accounts and the journal as before, or as after.
+/// Returns alice's remaining balance. Readers see both accounts and the journal either before or after the transfer.
 fn transfer(writer: &mut Writer, accounts: &Table, journal: &Table, number: u64, amount: i64) -> Result<i64> {
     writer.transaction(|transaction| {
         journal_entry(transaction, journal, number, amount)?;
@@ -34,7 +35,7 @@ fn transfer(writer: &mut Writer, accounts: &Table, journal: &Table, number: u64,
         transaction.table(accounts).put(b"bob", &bob.to_le_bytes())?;
         let alice = balance(transaction.table(accounts).get(b"alice")?) - amount;
         if alice < 0 {
-            // What was written above was seen by nobody, and is gone.
+            // Nobody has seen the writes above, and they are undone.
             return Err(Error::aborted(format!("{} are missing", -alice)));
         }
         transaction.table(accounts).put(b"alice", &alice.to_le_bytes())?;

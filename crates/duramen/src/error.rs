@@ -1,44 +1,45 @@
-//! What can go wrong at the engine's door, whose fault it is, and what to do.
+//! The engine's errors: whose fault they are, and what to do.
 
 use std::fmt;
 
 /// A `Result` with the engine's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Whose fault an error is, and so what can be done about it.
+/// The cause of an error, and so the possible remedies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller asked for something that cannot be.
+    /// The caller's request is invalid.
     InvalidInput,
     /// The path does not exist.
     NotFound,
-    /// The path exists and a new store was asked for.
+    /// The path exists, and a new store was requested.
     AlreadyExists,
     /// Another process, or another opener in this one, owns the store.
     InUse,
     /// The operating system refuses access.
     PermissionDenied,
-    /// No space is left for the write; reads and deletes go on.
+    /// No space is left for the write; reads and deletes still work.
     OutOfSpace,
-    /// The kernel, device, CPU, or this version of Duramen cannot do what was asked.
+    /// The kernel, device, CPU, or this version of Duramen does not support the request.
     Unsupported,
     /// The device failed.
     Io,
-    /// The medium holds something that Duramen did not write there, or no longer what it wrote.
+    /// The medium holds bytes that Duramen did not write there, or that have changed since.
     Corrupt,
-    /// An earlier write-back failed, or a writer panicked: reads go on, writes are refused until the store is reopened.
+    /// An earlier write-back failed, or a writer panicked: reads still work, writes are refused until the store is
+    /// reopened.
     Poisoned,
-    /// The store was opened to be read only.
+    /// The store was opened read-only.
     ReadOnly,
-    /// A transaction met a key that another transaction has written, and neither may wait for the other: give it up,
+    /// A transaction found a key that another transaction has written, and neither may wait for the other: abort it,
     /// and begin again.
     Conflict,
-    /// A transaction that its caller gave up: [`Error::aborted`].
+    /// A transaction that its caller aborted: [`Error::aborted`].
     Aborted,
 }
 
-/// What was attempted, on what, what was found and wanted, and what to do.
+/// An error: what was attempted, on what, what was found and wanted, and what to do.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -53,13 +54,13 @@ impl Error {
         Self { kind, message: message.into(), os_error: None, cursor: None }
     }
 
-    /// For who gives up a transaction ([`Writer::transaction`](crate::Writer::transaction)): what `work` returns, and
-    /// why.
+    /// The error that `work` returns to abort a transaction ([`Writer::transaction`](crate::Writer::transaction)), with
+    /// the reason.
     pub fn aborted(why: impl Into<String>) -> Self {
         Self::new(ErrorKind::Aborted, why)
     }
 
-    /// A call on a handle of a store that was closed.
+    /// The error of a call on a handle of a closed store.
     #[cold]
     pub(crate) fn closed() -> Self {
         Self::invalid(
@@ -75,37 +76,38 @@ impl Error {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// Says before the message what was attempted.
+    /// Puts the attempted operation before the message.
     pub(crate) fn context(mut self, attempted: &str) -> Self {
         self.message = format!("{attempted}: {}", self.message);
         self
     }
 
-    /// As an error of the medium says, of which only the number is kept.
+    /// Adds the number of the operating system's error, if the medium's error has one.
     pub(crate) fn with_os_error(mut self, of: &duramen_media::Error) -> Self {
         self.os_error = of.raw_os_error();
         self
     }
 
-    /// The same, of a scan that can go on there.
+    /// Adds the cursor where a scan can continue.
     pub(crate) fn with_cursor(self, cursor: u64) -> Self {
         Self { cursor: Some(cursor), ..self }
     }
 
-    /// Of a scan that met a damaged record: the cursor to go on with, 0 at the end. All else up to there was visited.
+    /// For a scan that found a damaged record: the cursor to continue from, 0 at the end. Everything else up to there
+    /// was visited.
     #[must_use]
     pub fn cursor(&self) -> Option<u64> {
         self.cursor
     }
 
-    /// Whose fault it is.
+    /// The cause of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The operating system's number (`errno`), where it refused something. Of [`ErrorKind::OutOfSpace`]: the file system is full, or a
-    /// limit of the system reached, and not the store's own.
+    /// The operating system's number (`errno`), where the system refused something. With [`ErrorKind::OutOfSpace`]: the
+    /// file system is full, or a limit of the system, not of the store, is reached.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         self.os_error
@@ -118,7 +120,7 @@ impl fmt::Display for Error {
     }
 }
 
-// Without a source: the message has all of it, and reports of causes would show it twice.
+// Without a source: the message contains everything, and reports of causes would show it twice.
 impl std::error::Error for Error {}
 
 impl From<duramen_media::Error> for Error {

@@ -1,10 +1,9 @@
-//! Duramen: a key-value store whose log of records, in memory that outlives the process, is the
-//! database.
+//! Duramen: a persistent key-value store. Its log of records, in memory that outlives the process, is the database.
 //!
-//! Records are written once, straight to the medium, each durable by one flush and one drain; there is no
-//! write-ahead log beside the data. Everything else (the index, space accounting) is in DRAM and is derived
-//! from the log when the store is opened. The design follows Viper (Benson, Makait, Rabl: PVLDB 14(9),
-//! 2021), with versions, checksums, epochs, batches and compaction added.
+//! Records are written once, directly to the medium, and each becomes durable by one flush and one drain; there is no
+//! separate write-ahead log. Everything else (the index, space accounting) is in DRAM and is rebuilt from the log when
+//! the store is opened. The design follows Viper (Benson, Makait, Rabl: PVLDB 14(9), 2021), with versions, checksums,
+//! epochs, batches and compaction added.
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -20,27 +19,69 @@
 //! # Ok::<(), duramen::Error>(())
 //! ```
 //!
+//! [`Options::open`] returns a [`Store`]: the handle to an open store, on a file, in `/dev/shm`, or on a DAX device.
+//! `Store` is [`StoreOn`] on the media of this machine, so its methods are listed there. [`Writer`], [`Table`],
+//! [`Collection`] and [`Transaction`] are related to [`WriterOn`], [`TableOn`], [`CollectionOn`] and [`TransactionOn`]
+//! in the same way. [`Durability`] states when a write survives a power failure.
+//!
 //! | want | use |
 //! |---|---|
 //! | a few writes from any thread | [`Store::put`], [`Store::delete`], [`Store::update`] |
 //! | many writes from one thread | [`Store::writer`] → [`Writer`] |
-//! | several keys at once, or on a condition | [`Batch`] → [`Writer::apply`], [`Writer::compare_and_swap`] |
+//! | transactions: read and write any keys, all or nothing | [`Writer::transaction`] → [`Transaction`] |
+//! | several known writes at once, or on a condition | [`Batch`] → [`Writer::apply`], [`Writer::compare_and_swap`] |
+//! | exclusive access to some keys | [`Writer::locked`] |
 //! | one drain for many writes | [`Writer::group`] and [`Writer::flush_group`] |
+//! | tables: separate sets of keys with names | [`Store::table`] → [`Table`] |
+//! | collections: many elements under one key, such as a set or a list | [`Store::new_collection`] → [`Collection`] |
 //! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
+//! | expiry of values, and notifications of it | [`Meta::expires_at`], [`Store::set_on_expired`] |
+//! | eviction: a cache of limited size | [`Options::limit`], [`Options::eviction`], [`Table::set_evictable`] |
 //! | plain structs as keys and values | [`TypedStore`] |
+//! | a check for damage, and a copy of the valid records | [`check`], [`salvage`] |
 //!
-//! Three choices decide how quick it is:
+//! # Threads
 //!
-//! - **Put as updatable what is updated in part.** [`Store::update`] stores a few bytes in place, in a fraction of the time of a
-//!   put, and leaves nothing to compact, but only in a value that was put with [`Meta::UPDATABLE`], aligned, on a medium
-//!   where each write is durable by itself. In every other case it reads the value and writes all of it anew; [`Update`]
-//!   says which it was. An updatable value has no checksum after its first update, and is read by copy.
-//! - **Small values are read quickest by [`Store::get_into`]**, which copies into a vector that the caller keeps, and has
-//!   nothing to hold back from being reused. [`Store::get`] copies nothing, which wins from some KiB on. [`Store::get_many`]
-//!   overlaps the cache misses of many keys.
-//! - **A store has a thread of its own**, which compacts, commits, grows the medium ahead, and after some opens verifies. While
-//!   much is overwritten it may keep a core busy. [`Options::compaction_bytes_per_second`] bounds how much it moves;
-//!   [`Options::background`] off leaves all of it to calls of [`Store::maintain`], and to writers that find no space.
+//! All threads of a process may use one store at the same time. A [`Store`] is cheap to clone, and a reference to it may
+//! be shared. Reads take no lock, and writers contend only on the locks of keys. A [`Writer`] stays in the thread that
+//! made it; a [`Value`] may be sent to another thread.
+//!
+//! A store has a background thread, which compacts, commits, grows the medium ahead, and verifies after some opens.
+//! While much is overwritten it may keep a core busy. [`Options::compaction_bytes_per_second`] bounds how much it moves.
+//! With [`Options::background`] off, its work is done by calls of [`Store::maintain`], and by writers without space.
+//!
+//! A store belongs to the process that opened it. In a child made by `fork` every read and write fails with
+//! [`ErrorKind::InUse`], and dropping or closing the store there has no effect. A [`Value`] that was read before the
+//! `fork` must not be used there.
+//!
+//! # Async programs
+//!
+//! There is no async interface: calls block their thread. A read of data in memory waits for nothing. A read from a file
+//! may wait for the device, and so does a write that must be durable on a file when it returns. In an async program:
+//!
+//! * call reads directly where the store fits in memory;
+//! * make other calls where blocking is allowed, such as in tokio's `spawn_blocking`;
+//! * or give all writes to one thread with a [`Writer`], over a channel. It writes the waiting ones in one
+//!   [group](Writer::group), and answers them after [`Writer::flush_group`].
+//!
+//! A [`Writer`] cannot move to another thread, so it must not be kept across an `.await` of a task that can.
+//!
+//! # Backup
+//!
+//! There is no online backup yet, and a copy of the file of an open store is not consistent. Close the store
+//! ([`Store::close`]), and then either copy its file, which opens like the original, or write it to a text file with
+//! the command `duramen dump`, which `duramen load` reads into a new store.
+//!
+//! # Speed
+//!
+//! - **Put values as updatable if you update parts of them.** [`Store::update`] stores a few bytes in place, in a fraction of the
+//!   time of a put, and leaves nothing to compact. That works only in a value that was put with [`Meta::UPDATABLE`],
+//!   aligned, on a medium where each write is durable alone. In every other case it reads the value and writes a new
+//!   version of all of it; [`Update`] states which it was. An updatable value has no checksum after its first update,
+//!   and is read by copy.
+//! - **[`Store::get_into`] is the fastest read of small values.** It copies into a vector that the caller keeps, and
+//!   pins nothing. [`Store::get`] copies nothing, and is faster from some KiB on. [`Store::get_many`] overlaps the cache
+//!   misses of many keys.
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -58,9 +99,6 @@
 //! assert_eq!(value[8..], 1u64.to_le_bytes());
 //! # Ok::<(), duramen::Error>(())
 //! ```
-//!
-//! A store belongs to the process that opened it. In a child made by `fork` every read and write gets [`ErrorKind::InUse`], and dropping or
-//! closing the store there changes nothing; a [`Value`] that was read before must not be looked at there.
 
 mod background;
 mod durability;
@@ -115,7 +153,7 @@ pub const KEY_BYTES_MAX: usize = 64 << 10;
 /// The longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// Parts of an operation by themselves, for the benchmark's breakdown.
+/// Separate parts of an operation, for the benchmark's breakdown.
 #[doc(hidden)]
 pub mod measuring {
     /// Enters and leaves an epoch of readers, as every operation does.
@@ -125,7 +163,7 @@ pub mod measuring {
     }
 }
 
-/// The parsers of what is read from a medium, for fuzzing: any bytes, no panic.
+/// The parsers of bytes from a medium, for fuzzing: no bytes may cause a panic.
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::format::transaction::keep_what_counts;

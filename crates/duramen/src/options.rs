@@ -1,4 +1,4 @@
-//! How a store is opened: each field with its meaning, transaction, bound and default.
+//! Options of opening a store: each field with its meaning, unit, bound and default.
 
 use crate::sync::Arc;
 use crate::{Error, Result};
@@ -6,7 +6,7 @@ use duramen_media::{Create, FlushInstruction, Granularity, Mapped, MediaOptions,
 use std::path::Path;
 use std::time::Duration;
 
-/// Dead bytes among those used, in percent, before background compaction begins, by default.
+/// Dead bytes among the used ones, in percent, at which background compaction begins, by default.
 pub(crate) const DEAD_PERCENT: u32 = 25;
 
 /// When an acknowledged write survives a power failure (on media that can survive one).
@@ -16,21 +16,21 @@ pub(crate) const DEAD_PERCENT: u32 = 25;
 pub enum Durability {
     /// When the call returns.
     EveryWrite,
-    /// At most this long after the call returns; what survives is a prefix in time.
+    /// At most this long after the call returns; the state after a power failure is a prefix in time.
     Interval(Duration),
-    /// After the next [`Store::commit`]. Whatever was not committed is dropped by the next open, also
+    /// After the next [`Store::commit`](crate::Store::commit). Uncommitted writes are dropped by the next open, even
     /// after a mere process crash.
     Manual,
 }
 
-/// How keys are found. A property of the open, not of the bytes: the log is the same, and each open rebuilds the index
-/// that it asks for.
+/// The kind of index. A property of the open, not of the bytes: the log is the same, and each open rebuilds the
+/// requested index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IndexKind {
-    /// By their hashes: the fastest point reads and writes, and some 12 bytes of DRAM for each key.
+    /// By the hashes of the keys: the fastest point reads and writes, and some 12 bytes of DRAM for each key.
     #[default]
     Hash,
-    /// In their order: ranges, prefixes, first and last as well. Some 40 bytes for each key, and the cache.
+    /// In the order of the keys: ranges, prefixes, first and last as well. Some 40 bytes for each key, and the cache.
     Ordered,
 }
 
@@ -63,15 +63,17 @@ impl std::str::FromStr for IndexKind {
     }
 }
 
-/// How much of the index outlives a crash.
+/// How much of the index survives a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residence {
-    /// Nothing: the index lives in DRAM, and what a crash left is read whole. A clean close writes a checkpoint of it.
+    /// Nothing: the index is in DRAM, and an open after a crash reads the whole store. A clean close writes a
+    /// checkpoint of the index.
     #[default]
     Dram,
-    /// All but what was written of late: the store also writes a checkpoint of the index while it runs, whenever an
-    /// eighth of what it uses, and at least 64 MiB, was written since the last. After a crash only that is read, and
-    /// the checkpoint. Takes the checkpoint's room on the medium all the time, and twice that while one is written.
+    /// All but recent writes: the store also writes a checkpoint of the index while it runs. It does so whenever an
+    /// eighth of its used space, and at least 64 MiB, was written since the last. After a crash only the later writes
+    /// and the checkpoint are read. The checkpoint takes space on the medium all the time, and twice that while one is
+    /// written.
     Persistent,
 }
 
@@ -106,22 +108,21 @@ impl std::str::FromStr for Residence {
     }
 }
 
-/// What an open does with a store in which damage is known, or found by the open.
+/// How an open handles a store with known damage, or damage that the open finds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnCorruption {
     /// It fails with `Corrupt`, and changes nothing.
     #[default]
     Refuse,
-    /// It serves the rest: a read that needs a damaged record fails with `Corrupt`, all other keys are as ever.
-    /// [`Summary::damage`](crate::Summary) and [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tell what is damaged, and damaged
-    /// blocks are neither written nor reused while a key may need them.
+    /// It serves the rest: a read that needs a damaged record fails with `Corrupt`, all other keys work normally.
+    /// [`Summary::damage`](crate::Summary) and [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) report the
+    /// damage, and damaged blocks are neither written nor reused while a key may need them.
     ///
     /// With an index checkpoint this is exact: the index knows which key each damaged record belongs to. A clean close
     /// of a store with known damage writes a checkpoint however small the store is. **Without one** (after a crash with
-    /// residence `dram`, or with
-    /// `index_checkpoint: false`) all records are read, and whose the damaged ones were is not known: a key whose
-    /// newest record is damaged is shown with an older value, or as absent, a deleted one too may be back.
-    /// [`check`](crate::check) names the keys as far as the damaged bytes tell them.
+    /// residence `dram`, or with `index_checkpoint: false`) all records are read, and the keys of the damaged ones are
+    /// unknown. Then a key whose newest record is damaged is shown with an older value, or as absent, and a deleted key
+    /// may reappear. [`check`](crate::check) lists such keys as far as the damaged bytes contain them.
     Serve,
 }
 
@@ -156,7 +157,7 @@ impl std::str::FromStr for OnCorruption {
     }
 }
 
-/// What recovery has done so far.
+/// The progress of recovery.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Blocks read.
@@ -167,44 +168,45 @@ pub struct Progress {
     pub records: u64,
 }
 
-/// Called from recovery's threads, now and then.
+/// Called occasionally from recovery's threads.
 pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// Where "now" comes from: Unix milliseconds. For tests; the default is the system's clock.
+/// The source of the current time, in Unix milliseconds. For tests; the default is the system's clock.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Which keys a full store gives up first.
+/// Which keys a full store evicts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictBy {
-    /// Those that were not read lately.
+    /// Keys that were not read recently.
     Recency,
-    /// Those that were seldom read.
+    /// Keys that were seldom read.
     Frequency,
-    /// Any.
+    /// Random keys.
     Chance,
-    /// Those that expire first; what does not expire is never given up.
+    /// Keys that expire first; keys without an expiry are never evicted.
     Expiry,
 }
 
 impl EvictBy {
-    /// Whether it matters how often keys were read.
+    /// Whether reads of keys must be counted.
     pub(crate) fn asks_for_reads(self) -> bool {
         matches!(self, Self::Recency | Self::Frequency)
     }
 }
 
-/// What a store that has reached its [limit](Options::limit), or the end of its medium, gives up instead of refusing writes: keys of
-/// the tables that may evict ([`TableOn::set_evictable`](crate::TableOn::set_evictable)), whole collections among them.
+/// The eviction policy of a store that has reached its [limit](Options::limit), or the end of its medium: instead of
+/// refusing writes it evicts keys, including whole collections, of the tables that allow it
+/// ([`TableOn::set_evictable`](crate::TableOn::set_evictable)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// Which first.
+    /// The order of eviction.
     pub by: EvictBy,
-    /// Only keys that expire.
+    /// Evict only keys that expire.
     pub volatile_only: bool,
 }
 
 impl Eviction {
-    /// The same as a number, which is not 0.
+    /// The policy as a number, which is not 0.
     pub(crate) fn code(self) -> u64 {
         let by = match self.by {
             EvictBy::Recency => 1,
@@ -215,7 +217,7 @@ impl Eviction {
         by << 1 | u64::from(self.volatile_only || self.by == EvictBy::Expiry)
     }
 
-    /// What [`code`](Self::code) made.
+    /// The policy of a number that [`code`](Self::code) made.
     pub(crate) fn of_code(code: u64) -> Option<Self> {
         let by = match code >> 1 {
             1 => EvictBy::Recency,
@@ -228,7 +230,7 @@ impl Eviction {
     }
 }
 
-/// How a store is opened.
+/// Options of opening a store.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -239,86 +241,88 @@ impl Eviction {
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// The kind of medium. Default `Auto`: what the path is.
+    /// The kind of medium. Default `Auto`: detected from the path.
     pub medium: MediumKind,
     /// Whether the store must exist, must not exist, or either. Default: either.
     pub create: Create,
-    /// Whether to leave the store on the medium untouched: it must exist, others may read it at the same time while nobody writes,
-    /// and what a recovery repairs stays in this process. Writes are refused with `ReadOnly`, and there is no background
-    /// thread. `Unsupported` on a DAX device. A medium of the caller's own ([`StoreOn::open_on`](crate::StoreOn::open_on)) keeps to itself
-    /// what is stored to it, or not. Default false.
+    /// Whether to leave the store on the medium untouched. It must exist, others may read it at the same time while
+    /// nobody writes, and the repairs of recovery stay in this process. Writes are refused with `ReadOnly`, and there
+    /// is no background thread. `Unsupported` on a DAX device. A medium of the caller
+    /// ([`StoreOn::open_on`](crate::StoreOn::open_on)) decides itself whether it keeps the stores private. Default
+    /// false.
     pub read_only: bool,
     /// When a write survives a power failure. Default `EveryWrite`.
     pub durability: Durability,
-    /// How keys are found. Default `Hash`. Any open may choose anew.
+    /// The kind of index. Default `Hash`. Any open may choose another one.
     pub index: IndexKind,
-    /// Slots of the ordered index's cache of references from hashes to places: a point read whose key is there needs no
-    /// descent. 8 bytes each, rounded up to a power of two, 0 for none. Default 2^20. Ignored with `Hash`.
+    /// Slots of the ordered index's cache, which maps hashes to places: a point read of a cached key needs no descent.
+    /// 8 bytes each, rounded up to a power of two, 0 for none. Default 2^20. Ignored with `Hash`.
     pub index_cache_slots: usize,
-    /// How much of the index outlives a crash. Default `Dram`. Any open may choose anew. With `Durability::Manual` always
-    /// as `Dram`.
+    /// How much of the index survives a crash. Default `Dram`. Any open may choose another value. With
+    /// `Durability::Manual` always as `Dram`.
     pub residence: Residence,
-    /// With `Residence::Persistent`: bytes of records that are written between two checkpoints of the index, which bounds what is read
-    /// after a crash. Default 0: an eighth of what the store uses, at least 64 MiB.
+    /// With `Residence::Persistent`: bytes of records written between two checkpoints of the index, which bounds the
+    /// reading after a crash. Default 0: an eighth of the store's used space, at least 64 MiB.
     pub checkpoint_bytes: u64,
-    /// Whether a clean close of a store of 64 MiB or more writes the index to the medium, and an open begins with that instead of reading every record.
-    /// It takes some 8 bytes for each key there (ordered: some 20), while the store is closed. Default true. Records are
-    /// then verified in the background: damage is found some time after the open, and told by
-    /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.
+    /// Whether a clean close of a store of 64 MiB or more writes the index to the medium, so that the next open reads
+    /// that instead of every record. It takes some 8 bytes for each key there (ordered: some 20), while the store is
+    /// closed. Default true. Records are then verified in the background: damage is found some time after the open, and
+    /// reported by [`Stats::damaged_blocks`](crate::Stats::damaged_blocks). [`check`](crate::check) reads everything.
     pub index_checkpoint: bool,
-    /// What to do with a store in which damage is known or found by the open. Default `Refuse`.
+    /// How to handle a store with known damage, or damage that the open finds. Default `Refuse`.
     pub on_corruption: OnCorruption,
     /// Whether an open by checkpoint verifies all records before it returns, on as many threads as recovery has,
-    /// instead of the background thread afterwards: the open then takes as long as to read the store. What it finds
-    /// damaged is met as
-    /// `on_corruption` says. Default false. An open without a checkpoint always reads everything.
+    /// instead of the background thread afterwards. The open then takes as long as reading the store. `on_corruption`
+    /// decides about damage that it finds. Default false. An open without a checkpoint always reads everything.
     pub verify_at_open: bool,
-    /// The most bytes that the store may take on the medium. Default 1 TiB; at most 8 TiB. Only
-    /// address space is reserved. Ignored on devices, which have a size.
+    /// Maximum size of the store on the medium, in bytes. Default 1 TiB; at most 8 TiB. Only address space is reserved.
+    /// Ignored on devices, which have a size.
     pub len_max: u64,
-    /// The most bytes that the store grows to, which may be changed while it is open ([`StoreOn::set_limit`](crate::StoreOn::set_limit)).
-    /// At least what the smallest store takes. Default 0: as many as the medium has.
+    /// The size up to which the store grows, in bytes; can be changed while it is open
+    /// ([`StoreOn::set_limit`](crate::StoreOn::set_limit)). At least the size of the smallest store. Default 0: the
+    /// size of the medium.
     pub limit: u64,
-    /// What is given up when there is no more room. Default `None`: nothing, writes are refused with `OutOfSpace`.
+    /// The eviction when there is no more room. Default `None`: no eviction, writes are refused with `OutOfSpace`.
     pub eviction: Option<Eviction>,
-    /// Bytes of one extent, the grain of space and the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default:
+    /// Bytes of one extent, the unit of space and the smallest block: a multiple of 64, 512 bytes to 64 MiB. Default:
     /// the device's stripe times its ways (4 KiB × 6), and eight times that on page media, where fewer and larger
     /// blocks mean fewer waits. Ignored when the store exists.
     pub extent_bytes: Option<u32>,
-    /// How lines are flushed. Default: what the CPU and the device have, and none where stores survive without a flush. Set
-    /// for measuring, and where a flush that is not needed is quicker: `duramen bench mem --tune` tells.
+    /// How lines are flushed. Default: the best instruction of the CPU and the device, and none where stores survive
+    /// without a flush. Set it for measurements, and where an unneeded flush is faster: `duramen bench mem --tune`
+    /// measures that.
     pub flush_instruction: Option<FlushInstruction>,
-    /// Bytes of one interleave stripe of the device. Default: what sysfs tells, else 4 KiB.
+    /// Bytes of one interleave stripe of the device. Default: the value in sysfs, else 4 KiB.
     pub stripe_bytes: Option<u64>,
-    /// Stripes side by side. Default: what sysfs tells, else 6.
+    /// Number of interleaved stripes. Default: the value in sysfs, else 6.
     pub ways: Option<u32>,
-    /// Maps space at growth, and what an open does not read in the background behind it, instead of at first touch.
-    /// Default true.
+    /// Maps new space when the store grows, and in the background after an open the parts that it did not read, instead
+    /// of at first touch. Default true.
     pub prefault: bool,
     /// Threads that recovery uses; 0 means one per core. Default 0.
     pub recovery_threads: usize,
-    /// Told of recovery's progress.
+    /// Called with recovery's progress.
     pub on_progress: Option<OnProgress>,
-    /// Bytes per second that background compaction may read; 0 means no limit. Default 0: it
-    /// yields to the foreground by itself, and a writer that finds no space compacts regardless.
+    /// Bytes per second that background compaction may read; 0 means no limit. Default 0: it yields to the foreground
+    /// on its own, and a writer that finds no space compacts regardless.
     pub compaction_bytes_per_second: u64,
-    /// The share of used space, in percent, that may be dead before background compaction begins. Default 25,
-    /// from 5 to 90: lower saves space, higher saves work. Of a small store 45 may be, up to 64 MiB or
-    /// a sixteenth of `len_max`, until the medium has no more room, unless less than 25 is asked for.
+    /// The share of used space, in percent, that may be dead before background compaction begins. Default 25, from 5 to
+    /// 90: lower saves space, higher saves work. In a small store 45 percent may be dead, up to 64 MiB or a sixteenth
+    /// of `len_max`, until the medium has no more room, unless less than 25 is requested.
     pub compaction_dead_percent: u32,
-    /// Whether a thread of the store's own commits, compacts and sweeps. Default true. Without it,
-    /// call [`Store::maintain`].
+    /// Whether the store has a background thread that commits, compacts and sweeps. Default true. Without it, call
+    /// [`Store::maintain`](crate::Store::maintain).
     pub background: bool,
-    /// Where "now" comes from.
+    /// The source of the current time.
     pub clock: Option<Clock>,
-    /// Hash bits that count; fewer make collisions, for tests.
+    /// Hash bits that are used; fewer cause collisions, for tests.
     #[doc(hidden)]
     pub hash_mask: u64,
-    /// What tests turn down.
+    /// Limits that tests lower.
     #[doc(hidden)]
     pub tuning: crate::tuning::Tuning,
-    /// Instead of the kernel's boot id, for tests: another one is a reboot. A new store's id follows from
-    /// it too, so that a test repeats.
+    /// Replaces the kernel's boot id, for tests: another one means a reboot. A new store's id is derived from it too,
+    /// so that a test repeats.
     #[doc(hidden)]
     pub boot_id: Option<[u8; 16]>,
 }
@@ -372,12 +376,12 @@ impl std::fmt::Debug for Options {
 }
 
 impl Options {
-    /// Options from the text of a profile, as `duramen bench mem --tune FILE` writes it; what it does not name
-    /// keeps its default.
+    /// Options from the text of a profile, as `duramen bench mem --tune FILE` writes it; fields that it does not name
+    /// keep their defaults.
     ///
-    /// A profile is a small subset of TOML: comments, `[medium]` and `[engine]`, and lines of `key = value` with a
-    /// word in quotes, a number, or true or false. `medium`: `kind`, `flush-instruction`, `stripe-bytes`, `ways`,
-    /// `prefault`. `engine`: `recovery-threads`, `extent-bytes`, and `threads`, which is the server's and ignored
+    /// A profile is a small subset of TOML: comments, `[medium]` and `[engine]`, and lines of `key = value` with a word
+    /// in quotes, a number, or true or false. `medium`: `kind`, `flush-instruction`, `stripe-bytes`, `ways`,
+    /// `prefault`. `engine`: `recovery-threads`, `extent-bytes`, and `threads`, which is for the server and ignored
     /// here.
     ///
     /// ```
@@ -439,12 +443,12 @@ impl Options {
                 return Err("wanted kind, flush-instruction, stripe-bytes, ways or prefault".to_owned());
             }
             ("engine", _) => return Err("wanted recovery-threads, extent-bytes or threads".to_owned()),
-            _ => return Err("it stands before any section; begin with [medium] or [engine]".to_owned()),
+            _ => return Err("it precedes any section; begin with [medium] or [engine]".to_owned()),
         }
         Ok(())
     }
 
-    /// Opens the medium alone.
+    /// Opens only the medium.
     pub(crate) fn open_medium(&self, path: &Path) -> Result<Mapped> {
         let media = MediaOptions {
             kind: self.medium,
@@ -478,7 +482,7 @@ impl Options {
         Ok(extent)
     }
 
-    /// The kernel's boot id: tells whether the machine was rebooted since the last open.
+    /// The kernel's boot id, which shows whether the machine was rebooted since the last open.
     pub(crate) fn boot_id_now(&self) -> [u8; 16] {
         if let Some(id) = self.boot_id {
             return id;
@@ -517,7 +521,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_sets_what_it_names() {
+    fn a_profile_sets_the_fields_that_it_names() {
         let text = "# made by bench mem\n\n[medium]\nkind = \"devdax\"\nflush-instruction = \"order-only\"\nways=12\n\
                     prefault = false\n[engine]\nrecovery-threads = 3\nthreads = 8\nextent-bytes = 4096\n";
         let options = Options::from_profile(text).unwrap();
@@ -531,10 +535,10 @@ mod tests {
         assert_eq!(options.flush_instruction, None);
     }
 
-    /// On `shm` nothing must be flushed; a step that was measured to pay is taken all the same.
+    /// On `shm` nothing must be flushed; a flush instruction that was measured to pay off is used nevertheless.
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn a_store_takes_the_flush_instruction_of_its_profile() {
+    fn a_store_uses_the_flush_instruction_of_its_profile() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         for (step, wanted) in
             [("auto", FlushInstruction::OrderOnly), ("nt-sse2", FlushInstruction::NonTemporalSse2)]
@@ -544,7 +548,7 @@ mod tests {
             let path = directory.path().join(step);
             let store = options.open(&path).unwrap();
             assert_eq!(store.log().medium.flush_instruction(), wanted);
-            // The stores of the step are those of the records: they are whole, also after the next open.
+            // The instruction's stores write the records: they are whole, also after the next open.
             (0..100u8).for_each(|key| store.put(&[key], &[key; 300]).unwrap());
             store.close().unwrap();
             let store = options.open(&path).unwrap();

@@ -1,11 +1,11 @@
-//! What a scheduled run needs of the engine. Nothing here is for programs.
+//! Functions of the engine for scheduled runs. Nothing here is for programs.
 
 use crate::sync::reclaim;
 
-/// Runs what earlier runs left to be reclaimed, so that it does not run within the next one: all threads of a process
-/// share it. Whoever calls must be alone with the engine.
+/// Runs the releases that earlier runs deferred, so that they do not run within the next one: all threads of a process
+/// share them. No other thread may use the engine during the call.
 pub fn finish_reclamation() {
-    // What a release defers comes with the next.
+    // A release may defer another, which runs in the next round.
     for _ in 0..4 {
         reclaim::collect();
     }

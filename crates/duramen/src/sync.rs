@@ -1,10 +1,10 @@
-//! The one door to shared memory between threads: atomics, locks, threads, waiting and reclamation.
+//! The only module with memory shared between threads: atomics, locks, threads, waiting and reclamation.
 //!
-//! Nothing else in this crate names `std::sync` or `std::thread`, so that a build for checking may put other
-//! primitives here. In a shipped build every item is the standard library's own, or of `sync::reclamation`. With
-//! `--cfg loom` they are loom's, and a small stand-in for reclamation: see `models::primitives`.
-//! With the feature `schedule` (the crash driver's) they are the standard library's with points at which a schedule
-//! may let another thread go on: see `scheduled`.
+//! Nothing else in this crate names `std::sync` or `std::thread`, so that a build for checking may replace the
+//! primitives here. In a shipped build every item is the standard library's own, or of `sync::reclamation`. With `--cfg
+//! loom` they are loom's, and a small stand-in for reclamation: see `models::primitives`. With the feature `schedule`
+//! (the crash driver's) they are the standard library's with points at which a schedule may switch to another thread:
+//! see `scheduled`.
 
 pub(crate) mod barrier;
 pub(crate) mod current;
@@ -22,7 +22,7 @@ mod reclamation;
 #[cfg(all(feature = "schedule", not(loom)))]
 mod scheduled;
 
-/// What mutexes are made of.
+/// The primitives under the mutexes.
 mod primitive {
     #[cfg(loom)]
     pub(super) use crate::models::primitives::{Condvar, Mutex, MutexGuard};
@@ -63,15 +63,15 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 }
 
-/// Statics of the process, and hints about what only takes time, which no model and no schedule decides about: always the
-/// standard library's.
+/// Statics of the process, and hints that only affect time, which no model or schedule controls: always the standard
+/// library's.
 pub(crate) mod statics {
     #[cfg(feature = "mutants")]
     pub(crate) use std::sync::atomic::AtomicU8;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 }
 
-/// Memory that readers may still see is freed when they are gone.
+/// Memory that readers may still see is freed when they have left.
 pub(crate) mod reclaim {
     #[cfg(not(loom))]
     pub(crate) use super::reclamation::{
@@ -102,7 +102,7 @@ pub(crate) mod thread {
     };
 }
 
-/// A number of the calling thread, which no other thread that runs has; never 0.
+/// A number of the calling thread, which no other running thread has; never 0.
 #[inline]
 pub(crate) fn this_thread() -> u64 {
     #[cfg(not(loom))]
@@ -116,17 +116,18 @@ pub(crate) fn this_thread() -> u64 {
     crate::models::primitives::reclaim::this_thread()
 }
 
-/// Spins, then lets others run, since the holder may not be on a CPU, then sleeps: a command that writes much holds its keys for long.
+/// Spins, then yields, since the holder may not be on a CPU, then sleeps: a command that writes much holds its keys for
+/// long.
 #[derive(Default)]
 pub(crate) struct Backoff(u32);
 
 const SPINS: u32 = 64;
-/// On a CPU of its own some 0.2 ms.
+/// Some 0.2 ms on an otherwise idle CPU.
 const YIELDS: u32 = 512;
 const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
 impl Backoff {
-    /// Whether nothing was waited for yet. Never in a model, which need not try what nothing depends on.
+    /// Whether this is the first wait. Never in a model, which need not try cases without effect.
     #[inline]
     pub(crate) fn is_first(&self) -> bool {
         !cfg!(loom) && self.0 == 0
@@ -137,14 +138,14 @@ impl Backoff {
         self.0 = self.0.saturating_add(1);
         match self.0 {
             ..SPINS => hint::spin_loop(),
-            // In a schedule others run at once, and who waits for ever is found by its steps.
+            // In a schedule others run at once, and an endless wait is found by its number of steps.
             YIELDS.. if !cfg!(feature = "schedule") => thread::sleep(SLEEP),
             _ => thread::yield_now(),
         }
     }
 }
 
-/// What `work` gives on each of so many threads, all of them at once.
+/// The results of `work` on so many threads, which run concurrently.
 pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     if threads <= 1 {
         return vec![work()];
@@ -155,7 +156,8 @@ pub(crate) fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -
     })
 }
 
-/// What `work` makes of each item, in their order: each of so many threads takes the next one when it is done with one.
+/// The results of `work` for the items, in their order. Each of so many threads takes the next item when it is done
+/// with one.
 pub(crate) fn each_on_threads<I: Send, T: Send>(
     threads: usize,
     items: impl ExactSizeIterator<Item = I> + Send,

@@ -5,11 +5,11 @@
 //!     [--seed N] [--seconds N] [--round-seconds N] [--keys N] [--writers N] [--readers N] [--flush-instruction STEP]
 //! ```
 //!
-//! Writers put, delete, update in place, apply batches, count up on conditions and write in groups, in space that
-//! is small enough for compaction to go on all the time; others make writers of one record each; readers
-//! read and scan. After each round everything stands still: each key must hold exactly what was last
-//! acknowledged, the store is closed, checked, opened again, and must hold it still. The seed repeats
-//! what the threads do, not when. Exit code 1 and the command when something was found.
+//! Writers put, delete, update in place, apply batches, increment counters conditionally and write in groups, in so
+//! little space that compaction runs all the time. Another thread makes a new writer for each record; readers read and
+//! scan. After each round everything stops: each key must hold exactly the last acknowledged write. The store is
+//! closed, checked, opened again, and must still hold it. The seed repeats the operations of the threads, not their
+//! timing. Exit code 1 and the command if a fault was found.
 
 mod oracle;
 mod threads;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         if result.is_ok() {
             let _ = std::fs::remove_file(&path);
         } else {
-            eprintln!("the store is left at {}", path.display());
+            eprintln!("the store is kept at {}", path.display());
         }
         result
     });
@@ -87,9 +87,10 @@ fn parse() -> Result<Args, Failure> {
                     "interval" => Durability::Interval(Duration::from_millis(20)),
                     "manual" => Durability::Manual,
                     _ => {
-                        return Err(
-                            format!("{value} is no durability; say every-write, interval or manual").into()
-                        );
+                        return Err(format!(
+                            "durability {value} is unknown; use every-write, interval or manual"
+                        )
+                        .into());
                     }
                 }
             }
@@ -129,7 +130,7 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
         medium: args.medium,
         durability: args.durability,
         flush_instruction: args.flush_instruction,
-        // Some ten times what lives.
+        // Some ten times the live bytes.
         len_max: (args.keys * 8192).next_multiple_of(1 << 20).max(64 << 20),
         extent_bytes: Some(8192),
         compaction_dead_percent: 15,
@@ -155,7 +156,7 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
         if args.medium == MediumKind::Volatile {
             continue;
         }
-        // Manual: what is not committed is dropped by the close.
+        // Manual: the close would drop uncommitted writes.
         store.commit()?;
         store.close()?;
         let report = duramen::check(path, &options)?;

@@ -1,25 +1,25 @@
-//! What each key may hold at any moment, known without asking the store.
+//! The values that each key may hold at any moment, computed without the store.
 //!
-//! Everything follows from a key's number and a sequence number: whether that write deletes, and each byte of
-//! its value otherwise. Whoever writes a key says when it begins and when it has the answer; a reader that
-//! looks at both finds an interval of sequence numbers, one of which it must have read.
+//! A key's number and a sequence number determine everything: whether that write deletes, and otherwise each byte of
+//! its value. The writer of a key records when it begins and when it has the answer. A reader that checks both gets an
+//! interval of sequence numbers, and must have read one of them.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is done with a key.
+/// The writes of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Put and deleted by one thread.
     Owned,
-    /// Put by batches, two at a time, by one thread. The other of the two has the next number.
+    /// Put by batches, two keys at a time, by one thread. The other key has the next number.
     Pair,
-    /// Counted up by conditional writes, by all threads.
+    /// Incremented by conditional writes, by all threads.
     Shared,
     /// Updated in place by one thread.
     Cell,
-    /// As `Owned`, each write by a writer of its own.
+    /// As `Owned`, each write by a new writer.
     Short,
     /// Put once, at the beginning.
     Still,
@@ -29,7 +29,7 @@ pub enum Kind {
 pub struct Key {
     pub kind: Kind,
     pub number: u64,
-    /// The write that is going on or done.
+    /// The last write that has begun.
     begun: AtomicU64,
     /// The last write that was acknowledged.
     acknowledged: AtomicU64,
@@ -68,32 +68,32 @@ impl Key {
         self.begun.fetch_add(1, SeqCst) + 1
     }
 
-    /// The write was acknowledged.
+    /// Records that the write was acknowledged.
     pub fn acknowledge(&self, sequence: u64) {
         self.acknowledged.store(sequence, SeqCst);
     }
 
-    /// One more conditional write was acknowledged.
+    /// Records one more acknowledged conditional write.
     pub fn acknowledge_one(&self) {
         self.acknowledged.fetch_add(1, SeqCst);
     }
 
-    /// Whether the write deletes; nothing was ever written at 0.
+    /// Whether the write deletes; sequence number 0 means that nothing was written yet.
     pub fn is_absent_at(&self, sequence: u64) -> bool {
         sequence == 0
             || matches!(self.kind, Kind::Owned | Kind::Short) && mix(self.number, sequence).is_multiple_of(5)
     }
 
-    /// The value of the write: its sequence number, then bytes that follow from it.
+    /// The value of the write: its sequence number, then bytes computed from it.
     pub fn value(&self, sequence: u64) -> Vec<u8> {
         let mut value = sequence.to_le_bytes().to_vec();
         if self.kind == Kind::Cell {
-            // What is updated is the sequence number alone.
+            // Only the sequence number is updated.
             value.extend_from_slice(&mix(self.number, 0).to_le_bytes());
             return value;
         }
         let bits = mix(self.number, sequence);
-        // Mostly small; one in 64 several KiB; one in 1024 takes blocks of its own.
+        // Mostly small; one in 64 several KiB; one in 1024 takes its own blocks.
         let bytes = match bits % 1024 {
             0 => 20_000 + bits / 1024 % 80_000,
             1..=16 => 2_000 + bits / 1024 % 6_000,
@@ -110,8 +110,8 @@ impl Key {
         value
     }
 
-    /// Whether `found` is what a read may give that began when `from` was acknowledged, and ended when `to` was begun.
-    /// Returns the sequence number that was read, where there is one.
+    /// Checks that `found` is a possible result of a read that began when `from` was acknowledged, and ended when `to`
+    /// had begun. Returns the sequence number that was read, if there is one.
     pub fn check(&self, found: Option<&[u8]>, from: u64, to: u64) -> Result<Option<u64>, Failure> {
         let fail = |what: String| {
             Err(format!("key {:?} {}: {what}; wanted writes {from} to {to}", self.kind, self.number).into())

@@ -1,10 +1,10 @@
-//! What the threads do to the store, and what they hold it to.
+//! The operations of the threads on the store, and their checks.
 
 use super::oracle::{Failure, Key, Kind, Random};
 use duramen::{Batch, Meta, Stamp, Store, Swap, Update, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// What all threads share.
+/// The state that all threads share.
 pub struct Run<'a> {
     pub store: &'a Store,
     pub keys: &'a [Key],
@@ -25,7 +25,7 @@ impl Run<'_> {
     /// Puts, deletes, updates, batches and conditional writes of one thread.
     pub fn write(&self, thread: usize, mut random: Random) -> Result<(), Failure> {
         let mut writer = self.store.writer()?;
-        // Writes of a group, which count when it is settled.
+        // Writes of a group, which count when it is flushed.
         let mut group: Option<Vec<(usize, u64)>> = None;
         let mut done = 0u64;
         while !self.stop.load(Relaxed) {
@@ -50,7 +50,7 @@ impl Run<'_> {
                         return Err("a batch without conditions was refused".into());
                     }
                 }
-                // Waits for the answer, which a group does not have yet.
+                // It waits for the answer, which a group does not have yet.
                 Kind::Shared if group.is_none() => count_up(&mut writer, key)?,
                 Kind::Shared | Kind::Short | Kind::Still => continue,
             }
@@ -70,7 +70,7 @@ impl Run<'_> {
             }
             if done.is_multiple_of(256) {
                 self.writes.fetch_add(256, Relaxed);
-                // Gives the block up, in the midst of it, and takes whichever is there.
+                // Returns the block half full, and takes any available one.
                 if random.below(8) == 0 && group.is_none() {
                     writer = self.store.writer()?;
                 }
@@ -84,7 +84,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writers of one record each.
+    /// A new writer for each record.
     pub fn write_shortly(&self, mut random: Random) -> Result<(), Failure> {
         while !self.stop.load(Relaxed) {
             let key = &self.keys[random.below(self.keys.len() as u64) as usize];
@@ -106,7 +106,7 @@ impl Run<'_> {
             let key = &self.keys[index];
             let first = self.read_one(key)?;
             if key.kind == Kind::Pair {
-                // One batch wrote both: the other is no older than what was seen of this one.
+                // One batch wrote both: the other is no older than the value seen of this one.
                 let other = self.read_one(&self.keys[index ^ 1])?;
                 if other < first {
                     return Err(format!("batch seen in part: {first:?} here and then {other:?} there").into());
@@ -142,7 +142,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Scans everything: what does not change is seen, and what is seen was written.
+    /// Scans everything: unchanged keys must be seen, and every value seen must have been written.
     pub fn scan(&self) -> Result<(), Failure> {
         let still: Vec<Vec<u8>> =
             self.keys.iter().filter(|k| k.kind == Kind::Still).map(Key::bytes).collect();
@@ -153,7 +153,7 @@ impl Run<'_> {
             let mut failed = None;
             self.store.for_each(|value| {
                 let checked = match by_bytes.get(value.key()) {
-                    // How old it is cannot be told here: what a scan finds may be superseded meanwhile.
+                    // Its age cannot be checked here: a value found by a scan may be superseded in the meantime.
                     Some(key) => key.check(Some(value), 1, key.begun()).map(|_| ()),
                     None => Err(format!("a key that nobody wrote: {:?}", value.key()).into()),
                 };
@@ -164,14 +164,14 @@ impl Run<'_> {
                 return Err(failure);
             }
             if let Some(missing) = still.iter().find(|key| !seen.contains(*key)) {
-                return Err(format!("scan misses the key {missing:?}, which was there all the time").into());
+                return Err(format!("scan misses the key {missing:?}, which was present all the time").into());
             }
             self.scans.fetch_add(1, Relaxed);
         }
         Ok(())
     }
 
-    /// Every key holds exactly what was last acknowledged, and nothing else is there.
+    /// Every key holds exactly the last acknowledged write, and there are no other keys.
     pub fn verify(&self, when: &str) -> Result<(), Failure> {
         let mut live = 0;
         for key in self.keys {
@@ -181,9 +181,11 @@ impl Run<'_> {
             live += u64::from(value.is_some());
         }
         if self.store.len() != live {
-            return Err(
-                format!("{when}: the store counts {} keys, {live} are there", self.store.len()).into()
-            );
+            return Err(format!(
+                "{when}: the store counts {} keys, but {live} are present",
+                self.store.len()
+            )
+            .into());
         }
         Ok(())
     }

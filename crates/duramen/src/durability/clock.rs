@@ -4,7 +4,7 @@ use crate::options::Clock;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Relaxed;
 
-/// The store's time: Unix milliseconds, never less than it ever was, also across restarts.
+/// The store's time: Unix milliseconds. It never goes back, not even across restarts.
 pub(crate) struct StoreClock {
     source: Option<Clock>,
     floor: AtomicU64,
@@ -25,19 +25,19 @@ impl StoreClock {
         now.max(self.floor.load(Relaxed))
     }
 
-    /// Somebody was told that what expires at `at` has expired: from now on it has.
+    /// A caller has seen that a value with expiry time `at` has expired: from now on it stays expired.
     pub(crate) fn reached(&self, at: u64) {
         if self.floor.load(Relaxed) < at {
             self.floor.fetch_max(at, Relaxed);
         }
     }
 
-    /// The least that the time will ever be.
+    /// A lower bound of all later times.
     pub(crate) fn floor(&self) -> u64 {
         self.floor.load(Relaxed)
     }
 
-    /// From now on the time is never less than this.
+    /// From now on the time is never less than now.
     pub(crate) fn raise(&self) -> u64 {
         let now = self.now();
         self.floor.fetch_max(now, Relaxed);

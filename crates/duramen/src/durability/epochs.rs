@@ -1,7 +1,6 @@
-//! Epochs: group durability where a single write cannot be made durable alone, or was not asked to be.
+//! Epochs: group durability where a single write cannot be made durable alone, or need not be.
 //!
-//! In the `Immediate` regime nothing here happens but [`Epochs::current`], which stays at the epoch
-//! base. In the other regimes:
+//! In the `Immediate` regime only [`Epochs::current`] is used, which stays at the epoch base. In the other regimes:
 //!
 //! ```text
 //!  writer:  lock the key's stripe → enter (takes the current epoch, once the one before has ended) → append, publish in the
@@ -10,21 +9,20 @@
 //!           store the mark → sync (one wait for the device) → `committed`
 //! ```
 //!
-//! Where a write waits for its epoch, [`super::group_commit`] says who commits and when.
+//! Where a write waits for its epoch, [`super::group_commit`] decides which writer commits, and when.
 //!
-//! What a crash leaves: before the sync returns, the mark may be on the medium without all records of its
-//! epoch; recovery counts them, sees that, and falls back to the mark before.
+//! A crash before the sync returns may leave the mark on the medium without all records of its epoch. Recovery counts
+//! the records, finds the difference, and falls back to the mark before.
 //!
 //! Invariants:
 //! 1. Records of a committed epoch are never written to again, and their block is not freed before a
 //!    later epoch is committed (else the newest mark would no longer match).
 //! 2. One commit at a time; the marks alternate.
-//! 3. After a failed sync, or a panic within an epoch, nothing is committed any more, and nothing is written: the store is
-//!    poisoned.
-//! 4. Nobody writes in an epoch before all have left the one before: else a write that came later, even of another key,
-//!    could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
-//! 5. Who is in an epoch locks no stripe: all that it needs was locked before. So nobody in an epoch waits for who holds stripes,
-//!    and who holds stripes may wait for an epoch to end.
+//! 3. After a failed sync, or a panic within an epoch, nothing is committed or written any more: the store is poisoned.
+//! 4. Nobody writes in an epoch before all have left the one before. Otherwise a later write, even of another key,
+//!    could belong to the earlier epoch, and the state after a crash would be no prefix in time.
+//! 5. A writer in an epoch locks no stripe: it locked all that it needs before. So no writer in an epoch waits for a
+//!    holder of stripes, and a holder of stripes may wait for an epoch to end.
 
 use super::group_commit::GroupCommit;
 use crate::format::mark::{self, Mark};
@@ -43,25 +41,25 @@ use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, process};
 use std::time::Duration;
 
-/// What others must know of one writer. Two lines apart from its neighbours, since the CPU
-/// fetches lines in pairs.
+/// The state of one writer that other threads need. Two lines apart from its neighbours, since the CPU fetches lines in
+/// pairs.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Activity {
-    /// Which of a table's counts the writer adds to.
+    /// The shard of a table's counts that the writer adds to.
     pub shard: usize,
-    /// Writes of keys that were absent. This and the next two are stored to by their owner alone, in plain steps: as many
-    /// atomic additions less in a write.
+    /// Writes of keys that were absent. Only the owner stores to this and the next two, without atomic additions, which
+    /// saves three of them for each write.
     came: AtomicU64,
     /// Bytes of records appended.
     written: AtomicU64,
-    /// Bytes of records superseded and of room that compaction wins, less those reclaimed.
+    /// Bytes of superseded records and of room that compaction can gain, less those reclaimed.
     dead: AtomicI64,
     /// The epoch that the writer is in, 0 when in none.
     active: AtomicU64,
-    /// Records and their sum, by the epoch's lowest bit.
+    /// Count and sum of its records, by the epoch's lowest bit.
     sums: [[AtomicU64; 2]; 2],
-    /// It copies what others wrote.
+    /// It only copies records of other writers.
     is_copier: bool,
     /// The writer's groups: see [`Epochs::groups`].
     pub group: Arc<SeqCounter>,
@@ -70,12 +68,12 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// What recovery counted.
+    /// An activity with the count of recovery.
     pub(crate) fn recovered(dead_bytes: u64) -> Self {
         Self { dead: AtomicI64::new(dead_bytes as i64), ..Self::default() }
     }
 
-    /// A key came that was absent: its slot is set.
+    /// Counts keys that were absent before: their slots are set.
     #[inline]
     pub(crate) fn came_add(&self, keys: u64) {
         // Release: pairs with the Acquire in `Epochs::came`.
@@ -93,12 +91,13 @@ impl Activity {
     }
 }
 
-/// Dropped by a panic only: nobody waits for a writer that will never leave its epoch, and nothing is written any more, since its
-/// record may be there without a slot that points to it.
+/// Dropped only by a panic: poisons the store, and takes the writer out of its epoch so that nobody waits for it.
+/// Nothing is written any more, since the writer's record may be there without a slot that points to it.
 #[must_use]
 pub(crate) struct Unwinding<'e> {
     epochs: &'e Epochs,
-    /// Not by reference: the writer is borrowed for writing meanwhile. It keeps its activity for as long as it lives.
+    /// Not by reference: the writer is borrowed for writing in the meantime. It keeps its activity for as long as it
+    /// lives.
     activity: *const Activity,
 }
 
@@ -114,12 +113,13 @@ impl Drop for Unwinding<'_> {
     #[cold]
     fn drop(&mut self) {
         self.epochs.poison();
-        // SAFETY: the writer's, whose function unwinds.
+        // SAFETY: the activity belongs to the writer whose function unwinds.
         unsafe { &*self.activity }.active.store(0, Release);
     }
 }
 
-/// Dropped by a panic only, as [`Unwinding`], by who writes as no writer: nothing is written any more.
+/// Dropped only by a panic, like [`Unwinding`], for threads that write without being a writer: nothing is written any
+/// more.
 #[must_use]
 pub(crate) struct Poisoning<'e>(&'e Epochs);
 
@@ -134,7 +134,7 @@ impl Drop for Poisoning<'_> {
     #[cold]
     fn drop(&mut self) {
         self.0.poison();
-        // Who leads leads no longer: all look for themselves, and are refused.
+        // Drop leadership; the waiters wake, see the poisoned state and return its error.
         self.0.group_commit.end(None, true);
     }
 }
@@ -146,7 +146,7 @@ pub(crate) struct Totals {
     pub writers: u64,
 }
 
-/// In place of a count of forks.
+/// Value of `forks` in a closed store, in place of a count of forks.
 const CLOSED: u32 = u32::MAX;
 
 pub(crate) struct Epochs {
@@ -157,21 +157,21 @@ pub(crate) struct Epochs {
     committed: AtomicU64,
     /// Whether a write waits for its epoch before it returns.
     wait: AtomicBool,
-    /// Writes are refused: the store is poisoned, or it is only read.
+    /// Writes are refused: the store is poisoned or opened read-only.
     refuses: AtomicBool,
     read_only: AtomicBool,
     /// Whether anything was written since the last commit.
     wrote: AtomicBool,
-    /// The first is nobody's: it has what recovery counted, and what writers counted that are gone.
+    /// The first belongs to no writer: it holds the counts of recovery and of writers that have ended.
     activities: Mutex<Vec<Arc<Activity>>>,
-    /// Writers there ever were.
+    /// Number of writers ever registered.
     registered: AtomicU64,
     /// The slot of the next mark.
     commit: Mutex<usize, { rank::COMMIT }>,
     group_commit: GroupCommit,
     incarnation: u32,
     secret: Secret,
-    /// How often the process that opened the store had forked then; [`CLOSED`] when the store is closed.
+    /// How often the process that opened the store had forked at that time; [`CLOSED`] when the store is closed.
     forks: AtomicU32,
 }
 
@@ -250,8 +250,8 @@ impl Epochs {
         if self.refuses.load(Relaxed) || self.is_gone() { Err(self.refused()) } else { Ok(()) }
     }
 
-    /// Whether the medium is another's, and what is in DRAM here goes stale: the store is closed, or this is a child of the process that
-    /// opened it.
+    /// Whether this process must not use the medium any more, since its state in DRAM goes stale: the store is closed,
+    /// or this is a child of the process that opened it.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.forks.load(Relaxed) != process::forks()
@@ -262,7 +262,7 @@ impl Epochs {
         self.is_gone() && !self.is_closed()
     }
 
-    /// From now on the medium is another's, whoever still has a handle.
+    /// From now on another process may use the medium, even if handles remain here.
     pub(crate) fn close(&self) {
         self.forks.store(CLOSED, Relaxed);
     }
@@ -271,7 +271,7 @@ impl Epochs {
         self.forks.load(Relaxed) == CLOSED
     }
 
-    /// What every read begins with, since it goes by what is in DRAM here.
+    /// The check at the beginning of every read, since reads rely on this process's state in DRAM.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
         if self.is_gone() { Err(self.refused()) } else { Ok(()) }
@@ -295,18 +295,18 @@ impl Epochs {
         if self.is_forked() {
             return Error::new(
                 ErrorKind::InUse,
-                "cannot use the store: it belongs to the process that opened it, and this is a child made by fork; use it there, or open \
+                "cannot use the store: it belongs to the process that opened it, and this process is a fork of that one; use it there, or open \
                  another store here",
             );
         }
         if self.read_only.load(Relaxed) {
-            let why = "cannot write: the store was opened to be read only; open it to be written";
+            let why = "cannot write: the store was opened read-only; open it for writing";
             return Error::new(ErrorKind::ReadOnly, why);
         }
         Error::new(
             ErrorKind::Poisoned,
             "cannot write: an earlier write-back to the medium failed, so the kernel may have dropped pages, or a writing thread \
-             panicked; reads go on; look into the logs, check the device, close the store and open it again",
+             panicked; reads still work; look into the logs, check the device, close the store and open it again",
         )
     }
 
@@ -314,7 +314,7 @@ impl Epochs {
         self.register_as(false)
     }
 
-    /// The same for who only copies what others wrote.
+    /// Like [`Epochs::register`], for a thread that only copies records of others.
     pub(crate) fn register_copier(&self) -> Arc<Activity> {
         self.register_as(true)
     }
@@ -326,7 +326,7 @@ impl Epochs {
         activity
     }
 
-    /// The groups of all writers, for who must wait until those end that are open.
+    /// The groups of all writers, for callers that wait for the open groups to end.
     pub(crate) fn groups(&self) -> Vec<Arc<SeqCounter>> {
         lock(&self.activities).iter().map(|activity| Arc::clone(&activity.group)).collect()
     }
@@ -336,13 +336,13 @@ impl Epochs {
         lock(&self.activities).iter().map(|activity| Arc::clone(&activity.inside)).collect()
     }
 
-    /// Takes a writer out; what it counted stays counted.
+    /// Removes a writer; its counts are kept.
     pub(crate) fn unregister(&self, activity: &Arc<Activity>) {
-        // No commit may be between its two looks at the list.
+        // No commit may be between its two passes over the list.
         let _commit = lock(&self.commit);
         let mut activities = lock(&self.activities);
         activities.retain(|a| !Arc::ptr_eq(a, activity));
-        // Nobody's, so whoever holds the list adds.
+        // It belongs to no writer, so the holder of the list's lock may add.
         activities[0].came_add(activity.came.load(SeqCst));
         activities[0].written_add(activity.written.load(SeqCst));
         activities[0].dead_add(activity.dead.load(SeqCst));
@@ -354,9 +354,9 @@ impl Epochs {
         }
     }
 
-    /// Counts bytes that compaction may win, for who is no writer.
+    /// Counts bytes that compaction can gain, for a caller that is no writer.
     pub(crate) fn dead_add(&self, bytes: u64) {
-        // Nobody's, so whoever holds the list adds.
+        // It belongs to no writer, so the holder of the list's lock may add.
         lock(&self.activities)[0].dead_add(bytes as i64);
     }
 
@@ -370,18 +370,19 @@ impl Epochs {
         }
     }
 
-    /// Writes of keys that were absent, since the store was opened. Never less than before.
+    /// Writes of keys that were absent, since the store was opened. Never decreases.
     pub(crate) fn came(&self) -> u64 {
-        // Acquire: pairs with the Release in `Activity::came_add`; whoever looks from here on finds the slots of those counted.
+        // Acquire: pairs with the Release in `Activity::came_add`; a later lookup finds the slots of the counted keys.
         lock(&self.activities).iter().map(|a| a.came.load(Acquire)).sum()
     }
 
-    /// What the background thread holds, and who commits, for the case of a panic: what an interval promises, nobody else would keep.
+    /// Guard that poisons the store if the committing or background thread panics, because nobody else would commit the
+    /// interval.
     pub(crate) fn poisoning(&self) -> Poisoning<'_> {
         Poisoning(self)
     }
 
-    /// What a writer holds while it is in an epoch, for the case of a panic.
+    /// Guard that a writer holds while it is in an epoch, in case of a panic.
     #[inline]
     pub(crate) fn unwinding(&self, activity: &Activity) -> Unwinding<'_> {
         Unwinding { epochs: self, activity }
@@ -395,7 +396,8 @@ impl Epochs {
         }
         loop {
             let epoch = self.current.load(SeqCst);
-            // SeqCst: either the committer sees us in `epoch`, or we see that it has advanced.
+            // SeqCst: either the committer observes this writer in `epoch`, or this writer observes that the epoch has
+            // advanced.
             activity.active.store(epoch, SeqCst);
             if self.current.load(SeqCst) == epoch || planted(Mutant::EnterNotRechecked) {
                 // Acquire: pairs with the Release in `commit`.
@@ -416,7 +418,7 @@ impl Epochs {
         }
     }
 
-    /// Leaves the epoch, having appended a record to it, or none.
+    /// Leaves the epoch, after appending a record to it, or none.
     #[inline]
     pub(crate) fn leave(&self, activity: &Activity, epoch: Epoch, appended: Option<Appended>) {
         if !self.in_use() {
@@ -439,7 +441,7 @@ impl Epochs {
         self.wrote.load(Relaxed)
     }
 
-    /// Records that were written since the last commit, of transactions that were aborted too, but not copies. Exact
+    /// Number of records written since the last commit, including those of aborted transactions, without copies. Exact
     /// while nobody writes.
     pub(crate) fn uncommitted(&self) -> u64 {
         let activities = lock(&self.activities);
@@ -447,8 +449,8 @@ impl Epochs {
         writers.flat_map(|activity| &activity.sums).map(|[count, _]| count.load(Acquire)).sum()
     }
 
-    /// Makes `epoch` durable: waits for whoever commits it, or commits for all who wait (see [`super::group_commit`]).
-    /// `flush` flushes what was written in an epoch that has ended, where a committer does that.
+    /// Makes `epoch` durable: waits for the thread that commits it, or commits for all waiters (see
+    /// [`super::group_commit`]). `flush` flushes the writes of an epoch that has ended, where the committer flushes.
     pub(crate) fn wait_for<M: Medium>(
         &self,
         epoch: Epoch,
@@ -461,7 +463,7 @@ impl Epochs {
         }
         let outcome = {
             let mut slot = lock(&self.commit);
-            // Somebody may have committed meanwhile for another reason.
+            // Another thread may have committed in the meantime for another reason.
             if self.committed() < epoch {
                 self.commit(&mut slot, medium, flush, time).map(Some)
             } else {
@@ -488,7 +490,7 @@ impl Epochs {
         Ok(Epoch(committed.0))
     }
 
-    /// The epoch that it committed, and how long the device took.
+    /// Returns the committed epoch, and how long the device took.
     #[cfg_attr(feature = "mutants", track_caller)]
     fn commit<M: Medium>(
         &self,
@@ -524,7 +526,7 @@ impl Epochs {
             records += count.swap(0, Acquire);
             sum = sum.wrapping_add(total.swap(0, Acquire));
         }
-        // Release: pairs with the Acquire in `enter`; what the epoch's writers did is seen by the next one's.
+        // Release: pairs with the Acquire in `enter`; writers of the next epoch observe the writes of this one.
         self.ended.store(epoch, Release);
         flush(Epoch(epoch));
         if medium.granularity() != Granularity::Page {

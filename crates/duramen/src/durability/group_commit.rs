@@ -1,4 +1,4 @@
-//! Group commit: who commits for all, who waits, and how many a commit is worth waiting for.
+//! Group commit: which writer commits for all, which ones wait, and how long a commit waits for more of them.
 //!
 //! ```text
 //!          nobody leads, and all who are expected came             its commit ended
@@ -8,41 +8,42 @@
 //!    └──────▶ sleeps ──────────────────────────────────────┘     ◀────────────────────────────┘
 //! ```
 //!
-//! A commit that begins the moment the one before has ended is alone with those who came meanwhile: whoever was just
-//! released writes again a few microseconds later, waits for the rest of that commit, and then for one of its own. So
-//! who comes first sleeps until as many have come as the last commit released and found waiting; the last of them
-//! commits for all. Where the same threads write all the time they share every commit then, and each waits for one
-//! sync; a thread that stops costs the others their patience once, a part of what a sync takes.
+//! A commit that begins as soon as the one before has ended covers only the writers that came in between. The writers
+//! just released write again a few microseconds later, wait for the rest of that commit, and then for one of their own.
+//! So the first to come sleeps until as many have come as the last commit released and found waiting; the last of them
+//! commits for all. Threads that write all the time then share every commit, and each waits for one sync. A thread that
+//! stops costs the others their patience once, a part of the time of a sync.
 //!
 //! Invariants:
-//! 1. Who sleeps is woken after its epoch was committed, by whoever committed it.
-//! 2. While somebody sleeps whose epoch is not committed, somebody leads, or one of them sleeps for a time only, or was
-//!    woken and has not looked yet.
+//! 1. A sleeping writer is woken after its epoch was committed, by the thread that committed it.
+//! 2. While a writer sleeps whose epoch is not committed, some thread leads, or one of the sleepers has a timeout, or
+//!    was woken and has not checked yet.
 
 use crate::mutants::{Mutant, planted};
 use crate::sync::lock;
 use crate::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Others are waited for at most this share of the time that the last sync took: more would cost more than it gains.
+/// A commit waits for others at most this share of the time that the last sync took: more would cost more than it
+/// gains.
 const PATIENCE_SHARE: u32 = 2;
-/// After a sync that was stuck it says nothing.
+/// The time of a sync that was stuck is no measure.
 const PATIENCE_MAX: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
 struct State {
-    /// Somebody commits.
+    /// A thread commits.
     leading: bool,
-    /// Of this epoch somebody sleeps for a time only; 0 for none. By epoch, since who sleeps until the one before is
-    /// committed does not look after this one.
+    /// The epoch for which one writer sleeps with a timeout; 0 for none. By epoch, since a writer that sleeps until the
+    /// epoch before is committed does not check this one.
     timed: u64,
-    /// Who sleeps, by the lowest bit of the epoch that is waited for.
+    /// Number of sleepers, by the lowest bit of the epoch that they wait for.
     asleep: [u32; 2],
     /// How many came to wait for an epoch, by its lowest bit. Only a measure: see `expected`.
     came: [u32; 2],
-    /// How many will wait for the next epoch, if all that waited of late go on writing.
+    /// How many will wait for the next epoch, if all recent waiters continue to write.
     expected: u32,
-    /// The most that is waited for them.
+    /// The longest wait for them.
     patience: Duration,
 }
 
@@ -57,8 +58,8 @@ fn bit(epoch: u64) -> usize {
 }
 
 impl GroupCommit {
-    /// Waits until `is_done`, which says that `epoch` is committed. True when the caller is to commit it: it leads, and
-    /// must [`GroupCommit::end`].
+    /// Waits until `is_done`, which states that `epoch` is committed. Returns true if the caller must commit it: it
+    /// leads, and must call [`GroupCommit::end`].
     pub(super) fn wait(&self, epoch: u64, is_done: impl Fn() -> bool) -> bool {
         let bit = bit(epoch);
         let mut state = lock(&self.state);
@@ -89,8 +90,8 @@ impl GroupCommit {
         true
     }
 
-    /// Wakes those who may go on: `committed` is the epoch that the caller committed, in `took`. `None`: it did not,
-    /// and all look for themselves. `led`: the caller leads no longer.
+    /// Wakes the waiters that may continue. `committed`: the epoch that the caller committed, and how long it took.
+    /// `None`: no commit, and all waiters check for themselves. `led`: the caller stops leading.
     pub(super) fn end(&self, committed: Option<(u64, Duration)>, led: bool) {
         let (all, one) = {
             let mut state = lock(&self.state);
@@ -100,11 +101,11 @@ impl GroupCommit {
             match committed {
                 Some((epoch, took)) => {
                     let now = bit(epoch);
-                    // A model has no time: nobody is waited for there.
+                    // A model has no time: it waits for nobody.
                     state.expected = if cfg!(loom) { 0 } else { state.came[now] + state.came[1 - now] };
                     state.came[now] = 0;
                     state.patience = (took / PATIENCE_SHARE).min(PATIENCE_MAX);
-                    // Somebody who sleeps already sees to it that there is a commit.
+                    // A thread that already sleeps ensures that there is a commit.
                     let one = !state.leading && state.asleep[1 - now] > 0 && !planted(Mutant::NextNotWoken);
                     (
                         [now == 0 && state.asleep[0] > 0, now == 1 && state.asleep[1] > 0],
@@ -131,7 +132,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::SeqCst;
 
-    /// Commits of a device that takes a millisecond.
+    /// A device that takes a millisecond for a commit.
     #[derive(Default)]
     struct Device {
         group_commit: GroupCommit,
@@ -154,15 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_first_waits_for_those_expected_but_not_for_ever() {
+    fn the_first_writer_waits_for_the_expected_ones_until_its_patience_ends() {
         let device = Device::default();
         lock(&device.group_commit.state).expected = 2;
         lock(&device.group_commit.state).patience = Duration::from_millis(1);
-        // Alone: after its patience it leads, and is expected alone then.
+        // Alone: after its patience it leads, and expects only itself then.
         device.write();
         assert_eq!(device.committed.load(SeqCst), 1);
         assert_eq!(lock(&device.group_commit.state).expected, 1);
-        // Two, of which the first has all the patience that it needs: one commit for both.
+        // Two writers, the first with all the patience it needs: one commit for both.
         lock(&device.group_commit.state).expected = 2;
         lock(&device.group_commit.state).patience = Duration::from_secs(60);
         std::thread::scope(|scope| {
@@ -174,18 +175,19 @@ mod tests {
     }
 
     #[test]
-    fn writers_that_come_and_go_are_all_released() {
+    fn writers_that_start_and_stop_are_all_released() {
         let device = Device::default();
         std::thread::scope(|scope| {
             for writer in 0..8 {
                 let device = &device;
-                // Each stops at another time, so that it is expected in vain.
+                // Each stops at another time, so that the others expect it without effect.
                 scope.spawn(move || (0..20 * (writer + 1)).for_each(|_| device.write()));
             }
         });
         let state = lock(&device.group_commit.state);
         assert_eq!((state.leading, state.asleep), (false, [0, 0]));
-        // The longest writes 160 times and is alone with the next for 20 of them; nobody shares were all alone: 720.
+        // The longest writes 160 times and is alone with the next for 20 of them. If nobody shared a commit there would
+        // be 720.
         assert!(
             (160..720).contains(&device.committed.load(SeqCst)),
             "{} commits",

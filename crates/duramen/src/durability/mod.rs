@@ -1,11 +1,12 @@
-//! What of a store is durable, and from when on: epochs and their commits, the superblock, the store's time, and what is done
-//! when the medium has failed.
+//! Durability of a store: epochs and their commits, the superblock, the store's time, and the reaction to a failed
+//! medium.
 //!
-//! When the medium has failed the store is poisoned, and says so on the medium. The kernel tells of a failed write-back once,
-//! and may show the pages that it could not write, or have dropped them. So nothing is written any more, and the next open
-//! must not take the page cache of the same boot for whole. Order: the failure; then at once, before the error goes to anybody,
-//! the superblock's boot id is unknown, in the mapping. A process that is killed then leaves it in the page cache, as every
-//! other store. A power failure needs no mark: the boot is another one.
+//! When the medium has failed, the store is poisoned and records that on the medium. The kernel reports a failed
+//! write-back once; afterwards it may show the pages that it could not write, or have dropped them. So nothing is
+//! written any more, and the next open must not trust the page cache of the same boot. Order: the failure; then at
+//! once, before any caller gets the error, the superblock's boot id is set to unknown, in the mapping. If the process
+//! is then killed, that store stays in the page cache, as every other store. A power failure needs no mark: the boot is
+//! another one.
 
 mod clock;
 mod epochs;
@@ -49,7 +50,7 @@ impl DurableState {
         }
     }
 
-    /// The regime in which a store on such a medium keeps what was asked for.
+    /// The regime in which a store on such a medium provides the requested durability.
     pub(crate) fn regime_for(asked: Durability, granularity: Granularity) -> Regime {
         match (asked, granularity) {
             (Durability::Manual, _) => Regime::Manual,
@@ -67,7 +68,7 @@ impl DurableState {
         }
     }
 
-    /// What was asked for.
+    /// The requested durability.
     pub(crate) fn asked(&self) -> Durability {
         match (self.interval(), self.epochs.regime()) {
             (Some(interval), _) => Durability::Interval(interval),
@@ -76,13 +77,13 @@ impl DurableState {
         }
     }
 
-    /// Asks for something else, but never from or to `Manual`.
+    /// Requests another durability, but never from or to `Manual`.
     pub(crate) fn ask(&self, asked: Durability) {
         self.interval_nanos.store(interval_nanos(asked), Relaxed);
         self.epochs.set_wait(asked == Durability::EveryWrite);
     }
 
-    /// Makes everything acknowledged so far durable; `flush` as in [`Epochs::wait_for`].
+    /// Makes all acknowledged writes durable; `flush` as in [`Epochs::wait_for`].
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn commit<M: Medium>(&self, medium: &M, flush: &dyn Fn(Epoch)) -> Result<()> {
         if self.epochs.in_use() {
@@ -119,8 +120,7 @@ impl DurableState {
         persisted.map_err(|error| self.failed(medium, error))
     }
 
-    /// Puts the time of day on the medium, so that what expired stays expired though the
-    /// clock should go back.
+    /// Stores the time of day on the medium, so that expired values stay expired even if the clock goes back.
     pub(crate) fn persist_time<M: Medium>(&self, medium: &M) -> Result<()> {
         if self.superblock().time_floor < self.clock.floor() {
             let now = self.clock.raise();
@@ -129,22 +129,22 @@ impl DurableState {
         Ok(())
     }
 
-    /// Syncs the medium; after a failure nothing can be trusted any more.
+    /// Syncs the medium; a failure poisons the store.
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn sync_or_poison<M: Medium>(&self, medium: &M) -> Result<()> {
         medium.sync().map_err(|error| self.failed(medium, error))
     }
 
-    /// The medium failed: refuses writes, and notes it on the medium at once, so that it is noted though the process should be killed
-    /// next. Not to be called with the superblock locked.
+    /// Handles a failure of the medium: refuses writes, and records that on the medium at once, in case the process is
+    /// killed next. Must not be called with the superblock locked.
     pub(crate) fn failed<M: Medium>(&self, medium: &M, error: impl Into<Error>) -> Error {
         self.epochs.poison();
         self.mark_unverified(medium);
         error.into()
     }
 
-    /// [`DurableState::failed`], for what a commit ended in: also one that was refused since another thread's failed just now, which that
-    /// thread may not have noted yet.
+    /// [`DurableState::failed`] for the result of a commit. It also handles a commit that was refused because another
+    /// thread's commit just failed, since that thread may not have recorded it yet.
     #[cold]
     fn commit_failed<M: Medium>(&self, medium: &M, error: Error) -> Error {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) && !self.epochs.is_gone() {
@@ -153,21 +153,22 @@ impl DurableState {
         error
     }
 
-    /// After a failed write-back: has the next open judge the store as after a power failure, also under the same boot. The kernel may
-    /// show pages that it could not write, or have dropped them, until the file system is unmounted and beyond. It reaches the medium
-    /// when the kernel writes that page, if at all: without it an open may find a hole below a record that counts, and refuse it as damage.
+    /// After a failed write-back: makes the next open verify the store as after a power failure, even under the same
+    /// boot. The kernel may show pages that it could not write, or have dropped them, until the file system is
+    /// unmounted and beyond. The mark reaches the medium when the kernel writes that page, if at all. Without it, an
+    /// open may find a hole below a record that counts, and refuse it as damage.
     pub(crate) fn mark_unverified<M: Medium>(&self, medium: &M) {
-        // Poisoned by a panic, with a device that works: all is written now.
+        // Poisoned by a panic, with a device that works: the sync has written everything.
         if medium.granularity() != Granularity::Page || medium.sync().is_ok() {
             return;
         }
         let mut superblock = self.superblock();
         if superblock.boot_id != BOOT_UNKNOWN || superblock.clean {
             superblock.boot_id = BOOT_UNKNOWN;
-            // Of a close that failed at its very end.
+            // Undoes a close that failed at its very end.
             (superblock.clean, superblock.sealed, superblock.checkpoint) = (false, false, None);
             superblock.sequence += 1;
-            // It has failed before; the stores are what counts here.
+            // The sync has failed before; the stores are what counts here.
             let _ = superblock.persist(medium);
         }
     }

@@ -7,11 +7,12 @@
 //! | 16 | 8 | generation 1 |
 //! | 24 | 8 | seal: bits 0 to 31 tail in bytes / 8, bits 32 to 63 check |
 //! | 32 | 8 | epoch of the seal |
-//! | 40 | 8 | transactions: bits 0 to 1 what became of the one that began in another block and ends in this one, bits 2 to 3 of the one that goes on in another block ([`TransactionOutcomes`]); bits 32 to 63 check |
-//! | 48 | 8 | the secret of the store ([`Secret`]): what is left of it where the head is lost |
-//! | 56 | 8 | tie: the extent, as [`Secret::tie`] makes a number of it |
+//! | 40 | 8 | outcomes of transactions: bits 0 to 1 of the one that began in another block and ends in this one, bits 2 to 3 of the one that continues in another block ([`TransactionOutcomes`]); bits 32 to 63 check |
+//! | 48 | 8 | the secret of the store ([`Secret`]), which remains here if the head is lost |
+//! | 56 | 8 | tie: a number that [`Secret::tie`] makes of the extent |
 //!
-//! The checks begin with a number made of the secret, and the tie is another: no bytes of a user are a header, wherever they lie.
+//! The seed of the checks is a number made of the secret, and the tie is another: no bytes of a user form a header,
+//! wherever they are.
 //!
 //! States: 1 free, 2 data. The word is the commit of every transition:
 //!
@@ -22,17 +23,16 @@
 //!     └────────────────── free: the word (same generation) ─────────────────────┘
 //! ```
 //!
-//! The fields that a word makes valid lie in the same line and are stored before it, and a line
-//! reaches the medium as a prefix of its stores (on page media, in one sector): so one persist is
-//! enough. There are two generation fields because the old word must stay valid until the new one
-//! replaces it.
+//! The fields that a word makes valid lie in the same line and are stored before it. A line reaches the medium as a
+//! prefix of its stores (on page media, in one sector), so one persist is enough. There are two generation fields
+//! because the old word must stay valid until the new one replaces it.
 //!
-//! A seal says where the records end. It is written when the last record is durable, so a sealed
-//! block whose records end earlier is damaged; an unsealed block may end in a torn record.
-//! On media with epochs, a seal counts only when its epoch is committed.
+//! A seal states where the records end. It is written when the last record is durable, so a sealed block whose records
+//! end earlier is damaged; an unsealed block may end in a torn record. On media with epochs, a seal counts only when
+//! its epoch is committed.
 //!
-//! What became of transactions is written when it can change no more: see `log::transaction`. The check is for this
-//! generation, so what an earlier use of the block left says nothing.
+//! The outcomes of transactions are written once they are final: see `log::transaction`. The check covers this
+//! generation, so outcomes left by an earlier use of the block do not count.
 
 use super::{Epoch, Extent, Generation, Secret, u64_at};
 use duramen_media::{Medium, Offset};
@@ -48,7 +48,7 @@ pub(crate) enum State {
     Data,
 }
 
-/// A data block, as its header tells.
+/// A data block, as its header describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataBlock {
     pub extent: Extent,
@@ -68,24 +68,24 @@ pub(crate) struct Header {
     secret: Secret,
 }
 
-/// What is known for good of a transaction of several blocks.
+/// The permanent outcome of a transaction of several blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TransactionOutcome {
-    /// Nothing: its end tells.
+    /// Not recorded yet: its commit record decides.
     #[default]
     Open,
-    /// Its records count, whatever else is found of it.
+    /// Its records count, whatever else of it is found.
     Counts,
-    /// They never do.
+    /// Its records never count.
     Void,
 }
 
-/// The outcomes of the transactions of which not all lies in one block. Of each kind there is one in a block at most.
+/// The outcomes of the transactions that are only partly in one block. A block has at most one of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TransactionOutcomes {
-    /// Of the transaction that began in another block, and has its end here.
+    /// Of the transaction that began in another block, and whose commit record is here.
     pub ended: TransactionOutcome,
-    /// Of the transaction that has no end here: its records are the last ones.
+    /// Of the transaction that has no commit record here: its records are the last ones.
     pub onward: TransactionOutcome,
 }
 
@@ -108,13 +108,13 @@ impl TransactionOutcomes {
         Self { ended: transaction_outcome(bits), onward: transaction_outcome(bits >> 2) }
     }
 
-    /// Those of them that are this one.
+    /// Only the outcomes equal to this one.
     pub(crate) fn only(self, transaction_outcome: TransactionOutcome) -> Self {
         let only = |it| if it == transaction_outcome { it } else { TransactionOutcome::Open };
         Self { ended: only(self.ended), onward: only(self.onward) }
     }
 
-    /// The same, with what else is known.
+    /// These outcomes, replaced by those that `other` records.
     pub(crate) fn with(self, other: Self) -> Self {
         let with = |a, b| if b == TransactionOutcome::Open { a } else { b };
         Self { ended: with(self.ended, other.ended), onward: with(self.onward, other.onward) }
@@ -145,8 +145,8 @@ fn seal_check(secret: Secret, tail: u32, epoch: u64, generation: Generation) -> 
     crc32c::crc32c_append(secret.of_blocks(), &bytes)
 }
 
-/// The secret that a header with these bytes tells, and its check, if its extent were 0, compared with the one that it
-/// has: nothing of it if none of our states begins so.
+/// The secret in a header with these bytes, and the difference between its check and the one wanted for extent 0.
+/// `None` if no state of ours begins like this.
 pub(crate) fn check_from_extent_0(bytes: &[u8]) -> Option<(Secret, u32)> {
     let word = u64_at(bytes, 0);
     let low = word as u32;
@@ -156,14 +156,14 @@ pub(crate) fn check_from_extent_0(bytes: &[u8]) -> Option<(Secret, u32)> {
     is_one.then(|| (secret, (word >> 32) as u32 ^ check(secret, Extent(0), low, generation)))
 }
 
-/// What the checks of headers differ by whose extents' numbers differ by the bits of `by`: a CRC is linear.
+/// The difference between the checks of two headers whose extent numbers differ by the bits of `by`: a CRC is linear.
 pub(crate) fn check_difference(by: Extent) -> u32 {
     let check = |at| check(Secret::default(), at, 0, Generation(0));
     check(by) ^ check(Extent(0))
 }
 
 impl Header {
-    /// Reads the header of the block at `at`; `Err` says what was found and wanted.
+    /// Reads the header of the block at `at`; `Err` states what was found and wanted.
     pub(crate) fn decode(secret: Secret, at: Extent, bytes: &[u8]) -> Result<Self, String> {
         let word = u64_at(bytes, 0);
         let low = word as u32;
@@ -175,7 +175,7 @@ impl Header {
             return Err(format!("block header has check {found:#010x}, wanted {wanted:#010x}"));
         }
         if (u64_at(bytes, SECRET_AT), u64_at(bytes, TIE_AT)) != (secret.word(), secret.tie(at)) {
-            return Err("block header is of another place or of another store".into());
+            return Err("block header belongs to another place or another store".into());
         }
         let state = match low & 15 {
             1 => State::Free,
@@ -229,7 +229,7 @@ impl Header {
         u64::from(check(self.secret, at, low, self.generation)) << 32 | u64::from(low)
     }
 
-    /// Makes the block at `at` what `self` says, in one line, whatever was there before; not drained.
+    /// Writes `self` as the header of the block at `at`, in one line, whatever was there before; not drained.
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn store<M: Medium>(&self, medium: &M, at: Extent, offset: Offset) {
         medium.store_u64(offset.plus(SECRET_AT as u64), self.secret.word());
@@ -239,7 +239,7 @@ impl Header {
         medium.flush(offset, HEADER_BYTES);
     }
 
-    /// The same, and durable on return (but for page media).
+    /// Like `store`, and durable on return (except on page media).
     pub(crate) fn publish_fresh<M: Medium>(&self, medium: &M, at: Extent, offset: Offset) {
         self.store(medium, at, offset);
         medium.drain();
@@ -263,7 +263,7 @@ impl Header {
         Self { state: State::Free, seal: None, transaction_outcomes: TransactionOutcomes::default(), ..*self }
     }
 
-    /// The header of the first extent of a freed block, once its other extents have headers of their own.
+    /// The header of the first extent of a freed block, once its other extents have their own headers.
     pub(crate) fn alone(&self) -> Self {
         Self { extents: 1, ..*self }
     }
@@ -273,8 +273,8 @@ impl Header {
         medium.publish(offset, self.word(at));
     }
 
-    /// Seals the block at `tail` bytes. Every record below it must be durable (or, with epochs, belong to
-    /// an epoch that is committed no later than `epoch`).
+    /// Seals the block at `tail` bytes. Every record below it must be durable (or, with epochs, belong to an epoch that
+    /// is committed no later than `epoch`).
     pub(crate) fn publish_seal<M: Medium>(&self, medium: &M, offset: Offset, tail: u64, epoch: Epoch) {
         let tail = (tail / 8) as u32;
         medium.store_u64(offset.plus(32), epoch.0);
@@ -284,7 +284,7 @@ impl Header {
         );
     }
 
-    /// Says what became of transactions, and starts its write-back. Each of them must be durable if it counts.
+    /// Records the outcomes of transactions, and starts the write-back. A transaction that counts must be durable.
     pub(crate) fn store_transaction_outcomes<M: Medium>(
         &self,
         medium: &M,

@@ -1,7 +1,7 @@
-//! The index checkpoint: what a store writes of its index, so that the next open need not read every record.
+//! The index checkpoint: a copy of the index on the medium, so that the next open need not read every record.
 //!
-//! A checkpoint is a *root*, whose place and checksum stand in the superblock, and *pages*, which the root lists. All
-//! of them lie in *runs*: blocks that are sealed where they begin, so they hold no records, and a recovery that knows
+//! A checkpoint is a *root*, whose place and checksum are in the superblock, and *pages*, which the root lists. All of
+//! them are in *runs*: blocks that are sealed at their beginning, so they hold no records. A recovery that knows
 //! nothing of the checkpoint finds them empty and frees them.
 //!
 //! Root:
@@ -11,29 +11,29 @@
 //! | 0 | 8 | magic, `DURIMAGE` |
 //! | 8 | 4 | version of the checkpoint: 7 |
 //! | 12 | 1 | kind of index of the store's own table (0 hash, 1 ordered) |
-//! | 13 | 1 | 1: written at a clean close, and what is not kept is in the list of blocks |
+//! | 13 | 1 | 1: written at a clean close, and the list of blocks includes those not kept |
 //! | 14 | 1 | 1: counts in it are estimates, since a checkpoint before it was used after a crash |
 //! | 15 | 1 | zero |
 //! | 16 | 8 | store id |
-//! | 24 | 8 | the last epoch that it knows of |
+//! | 24 | 8 | the last epoch that it covers |
 //! | 32 | 4 | runs |
 //! | 36 | 4 | blocks |
 //! | 40 | 4 | pages |
 //! | 44 | 4 | tables |
-//! | 48 | 8 | the greatest version of a record that was given out |
+//! | 48 | 8 | the greatest version assigned to a record |
 //! | 56 | 4 | roots of collections |
 //! | 60 | 4 | zero |
 //! | 64 | | runs, 8 bytes each: first extent (4), extents (4) |
 //! | | | blocks, 32 bytes each: see [`Kept`] |
 //! | | | pages, 24 bytes each: where its keys begin (8), place (8), bytes (4), CRC-32C (4) |
 //! | | | tables and collections, 40 bytes each, whose pages and roots follow each other in this order: see [`TablePages`] |
-//! | | | roots of collections, 8 bytes each: where the record lies |
+//! | | | roots of collections, 8 bytes each: place of the record |
 //!
-//! What a page holds is the business of the index: see `index::hash::checkpoint`, `index::ordered::checkpoint` and
+//! The index defines the content of a page: see `index::hash::checkpoint`, `index::ordered::checkpoint` and
 //! `index::collection::checkpoint`.
 //!
-//! The checkpoint is a hint. Builds that do not know it ignore it, and their first update of the superblock forgets it;
-//! so it takes no version of the format.
+//! The checkpoint is a hint. Builds that do not know it ignore it, and their first update of the superblock drops it;
+//! so it needs no version of the format.
 
 use super::{Epoch, Extent, Generation, Owner, Version, block, u32_at, u64_at};
 use duramen_media::Offset;
@@ -47,7 +47,7 @@ const PAGE_BYTES: usize = 24;
 const TABLE_BYTES: usize = 40;
 const ROOT_BYTES: usize = 8;
 
-/// A block of which the checkpoint knows all that recovery would find in it.
+/// A block that recovery need not read, since the checkpoint holds everything about it.
 ///
 /// | offset | bytes | meaning |
 /// |---|---|---|
@@ -57,7 +57,7 @@ const ROOT_BYTES: usize = 8;
 /// | 16 | 4 | tail / 8, as in its seal; 0: this block must be read |
 /// | 20 | 4 | bytes of records that the index points to |
 /// | 24 | 4 | when the first record expires, in Unix seconds; 2^32 - 1: never |
-/// | 28 | 1 | [`Damage`]: 0 none is known, 1 known to be damaged, 2 the same, and the index does not know all that is |
+/// | 28 | 1 | [`Damage`]: 0 none known, 1 damaged, 2 damaged and the index does not know all damaged records |
 /// | 29 | 3 | zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
@@ -70,7 +70,7 @@ pub(crate) struct Kept {
     pub damage: Damage,
 }
 
-/// What is known of the damage in a block.
+/// The known damage of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Damage {
     #[default]
@@ -92,16 +92,16 @@ impl Damage {
 }
 
 impl Kept {
-    /// Whether its records must be read all the same.
+    /// Whether its records must be read nevertheless.
     pub(crate) fn is_unknown(&self) -> bool {
         self.tail == 0
     }
 }
 
-/// A block that holds a part of a checkpoint: its first extent, and how many it has.
+/// A block that holds a part of a checkpoint: its first extent, and its number of extents.
 pub(crate) type ExtentRun = (Extent, u32);
 
-/// Where a page lies.
+/// Place and checksum of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub first: u64,
@@ -110,13 +110,13 @@ pub(crate) struct Page {
     pub crc: u32,
 }
 
-/// What of a checkpoint is of one table, or of one collection.
+/// The part of a checkpoint that belongs to one table or collection.
 ///
 /// | offset | bytes | meaning |
 /// |---|---|---|
 /// | 0 | 8 | its owner |
 /// | 8 | 8 | slots in its pages |
-/// | 16 | 8 | those of them that are no tombstones |
+/// | 16 | 8 | number of these slots that are not tombstones |
 /// | 24 | 4 | pages |
 /// | 28 | 4 | of a collection, the roots that name it |
 /// | 32 | 1 | 1: the pages are not of one moment |
@@ -140,12 +140,12 @@ pub(crate) struct Root {
     pub epoch: Epoch,
     /// No record has a higher one.
     pub version: Version,
-    /// That of the root is among them, and at a close those of the checkpoint before.
+    /// Includes the run of the root, and at a close the runs of the previous checkpoint.
     pub runs: Vec<ExtentRun>,
     pub blocks: Vec<Kept>,
     pub pages: Vec<Page>,
     pub tables: Vec<TablePages>,
-    /// Where the roots of collections lie.
+    /// Places of the roots of collections.
     pub roots: Vec<Offset>,
 }
 
@@ -201,7 +201,7 @@ impl Root {
         bytes
     }
 
-    /// Reads a root whose checksum is right, in a store of `extents` extents; `Err` says what was found and wanted.
+    /// Reads a root whose checksum is right, in a store of `extents` extents; `Err` states what was found and wanted.
     pub(crate) fn decode(bytes: &[u8], extents: u32, extent_bytes: u64) -> Result<Self, String> {
         if bytes.len() < FIXED_BYTES || bytes[..8] != MAGIC {
             return Err("it does not begin with \"DURIMAGE\"".into());
@@ -273,7 +273,7 @@ impl Root {
         Ok(root)
     }
 
-    /// Whether all that it lists lies in a store of `extents` extents.
+    /// Checks that every place it lists is in a store of `extents` extents.
     fn check_places(&self, extents: u32, extent_bytes: u64) -> Result<(), String> {
         let within =
             |extent: u32, more: u32| more > 0 && u64::from(extent) + u64::from(more) <= u64::from(extents);
@@ -292,10 +292,10 @@ impl Root {
         let lies_outside =
             |page: &&Page| page.at.checked_add(u64::from(page.bytes)).is_none_or(|to| to > end);
         if let Some(page) = self.pages.iter().find(lies_outside) {
-            return Err(format!("its page at offset {:#x} lies behind the end", page.at));
+            return Err(format!("its page at offset {:#x} is beyond the end", page.at));
         }
         if let Some(root) = self.roots.iter().find(|root| root.0 >= end || !root.0.is_multiple_of(8)) {
-            return Err(format!("its root of a collection at offset {root} is no place of this store"));
+            return Err(format!("its root of a collection at offset {root} is not in this store"));
         }
         Ok(())
     }
@@ -355,7 +355,7 @@ mod tests {
         let behind = Root { runs: vec![(Extent(9), 2)], ..sample() };
         assert!(Root::decode(&behind.encode(), 10, 4096).unwrap_err().contains("run at extent 9"));
         let far = Root { pages: vec![Page { at: u64::MAX, ..sample().pages[0] }], ..sample() };
-        assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("behind the end"));
+        assert!(Root::decode(&far.encode(), 10, 4096).unwrap_err().contains("beyond the end"));
         let outside = Root { roots: vec![Offset(8), Offset(40_960)], ..sample() };
         assert!(Root::decode(&outside.encode(), 10, 4096).unwrap_err().contains("root of a collection"));
         let few = Root { roots: vec![Offset(8)], ..sample() };

@@ -1,4 +1,4 @@
-//! What of a medium cannot be read at all: recovery, `check` and salvage must not touch it, or the process dies.
+//! The unreadable ranges of a medium: recovery, `check` and salvage must not touch them, or the process dies.
 
 use crate::sync::lock;
 use crate::sync::{Mutex, each_on_threads};
@@ -6,7 +6,7 @@ use duramen_media::{Medium, Offset};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What a thread asks about at a time: to ask maps it, 0.1 ms for each MiB on small pages.
+/// How much a thread asks about at a time: asking maps it, 0.1 ms for each MiB on small pages.
 const ASKED_BYTES: u64 = 64 << 20;
 
 /// Ranges of a medium that cannot be read, in order.
@@ -15,19 +15,19 @@ pub(crate) struct Holes<'m> {
     asked: Option<Asked<'m>>,
 }
 
-/// Where the medium is asked only as it is read.
+/// The medium is asked only about the ranges that are read.
 struct Asked<'m> {
     medium: &'m dyn Medium,
     found: Mutex<Vec<Range<u64>>>,
 }
 
 impl<'m> Holes<'m> {
-    /// Those in the first `bytes` bytes of `medium`.
+    /// The holes in the first `bytes` bytes of `medium`.
     pub(crate) fn of<M: Medium>(medium: &M, bytes: u64) -> Self {
         Self::of_on_threads(medium, bytes, 1)
     }
 
-    /// The same, asked by several threads.
+    /// As [`Holes::of`], asked by several threads.
     pub(crate) fn of_on_threads<M: Medium>(medium: &M, bytes: u64, threads: usize) -> Self {
         let ask = |part: usize| {
             let from = part as u64 * ASKED_BYTES;
@@ -37,7 +37,7 @@ impl<'m> Holes<'m> {
         let mut holes: Vec<Range<u64>> =
             each_on_threads(threads, 0..parts, ask).into_iter().flatten().collect();
         holes.sort_unstable_by_key(|hole| hole.start);
-        // One that reaches from what was asked about together into what comes next.
+        // A hole that reaches from one part of the queries into the next.
         holes.dedup_by(|next, hole| {
             let joined = next.start <= hole.end;
             hole.end = if joined { hole.end.max(next.end) } else { hole.end };
@@ -46,12 +46,12 @@ impl<'m> Holes<'m> {
         Self { known: holes, asked: None }
     }
 
-    /// Those in what will be asked about: to ask takes as long as to map.
+    /// The holes in the ranges that will be read: they are found on demand, since asking takes as long as mapping.
     pub(crate) fn of_what_is_read<M: Medium>(medium: &'m M) -> Self {
         Self { known: Vec::new(), asked: Some(Asked { medium, found: Mutex::default() }) }
     }
 
-    /// Those that may touch the `bytes` bytes from `at`.
+    /// The holes that may touch the `bytes` bytes from `at`.
     fn near(&self, at: u64, bytes: u64) -> Cow<'_, [Range<u64>]> {
         let Some(Asked { medium, found }) = &self.asked else { return Cow::Borrowed(&self.known) };
         let mut holes = medium.unreadable(Offset(at), bytes);
@@ -65,7 +65,7 @@ impl<'m> Holes<'m> {
         Cow::Owned(holes)
     }
 
-    /// Each of them, in words.
+    /// A description of each hole.
     pub(crate) fn damage(&self) -> impl Iterator<Item = String> {
         let mut holes = self.known.clone();
         holes.extend(self.asked.iter().flat_map(|asked| lock(&asked.found).clone()));
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_between_holes_and_what_they_touch() {
+    fn ranges_between_holes_and_ranges_that_touch_holes() {
         let holes = Holes { known: vec![64..128, 192..256], asked: None };
         assert_eq!(holes.between(0, 320), [0..64, 128..192, 256..320]);
         assert_eq!(holes.between(64, 64), []);

@@ -1,9 +1,9 @@
-//! Commit marks: which epoch is the last one that is whole on the medium.
+//! Commit marks: the last epoch that is whole on the medium.
 //!
-//! Two marks alternate, so the one before survives while the next is written. A mark proves its epoch: it
-//! carries how many records the epoch has and a sum over them that does not depend on their
-//! order. On page media the mark and the records go to the device in one wait; recovery counts the
-//! records of the newest mark's epoch, and when they do not match falls back to the other mark.
+//! Two marks alternate, so that the older one survives while the next is written. A mark proves its epoch: it carries
+//! the number of the epoch's records and a sum over them that does not depend on their order. On page media the mark
+//! and the records go to the device in one wait. Recovery counts the records of the newest mark's epoch, and falls back
+//! to the other mark if they do not match.
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
@@ -32,7 +32,7 @@ pub(crate) struct Mark {
     pub incarnation: u32,
 }
 
-/// What one record adds to its epoch's sum: depends on its content and its place.
+/// The contribution of one record to its epoch's sum: depends on its content and its place.
 pub(crate) fn record_sum(offset: Offset, crc: u32) -> u64 {
     // Two rounds of a multiply and shift mix; a sum of raw checksums would cancel too easily.
     let mut x = (offset.0 << 20) ^ u64::from(crc);
@@ -41,8 +41,8 @@ pub(crate) fn record_sum(offset: Offset, crc: u32) -> u64 {
     x ^ (x >> 32)
 }
 
-/// Where the mark of `slot` (0 or 1) lies. Marks alternate by count of commits, not by epoch:
-/// two epochs may be committed with others, empty, between them.
+/// Place of the mark of `slot` (0 or 1). Marks alternate by count of commits, not by epoch: between two epochs with
+/// records, empty ones may be committed.
 fn place(slot: usize) -> Offset {
     Offset(8192 + 4096 * slot as u64)
 }
@@ -83,7 +83,7 @@ impl Mark {
         medium.flush(at, BYTES as u64);
     }
 
-    /// Both marks, with their slots, newest first; one that is torn, was never written or cannot be read is left out.
+    /// Both marks, with their slots, newest first; without a mark that is torn, was never written or cannot be read.
     pub(crate) fn find<M: Medium>(medium: &M, secret: Secret, holes: &Holes<'_>) -> Vec<(usize, Self)> {
         let mut marks: Vec<_> = (0..2)
             .filter(|&slot| !holes.touch(place(slot).0, BYTES as u64))

@@ -1,4 +1,4 @@
-//! The bytes on the medium, version 4. `docs/internals/format.md` is the same for people; they change together.
+//! The bytes on the medium, version 4. `docs/internals/format.md` describes the same for people; they change together.
 //!
 //! ```text
 //! offset 0       superblock 0   (192 bytes used of 4 KiB)
@@ -13,8 +13,9 @@
 //! Invariants:
 //!
 //! 1. Nothing read from a medium is trusted before its checksum was compared.
-//! 2. The checksums of a record begin with numbers made of the generation of its block and of the [secret] of the store, and a generation
-//!    is never used twice: what an earlier use of the same space left behind does not parse as a record, but for a guess of 64 bits.
+//! 2. The seeds of a record's checksums are made of the generation of its block and the [secret] of the store, and a
+//!    generation is never used twice. So bytes left by an earlier use of the same space do not parse as a record,
+//!    except by a guess of 64 bits.
 //! 3. Walking block headers from the first extent visits every extent exactly once.
 //! 4. Bytes that users choose are never read as format: see [record] and [secret].
 
@@ -36,8 +37,8 @@ pub(crate) use secret::{Secret, Seeds};
 /// Bytes before the first block.
 pub(crate) const HEAD_BYTES: u64 = 16 << 10;
 
-/// Order of the writes of a store: a write takes a version above all that its writer and its key's stripe gave out before, and
-/// recovery keeps the highest of each key. 52 bits: 28 years of 5 million overwrites a second of one key.
+/// Order of the writes of a store: a write takes a version above all earlier ones of its writer and of its key's
+/// stripe, and recovery keeps the highest of each key. 52 bits: 28 years of 5 million overwrites a second of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct Version(pub(crate) u64);
@@ -50,7 +51,7 @@ impl Version {
     }
 }
 
-/// The transaction of group durability. 44 bits: 34 years of 16 thousand commits a second.
+/// The unit of group durability. 44 bits: 34 years of 16 thousand commits a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct Epoch(pub(crate) u64);
@@ -59,9 +60,9 @@ impl Epoch {
     pub(crate) const MAX: u64 = (1 << 44) - 1;
 }
 
-/// One use of a block: the incarnation of the store (counts opens, 24 bits) and a counter within it
-/// (40 bits: 26 PB of 24 KiB blocks). The incarnation is durable before the first block of that open is written, so a
-/// generation is unique even when a power failure undid the header that carried it.
+/// One use of a block: the incarnation of the store (counts opens, 24 bits) and a counter within it (40 bits: 26 PB of
+/// 24 KiB blocks). The incarnation is durable before the first block of that open is written. So a generation is unique
+/// even when a power failure undid the header that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct Generation(pub(crate) u64);
@@ -80,7 +81,7 @@ impl Generation {
     }
 }
 
-/// The number of a transaction: never used twice, as a [`Generation`].
+/// The number of a transaction: never used twice, like a [`Generation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct TransactionId(pub(crate) u64);
@@ -91,7 +92,8 @@ impl TransactionId {
     }
 }
 
-/// Whose a record is: the table or collection that it belongs to. Never used twice, so what belongs to an owner that nothing names is dead for ever.
+/// The owner of a record: the table or collection that it belongs to. Never used twice, so the records of an owner that
+/// nothing names are dead permanently.
 ///
 /// | bits | meaning |
 /// |---|---|
@@ -129,34 +131,34 @@ impl Owner {
         self.kind() == Some(OwnerKind::Ordered)
     }
 
-    /// Whether it is a collection, which a root names, and no table.
+    /// Whether it is a collection, which a root names, and not a table.
     #[inline]
     pub(crate) fn is_collection(self) -> bool {
         self.0 & 7 > 1
     }
 }
 
-/// What an owner is.
+/// The kind of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnerKind {
     /// A table with a hash index.
     Hash = 0,
-    /// One with an ordered index.
+    /// A table with an ordered index.
     Ordered = 1,
     /// A collection without an order of elements.
     Map = 2,
-    /// One whose elements are ordered by the first 8 bytes of their values.
+    /// A collection whose elements are ordered by the first 8 bytes of their values.
     ByValue = 3,
-    /// One whose elements are ordered by the first 8 bytes of their keys.
+    /// A collection whose elements are ordered by the first 8 bytes of their keys.
     ByKey = 4,
 }
 
-/// An extent, the grain of space, counted from the beginning of the medium.
+/// An extent, the unit of space, counted from the beginning of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub(crate) struct Extent(pub(crate) u32);
 
-/// Reads a little-endian word; the caller knows that the bytes are there.
+/// Reads a little-endian word; the caller ensures that the bytes are there.
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];

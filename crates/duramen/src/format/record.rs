@@ -1,43 +1,43 @@
-//! A record: one write of one key, immutable once appended, valid by itself.
+//! A record: one write of one key, immutable once appended, and valid on its own.
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 4 | check of the header, see below |
 //! | 4 | 1 | bits 0 to 3 kind, bits 4 to 7 flags |
-//! | 5 | 1 | tag: the caller's, kept as is |
+//! | 5 | 1 | tag: belongs to the caller, stored as is |
 //! | 6 | 2 | key bytes, low 16 bits |
 //! | 8 | 8 | bits 0 to 29 value bytes, bit 30 key bytes' bit 16, bit 31 zero, bits 32 to 63 epoch's low 32 bits |
 //! | 16 | 8 | bits 0 to 51 version, bits 52 to 63 epoch's high 12 bits |
 //! | 24 | 8 | expiry, Unix milliseconds: only with flag 1 |
-//! | | 8 | owner ([`Owner`]): only with flag 8, behind the expiry if there is one |
+//! | | 8 | owner ([`Owner`]): only with flag 8, after the expiry if there is one |
 //! | 24, 32 or 40 | | key, then value |
 //! | | 4 | checksum of the record, see below |
-//! | | 4 | only of kinds 3 and 4: the checksum that it has as kind 4 |
+//! | | 4 | only of kinds 3 and 4: the checksum of the record as kind 4 |
 //! | | | zeros up to a multiple of 8 |
-//! | | 16 | [`Trailer`]: the transaction that it belongs to, and what the key's slot was before: only with flag 2 |
+//! | | 16 | [`Trailer`]: the record's transaction, and the previous content of the key's slot: only with flag 2 |
 //!
-//! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 end of a transaction ([`super::transaction`]); 6 root
-//! of a collection, whose value begins with the owner of the elements (8 bytes); 7 void: no record, but as many bytes
-//! as one with this header. A cell is appended as kind 3, whole and durable,
-//! and then made kind 4 by one store of its first 8 bytes, before the index points to it.
-//! Flags: 1 expires; 2 belongs to a transaction; 4 everything before this record in its block was durable
-//! when it was written (so a broken record before it is damage and not a torn write); 8 belongs to the table of the owner that
-//! is named, without it to the store's own.
+//! Kinds: 1 value; 2 tombstone; 3 cell being appended; 4 cell; 5 commit record of a transaction
+//! ([`super::transaction`]); 6 root of a collection, whose value begins with the owner of the elements (8 bytes); 7
+//! void: no record, but as many bytes as one with this header. A cell is appended as kind 3, whole and durable. One
+//! store of its first 8 bytes then makes it kind 4, before the index points to it. Flags: 1 expires; 2 belongs to a
+//! transaction; 4 everything before this record in its block was durable when it was written (so a broken record before
+//! it is damage and not a torn write); 8 belongs to the table of the named owner, without it to the store's own.
 //!
 //! # Bytes of users are never format
 //!
-//! Both checksums begin with numbers that nobody can know from outside ([`Seeds`]).
+//! The seeds of both checksums are numbers that no client can know ([`Seeds`]).
 //!
-//! 1. The *check of the header* covers bytes 4 to the key (of a void: bytes 4 to 11, which say how long it is), and depends on the place in
-//!    the block. So what was copied from elsewhere, or from this very block, is no header.
-//! 2. The *checksum of the record* covers, in this order: key, value, check of the header, trailer. The body comes first so that it can be
-//!    summed before the version is known. For kind 4 the value is left out: it changes in place.
-//! 3. A header is stored before any byte of the body that is behind it. A long body is written before the key is locked, behind a void,
-//!    which one store of 8 bytes then makes a record, or which stays where nothing is written after all.
-//! 4. So whoever finds a header that is whole knows where the next one begins, and looks for none within the body, whole or torn
+//! 1. The *check of the header* covers bytes 4 to the key (of a void: bytes 4 to 11, which give its length), and
+//!    depends on the place in the block. So bytes copied from elsewhere, or from this very block, form no header.
+//! 2. The *checksum of the record* covers, in this order: key, value, check of the header, trailer. The body comes
+//!    first so that it can be summed before the version is known. For kind 4 the value is left out: it changes in
+//!    place.
+//! 3. A header is stored before any byte of its body. A long body is written before the key is locked, into a void. One
+//!    store of 8 bytes then makes the void a record; if nothing is written after all, the void stays.
+//! 4. So a reader of a whole header knows where the next one begins, and never searches within the body, whole or torn
 //!    ([`Walk`]).
 //!
-//! What belongs to a transaction stands behind the value, so that a lookup need not ask for it to find the key.
+//! The fields of a transaction follow the value, so that a lookup need not check for them to find the key.
 
 use super::secret::Seeds;
 use super::{Epoch, Owner, TransactionId, Version, sum, u32_at, u64_at};
@@ -51,15 +51,15 @@ const OWNER_BYTES: u64 = 8;
 /// The largest header.
 pub(crate) const HEAD_BYTES_MAX: usize = 40;
 pub(crate) const TRAILER_BYTES: u64 = 16;
-/// Bytes of the value of an end: how many transaction records its transaction has, and their sum.
+/// Bytes of the value of a commit record: the number of its transaction records, and their sum.
 pub(crate) const END_VALUE_BYTES: usize = 16;
-/// Bytes of an end.
+/// Bytes of a commit record.
 pub(crate) const END_BYTES: u64 = record_bytes(HEADER_BYTES, 0, END_VALUE_BYTES, Kind::End) + TRAILER_BYTES;
 /// Bytes of a checksum of a record.
 const SUM_BYTES: u64 = 4;
-/// The most bytes between a value and what is behind it: two checksums, and zeros.
+/// The most bytes between a value and the trailer: two checksums, and zeros.
 const RECORD_TAIL_BYTES_MAX: usize = 16;
-/// What the check of a void covers, from byte 4 on: its flags and lengths.
+/// The check of a void covers bytes 4 up to here: its flags and lengths.
 const VOID_COVERED: usize = 12;
 
 const FLAG_EXPIRES: u8 = 1;
@@ -73,7 +73,7 @@ pub(crate) const fn head_bytes(expires: bool, owned: bool) -> u64 {
     HEADER_BYTES + EXPIRY_BYTES * expires as u64 + OWNER_BYTES * owned as u64
 }
 
-/// Where a key of a record that names an owner, or does not, may begin.
+/// Where a key may begin in a record that names an owner, or does not.
 pub(crate) const fn key_places(owned: bool) -> [u64; 2] {
     [head_bytes(false, owned), head_bytes(true, owned)]
 }
@@ -91,12 +91,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether it was put to be updated in place. (A sealed cell was not yet opened when a crash came.)
+    /// Whether it was put to be updated in place. (A sealed cell was not yet opened when a crash occurred.)
     pub(crate) fn is_updatable(self) -> bool {
         matches!(self, Self::CellSealed | Self::CellOpen)
     }
 
-    /// Bytes of checksums behind the value.
+    /// Bytes of checksums after the value.
     #[inline(always)]
     const fn sums_bytes(self) -> u64 {
         match self {
@@ -115,7 +115,8 @@ pub(crate) struct Appended {
     pub crc: u32,
 }
 
-/// A record's header, as numbers. Sizes are within the limits; nothing says yet that it is one: that is what [`Header::is_at`] compares.
+/// A record's header, decoded. Sizes are within the limits, but only [`Header::is_at`] verifies that the bytes are a
+/// header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub crc: u32,
@@ -131,8 +132,8 @@ pub(crate) struct Header {
     pub owner: Owner,
 }
 
-/// The fixed part of the header of a record that is known to be whole, taken apart only as far as it is asked:
-/// a lookup needs little of it, and most of what a lookup costs besides its cache misses is instructions.
+/// The fixed part of the header of a record that is known to be whole. Fields are decoded only on demand: a lookup
+/// needs few of them, and most of its cost besides cache misses is instructions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     first: u64,
@@ -158,7 +159,7 @@ impl Head {
     }
 
     /// # Panics
-    /// When there is none: the index would be wrong, which is a defect.
+    /// If there is no such kind: then the index is wrong, which is a defect.
     #[inline]
     fn kind(self) -> Kind {
         match self.kind_bits() {
@@ -179,7 +180,7 @@ impl Head {
         self.kind_bits() == Kind::Value as u8 && !self.expires()
     }
 
-    /// Whether it is the end of a transaction.
+    /// Whether it is the commit record of a transaction.
     #[inline]
     pub(crate) fn is_commit(self) -> bool {
         self.kind_bits() == Kind::End as u8
@@ -256,7 +257,7 @@ impl Head {
         head_bytes(self.expires(), self.is_owned())
     }
 
-    /// The owner of the record whose head this is, and that begins with `bytes`.
+    /// The owner of the record with this head; the record begins with `bytes`.
     #[inline]
     pub(crate) fn owner(self, bytes: &[u8]) -> Owner {
         if self.is_owned() {
@@ -282,17 +283,17 @@ impl Head {
     }
 }
 
-/// What is behind the value of a record that belongs to a transaction.
+/// The last bytes of a record that belongs to a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub transaction: TransactionId,
-    /// The slot that the record's took the place of, with the lane of its writer where a slot has the fingerprint; the
-    /// transaction slot alone: there was none. (`index::Slot::as_previous`)
+    /// The slot that the record's slot replaced, with the number of its writer's transaction slot in place of the
+    /// fingerprint. If there was none: that number alone. (`index::Slot::as_previous`)
     pub previous: u64,
 }
 
 impl Trailer {
-    /// Of the record at the beginning of `bytes`, which has `record_bytes`.
+    /// The trailer of the record at the beginning of `bytes`, which has `record_bytes`.
     #[inline]
     pub(crate) fn of(bytes: &[u8], record_bytes: u64) -> Self {
         let at = (record_bytes - TRAILER_BYTES) as usize;
@@ -355,8 +356,8 @@ impl Header {
         Encoded { bytes, len: self.head_bytes() as usize, crc }
     }
 
-    /// What lies between the value and the trailer: the checksums, of a body with this one ([`body_crc`]), and zeros. `open` is the check
-    /// of the header as that of an open cell, and the checksum of the key alone; only of a cell.
+    /// The bytes between the value and the trailer: the checksums, for a body with the checksum `body` ([`body_crc`]),
+    /// and zeros. Only for a cell, `open` is its header's check as an open cell, and the checksum of the key alone.
     #[inline(always)]
     pub(crate) fn rest(
         &self,
@@ -376,15 +377,15 @@ impl Header {
         RecordTail { bytes, len: (self.record_bytes() - self.trailer_bytes() - from) as usize }
     }
 
-    /// Reads the header at the beginning of `bytes`; `None` when no record of this format can begin so
-    /// or it would not fit in `bytes`.
+    /// Reads the header at the beginning of `bytes`; `None` when no record of this format can begin so or it would not
+    /// fit in `bytes`.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         Self::decode_within(bytes, bytes.len() as u64)
     }
 
-    /// The same of a record whose first bytes are `bytes`, at least as many as a header has unless `room` is less, which is what
-    /// it would have to fit in.
+    /// Like `decode`, for a record whose first bytes are `bytes` and which must fit in `room`. `bytes` has at least the
+    /// size of a header, unless `room` is smaller.
     #[inline]
     pub(crate) fn decode_within(bytes: &[u8], room: u64) -> Option<Self> {
         if bytes.len() < HEADER_BYTES as usize {
@@ -398,7 +399,7 @@ impl Header {
             return None;
         }
         let header = Self::decode_head(bytes);
-        // No record names the owner of those that name none.
+        // A record names an owner only if that is not the store, and of a known kind.
         if flags & FLAG_OWNED != 0 && (header.owner == Owner::STORE || header.owner.kind().is_none())
             || header.kind == Kind::Root && u64::from(header.value_bytes) < OWNER_BYTES
             || header.transactional && header.kind.is_updatable()
@@ -412,10 +413,10 @@ impl Header {
         (header.record_bytes() <= room).then_some(header)
     }
 
-    /// Reads the header of a record that is known to be whole: one that the index points to.
+    /// Reads the header of a record that is known to be whole, since the index points to it.
     ///
     /// # Panics
-    /// When there is none: the index would be wrong, which is a defect.
+    /// If it has no known kind: then the index is wrong, which is a defect.
     #[inline]
     pub(crate) fn decode_head(head: &[u8]) -> Self {
         let fixed = Head::new(head);
@@ -434,7 +435,7 @@ impl Header {
         }
     }
 
-    /// Whether an end has what an end has, and nothing else.
+    /// Whether a commit record has exactly the fields of one.
     fn is_commit(&self) -> bool {
         self.transactional
             && self.expires_at.is_none()
@@ -442,15 +443,16 @@ impl Header {
             && (self.key_bytes, self.value_bytes) == (0, END_VALUE_BYTES as u32)
     }
 
-    /// Whether the header that `self` was decoded from, which `head` begins with, was written at a place with this seed.
+    /// Whether the header at the beginning of `head`, from which `self` was decoded, was written at a place with this
+    /// seed.
     #[inline]
     pub(crate) fn is_at(&self, head: &[u8], seed: u32) -> bool {
         let to = if self.kind == Kind::Void { VOID_COVERED } else { self.head_bytes() as usize };
-        // The bytes themselves: a header that decodes has no bit that `self` does not say.
+        // The bytes themselves: a header that decodes has no bit that is not in `self`.
         sum::append(seed, &head[4..to]) == self.crc
     }
 
-    /// Whether key, value and trailer of the record at the beginning of `bytes` are what was written, where its header is.
+    /// Whether key, value and trailer of the record at the beginning of `bytes` are intact, given an intact header.
     #[inline]
     fn is_body_whole(&self, bytes: &[u8], seeds: Seeds) -> bool {
         let body = body_crc(seeds.body, &[self.summed_body(bytes)]);
@@ -459,8 +461,8 @@ impl Header {
         self.kind != Kind::Void && self.sum_with(body, trailer) == u32_at(bytes, self.sum_at() as usize)
     }
 
-    /// Whether the record at the beginning of `bytes`, which `self` was decoded from, is whole. It lies `at` bytes behind the beginning of
-    /// its block.
+    /// Whether the record at the beginning of `bytes`, from which `self` was decoded, is whole. It begins `at` bytes
+    /// after the beginning of its block.
     pub(crate) fn verify(&self, bytes: &[u8], seeds: Seeds, at: u64) -> bool {
         self.is_at(bytes, seeds.head(at)) && self.is_body_whole(bytes, seeds)
     }
@@ -476,18 +478,18 @@ impl Header {
         self.transactional.then(|| Trailer::of(bytes, self.record_bytes()))
     }
 
-    /// How many bytes of the body, behind `head_bytes`, the checksum covers.
+    /// Number of bytes of the body, after `head_bytes`, that the checksum covers.
     pub(crate) fn summed_bytes(&self) -> u64 {
         let value_bytes = if self.kind == Kind::CellOpen { 0 } else { self.value_bytes };
         u64::from(self.key_bytes) + u64::from(value_bytes)
     }
 
-    /// The checksum of a record whose body has this one, and that ends in this trailer.
+    /// The checksum of a record whose body has the checksum `body`, and whose trailer is `trailer`.
     pub(crate) fn sum_with(&self, body: u32, trailer: &[u8]) -> u32 {
         sum::append(sum::append_check(body, self.crc), trailer)
     }
 
-    /// Where in the record its checksum lies.
+    /// Where in the record its checksum is.
     #[inline]
     pub(crate) fn sum_at(&self) -> u64 {
         let other = if self.kind == Kind::CellOpen { SUM_BYTES } else { 0 };
@@ -507,7 +509,7 @@ impl Header {
     }
 }
 
-/// A header as a medium holds it.
+/// A header in its form on a medium.
 pub(crate) struct Encoded {
     bytes: [u8; HEAD_BYTES_MAX],
     len: usize,
@@ -515,7 +517,7 @@ pub(crate) struct Encoded {
     pub crc: u32,
 }
 
-/// What lies between a value and what is behind it.
+/// The bytes between a value and the trailer.
 pub(crate) struct RecordTail {
     bytes: [u8; RECORD_TAIL_BYTES_MAX],
     len: usize,
@@ -541,7 +543,7 @@ impl Encoded {
     }
 }
 
-/// Bytes of a whole record of this kind with so many before its key, without a trailer.
+/// Bytes of a whole record of this kind with so many bytes before its key, without a trailer.
 #[inline]
 pub(crate) const fn record_bytes(head_bytes: u64, key_bytes: usize, value_bytes: usize, kind: Kind) -> u64 {
     (head_bytes + key_bytes as u64 + value_bytes as u64 + kind.sums_bytes() + 7) & !7
@@ -563,15 +565,14 @@ pub(crate) fn owner_of_root(value: &[u8]) -> Owner {
 pub(crate) enum Step {
     /// A whole record of this block begins at `at`.
     Record { at: u64, header: Header },
-    /// No whole record begins at `at`. Whether that is the end, a torn write or damage is the caller's
-    /// to judge.
+    /// No whole record begins at `at`. The caller decides whether that is the end, a torn write or damage.
     End { at: u64 },
 }
 
-/// Reads the records of one block in order, verifying each, and passes over voids.
+/// Reads the records of one block in order, verifies each, and skips voids.
 ///
-/// *Invariant*: where a header is whole, nothing is looked for before the end that it tells, be the body whole or not: the bytes between are
-/// a user's.
+/// *Invariant*: after a whole header, the walk searches nothing before the record's end, whether or not the body is
+/// whole: those bytes are a user's.
 pub(crate) struct Walk<'a> {
     block: &'a [u8],
     at: u64,
@@ -582,13 +583,12 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Walks `block` (the whole of it, header included) from `from` to `end`, both in bytes from its
-    /// beginning.
+    /// Walks `block` (the whole of it, header included) from `from` to `end`, both in bytes from its beginning.
     pub(crate) fn new(block: &'a [u8], from: u64, end: u64, seeds: Seeds) -> Self {
         Self { block, at: from, end: end.min(block.len() as u64), seeds, origin: 0 }
     }
 
-    /// What was given as the block begins so many bytes behind its beginning.
+    /// Marks the given bytes as a later part of the block, `origin` bytes after its beginning.
     pub(crate) fn behind(self, origin: u64) -> Self {
         Self { origin, ..self }
     }
@@ -617,9 +617,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The first whole record behind `at` that matches: used to tell damage from a torn end, and to salvage. `at` is where a record was not
-    /// whole. Where its header is, the next one is looked for where that says that it ends; where it is not, at each 8 bytes, up to the
-    /// next header that is whole: a check of 32 bits that depends on the secret and on the place, before another of as many.
+    /// The first whole record after `at` that matches: used to distinguish damage from a torn end, and to salvage. At
+    /// `at`, no whole record begins. If its header is whole, the search continues at that record's end. If not, it
+    /// tries every 8 bytes up to the next whole header. Two checks guard that: one of 32 bits that depends on the
+    /// secret and the place, and then the record's checksum.
     pub(crate) fn find_after(&self, at: u64, matches: impl Fn(&Header) -> bool) -> Option<u64> {
         let mut next = at;
         loop {
@@ -639,7 +640,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes on at `at`.
+    /// Continues at `at`.
     pub(crate) fn resume(&mut self, at: u64) {
         self.at = at;
     }
@@ -702,7 +703,7 @@ mod tests {
                 crc: 0, kind: Kind::Value, tag, transactional, drained,
                 key_bytes: key.len() as u32, value_bytes: value.len() as u32,
                 epoch: Epoch(epoch), version: Version(version), expires_at,
-                // One in two is the store's own.
+                // Half of them are the store's own.
                 owner: Owner(if owner % 2 == 0 { 0 } else { owner & !6 }),
             };
             let bytes = whole(header, &key, &value, seeds(2));
@@ -713,7 +714,7 @@ mod tests {
             prop_assert!(!read.verify(&bytes, seeds(3), AT));
             prop_assert!(!read.verify(&bytes, Secret::new(98).seeds(Generation::new(1, 2)), AT));
             prop_assert!(!read.is_at(&bytes, seeds(2).head(AT + 8)));
-            // Any flipped bit of header, key, value, checksum or trailer is told.
+            // Any flipped bit of header, key, value, checksum or trailer is detected.
             let bits = (header.sum_at() as usize + 4) * 8;
             let trailer = bytes.len() * 8 - header.trailer_bytes() as usize * 8;
             let bit = flip.index(bits + header.trailer_bytes() as usize * 8);
@@ -752,18 +753,19 @@ mod tests {
         assert!(is_whole(&bytes) && bytes.len() as u64 == Head::new(&bytes).record_bytes());
         let mut changed = bytes.clone();
         changed[HEADER_BYTES as usize + 8] ^= 1;
-        assert!(!is_whole(&changed), "a sealed cell has the value that was written");
+        assert!(!is_whole(&changed), "a sealed cell must keep its value");
         bytes[..8].copy_from_slice(&at.first_word().to_le_bytes());
         assert!(is_whole(&bytes) && bytes.len() as u64 == Head::new(&bytes).record_bytes());
         bytes[HEADER_BYTES as usize + 8] ^= 1;
-        assert!(is_whole(&bytes), "the value of an open cell changes");
+        assert!(is_whole(&bytes), "the value of an open cell may change");
         bytes[HEADER_BYTES as usize] ^= 1;
-        assert!(!is_whole(&bytes), "its key does not");
+        assert!(!is_whole(&bytes), "the key of an open cell must not change");
     }
 
-    /// A block of a void, a record, a torn one whose body holds a record that is valid where it lies, and one behind it.
+    /// A block with a void, a record, a torn one whose body holds a record that is valid at its place, and one after
+    /// it.
     #[test]
-    fn nothing_is_looked_for_within_a_body_and_voids_are_passed_over() {
+    fn a_walk_searches_no_body_and_skips_voids() {
         let mut block = vec![0; 64];
         let append = |block: &mut Vec<u8>, header: Header, value: &[u8]| {
             let at = block.len() as u64;
@@ -773,7 +775,7 @@ mod tests {
         append(&mut block, plain(Kind::Void, 3, 500), &[9; 500]);
         let first = append(&mut block, plain(Kind::Value, 3, 4), b"good");
         let torn = block.len() as u64;
-        // Somebody who knows the secret, the generation and the place could do so.
+        // Only with the secret, the generation and the place could anybody forge this.
         let inner_at = torn + HEADER_BYTES + 8;
         let inner = whole_at(inner_at, plain(Kind::Value, 3, 6), b"key", b"forged", seeds(2));
         append(&mut block, plain(Kind::Value, 3, 500), &[&[0; 5], &inner[..], &[0; 500]].concat()[..500]);
@@ -783,12 +785,15 @@ mod tests {
         assert!(matches!(walk.step(), Step::Record { at, .. } if at == first));
         assert!(matches!(walk.step(), Step::End { at } if at == torn));
         let inner_header = Header::decode(&block[inner_at as usize..]).unwrap();
-        assert!(inner_header.verify(&block[inner_at as usize..], seeds(2), inner_at), "the trap is one");
+        assert!(
+            inner_header.verify(&block[inner_at as usize..], seeds(2), inner_at),
+            "the forged record must be valid at its place"
+        );
         assert_eq!(walk.find_after(torn, |_| true), Some(behind));
     }
 
     #[test]
-    fn what_is_copied_to_another_place_of_its_block_is_no_record() {
+    fn a_record_copied_to_another_place_of_its_block_is_invalid() {
         let header = plain(Kind::Value, 3, 4);
         let step = if cfg!(miri) { 504 } else { 8 };
         for at in (64..4096).step_by(step) {

@@ -1,7 +1,8 @@
-//! The secret of a store: what makes a checksum a proof that the store itself wrote the bytes.
+//! The secret of a store, which makes a checksum a proof that the store itself wrote the bytes.
 //!
-//! Users choose the bytes of keys and values. Everything that recovery takes for its own therefore has checks that begin with numbers made
-//! of the secret, which nobody outside of the medium knows. It is drawn when the store is made, and it is never in a reply, a dump or a log.
+//! Users choose the bytes of keys and values. So all bytes that recovery trusts have checks whose seeds are made of the
+//! secret, which only the medium knows. It is drawn when the store is created, and is never in a reply, a dump or a
+//! log.
 //!
 //! | number | made of | is in |
 //! |---|---|---|
@@ -11,7 +12,7 @@
 //! | [`Secret::of_marks`] | | commit marks |
 //! | [`Secret::of_checkpoints`] | | the root and the pages of an index checkpoint |
 //!
-//! All of them are SipHash-2-4 under the secret: which of them somebody learns tells nothing of the others.
+//! All of them are SipHash-2-4 under the secret: knowing one of them reveals nothing about the others.
 
 use super::{Extent, Generation};
 use crate::mutants::{Mutant, planted};
@@ -21,15 +22,15 @@ use siphasher::sip::SipHasher24;
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Secret(u64);
 
-/// What the checksums of the records of one block begin with.
+/// The seeds of the checksums of the records of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Seeds {
     head: u32,
-    /// Of the checksum over key and value, and what follows.
+    /// Of the checksum over key and value and the fields after them.
     pub body: u32,
 }
 
-/// What a number is made for, so that no two are the same.
+/// The use of a number, so that no two are the same.
 #[derive(Clone, Copy)]
 enum Use {
     Records = 1,
@@ -40,17 +41,17 @@ enum Use {
 }
 
 impl Secret {
-    /// A secret of random bits. 0 is none, so that zeros on a medium never tell one.
+    /// A secret of random bits. 0 is none, so that zeros on a medium are never read as one.
     pub(crate) fn new(bits: u64) -> Self {
         Self(bits.max(1))
     }
 
-    /// What a medium holds of it.
+    /// The form of the secret on a medium.
     pub(crate) fn word(self) -> u64 {
         self.0
     }
 
-    /// The secret that a medium holds.
+    /// The secret in its form on a medium.
     pub(crate) fn of_word(word: u64) -> Option<Self> {
         (word != 0).then_some(Self(word))
     }
@@ -73,7 +74,7 @@ impl Secret {
         self.number(Use::Blocks, 0) as u32
     }
 
-    /// What a header at this extent has besides its check.
+    /// The number in a header at this extent besides its check.
     pub(crate) fn tie(self, extent: Extent) -> u64 {
         self.number(Use::Extent, extent.0.into())
     }
@@ -88,15 +89,16 @@ impl Secret {
 }
 
 impl Seeds {
-    /// What the check of a header begins with that lies `at` bytes behind the beginning of its block. No two places of a block have the
-    /// same, and the steps of a CRC keep numbers apart: so a header that was copied to another place of its block never is one there.
+    /// The seed of the check of a header `at` bytes after the beginning of its block. No two places of a block have the
+    /// same, and the steps of a CRC keep numbers distinct. So a header copied to another place of its block is never
+    /// valid there.
     #[inline(always)]
     pub(crate) fn head(self, at: u64) -> u32 {
         self.head ^ if planted(Mutant::PlaceNotChecked) { 0 } else { (at >> 3) as u32 }
     }
 }
 
-/// Without the number: it must not come into a message or a log.
+/// Without the number: it must not appear in a message or a log.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_a_secret_differ_by_secret_use_and_what_they_are_of() {
+    fn numbers_of_a_secret_differ_by_secret_use_and_argument() {
         let (one, other) = (Secret::new(7), Secret::new(8));
         let generation = Generation::new(1, 2);
         let numbers = [
@@ -135,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_does_not_come_into_messages() {
+    fn debug_output_does_not_show_the_secret() {
         let (secret, seeds) = (Secret::new(0xabcd_ef01), Secret::new(5).seeds(Generation(1)));
         assert_eq!(format!("{secret:?} {seeds:?}"), "Secret Seeds");
     }
 
     #[test]
-    fn the_places_of_a_block_have_seeds_of_their_own() {
+    fn each_place_of_a_block_has_its_own_seed() {
         let seeds = Secret::new(7).seeds(Generation::new(1, 2));
         assert!((1..1000).all(|at| seeds.head(at * 8) != seeds.head(0)));
     }

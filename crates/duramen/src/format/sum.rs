@@ -1,62 +1,62 @@
-//! CRC-32C of short pieces at any address, as keys and values are: some 200 bytes in half the time that a sum made for long
-//! aligned ranges takes.
+//! CRC-32C of short pieces at any address, such as keys and values: some 200 bytes in half the time of an
+//! implementation made for long aligned ranges.
 //!
-//! Each step of the CPU's instruction waits for the one before, three cycles. So pieces are not brought to an aligned address
-//! byte by byte first, and a range of 104 bytes or more is summed in three lanes at once. What the first two lanes come to is
-//! then moved behind the bytes that follow them, by a multiplication of polynomials (PCLMULQDQ) whose product goes
-//! through the last step of the third lane. (Gopal and others, "Fast CRC computation for iSCSI polynomial using CRC32
+//! Each step of the CPU's instruction waits three cycles for the one before. So pieces are not aligned byte by byte
+//! first, and a range of 104 bytes or more is summed in three lanes at once. The sums of the first two lanes are then
+//! moved past the bytes that follow them, by a multiplication of polynomials (PCLMULQDQ), whose product goes through
+//! the last step of the third lane. (Gopal and others, "Fast CRC computation for iSCSI polynomial using CRC32
 //! instruction", Intel 2011.)
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The CPU was asked, and has what the steps here take. A flag of our own: whoever must be able to ask keeps registers for the
-/// case that nobody did, in each sum.
+/// Whether the CPU was asked, and has the instructions used here. A separate flag: a lazily initialized one would keep
+/// registers in each sum for the case that it is not initialized yet.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 static HAS_STEPS: AtomicBool = AtomicBool::new(false);
 
-/// Goes on with a CRC-32C over `bytes`, as [`crc32c::crc32c_append`].
+/// Continues a CRC-32C over `bytes`, like [`crc32c::crc32c_append`].
 #[inline]
 pub(crate) fn append(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if HAS_STEPS.load(Relaxed) {
-        // SAFETY: the CPU has what it takes.
+        // SAFETY: the CPU has the instructions.
         return unsafe { by_cpu(crc, bytes) };
     }
     ask(crc, bytes)
 }
 
-/// The same over the bytes of `first`, of `words` and of `last`, little-endian as everywhere on the medium: for who has them in
-/// registers, since to sum what was just stored in smaller pieces waits until all of them have left the CPU.
+/// Continues over the bytes of `first`, `words` and `last`, little-endian as everywhere on the medium. For values in
+/// registers: summing bytes that were just stored in smaller pieces waits until all of them have left the CPU.
 #[inline]
 pub(crate) fn append_words(crc: u32, first: u32, words: [u64; 2], last: [Option<u64>; 2]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if HAS_STEPS.load(Relaxed) {
-        // SAFETY: the CPU has what it takes.
+        // SAFETY: the CPU has the instructions.
         return unsafe { words_by_cpu(crc, first, words, last) };
     }
     let crc = ask(crc, &first.to_le_bytes());
     words.into_iter().chain(last.into_iter().flatten()).fold(crc, |crc, word| ask(crc, &word.to_le_bytes()))
 }
 
-/// The same over the 8 bytes of `word`.
+/// Continues over the 8 bytes of `word`.
 #[inline]
 pub(crate) fn append_word(crc: u32, word: u64) -> u32 {
     append(crc, &word.to_le_bytes())
 }
 
-/// The same over the 4 bytes of another checksum.
+/// Continues over the 4 bytes of another checksum.
 #[inline]
 pub(crate) fn append_check(crc: u32, check: u32) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if HAS_STEPS.load(Relaxed) {
-        // SAFETY: the CPU has what it takes.
+        // SAFETY: the CPU has the instructions.
         return unsafe { check_by_cpu(crc, check) };
     }
     ask(crc, &check.to_le_bytes())
 }
 
-/// Asks the CPU.
+/// Checks once which instructions the CPU has.
 #[cold]
 fn ask(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -83,11 +83,11 @@ fn words_by_cpu(crc: u32, first: u32, words: [u64; 2], last: [Option<u64>; 2]) -
     !last[1].map_or(crc, |last| _mm_crc32_u64(crc, last)) as u32
 }
 
-/// Bytes of one lane, in ranges of two lengths.
+/// Bytes of one lane, for ranges of two lengths.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LANES: [usize; 2] = [64, 32];
 
-/// Beyond this, lanes that are longer than ours pay.
+/// Beyond this, longer lanes than these pay off.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BYTES_MAX: usize = 2048;
 
@@ -104,8 +104,8 @@ const fn power(n: usize) -> u64 {
     word as u64
 }
 
-/// What moves a sum behind `bytes` more bytes. 33: the product of two reflected words is shifted by one bit, and the
-/// instruction that it goes through multiplies by x^32 itself.
+/// The factor that moves a sum past `bytes` more bytes. 33: the product of two reflected words is shifted by one bit,
+/// and the instruction that it goes through multiplies by x^32 itself.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const fn behind(bytes: usize) -> u64 {
     power(8 * bytes - 33)
@@ -148,14 +148,14 @@ fn by_cpu(crc: u32, mut bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Apart, so that short pieces keep no registers for it.
+/// Separate, so that short pieces keep no registers for it.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(never)]
 fn of_many(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-/// Sums the first three times `LANE` and 8 bytes; returns the rest too.
+/// Sums the first three times `LANE` and 8 bytes; also returns the rest.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]

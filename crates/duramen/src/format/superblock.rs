@@ -1,9 +1,9 @@
-//! The superblock: what the store is, and how it was last opened.
+//! The superblock: the identity of the store, and how it was last opened.
 //!
-//! Two copies hold the same content. An update writes one, persists it, then writes and persists the
-//! other, so at every moment one of them is whole. The first update after an open begins with the copy that was *not*
-//! read: a crash may have left it broken, or older. While a store is created the magic word
-//! is written last: until then the medium is not a store.
+//! Two copies hold the same content. An update writes one, persists it, then writes and persists the other, so at every
+//! moment one of them is whole. The first update after an open begins with the copy that was *not* read: a crash may
+//! have left it broken, or older. While a store is created, the magic word is written last: until then the medium is
+//! not a store.
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
@@ -17,14 +17,14 @@
 //! | 37 | 1 | index residence (0 dram) |
 //! | 38 | 1 | state (1 open, 2 closed cleanly) |
 //! | 39 | 1 | durability of this incarnation ([`Regime`]) |
-//! | 40 | 4 | incarnation: counts opens, from a number below 2^22 that is drawn when the store is made |
+//! | 40 | 4 | incarnation: counts opens, from a number below 2^22 drawn when the store is created |
 //! | 44 | 4 | zero |
 //! | 48 | 16 | kernel's boot id at the last open |
-//! | 64 | 8 | epoch base: the first epoch of this incarnation; all earlier ones are settled |
+//! | 64 | 8 | epoch base: the first epoch of this incarnation; all earlier ones are final |
 //! | 72 | 8 | time floor, Unix milliseconds: the store's clock never shows less |
 //! | 80 | 8 | creation time, Unix milliseconds |
 //! | 88 | 8 | extents in use by the store, head included |
-//! | 96 | 8 | where the root of the index checkpoint lies (see [`super::checkpoint`]); 0: there is none |
+//! | 96 | 8 | place of the root of the index checkpoint (see [`super::checkpoint`]); 0: there is none |
 //! | 104 | 8 | bytes of the root |
 //! | 112 | 4 | CRC-32C of the root |
 //! | 116 | 1 | 1: closed cleanly, and every data block was sealed |
@@ -42,15 +42,16 @@ use duramen_media::{Medium, Offset};
 pub(crate) const MAGIC: [u8; 8] = *b"DURAMEN1";
 pub(crate) const BYTES: usize = 192;
 const COPIES: [Offset; 2] = [Offset(0), Offset(4096)];
-/// As boot id: nothing says that the machine was not rebooted since.
+/// As boot id: it is unknown whether the machine has been rebooted since.
 pub(crate) const BOOT_UNKNOWN: [u8; 16] = [0; 16];
-/// What `erase` leaves in both copies, at [`ERASED_AT`]: nobody wants what lies behind the head, so a new store may be made over it. It
-/// stays in the second copy until the first one is whole.
+/// Left by `erase` in both copies, at [`ERASED_AT`]: the data after the head is not wanted, so a new store may be
+/// created over it. It stays in the second copy until the first one is whole.
 pub(crate) const ERASED: [u8; 8] = *b"ERASED01";
 pub(crate) const ERASED_AT: usize = 120;
 const CRC_AT: usize = 12;
 const SECRET_AT: usize = 128;
-/// The first version that has a secret, and the bytes of a copy before it: so a store of an older one is told by its version.
+/// The first version that has a secret, and the bytes of a copy before it, so that an older store is recognized by its
+/// version.
 const VERSION_OF_SECRET: u32 = 4;
 const BYTES_BEFORE_SECRET: usize = 128;
 
@@ -59,16 +60,15 @@ const BYTES_BEFORE_SECRET: usize = 128;
 pub(crate) const EXTENT_BYTES_MIN: u32 = 512;
 pub(crate) const EXTENT_BYTES_MAX: u32 = 64 << 20;
 
-/// How writes of one incarnation became durable; recovery judges a crash by it.
+/// How writes of one incarnation became durable; recovery interprets a crash by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Regime {
     /// Each record was durable before it was acknowledged: every valid record counts.
     Immediate = 0,
-    /// Epochs; after a mere process crash every valid record counts, after a reboot only those of
-    /// committed epochs.
+    /// Epochs; after a mere process crash every valid record counts, after a reboot only those of committed epochs.
     Epochs = 1,
-    /// Epochs; only those committed ever count.
+    /// Epochs; only committed ones ever count.
     Manual = 2,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Superblock {
     pub sequence: u64,
     pub extent_bytes: u32,
     pub clean: bool,
-    /// When it was closed cleanly, every data block was sealed: an unsealed one is damaged.
+    /// Every data block was sealed when it was closed cleanly: an unsealed one is damaged.
     pub sealed: bool,
     pub regime: Regime,
     pub incarnation: u32,
@@ -91,7 +91,7 @@ pub(crate) struct Superblock {
     pub checkpoint: Option<CheckpointPlace>,
 }
 
-/// Where the root of an index checkpoint lies, and what its checksum is.
+/// Place and checksum of the root of an index checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointPlace {
     pub at: u64,
@@ -99,12 +99,12 @@ pub(crate) struct CheckpointPlace {
     pub crc: u32,
 }
 
-/// What the head of a medium holds.
+/// The content of the head of a medium.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Nothing was ever written here, or a creation that did not finish.
+    /// Nothing was ever written here, or a creation did not finish.
     Nothing,
-    /// A store, read from `copy` (0 or 1); `damaged` tells of the other when it is not whole.
+    /// A store, read from `copy` (0 or 1); `damaged` describes the other copy when it is not whole.
     Store { superblock: Superblock, copy: usize, damaged: Option<String> },
 }
 
@@ -136,7 +136,7 @@ impl Superblock {
         bytes
     }
 
-    /// Reads one copy. The error names found and wanted.
+    /// Reads one copy. The error states what was found and wanted.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let bytes = whole(bytes)?;
         let field = |name: &str, found: u64, wanted: &str| {
@@ -172,7 +172,7 @@ impl Superblock {
             return field("epoch base", u64_at(bytes, 64), "1 to 2^44 - 2");
         }
         let Some(secret) = Secret::of_word(u64_at(bytes, SECRET_AT)) else {
-            return field("secret", 0, "another number");
+            return field("secret", 0, "a number other than 0");
         };
         let mut boot_id = [0; 16];
         boot_id.copy_from_slice(&bytes[48..64]);
@@ -182,7 +182,7 @@ impl Superblock {
             sequence: u64_at(bytes, 24),
             extent_bytes,
             clean,
-            // Builds that did not know of it wrote 0.
+            // Builds without this field wrote 0.
             sealed: clean && bytes[116] == 1,
             regime,
             incarnation: u32_at(bytes, 40),
@@ -199,13 +199,13 @@ impl Superblock {
         })
     }
 
-    /// Looks at the head of a medium.
+    /// Reads the head of a medium.
     ///
     /// # Errors
-    /// `Corrupt` when neither copy is whole, or when something else than a store is there;
-    /// `Unsupported` when a newer format is.
+    /// `Corrupt` when neither copy is whole, or when something other than a store is there; `Unsupported` when a newer
+    /// format is there.
     ///
-    /// `opened` looks for a block that was ever opened, where both copies are lost.
+    /// `opened` searches for a block that was ever opened, if both copies are lost.
     pub(crate) fn find<M: Medium>(medium: &M, opened: impl FnOnce(&M) -> Option<Offset>) -> Result<Found> {
         if medium.len() < HEAD_BYTES {
             return Err(Error::corrupt(format!(
@@ -243,8 +243,8 @@ impl Superblock {
             [Err(first), Err(second)] => {
                 // SAFETY: nothing writes to a medium before its superblock was found or made.
                 let head = unsafe { medium.bytes(Offset(0), HEAD_BYTES) };
-                // While a store is created its magic words are written last; before that, only
-                // the two superblocks can hold anything.
+                // While a store is created its magic words are written last; before that, only the two superblocks can
+                // hold anything.
                 let magics_zero = COPIES.iter().all(|at| u64_at(head, at.0 as usize) == 0);
                 let rest_zero =
                     head[BYTES..4096].iter().all(|&b| b == 0) && head[4096 + BYTES..].iter().all(|&b| b == 0);
@@ -256,14 +256,14 @@ impl Superblock {
                 match opened(medium) {
                     Some(at) => Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}), but a block of a store that was \
-                         written to lies at offset {at}: the head of the store is lost; nothing was changed; run \
-                         \"duramen check --salvage NEW\" to save what is valid"
+                         written to is at offset {at}: the head of the store is lost; nothing was changed; run \
+                         \"duramen check --salvage NEW\" to save the valid records"
                     ))),
                     None if nothing => Ok(Found::Nothing),
                     None => Err(Error::corrupt(format!(
                         "neither superblock is whole (copy 0: {first}; copy 1: {second}): this is not a \
-                         Duramen store, or its head was overwritten; check the path, or, if nothing of it is wanted, \
-                         make room for a new store by \"duramen erase --force\""
+                         Duramen store, or its head was overwritten; check the path, or, to discard its content, \
+                         make room for a new store with \"duramen erase --force\""
                     ))),
                 }
             }
@@ -275,12 +275,12 @@ impl Superblock {
         self.persist_from(medium, 0)
     }
 
-    /// The same, `first` (0 or 1) before the other.
+    /// Like `persist`, with copy `first` (0 or 1) before the other.
     pub(crate) fn persist_from<M: Medium>(&self, medium: &M, first: usize) -> Result<()> {
         let bytes = self.encode();
         for at in [COPIES[first], COPIES[1 - first]] {
-            // The magic word is the commit: everything else of the copy is durable before it. When
-            // the copy already has its magic, a torn write is told by the checksum.
+            // The magic word is the commit: everything else of the copy is durable before it. When the copy already has
+            // its magic, the checksum detects a torn write.
             medium.store(at.plus(8), &[&bytes[8..]]);
             medium.persist(at.plus(8), BYTES as u64 - 8);
             medium.publish(at, u64_at(&bytes, 0));
@@ -321,8 +321,8 @@ fn whole(bytes: &[u8]) -> Result<&[u8]> {
     }
     if version != FORMAT_VERSION {
         return unsupported(format!(
-            "{version}, this build reads {FORMAT_VERSION} alone: write what is in it to a file with \"duramen dump\" of the build that \
-             wrote it, and read that into a new store with \"duramen load\" of this one"
+            "{version}, this build reads only {FORMAT_VERSION}: export the store to a file with \"duramen dump\" of the build that \
+             wrote it, and import the file into a new store with \"duramen load\" of this build"
         ));
     }
     Ok(bytes)

@@ -1,18 +1,18 @@
 //! Transactions on the medium: records of one writer that count all or not at all.
 //!
-//! A transaction's records are *transaction records*: each has its number behind its value
-//! ([`super::record::Trailer`]). Behind the last one, in the same block, comes the *end*: a record without a key whose
-//! value says how many transaction records there are, and a sum over them; without any, the transaction was aborted.
-//! The transaction records of one transaction lie one behind the other, in one block or in several.
+//! A transaction's records are *transaction records*: each has the transaction's number after its value
+//! ([`super::record::Trailer`]). After the last one, in the same block, follows the *commit record*. It has no key, and
+//! its value holds the number of the transaction records and a sum over them; without any, the transaction was aborted.
+//! The transaction records of one transaction are contiguous, in one block or in several.
 //!
-//! What a transaction record counts for is known
+//! The outcome of a transaction record is known
 //!
-//! 1. when the end in its block has the count and sum of the transaction records before it: then all of the transaction
-//!    is here, and counts;
-//! 2. when that end says that the transaction was aborted: it does not count;
-//! 3. else by what the block's header says of the transaction ([`TransactionOutcomes`]): of the one that ends here and
-//!    began elsewhere, or of the one that goes on elsewhere;
-//! 4. else, which only recovery meets, when all blocks were read.
+//! 1. when the commit record in its block has the count and sum of the transaction records before it: then all of the
+//!    transaction is here, and counts;
+//! 2. when that commit record marks an abort: it does not count;
+//! 3. otherwise by the outcomes in the block's header ([`TransactionOutcomes`]): of the transaction that ends here and
+//!    began elsewhere, or of the one that continues elsewhere;
+//! 4. otherwise, only in recovery, when all blocks were read.
 
 use super::block::{TransactionOutcome, TransactionOutcomes};
 use super::mark::record_sum;
@@ -20,8 +20,7 @@ use super::record::{END_VALUE_BYTES, Header, Kind};
 use super::{TransactionId, u64_at};
 use duramen_media::Offset;
 
-/// How many transaction records there are, and a sum over their places and checksums that does not depend on their
-/// order.
+/// The number of transaction records, and a sum over their places and checksums that does not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TransactionSum {
     pub count: u64,
@@ -39,7 +38,7 @@ impl TransactionSum {
         Self { count: self.count + other.count, sum: self.sum.wrapping_add(other.sum) }
     }
 
-    /// The value of an end.
+    /// The value of a commit record.
     pub(crate) fn bytes(self) -> [u8; END_VALUE_BYTES] {
         let mut bytes = [0; END_VALUE_BYTES];
         bytes[..8].copy_from_slice(&self.count.to_le_bytes());
@@ -52,11 +51,11 @@ impl TransactionSum {
     }
 }
 
-/// What a block has of one transaction.
+/// The part of a transaction that is in one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub transaction: TransactionId,
-    /// Where its transaction records begin in the block, and where they and the end are over.
+    /// Where its transaction records begin in the block, and where they and the commit record end.
     pub from: u64,
     pub to: u64,
     pub sum: TransactionSum,
@@ -64,12 +63,12 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Whether the end is here, and all transaction records that it speaks of.
+    /// Whether the commit record is here, with all transaction records that it counts.
     pub(crate) fn is_whole(&self) -> bool {
         self.end == Some(self.sum)
     }
 
-    /// What of the transaction is known from this block alone, whose header says this.
+    /// The outcome of the transaction as known from this block alone, whose header has these outcomes.
     pub(crate) fn transaction_outcome(
         &self,
         transaction_outcomes: TransactionOutcomes,
@@ -83,15 +82,16 @@ impl Part {
     }
 }
 
-/// Takes the records of a block in their order, and finds what it has of each transaction.
+/// Takes the records of a block in their order, and finds the part of each transaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     open: Option<Part>,
 }
 
 impl Parts {
-    /// The next record: `header` says that it begins `at` bytes behind the block's beginning, which is `base` on the medium, and `bytes`
-    /// begin with it. `found` is called with each part that is over. Whether the record is a transaction record.
+    /// Takes the next record. `header` is its header, `at` its distance from the block's beginning, which is at `base`
+    /// on the medium, and `bytes` begin with it. `found` is called with each completed part. Returns whether the record
+    /// is a transaction record.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -148,8 +148,9 @@ impl Parts {
     }
 }
 
-/// Leaves out what does not count of the records of a block, and ends. `bytes` are the block from its beginning, which is `base` on the
-/// medium; its header says what became of transactions, and `open_counts` whether those count of which it says nothing.
+/// Removes the records of a block that do not count, and commit records. `bytes` are the block from its beginning,
+/// which is at `base` on the medium. `transaction_outcomes` are those of its header, and `open_counts` decides for
+/// transactions without an outcome there.
 pub(crate) fn keep_what_counts(
     bytes: &[u8],
     base: u64,

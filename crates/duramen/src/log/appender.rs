@@ -1,4 +1,4 @@
-//! Writes records into a block of its own, or one that writers share.
+//! Writes records into a block of its own, or into one that writers share.
 //!
 //! Order in which the bytes of one record become durable (`Immediate` regime):
 //!
@@ -6,33 +6,33 @@
 //! 2. `drain`;
 //! 3. only then may a slot of the index point to it.
 //!
-//! A crash before 2 leaves a record whose checksum is wrong, or a whole one that nobody was told of;
-//! both are fine. A long body is written before the key is locked ([`Appender::stage`]), in this order:
+//! A crash before 2 leaves a record whose checksum is wrong, or a whole one that no reply has acknowledged. Both are
+//! fine. A long body is written before the key is locked ([`Appender::stage`]), in this order:
 //!
 //! 1. the header of a *void* of the record's length: recovery passes over it;
 //! 2. the body: after a crash, bytes within a void;
-//! 3. the checksum behind it, and of the header all but the first 8 bytes, which the check of a void leaves out;
+//! 3. the checksum after it, and all of the header but the first 8 bytes, which the check of a void leaves out;
 //! 4. the first 8 bytes of the header, by one store: the void is a record.
 //!
-//! Where nothing is written after all the void stays, below the tail. So no bytes of a user lie above the tail of a block but those of one
-//! record that is being written, and these behind a header. (Where stores are lost in any order, as by a power failure on a cache-line
-//! medium, the header may be what is lost: then the checks decide, which nobody outside can make.)
-//! Within a group (see [`crate::Writer::group`]) step 2 comes once for several
-//! records, their slots are marked pending until then, and whoever reads such a record flushes
-//! and drains it first.
+//! If nothing is written after all, the void stays, below the tail. So above the tail of a block there are no user
+//! bytes but those of the one record that is being written, after a header. (Where stores are lost in any order, as by
+//! a power failure on a cache-line medium, the header may be lost. Then the checks decide, which no client can forge.)
 //!
-//! Where every write waits for a commit of pages, writers take turns in one *shared* block, since a commit costs as many
-//! writes to the device as it has places that were written to. A turn is exclusive and lasts until slots point to
-//! what was appended:
+//! Within a group (see [`crate::Writer::group`]) step 2 comes once for several records. Their slots are marked pending
+//! until then, and a reader of such a record flushes and drains it first.
 //!
-//! 1. lock the shared block; without room in it, the writer's own takes its place;
+//! Where every write waits for a commit of pages, writers take turns in one *shared* block, since a commit costs one
+//! device write for each place that was written to. A turn is exclusive and lasts until slots point to the appended
+//! records:
+//!
+//! 1. lock the shared block; if it has no room, the writer's own block replaces it;
 //! 2. append;
 //! 3. slots point to the record;
-//! 4. unlock. The writer whose block took the place of a full one seals that before its next write.
+//! 4. unlock. A writer whose block replaced a full one seals the full one before its next write.
 //!
-//! So the block has no hole: a process that is killed leaves one torn record in it at most, at the end, and what other
-//! writers were told of lies before. And no record is without its slot when its block is sealed, where the compactor
-//! would take it for dead.
+//! So the block has no hole: a killed process leaves at most one torn record in it, at the end, after all acknowledged
+//! records of other writers. And each record has its slot when its block is sealed; otherwise the compactor would treat
+//! it as dead.
 //!
 //! Invariants:
 //! 1. An open block belongs to one appender, or to the list of partial blocks, or is the shared one.
@@ -60,18 +60,18 @@ use std::time::Duration;
 /// A body of this many bytes or more is written before the key is locked.
 pub(crate) const STAGE_BYTES_MIN: u64 = 4096;
 
-/// How long a delete waits for others to give back the blocks that are kept for deletes: each may wait for a sync, of seconds on a disk
-/// that others keep busy.
+/// How long a delete waits for other writers to return the blocks kept for deletes. Each may wait for a sync, which
+/// takes seconds on a busy disk.
 const LENT_MAX: Duration = Duration::from_secs(if cfg!(loom) { 0 } else { 10 });
 
 /// See the module.
 pub(crate) type Shared = Mutex<Option<OpenBlock>, { rank::SHARED }>;
 
-/// A turn in the shared block; it keeps the writer's own.
+/// A turn in the shared block; it keeps the writer's own block.
 #[must_use]
 pub(crate) struct SharedTurn<'a>(MutexGuard<'a, Option<OpenBlock>, { rank::SHARED }>);
 
-/// Key and value of a record, and their checksum, made with [`Appender::seed`].
+/// Key and value of a record, and their checksum, seeded by [`Appender::seed`].
 #[derive(Clone, Copy)]
 pub(crate) struct Body<'a> {
     pub key: &'a [u8],
@@ -79,7 +79,7 @@ pub(crate) struct Body<'a> {
     pub crc: u32,
 }
 
-/// What an append needs to know besides key and value.
+/// The other fields of a record to append.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields {
     pub kind: Kind,
@@ -90,15 +90,15 @@ pub(crate) struct Fields {
     pub owner: Owner,
 }
 
-/// Where the transaction that an appender is within has records.
+/// Where the appender's transaction has records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SpanPlace {
     /// Nowhere, or there is no such transaction.
     #[default]
     None,
-    /// In the block at hand.
+    /// In the current block.
     CurrentBlock,
-    /// In others, and not in the block at hand.
+    /// In other blocks, and not in the current one.
     OtherBlocks,
 }
 
@@ -108,24 +108,24 @@ pub(crate) struct Appender {
     staged: Option<Staged>,
     /// Within a group or a transaction: records may be read before they are drained.
     pub grouped: bool,
-    /// Where the transaction that runs has records.
+    /// Where the active transaction has records.
     span_place: SpanPlace,
-    /// Blocks kept for deletes that transactions have filled which are not finalized.
+    /// Blocks kept for deletes that unfinalized transactions have filled.
     kept_filled: u32,
-    /// The seed of the shared block when it was last met.
+    /// The seed of the shared block at this writer's last turn.
     pub shared_seed: u32,
 }
 
-/// A body that was written before its header, to a void.
+/// A body that was written to a void, before its header.
 #[derive(Clone, Copy, Debug)]
 struct Staged {
-    /// Of the void.
+    /// Length of the void.
     bytes: u64,
 }
 
 impl Appender {
-    /// Makes sure that a record of `bytes` fits. May open a block, grow the store or compact; so no
-    /// index lock may be held.
+    /// Ensures that a record of `bytes` fits. May open a block, grow the store or compact, so the caller must hold no
+    /// index lock.
     #[inline]
     pub(crate) fn reserve<M: Medium>(
         &mut self,
@@ -134,14 +134,15 @@ impl Appender {
         bytes: u64,
         purpose: Purpose,
     ) -> Result<()> {
-        debug_assert!(self.staged.is_none(), "room is asked for while a body waits for its header");
+        debug_assert!(self.staged.is_none(), "room must not be reserved while a body is staged");
         if self.has_room(bytes, purpose) {
             return Ok(());
         }
         self.reserve_slow(log, supply, bytes, 0, purpose)
     }
 
-    /// The same for the compactor, of whose records `rest` bytes are still to come: they are kept together.
+    /// Like [`Appender::reserve`], for the compactor. `rest` is the number of bytes that it has still to move: they are
+    /// kept together.
     pub(crate) fn reserve_to_move<M: Medium>(
         &mut self,
         log: &Log<M>,
@@ -149,7 +150,7 @@ impl Appender {
         bytes: u64,
         rest: u64,
     ) -> Result<()> {
-        debug_assert!(self.staged.is_none(), "room is asked for while a body waits for its header");
+        debug_assert!(self.staged.is_none(), "room must not be reserved while a body is staged");
         if self.has_room(bytes, Purpose::Compaction) {
             return Ok(());
         }
@@ -193,7 +194,8 @@ impl Appender {
             }
             match log.open_block(supply, bytes, rest, purpose) {
                 Err(error) if error.kind() == ErrorKind::OutOfSpace && purpose.is_kept_for() => {
-                    // Others have, or had, what is kept for deletes: what came back since the look above was not seen.
+                    // Other writers have, or had, the blocks kept for deletes: blocks returned after the look above
+                    // were not seen.
                     let is_lent = was_lent || log.space().is_lent(self.kept_filled > 0);
                     if !supply.may_wait() || !is_lent || begun.elapsed() > LENT_MAX {
                         return Err(error);
@@ -207,7 +209,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Gives the block up: for the next writer when there is room in it, else sealed.
+    /// Returns the block: to the next writer if it has room, else sealed.
     pub(crate) fn put_aside<M: Medium>(&mut self, log: &Log<M>) {
         self.advance_durable_tail(log);
         let Some(block) = self.block.take() else { return };
@@ -218,8 +220,8 @@ impl Appender {
             } else {
                 space.returned(block.purpose);
             }
-            // What the compactor had of its own nobody else may fill: sealed, it can be moved on. And a transaction
-            // that goes on elsewhere has the last records of a block.
+            // Only the compactor may fill its own block: sealed, it can be moved again. And a transaction that
+            // continues in another block must have the last records of this one.
             let is_partial =
                 block.purpose != Purpose::Compaction && self.span_place != SpanPlace::CurrentBlock;
             if block.room() >= block.bytes / 8 && is_partial {
@@ -236,7 +238,7 @@ impl Appender {
         }
     }
 
-    /// The transaction that runs has a record in the block at hand.
+    /// The active transaction has a record in the current block.
     pub(crate) fn enter_transaction(&mut self) {
         if let Some(block) = &mut self.block {
             block.entered |= self.span_place == SpanPlace::OtherBlocks;
@@ -244,24 +246,24 @@ impl Appender {
         self.span_place = SpanPlace::CurrentBlock;
     }
 
-    /// The transaction that ran is over.
+    /// The active transaction ends.
     pub(crate) fn leave_transaction(&mut self) {
         self.span_place = SpanPlace::None;
     }
 
-    /// The transactions that were over are finalized: what they replaced is dead.
+    /// The finished transactions are finalized: the records they replaced are dead.
     pub(crate) fn transactions_finalized<M: Medium>(&mut self, log: &Log<M>) {
         if self.kept_filled > 0 {
             log.space().transactions_finalized(std::mem::take(&mut self.kept_filled));
         }
     }
 
-    /// The block at hand, and where its records end.
+    /// The current block, and where its records end.
     pub(crate) fn place(&self) -> Option<(crate::format::Extent, u64)> {
         self.block.as_ref().map(|block| (block.extent, block.tail))
     }
 
-    /// Gives the block up, for nobody to write to.
+    /// Seals the current block: nobody writes to it again.
     pub(crate) fn seal<M: Medium>(&mut self, log: &Log<M>) {
         self.advance_durable_tail(log);
         if let Some(block) = self.block.take() {
@@ -270,8 +272,8 @@ impl Appender {
         }
     }
 
-    /// Whether the block at hand was taken below the mark of puts: it is given back at the end of each write, so that
-    /// a few serve the deletes of all.
+    /// Whether the current block was taken below the limit of puts. Such a block is returned at the end of each write,
+    /// so that a few serve the deletes of all writers.
     #[inline]
     pub(crate) fn is_kept(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.purpose != Purpose::Write)
@@ -288,27 +290,27 @@ impl Appender {
         SharedTurn(shared)
     }
 
-    /// Slots point to what was appended.
+    /// Ends a turn: slots point to the appended records.
     pub(crate) fn end_turn(&mut self, mut turn: SharedTurn<'_>) {
         std::mem::swap(&mut *turn.0, &mut self.block);
     }
 
-    /// What the checksum of the body begins with in the block that the next record goes to. Only after [`Appender::reserve`].
+    /// The seed of the body's checksum in the block of the next record. Only after [`Appender::reserve`].
     #[inline]
     pub(crate) fn seed(&self) -> u32 {
         self.block.as_ref().map_or(0, |b| b.seeds.body)
     }
 
-    /// What the check of a header at this place of the block at hand begins with.
+    /// The seed of a header's check at this place of the current block.
     pub(crate) fn seed_at(&self, at: Offset) -> u32 {
         self.block.as_ref().map_or(0, |b| b.seeds.head(at.0 - b.offset))
     }
 
-    /// Writes the body of the next record, no cell, before its version is known, behind the header of a void: see the module.
-    /// `kind`, `expires_at` and `owner` are those that it will have. Only after [`Appender::reserve`].
+    /// Writes the body of the next record, not a cell, before its version is known, after the header of a void: see the
+    /// module. `kind`, `expires_at` and `owner` are those of the later record. Only after [`Appender::reserve`].
     pub(crate) fn stage<M: Medium>(&mut self, log: &Log<M>, fields: Fields, key: &[u8], value: &[u8]) {
         let Some(block) = &self.block else { return };
-        debug_assert!(!fields.kind.is_updatable(), "a cell is staged, which is longer than a void");
+        debug_assert!(!fields.kind.is_updatable(), "a cell must not be staged: it is longer than a void");
         let header =
             Self::header(Fields { kind: Kind::Void, ..fields }, key.len(), value.len(), false, false);
         let at = Offset(block.offset + block.tail);
@@ -324,7 +326,7 @@ impl Appender {
         self.staged = Some(Staged { bytes: header.record_bytes() });
     }
 
-    /// Nothing is written of what was staged: its void stays. Returns how many bytes that takes.
+    /// Abandons the staged record: its void stays. Returns the void's length in bytes.
     pub(crate) fn unstage(&mut self) -> u64 {
         let Some(Staged { bytes }) = self.staged.take() else { return 0 };
         if let Some(block) = &mut self.block {
@@ -340,12 +342,12 @@ impl Appender {
         self.block.as_ref().is_some_and(|block| block.room() >= bytes && may_use(block))
     }
 
-    /// Bytes of records in the block at hand.
+    /// Bytes of records in the current block.
     pub(crate) fn filled(&self) -> u64 {
         self.block.as_ref().map_or(0, |block| block.tail - block::HEADER_BYTES)
     }
 
-    /// Bytes of room in the block at hand.
+    /// Bytes of room in the current block.
     pub(crate) fn room(&self) -> u64 {
         self.block.as_ref().map_or(0, OpenBlock::room)
     }
@@ -377,10 +379,10 @@ impl Appender {
     #[cfg_attr(feature = "mutants", track_caller)]
     fn write<M: Medium>(&self, log: &Log<M>, at: Offset, parts: &[&[u8]]) {
         if log.epochs().in_use() {
-            // The committer flushes, once for all.
+            // The committer flushes, once for all writes.
             log.medium.store(at, parts);
         } else if self.grouped {
-            // Non-temporal stores must not be shown to others before a drain, and here they would.
+            // Non-temporal stores must not be visible to others before a drain, and here they would be.
             log.medium.store(at, parts);
             log.medium.flush(at, parts.iter().map(|p| p.len() as u64).sum());
         } else {
@@ -394,7 +396,7 @@ impl Appender {
         self.append_with(log, fields, body, None)
     }
 
-    /// The same of a transaction record of a transaction.
+    /// Like [`Appender::append`], for a transaction record.
     pub(crate) fn append_transaction_record<M: Medium>(
         &mut self,
         log: &Log<M>,
@@ -405,8 +407,8 @@ impl Appender {
         self.append_with(log, fields, body, Some(trailer))
     }
 
-    /// Appends the end of a transaction; of one that is aborted, without transaction records. Always fits: room for it
-    /// is reserved with each transaction record.
+    /// Appends the commit record of a transaction, or for an aborted one an end without transaction records. Always
+    /// fits: room for it is reserved with each transaction record.
     pub(crate) fn append_commit<M: Medium>(
         &mut self,
         log: &Log<M>,
@@ -419,7 +421,7 @@ impl Appender {
         let value = sum.bytes();
         let body = Body { key: &[], value: &value, crc: body_crc(self.seed(), &[&value]) };
         let appended = self.append_with(log, fields, body, Some(Trailer { transaction, previous: 0 }));
-        debug_assert_eq!(appended.bytes, END_BYTES, "what is reserved for an end");
+        debug_assert_eq!(appended.bytes, END_BYTES, "the room reserved for a commit record");
         appended
     }
 
@@ -442,7 +444,7 @@ impl Appender {
         debug_assert_eq!(
             Header::decode_within(head.bytes(), bytes),
             Some(Header { crc: head.crc, ..header }),
-            "recovery reads what is appended"
+            "recovery must decode the appended header"
         );
         let open = fields.kind.is_updatable().then(|| {
             let open = Header { kind: Kind::CellOpen, ..header };
@@ -456,12 +458,15 @@ impl Appender {
                 self.write(log, at, &[head.bytes(), key, value, rest.bytes(), &trailer.bytes()]);
             }
         }
-        debug_assert!(staged.is_none_or(|staged| staged.bytes == bytes), "a record is as long as its void");
+        debug_assert!(
+            staged.is_none_or(|staged| staged.bytes == bytes),
+            "a record must be as long as its void"
+        );
         if let Some(block) = &mut self.block {
             block.tail += bytes;
             block.records += 1;
             let entry = log.blocks.at(block.extent);
-            // Others that read the block end here: what lies behind may be written meanwhile.
+            // Other threads read the block up to here; bytes after it may be written concurrently.
             entry.set_tail(block.tail);
             if let Some(at) = fields.expires_at {
                 entry.expiry_add(at);
@@ -474,7 +479,7 @@ impl Appender {
         Appended { at, bytes, crc: head.crc }
     }
 
-    /// Makes a record of the void in which its body is: steps 3 and 4 of the module.
+    /// Turns the void that holds the body into a record: steps 3 and 4 of the module.
     #[inline(never)]
     fn write_around<M: Medium>(
         &self,
@@ -494,7 +499,7 @@ impl Appender {
         }
     }
 
-    /// Drains what was appended; afterwards all of it is durable (in the `Immediate` regime).
+    /// Drains the appended records; afterwards all of them are durable (in the `Immediate` regime).
     #[inline]
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn drain<M: Medium>(&mut self, log: &Log<M>) {
@@ -506,7 +511,7 @@ impl Appender {
         }
     }
 
-    /// Ends a group: drains, and says so to readers that would help.
+    /// Ends a group: drains, and publishes the durable tail to readers that would flush.
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn advance_durable_tail<M: Medium>(&mut self, log: &Log<M>) {
         self.drain(log);

@@ -1,6 +1,6 @@
-//! What DRAM knows of each block. Nothing here is durable: recovery counts it anew.
+//! The state of each block in DRAM. Nothing here is durable: recovery recomputes it.
 //!
-//! A block's life, and the functions that change it. Each asserts where it comes from:
+//! A block's life, and the functions that change it. Each asserts the state it comes from:
 //!
 //! ```text
 //!           Blocks::open        Block::seal          Block::retire         Block::free
@@ -10,25 +10,25 @@
 //!      │                      Block::set_aside ▼                        │  ▼ Block::set_aside
 //!      │                                      Damaged ──────────────────┘ Damaged
 //!      │                                           Block::retire_damaged
-//!      │  Blocks::open_checkpoint                         Block::free
-//!      └───────────────────▶ Checkpoint ─────────────────────────────────────────────▶ Free
+//!      │  Blocks::open_checkpoint                    Block::free
+//!      └───────────────────▶ Checkpoint ────────────────────────────────────────▶ Free
 //! ```
 //!
-//! Recovery begins with what it finds: [`Blocks::found`].
+//! Recovery begins with the blocks it finds: [`Blocks::found`].
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | `head`, `extents`, `generation` | whoever opens the block | everybody |
+//! | `head`, `extents`, `generation` | the opener of the block | everybody |
 //! | `state` | opener, sealer, compactor | compactor |
-//! | `live` | everybody who appends, supersedes or moves a record | compactor |
-//! | `tail`, `durable_tail` | the block's appender, `tail` with each record | a reader that helps, the committer, the compactor, the sweeper |
+//! | `live` | each thread that appends, supersedes or moves a record | compactor |
+//! | `tail`, `durable_tail` | the block's appender, `tail` with each record | a reader that flushes on a writer's behalf, the committer, the compactor, the sweeper |
 //! | `expiry` | the block's appender, the sweeper | the sweeper |
-//! | `cells` | whoever opens the block, its appender | the compactor |
-//! | `fresh` | whoever opens the block | the compactor |
+//! | `cells` | the opener of the block, its appender | the compactor |
+//! | `fresh` | the opener of the block | the compactor |
 //! | `pins` | writers of transactions | the compactor |
-//! | `copies` | whoever opens the block, the compactor | a reader that would wait for an epoch |
-//! | `unknown` | recovery | the compactor, whoever writes a checkpoint |
-//! | `unverified` | recovery, the compactor | everybody, while [`Records::has_unverified`](crate::read::Records::has_unverified) says so |
+//! | `copies` | the opener of the block, the compactor | a reader that would wait for an epoch |
+//! | `unknown` | recovery | the compactor, the writer of an index checkpoint |
+//! | `unverified` | recovery, the compactor | everybody, while [`Records::has_unverified`](crate::read::Records::has_unverified) is true |
 
 use crate::format::block::HEADER_BYTES;
 use crate::format::{Extent, Generation, Secret, Seeds};
@@ -38,7 +38,7 @@ use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
 use std::ops::Range;
 
-/// What may be done with a block.
+/// The state of a block, which decides its permitted uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Use {
@@ -48,9 +48,9 @@ pub(crate) enum Use {
     Open = 1,
     /// Full; the compactor may choose it.
     Sealed = 2,
-    /// The compactor has moved what was live; waits until no reader can see it.
+    /// The compactor has moved its live records; it waits until no reader can access it.
     Retired = 3,
-    /// Damaged: never written, and freed only when nothing live lies in its damaged part.
+    /// Damaged: never written, and freed only when nothing live is in its damaged part.
     Damaged = 4,
     /// Holds a part of an index checkpoint, and no records.
     Checkpoint = 5,
@@ -64,8 +64,8 @@ pub(crate) struct Block {
     head: AtomicU32,
     extents: AtomicU32,
     generation: AtomicU64,
-    /// Bytes of records that the index points to. Wraps below zero while the block is open: its
-    /// appender adds what it wrote when it seals.
+    /// Bytes of records that the index points to. Wraps below zero while the block is open: its appender adds its own
+    /// bytes when it seals the block.
     live: AtomicU32,
     tail: AtomicU32,
     durable_tail: AtomicU32,
@@ -74,16 +74,17 @@ pub(crate) struct Block {
     state: AtomicU8,
     /// May hold cells.
     cells: AtomicBool,
-    /// Transactions that run, or are not settled, have transaction records here, or the records that their transaction
-    /// records took the place of: see [`Block::pin`].
+    /// Number of transactions, active or not finalized, that have transaction records here, or whose transaction
+    /// records replaced records here: see [`Block::pin`].
     pins: AtomicU32,
-    /// See [`Block::is_copy`]: where they begin, in bytes from the block's beginning, and in the low half where they end.
+    /// See [`Block::is_copy`]: where the copies begin, in bytes from the block's beginning; in the low half, where they
+    /// end.
     copies: AtomicU64,
-    /// Writers filled it since the store was opened, and not the compactor.
+    /// Writers, and not the compactor, filled it since the store was opened.
     fresh: AtomicBool,
-    /// Not verified, or known to be damaged: each record is verified whenever it is used.
+    /// Not verified, or known to be damaged: each record is verified at each use.
     unverified: AtomicBool,
-    /// It is damaged, and recovery did not learn from an index whose records are.
+    /// The block is damaged, and recovery did not learn from an index which keys its records belong to.
     unknown: AtomicBool,
 }
 
@@ -107,14 +108,14 @@ impl Block {
         }
     }
 
-    /// One step of the block's life, which is the caller's alone to take.
+    /// One step of the block's life, which only the caller may take.
     fn change(&self, from: &[Use], to: Use) {
         let now = self.state();
-        assert!(from.contains(&now), "a block is {now:?} that is to become {to:?}; wanted {from:?}");
-        assert!(self.take(now, to), "somebody else changed a block that is to become {to:?}");
+        assert!(from.contains(&now), "cannot change a block to {to:?}: it is {now:?}, wanted {from:?}");
+        assert!(self.take(now, to), "cannot change a block to {to:?}: another thread changed it");
     }
 
-    /// Changes `from` into `to` unless it is not `from` any more.
+    /// Changes `from` into `to` unless the state is no longer `from`.
     fn take(&self, from: Use, to: Use) -> bool {
         self.state.compare_exchange(from as u8, to as u8, AcqRel, Relaxed).is_ok()
     }
@@ -124,12 +125,12 @@ impl Block {
         self.change(&[Use::Open], Use::Sealed);
     }
 
-    /// The compactor begins to move out of it, if it still is sealed, and no transaction needs it.
+    /// The compactor begins to move its records, if it is still sealed and no transaction needs it.
     pub(crate) fn retire(&self) -> bool {
         self.retire_from(Use::Sealed)
     }
 
-    /// The same of one that was set aside.
+    /// Like [`Block::retire`], for a block that was set aside.
     pub(crate) fn retire_damaged(&self) -> bool {
         self.retire_from(Use::Damaged)
     }
@@ -138,7 +139,7 @@ impl Block {
         if self.is_pinned() || !self.take(from, Use::Retired) {
             return false;
         }
-        // Pairs with the fence in `pin`: a pin that is not seen here sees that the block is retired.
+        // Pairs with the fence in `pin`: a pin that is not observed here observes that the block is retired.
         fence(SeqCst);
         if self.is_pinned() {
             self.change(&[Use::Retired], from);
@@ -147,7 +148,8 @@ impl Block {
         true
     }
 
-    /// Keeps the compactor away from a block, which somebody may have begun to move out of: then it says false, and does nothing.
+    /// Keeps the compactor away from a block. Returns false, without effect, if the compactor has begun to move its
+    /// records.
     pub(crate) fn pin(&self) -> bool {
         self.pins.fetch_add(1, Relaxed);
         fence(SeqCst);
@@ -158,9 +160,9 @@ impl Block {
         is_there
     }
 
-    /// Takes one [`Block::pin`] back.
+    /// Reverts one [`Block::pin`].
     pub(crate) fn unpin(&self) {
-        // Release: pairs with the Acquire in `is_pinned`; what was changed under the pin is seen.
+        // Release: pairs with the Acquire in `is_pinned`, which then observes all changes made under the pin.
         self.pins.fetch_sub(1, Release);
     }
 
@@ -168,17 +170,17 @@ impl Block {
         self.pins.load(Acquire) != 0 && !planted(Mutant::BeforeTransactionMoved)
     }
 
-    /// What was begun by [`Block::retire`] did not succeed: it stays as it was.
+    /// The compaction that [`Block::retire`] began did not succeed: the block stays as it was.
     pub(crate) fn keep(&self) {
         self.change(&[Use::Retired], Use::Sealed);
     }
 
-    /// It is damaged: it is never written, and freed only when nothing live lies in its damaged part.
+    /// The block is damaged: it is never written, and freed only when nothing live is in its damaged part.
     pub(crate) fn set_aside(&self) {
         self.change(&[Use::Sealed, Use::Retired], Use::Damaged);
     }
 
-    /// Nothing points to it any more, durably. (Recovery frees what it found sealed, and empty.)
+    /// Nothing points to it any more, durably. (Recovery also frees blocks that it found sealed and empty.)
     pub(crate) fn free(&self) {
         self.change(&[Use::Retired, Use::Checkpoint, Use::Sealed], Use::Free);
     }
@@ -187,7 +189,7 @@ impl Block {
         self.live.load(Relaxed)
     }
 
-    /// The same of a block that is sealed. What recovery took from a checkpoint may be too little: see
+    /// The live bytes of a sealed block. The count that recovery took from an index checkpoint may be too low: see
     /// [`crate::recovery::checkpoint`].
     pub(crate) fn live_sealed(&self) -> u32 {
         (self.live() as i32).max(0) as u32
@@ -211,7 +213,7 @@ impl Block {
         self.tail.store(tail as u32, Release);
     }
 
-    /// Bytes from the block's beginning to what is known to be durable.
+    /// Bytes from the block's beginning to the end of its durable part, as far as known.
     pub(crate) fn durable_tail(&self) -> u64 {
         u64::from(self.durable_tail.load(Acquire))
     }
@@ -225,7 +227,7 @@ impl Block {
         self.cells.load(Acquire)
     }
 
-    /// Whether what it has came from writers, as far as that is known.
+    /// Whether its records came from writers, as far as known.
     pub(crate) fn is_fresh(&self) -> bool {
         self.fresh.load(Relaxed)
     }
@@ -238,8 +240,8 @@ impl Block {
         self.cells.store(cells, Release);
     }
 
-    /// Whether the record at `at` bytes is one of the copies of committed records that the compactor last appended one
-    /// behind the other. Of earlier ones this is forgotten: they are committed themselves.
+    /// Whether the record at `at` bytes is in the last contiguous run of committed records that the compactor copied
+    /// here. Earlier copies are not tracked: they are committed themselves.
     pub(crate) fn is_copy(&self, at: u64) -> bool {
         let copies = self.copies.load(Relaxed);
         (copies >> 32..copies & u64::from(u32::MAX)).contains(&at)
@@ -258,7 +260,7 @@ impl Block {
         self.copies.store(from << 32 | (at + bytes), Relaxed);
     }
 
-    /// Whether its records may not be what was written.
+    /// Whether its records may differ from the written ones.
     pub(crate) fn is_unverified(&self) -> bool {
         // Acquire: pairs with the Release in `set_unverified`.
         self.unverified.load(Acquire)
@@ -273,17 +275,17 @@ impl Block {
         !self.unknown.load(Relaxed)
     }
 
-    /// Recovery set it aside: its damaged records may have been of any keys, and those have no slots that point there.
+    /// Recovery set the block aside: its damaged records may belong to any keys, and no slots point to them.
     pub(crate) fn set_unknown(&self) {
         self.unknown.store(true, Relaxed);
     }
 
-    /// As [`Block::expiry`], the greatest number for never.
+    /// As [`Block::expiry`]; `u32::MAX` for never.
     pub(crate) fn expiry_seconds(&self) -> u32 {
         self.expiry.load(Relaxed)
     }
 
-    /// What [`Block::expiry_seconds`] was.
+    /// Restores a value that [`Block::expiry_seconds`] returned.
     pub(crate) fn set_expiry_seconds(&self, seconds: u32) {
         self.expiry.store(seconds, Relaxed);
     }
@@ -295,11 +297,11 @@ impl Block {
     }
 
     pub(crate) fn expiry_reset(&self) {
-        // Acquire: pairs with the Release in `expiry_add`. Of what was noted before, the tail is seen.
+        // Acquire: pairs with the Release in `expiry_add`, so that the tail is observed for each expiry noted before.
         self.expiry.swap(EXPIRES_NEVER, AcqRel);
     }
 
-    /// A record of this block, which lies before its tail, expires at `millis`.
+    /// A record of this block, below its tail, expires at `millis`.
     pub(crate) fn expiry_add(&self, millis: u64) {
         let seconds =
             u32::try_from(millis.div_ceil(1000)).unwrap_or(EXPIRES_NEVER - 1).min(EXPIRES_NEVER - 1);
@@ -307,10 +309,10 @@ impl Block {
     }
 }
 
-/// Bytes behind the records of a sealed block of `bytes` that moving them elsewhere wins: all, when at most half of it is taken. Such
-/// blocks fit in each other, so there are fewer of them afterwards. Of one that is fuller nothing counts: what ends where the next
-/// record did not fit would end so again, and a record of more than half a block is alone wherever it lies. Nor of one without
-/// records, which is a checkpoint's, or freed anyway.
+/// Bytes after the records of a sealed block of `bytes` that compaction gains: all, when at most half of the block is
+/// used. Such blocks fit into each other, so fewer remain. A fuller block gains nothing: it ends where the next record
+/// did not fit, and a copy would end in the same way; a record of more than half a block is alone in any block. A block
+/// without records, which is an index checkpoint's or freed anyway, gains nothing either.
 pub(crate) fn room_won(bytes: u64, tail: u64) -> u64 {
     if tail > HEADER_BYTES && tail * 2 <= bytes { bytes - tail } else { 0 }
 }
@@ -342,12 +344,12 @@ impl Blocks {
         self.secret
     }
 
-    /// What the checksums of a block's records begin with.
+    /// The seeds of the checksums of a block's records.
     pub(crate) fn seeds(&self, block: &Block) -> Seeds {
         self.secret.seeds(block.generation())
     }
 
-    /// Where the block at `extent` begins on the medium.
+    /// Offset of the block at `extent` on the medium.
     pub(crate) fn offset(&self, extent: Extent) -> u64 {
         u64::from(extent.0) * self.extent_bytes
     }
@@ -355,12 +357,12 @@ impl Blocks {
     #[inline]
     fn entry(&self, extent: Extent) -> &Block {
         let at = extent.0 as usize / CHUNK;
-        // A small store takes no more than it can use.
+        // A small store allocates only the entries that it can use.
         let blocks = || (0..CHUNK.min(self.extents - at * CHUNK)).map(|_| Block::default()).collect();
         &self.chunks[at].get_or_init(blocks)[extent.0 as usize % CHUNK]
     }
 
-    /// How long a block is.
+    /// Length of a block in bytes.
     pub(crate) fn bytes(&self, block: &Block) -> u64 {
         u64::from(block.extents()) * self.extent_bytes
     }
@@ -371,7 +373,7 @@ impl Blocks {
         self.entry(extent)
     }
 
-    /// The blocks of `extents`, which begin with one, and the state of each; free extents one by one.
+    /// The blocks within `extents`, which begins with a block, with the state of each; free extents one by one.
     pub(crate) fn walk(&self, extents: Range<u32>) -> impl Iterator<Item = (Extent, &Block, Use)> {
         let Range { start: mut extent, end } = extents;
         std::iter::from_fn(move || {
@@ -389,7 +391,7 @@ impl Blocks {
         Extent(self.entry(Extent((offset / self.extent_bytes) as u32)).head.load(Acquire))
     }
 
-    /// Where the records of the block end that holds the byte at `offset`.
+    /// The offset where the records end in the block that holds the byte at `offset`.
     pub(crate) fn end_of_records(&self, offset: u64) -> u64 {
         let extent = self.extent_of(offset);
         self.offset(extent) + self.at(extent).tail()
@@ -421,7 +423,7 @@ impl Blocks {
         self.enter(extent, extents, generation, Use::Checkpoint);
     }
 
-    /// Recovery found a block. Of such a one it is not known that it holds no cell.
+    /// Recovery found a block, which may hold cells.
     pub(crate) fn found(&self, extent: Extent, extents: u32, generation: Generation, state: Use) -> &Block {
         self.enter(extent, extents, generation, state)
     }

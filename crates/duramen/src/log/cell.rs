@@ -5,22 +5,24 @@
 //! | header, key, padding | never, once a slot points to it. The checksum covers them and not the value |
 //! | value | by one atomic store at a time ([`Cell::store`]), of up to 8 or 16 bytes that are aligned |
 //!
-//! Order in which the bytes of one become durable, and what a crash at each point leaves:
+//! Order in which the bytes of a cell become durable, and the result of a crash at each point:
 //!
-//! 1. *Sealed*: it is appended like any value, with a checksum over all of it, as [`Kind::CellSealed`]; drained. A crash before: a
-//!    torn record. After: recovery finds a value like any other, which stays as it is: an update writes a new version.
-//! 2. *Opened*: one store of its first word, which holds kind and checksum, makes it a [`Kind::CellOpen`] ([`Appender::open_cell`]);
-//!    persisted. Both words are right for the bytes behind them, so a crash leaves it sealed or opened.
+//! 1. *Sealed*: it is appended like any value, with a checksum over all of it, as [`Kind::CellSealed`]; drained. A
+//!    crash before: a torn record. After: recovery finds a plain value, which stays as it is: an update writes a new
+//!    version.
+//! 2. *Opened*: one store of its first word, which holds kind and checksum, makes it a [`Kind::CellOpen`]
+//!    ([`Appender::open_cell`]); persisted. Both words match the bytes after them, so a crash leaves it sealed or
+//!    opened.
 //! 3. Only then a slot points to it.
-//! 4. *Updated*: one store into the value, persisted before the lock of its key is given back. A crash leaves the bytes before or
-//!    after each store.
+//! 4. *Updated*: one store into the value, persisted before the lock of its key is released. A crash leaves the bytes
+//!    before or after each store.
 //!
 //! Invariants:
-//! 1. Who stores to a cell holds the lock of its key, its slot is not pending, and the store was counted before, in the key's stripe
-//!    (`index::stripes`).
-//! 2. Who copies a cell without that lock copies until no store was counted meanwhile, or by one load: what it has is the cell
-//!    at one moment.
-//! 3. No cell is appended where epochs are in use, nor updated: a crash must be able to undo the update alone.
+//! 1. A writer that stores to a cell holds the lock of its key, its slot is not pending, and the store was counted
+//!    before, in the key's stripe (`index::stripes`).
+//! 2. A reader without that lock copies a cell again until no store was counted during the copy, or copies it by one
+//!    load. So its copy is the cell at one moment.
+//! 3. No cell is appended or updated where epochs are in use: a crash must be able to undo the update alone.
 //! 4. Compaction moves a cell under the lock of its key, with the key's next version, as a new one: sealed, opened,
 //!    then pointed to.
 //! 5. No reference is made to the bytes of an open cell's value: they are loaded in pieces, each by one load.
@@ -41,13 +43,14 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Of the reachable record at `at`, if it is an open cell.
+    /// The cell of the reachable record at `at`, if it is an open cell.
     #[inline]
     pub(crate) fn of(at: Offset, head: Head) -> Option<Self> {
         head.is_cell().then(|| Self { value_at: at.plus(head.value_at()), value_bytes: head.value_bytes() })
     }
 
-    /// Key and cell of the reachable record at `at`, if that is an open cell that does not expire, of a key of `key_bytes`.
+    /// Key and cell of the reachable record at `at`, if it is an open cell that does not expire and its key has
+    /// `key_bytes` bytes.
     #[inline(always)]
     pub(crate) fn lasting<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], Self)> {
         let head = head_at(medium, at);
@@ -60,27 +63,29 @@ impl Cell {
         Some((key, Self { value_at: key_at.plus(key_bytes as u64), value_bytes: head.value_bytes() }))
     }
 
-    /// How long its value is, which never changes.
+    /// Length of its value, which never changes.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         self.value_bytes as usize
     }
 
-    /// Whether its value is one piece, which one load copies as it is at one moment.
+    /// Whether one load copies its whole value, as it is at one moment.
     #[inline]
     pub(crate) fn is_one_piece(self) -> bool {
         self.value_at.0 % 8 + self.value_bytes <= 8
     }
 
-    /// Copies its value, piece by piece: of one moment if nobody stores meanwhile (2). `into` is as long as the value.
+    /// Copies its value, piece by piece: a consistent copy if nobody stores during it (2). `into` is as long as the
+    /// value.
     #[inline]
     pub(crate) fn load<M: Medium>(self, medium: &M, into: &mut [u8]) {
-        assert_eq!(into.len(), self.bytes(), "a copy of a cell is as long as the cell");
+        assert_eq!(into.len(), self.bytes(), "a copy of a cell must be as long as the cell");
         medium.load_pieces(self.value_at, into);
     }
 
-    /// Stores into its value, `at` bytes behind its beginning, and makes that durable; `count` counts the store for readers (1).
-    /// False where one atomic store cannot: then nothing was counted nor stored. The caller has looked that the bytes are within the value.
+    /// Stores into its value, `at` bytes after its beginning, and makes that durable; `count` counts the store for
+    /// readers (1). Returns false, with nothing counted or stored, where one atomic store cannot do it. The caller has
+    /// checked that the bytes are within the value.
     #[inline(always)]
     pub(crate) fn store<M: Medium>(self, medium: &M, at: usize, bytes: &[u8], count: impl FnOnce()) -> bool {
         assert!(at + bytes.len() <= self.bytes(), "a store of {} bytes at {at} into {self:?}", bytes.len());
@@ -90,7 +95,8 @@ impl Cell {
             return false;
         }
         count();
-        // Release: a reader that sees it and finds the key's lock free afterwards (`Records::flush_shown`) sees it durable.
+        // Release: a reader that observes the store and then finds the key's lock free (`Records::flush_shown`) reads a
+        // durable value.
         let stored = medium.store_atomic(to, bytes);
         if stored {
             reclaim::published();
@@ -112,14 +118,14 @@ impl Kind {
     }
 }
 
-/// The kind of a value that is appended now, which the caller wants to update in place or not (3).
+/// The kind of a value that is appended now; `updatable`: the caller wants to update it in place (3).
 #[inline]
 pub(crate) fn kind_to_append<M: Medium>(log: &Log<M>, updatable: bool) -> Kind {
     if updatable && !log.epochs().in_use() { Kind::CellSealed } else { Kind::Value }
 }
 
 impl Appender {
-    /// Makes a cell of the record last appended, a sealed one to which no slot leads yet: drains it and opens it.
+    /// Drains and opens the sealed cell last appended, to which no slot points yet.
     pub(crate) fn open_cell<M: Medium>(&mut self, log: &Log<M>, appended: Appended) -> Reachable {
         self.drain(log);
         // SAFETY: the record was just appended by this thread, and nobody else can reach it yet.
@@ -127,7 +133,7 @@ impl Appender {
         let sealed = Header::decode_head(record);
         assert!(
             sealed.kind == Kind::CellSealed && sealed.crc == appended.crc,
-            "what is opened is the sealed cell that was appended; found {sealed:?}, wanted checksum {:#010x}",
+            "only the sealed cell last appended can be opened; found {sealed:?}, wanted checksum {:#010x}",
             appended.crc
         );
         let open = Header { kind: Kind::CellOpen, ..sealed };

@@ -1,4 +1,5 @@
-//! Which blocks were written to in which epoch, where the committer flushes what an epoch wrote: on cache-line media.
+//! Which blocks were written to in which epoch, where the committer flushes the writes of an epoch: on cache-line
+//! media.
 
 use super::blocks::Blocks;
 use super::open_block::OpenBlock;
@@ -11,8 +12,8 @@ use duramen_media::{Medium, Offset};
 #[derive(Default)]
 pub(crate) struct DirtyBlocks {
     is_tracking: bool,
-    /// By the epoch's lowest bit. Not one list: a commit that took what the next epoch has told already would leave that one
-    /// without.
+    /// Indexed by the epoch's lowest bit. One list would not do: a commit would take the blocks already marked dirty in
+    /// the next epoch, and that epoch would not flush them.
     extents: [Mutex<Vec<Extent>>; 2],
 }
 
@@ -41,7 +42,7 @@ impl DirtyBlocks {
         lock(self.at(epoch)).push(extent);
     }
 
-    /// Flushes what was written in `epoch`, which all of its writers have left.
+    /// Flushes the bytes written in `epoch`, which all its writers have left.
     pub(crate) fn flush<M: Medium>(&self, medium: &M, blocks: &Blocks, epoch: Epoch) {
         for extent in std::mem::take(&mut *lock(self.at(epoch))) {
             let block = blocks.at(extent);

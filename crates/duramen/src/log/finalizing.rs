@@ -1,20 +1,21 @@
-//! Transactions of several blocks, on their way from their end until the compactor may have their blocks.
+//! Transactions of several blocks, from their commit record until the compactor may have their blocks.
 //!
-//! A transaction of several blocks counts after a crash because its end is found, and all its transaction records are.
-//! So none of its blocks may be moved out of before the headers of all of them say for good what became of it
-//! ([`TransactionOutcomes`]). In order, and what a crash leaves:
+//! Recovery counts a transaction of several blocks because it finds its commit record and all its transaction records.
+//! So none of its blocks may be compacted before the headers of all of them record its outcome permanently
+//! ([`TransactionOutcomes`]). In order, with the result of a crash:
 //!
-//! 1. The end is durable, or nothing is written to headers. A crash before: all of the transaction is there, or it does
-//!    not count.
-//! 2. Each block's header says that the transaction counts. A crash between two of them: the end and all transaction
-//!    records are there, and recovery counts them as before.
-//! 3. That is durable. Now each block tells by itself what counts of it.
-//! 4. The blocks' pins are taken back; only from here on they can be retired.
+//! 1. The commit record is durable, or nothing is written to headers. A crash before: either all of the transaction is
+//!    there, or it does not count.
+//! 2. Each block's header records that the transaction counts. A crash between two of them: the commit record and all
+//!    transaction records are there, and recovery counts them as before.
+//! 3. The headers are durable. Now each block alone states which of its records count.
+//! 4. The blocks' pins are released; only from here on they can be retired.
 //!
-//! Of a transaction that was aborted the headers say that it does not count, in the same way, so that recovery does not
-//! look for its end.
+//! For an aborted transaction, the headers record in the same way that it does not count, so that recovery does not
+//! search for its commit record.
 //!
-//! Where epochs are in use, 1 waits for the commit of the end's epoch, and on page media 3 for that of another one.
+//! Where epochs are in use, 1 waits for the commit of the commit record's epoch, and on page media 3 waits for the
+//! commit of another one.
 
 use super::Log;
 use crate::format::block::{self, TransactionOutcome, TransactionOutcomes};
@@ -23,13 +24,13 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock, rank};
 use duramen_media::{Granularity, Medium};
 
-/// A transaction whose blocks' headers do not say yet what became of it.
+/// A transaction whose blocks' headers do not record its outcome yet.
 struct Unfinalized {
     blocks: Vec<Extent>,
-    /// The last one has the end.
+    /// The last block has the commit record.
     has_commit: bool,
     transaction_outcome: TransactionOutcome,
-    /// Of the end.
+    /// Epoch of the commit record.
     epoch: Epoch,
     /// The epoch whose commit makes the headers durable, once they are written.
     written: Option<Epoch>,
@@ -40,8 +41,8 @@ struct Unfinalized {
 pub(crate) struct Finalizing(Mutex<Vec<Unfinalized>, { rank::FINALIZING }>);
 
 impl<M: Medium> Log<M> {
-    /// A transaction with its end, if it has one, in the last of these blocks is over, and drained; each of them has a
-    /// pin of it.
+    /// A transaction is over and drained. Its commit record, if it has one, is in the last of these blocks; each block
+    /// has a pin for it.
     pub(crate) fn finalize_transaction(
         &self,
         blocks: Vec<Extent>,
@@ -59,7 +60,7 @@ impl<M: Medium> Log<M> {
         self.finalize_transactions();
     }
 
-    /// Goes on with the transactions of several blocks whose ends are durable. True when none is left.
+    /// Continues the transactions of several blocks whose commit records are durable. True when none is left.
     pub(crate) fn finalize_transactions(&self) -> bool {
         let mut waiting = lock(&self.finalizing.0);
         if waiting.is_empty() {
@@ -71,13 +72,13 @@ impl<M: Medium> Log<M> {
         }
         let mut any = false;
         for transaction in waiting.iter_mut().filter(|transaction| transaction.written.is_none()) {
-            // What was aborted has nothing that must be durable.
+            // An aborted transaction has nothing that must be durable.
             if transaction.transaction_outcome == TransactionOutcome::Void
                 || is_committed(transaction.epoch)
                 || planted(Mutant::FinalizedTooEarly)
             {
                 self.write_transaction_outcomes(transaction);
-                // Another commit than any that has begun.
+                // A later commit than any that has begun.
                 transaction.written = Some(self.epochs().current());
                 any = true;
             }
@@ -107,7 +108,7 @@ impl<M: Medium> Log<M> {
         let others = others.iter().map(|&extent| (extent, onward));
         for (extent, transaction_outcomes) in others.chain(last.iter().map(|&extent| (extent, ended))) {
             let at = self.offset_of(extent);
-            // Copied: its appender may seal the block meanwhile.
+            // Copied: its appender may seal the block concurrently.
             let mut bytes = [0; block::HEADER_BYTES as usize];
             self.medium.load_pieces(at, &mut bytes);
             if let Ok(header) = block::Header::decode(self.blocks.secret(), extent, &bytes) {

@@ -1,9 +1,10 @@
-//! The log: records in blocks, blocks in extents. It knows no key.
+//! The log: records in blocks, blocks in extents. The log knows nothing of keys.
 //!
-//! [`blocks`] is what DRAM knows of each block, [`space`] hands out extents and takes them back, [`supply`] opens
-//! blocks, and [`appender`] writes records into an [open block](open_block) of its own, or one that writers share. [`read`] reads them where they lie.
-//! [`cell`] is a record whose value is updated in place, and [`reachable`] one that a slot may point to.
-//! [`transaction`] says which transactions run, and [`finalizing`] what becomes of those of several blocks.
+//! [`blocks`] holds the state of each block in DRAM. [`space`] hands out extents and takes them back, and [`supply`]
+//! opens blocks. [`appender`] writes records into an [open block](open_block) of its own, or one that writers share;
+//! [`read`] reads them in place. [`cell`] is a record whose value is updated in place, and [`reachable`] one that a
+//! slot may point to. [`transaction`] knows which transactions are active, and [`finalizing`] records the outcomes of
+//! those of several blocks.
 
 pub(crate) mod appender;
 pub(crate) mod blocks;
@@ -37,29 +38,29 @@ pub(crate) use dirty::DirtyBlocks;
 
 /// The most lines of a record that are fetched before its length is known.
 const RECORD_LINES_MAX: u64 = 8;
-/// What is fetched of a key of unknown length.
+/// Bytes fetched of a key of unknown length.
 pub(crate) const KEY_BYTES_USUAL: u64 = 16;
-/// Records of this many bytes or more go to the writer's own block also where others share one. The device takes as
+/// Records of this many bytes or more go to the writer's own block even where others share one. The device takes as
 /// long for 16 KiB more in one place as for another place; the copy takes a few microseconds of the turn.
 const SHARED_BYTES_MAX: u64 = 16 << 10;
 
-/// A medium, the blocks on it, and what of them is durable.
+/// A medium, the blocks on it, and their durable state.
 pub(crate) struct Log<M: Medium> {
     pub medium: M,
     pub blocks: Blocks,
     pub durable: DurableState,
     pub extent_bytes: u64,
-    /// Where writers append that wait for a commit of pages: see [`appender`].
+    /// The shared block, for writers that wait for a commit of pages: see [`appender`].
     shared: appender::Shared,
     space: Mutex<Space, { rank::SPACE }>,
     dirty_blocks: DirtyBlocks,
-    /// Which transactions run.
+    /// Which transactions are active.
     pub transaction_slots: transaction::TransactionSlots,
     finalizing: finalizing::Finalizing,
-    /// Lines that a record of this store takes, about: what a lookup fetches ahead.
+    /// The usual number of lines of a record in this store: a lookup fetches so many ahead.
     record_lines: AtomicU64,
-    /// Blocks ever retired. Raised before the moment of a block is noted: who pins itself and finds it as it was may still read whatever
-    /// slots pointed to then.
+    /// Blocks ever retired. Raised before the grace period of a block begins: a thread that pins itself and finds this
+    /// unchanged may still read all targets that slots had then.
     pub retirements: AtomicU64,
     pub reserving: Reserving,
     pub tuning: Tuning,
@@ -104,7 +105,7 @@ impl<M: Medium> Log<M> {
         lock(&self.space)
     }
 
-    /// Notes how large records are in this store.
+    /// Records the typical size of records in this store.
     pub(crate) fn note_records(&self, bytes: u64, records: u64) {
         let lines = (bytes / records.max(1)).div_ceil(LINE_BYTES).min(RECORD_LINES_MAX);
         if self.record_lines.load(Relaxed) != lines {
@@ -112,25 +113,25 @@ impl<M: Medium> Log<M> {
         }
     }
 
-    /// Hints that the value of the record at `at` is read soon, before it is known how long it is. Its lines are
-    /// fetched at once, instead of when its header has come.
+    /// Hints that the value of the record at `at` is read soon, before its length is known. Its lines are fetched at
+    /// once, without waiting for its header.
     #[inline]
     pub(crate) fn fetch_ahead(&self, at: Offset) {
         let lines = self.record_lines.load(Relaxed);
-        // Unrolled: to a constant, and not as far as it is needed.
+        // Unrolled: a loop to a constant, not to the number of lines needed.
         for line in (0..RECORD_LINES_MAX).take_while(|&line| line < lines) {
             self.medium.prefetch(at.plus(line * LINE_BYTES));
         }
     }
 
-    /// Hints that the key of the record at `at` is read soon. More often than not it ends in the line behind that of the header.
+    /// Hints that the key of the record at `at` is read soon. It usually ends in the line after that of the header.
     #[inline]
     pub(crate) fn fetch_key(&self, at: Offset) {
         self.medium.prefetch(at);
         self.medium.prefetch(at.plus(HEADER_BYTES + KEY_BYTES_USUAL));
     }
 
-    /// Hints that the record at `at`, whose key is probably of `key_bytes`, is looked at and superseded soon.
+    /// Hints that the record at `at`, whose key probably has `key_bytes` bytes, is read and superseded soon.
     #[inline]
     pub(crate) fn fetch_old(&self, at: Offset, key_bytes: usize) {
         self.medium.prefetch(at);
@@ -138,8 +139,8 @@ impl<M: Medium> Log<M> {
         self.blocks.prefetch(at.0);
     }
 
-    /// Whether a write that is to be durable by itself can be seen before it is: a group's records are marked pending until they
-    /// are drained, and readers of a cell ask for updates under way.
+    /// Whether a single durable write can be visible before it is durable: a group's records are marked pending until
+    /// they are drained, and readers of a cell check for updates under way.
     #[inline]
     pub(crate) fn shows_before_durable(&self) -> bool {
         !self.epochs().in_use() && self.medium.granularity() == Granularity::CacheLine
@@ -151,7 +152,7 @@ impl<M: Medium> Log<M> {
         extents.iter().filter_map(header).collect()
     }
 
-    /// The header of the block at `extent`; `Err` says what was found and wanted.
+    /// The header of the block at `extent`; `Err` states what was found and wanted.
     pub(crate) fn header_of(&self, extent: Extent) -> std::result::Result<block::Header, String> {
         read::header(&self.medium, self.blocks.secret(), extent, self.offset_of(extent))
     }
@@ -160,7 +161,7 @@ impl<M: Medium> Log<M> {
         Offset(self.blocks.offset(extent))
     }
 
-    /// A record at `at` is no longer needed: its block has fewer live bytes.
+    /// The record at `at` is no longer needed: its block has fewer live bytes.
     pub(crate) fn uncount(&self, at: Offset, bytes: u64, activity: &Activity) {
         self.blocks.of(at.0).live_sub(bytes);
         activity.dead_add(bytes as i64);
@@ -176,7 +177,7 @@ impl<M: Medium> Log<M> {
         u64::from(space.extents() - space.free_extents()) * self.extent_bytes
     }
 
-    /// Makes everything acknowledged so far durable.
+    /// Makes all acknowledged writes durable.
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn commit(&self) -> Result<()> {
         let _inside = self.tuning.phase(Phase::Commit);
@@ -186,7 +187,7 @@ impl<M: Medium> Log<M> {
         Ok(())
     }
 
-    /// Waits until `epoch` is committed, where a reply has to.
+    /// Waits until `epoch` is committed, if a reply must wait for it.
     #[inline]
     pub(crate) fn wait_for(&self, epoch: Epoch) -> Result<()> {
         if self.epochs().must_wait(epoch) {
@@ -202,7 +203,7 @@ impl<M: Medium> Log<M> {
         self.durable.update_superblock(&self.medium, change)
     }
 
-    /// Syncs the medium; after a failure nothing can be trusted any more.
+    /// Syncs the medium; a failure poisons the store.
     #[cfg_attr(feature = "mutants", track_caller)]
     pub(crate) fn sync_or_poison(&self) -> Result<()> {
         self.durable.sync_or_poison(&self.medium)
@@ -218,8 +219,8 @@ impl<M: Medium> Log<M> {
         self.durable.mark_unverified(&self.medium);
     }
 
-    /// Seals the open blocks that nobody writes to, so that they can be compacted, but for those that are kept for what is more
-    /// urgent; whether there were any.
+    /// Seals the open blocks without a writer, so that they can be compacted, except those kept for more urgent
+    /// purposes. Returns whether there were any.
     pub(crate) fn seal_partial(&self, purpose: Purpose) -> bool {
         let mut partial = self.space().drain_partial(purpose, |_| true);
         partial.extend(lock(&self.shared).take());
@@ -228,9 +229,9 @@ impl<M: Medium> Log<M> {
         any
     }
 
-    /// The same of those of which nothing is live: sealed, they can be freed.
+    /// Like [`Log::seal_partial`], but only blocks without live records: sealed, they can be freed.
     pub(crate) fn seal_dead_partial(&self, purpose: Purpose) -> bool {
-        // What was appended is added when a block is sealed; what died is taken off at once.
+        // Appended bytes are added when a block is sealed; dead bytes are subtracted at once.
         let is_dead =
             |block: &OpenBlock| self.blocks.at(block.extent).live().wrapping_add(block.live as u32) == 0;
         let dead = self.space().drain_partial(purpose, is_dead);
@@ -245,24 +246,23 @@ impl<M: Medium> Log<M> {
         self.epochs().waits() && bytes < SHARED_BYTES_MAX && self.medium.granularity() == Granularity::Page
     }
 
-    /// Seals a full block and lets the compactor have it.
+    /// Seals a full block and makes it available to the compactor.
     ///
-    /// Order: the records are durable (invariant 3), then the seal is persisted. A crash between leaves an
-    /// unsealed block, whose end recovery finds by its last whole record.
+    /// Order: the records are durable (invariant 3), then the seal is persisted. A crash between leaves an unsealed
+    /// block, whose end recovery finds by its last whole record.
     pub(crate) fn seal(&self, block: OpenBlock) {
         let _inside = self.tuning.phase(Phase::Seal);
         let entry = self.blocks.at(block.extent);
-        // What a seal says is looked for again when the block is read: `Maintenance::has_seal`, and that its records
-        // end there.
+        // A reader of the block checks the seal again (`Maintenance::has_seal`), and that its records end there.
         let (tail, end) = (block.tail, self.blocks.bytes(entry));
         assert!(
             (block::HEADER_BYTES..=end).contains(&tail) && tail.is_multiple_of(8) && tail >= entry.tail(),
-            "a block of {end} bytes whose records were known to reach to {} is to be sealed at {tail}",
+            "cannot seal a block of {end} bytes at {tail}: its records reach to {}",
             entry.tail()
         );
         assert!(
             block.durable_tail == tail || self.epochs().in_use(),
-            "a block is to be sealed at {tail}, of which only {} bytes are drained",
+            "cannot seal a block at {tail}: only {} bytes are drained",
             block.durable_tail
         );
         entry.set_tail(block.tail);

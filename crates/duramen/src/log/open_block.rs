@@ -2,18 +2,20 @@
 
 use crate::format::{Extent, Seeds, block};
 
-/// What an allocation is for; decides how far down it may go. In order: what a later one may take, an earlier one may not.
+/// The purpose of an allocation, which decides how much of the reserve it may use. In order: each purpose may use more
+/// than those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     Write,
-    /// A write that a full store does not refuse, though more may live after it: see [`Room::Change`](crate::Room::Change).
+    /// A write that a full store still accepts, though it may add live bytes: see
+    /// [`Room::Change`](crate::Room::Change).
     Change,
     Delete,
     Compaction,
 }
 
 impl Purpose {
-    /// Whether what is kept for deletes is for this.
+    /// Whether the reserve for deletes serves this purpose.
     pub(crate) fn is_kept_for(self) -> bool {
         matches!(self, Self::Change | Self::Delete)
     }
@@ -30,15 +32,15 @@ pub(crate) struct OpenBlock {
     pub seeds: Seeds,
     /// Everything below is durable; less than `tail` only within a group or with epochs.
     pub durable_tail: u64,
-    /// Bytes of records that an index slot was made to point to, not yet counted in the block table.
+    /// Bytes of records that an index slot points to, not yet counted in the block table.
     pub live: u64,
-    /// Records that this opening appended.
+    /// Records appended since the block was opened this time.
     pub records: u64,
-    /// Last epoch in which the committer was told of this block.
+    /// Last epoch in which this block was marked dirty for the committer.
     pub dirty_epoch: u64,
-    /// What its room may be used for, and what is more urgent: see [`crate::log::space`].
+    /// The purposes that its room serves, this one and more urgent ones: see [`crate::log::space`].
     pub purpose: Purpose,
-    /// A transaction went on to it from another block: see
+    /// A transaction continued in it from another block: see
     /// [`TransactionOutcomes::ended`](block::TransactionOutcomes::ended).
     pub entered: bool,
 }
@@ -48,7 +50,7 @@ impl OpenBlock {
         self.bytes - self.tail
     }
 
-    /// Whether it is of what is kept for deletes, and at most half full.
+    /// Whether it belongs to the reserve for deletes, and is at most half full.
     pub(crate) fn is_roomy_for_deletes(&self) -> bool {
         self.purpose.is_kept_for() && self.room() * 2 >= self.bytes
     }

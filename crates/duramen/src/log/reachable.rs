@@ -1,19 +1,19 @@
-//! Which records a slot may point to: those that are durable, or are marked pending, or whose epoch is not committed. A
-//! [`Reachable`] is made only by what brings one of the three about, and the slot of a new record is made of nothing
-//! else (`Slot::to`, `Slot::moved_to`):
+//! The records that a slot may point to: durable ones, ones marked pending, and ones whose epoch is not committed. A
+//! [`Reachable`] is made only by the functions that ensure one of the three, and a slot for a new record is made only
+//! from a [`Reachable`] (`Slot::to`, `Slot::moved_to`):
 //!
 //! | made by | holds | the slot |
 //! |---|---|---|
-//! | [`Appender::make_durable`], [`Appender::make_all_durable`], [`Appender::open_cell`] | drained; where epochs are in use, its epoch is not committed while its writer is in it | is not pending |
-//! | [`Appender::leave_pending`] | a group that drains later, or a transaction that runs | is pending until [`Appender::settle`], or until its transaction is finalized |
-//! | [`Reachable::pending`] | durable, but of a group | is pending until that settles |
+//! | [`Appender::make_durable`], [`Appender::make_all_durable`], [`Appender::open_cell`] | drained; with epochs, its epoch is not committed while its writer is in it | is not pending |
+//! | [`Appender::leave_pending`] | part of a group that drains later, or of an active transaction | is pending until [`Appender::advance_durable_tail`], or until its transaction is finalized |
+//! | [`Reachable::pending`] | durable, but part of a group | is pending until the group is flushed |
 
 use super::Log;
 use super::appender::Appender;
 use crate::format::record::Appended;
 use duramen_media::{Medium, Offset};
 
-/// A record that was appended, to which a slot may lead.
+/// An appended record that a slot may point to.
 #[must_use]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reachable {
@@ -22,7 +22,7 @@ pub(crate) struct Reachable {
 }
 
 impl Reachable {
-    /// A record that was drained, by whoever says so: see the table.
+    /// A record that is drained, as the caller guarantees: see the table.
     #[inline]
     pub(super) fn drained(appended: Appended) -> Self {
         Self { at: appended.at, is_pending: false }
@@ -39,7 +39,7 @@ impl Reachable {
         self.is_pending
     }
 
-    /// The same, not to be told of yet: its group is not settled.
+    /// The same record, marked pending because its group is not flushed.
     #[inline]
     pub(crate) fn pending(self) -> Self {
         Self { is_pending: true, ..self }
@@ -47,7 +47,7 @@ impl Reachable {
 }
 
 impl Appender {
-    /// Drains what was last appended. Where epochs are in use the committer flushes it, and drains.
+    /// Drains the record last appended. Where epochs are in use, the committer flushes and drains it instead.
     #[inline(always)]
     pub(crate) fn make_durable<M: Medium>(&mut self, log: &Log<M>, appended: Appended) -> Reachable {
         if !log.epochs().in_use() {
@@ -56,7 +56,7 @@ impl Appender {
         Reachable::drained(appended)
     }
 
-    /// The same of several records, with one drain; each comes with what it is of.
+    /// Like `make_durable` for several records, with one drain. Each record comes with a value of the caller's.
     pub(crate) fn make_all_durable<M: Medium, T, I: Iterator<Item = (T, Appended)>>(
         &mut self,
         log: &Log<M>,
@@ -66,10 +66,10 @@ impl Appender {
         appended.map(|(of, appended)| (of, Reachable::drained(appended)))
     }
 
-    /// Leaves what was last appended to the end of the group.
+    /// Leaves the record last appended pending until the end of the group.
     #[inline(always)]
     pub(crate) fn leave_pending(&self, appended: Appended) -> Reachable {
-        debug_assert!(self.grouped, "only a group drains what is pending");
+        debug_assert!(self.grouped, "only a group may leave records pending");
         Reachable { at: appended.at, is_pending: true }
     }
 }

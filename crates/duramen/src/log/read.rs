@@ -1,13 +1,15 @@
-//! Reading the log where it lies, without copying.
+//! Reading the log in place, without copying.
 //!
-//! Who may call what:
+//! Which caller may use which function:
 //!
-//! 1. [`header`]: whoever owns the block's space: its opener, the compacting thread, recovery.
-//! 2. [`record`], [`plain_value`], [`Cell`](super::cell::Cell): whoever got the location from an index slot and still holds the guard that it read the slot
-//!    under. Such a record is whole, and nobody stores to it but to the value of a cell, which is left out.
-//!    In a block that is not verified it is whole only when [`verify`] said so under that guard.
-//! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium; [`block`] also the compacting thread, up to the
-//!    tail of a sealed block that holds no cell: nobody stores there any more, and that thread frees it.
+//! 1. [`header`]: the owner of the block's space: its opener, the compactor, recovery.
+//! 2. [`record`], [`plain_value`], [`Cell`](super::cell::Cell): a caller that got the location from an index slot and
+//!    still holds the guard under which it read the slot. Such a record is whole, and only the value of a cell is ever
+//!    stored to, which these functions leave out. In a block that is not verified it is whole only when [`verify`] said
+//!    so under that guard.
+//! 3. [`whole_record`] and [`block`]: recovery, while nothing writes to the medium. [`block`] also serves the
+//!    compactor, up to the tail of a sealed block that holds no cell: nobody stores there any more, and only the
+//!    compactor frees it.
 
 use super::blocks::{Blocks, Use};
 use crate::KEY_BYTES_MAX;
@@ -17,7 +19,7 @@ use crate::format::record::{
 use crate::format::{Extent, Secret, Seeds, block, u32_at};
 use duramen_media::{Medium, Offset};
 
-/// The header of the block at `extent`, which lies at `at`; `Err` says what was found and wanted.
+/// The header of the block at `extent`, whose offset is `at`. `Err` states what was found and wanted.
 pub(crate) fn header<M: Medium>(
     medium: &M,
     secret: Secret,
@@ -41,18 +43,18 @@ pub(super) fn head_at<M: Medium>(medium: &M, at: Offset) -> Head {
 pub(crate) fn record<M: Medium>(medium: &M, at: Offset) -> (Head, &[u8]) {
     let head = head_at(medium, at);
     let bytes = if head.is_cell() { head.value_at() } else { head.record_bytes() };
-    // SAFETY: what is stored to is left out (2).
+    // SAFETY: the bytes that may be stored to are left out (2).
     (head, unsafe { medium.bytes(at, bytes) })
 }
 
-/// Key and value of a reachable record, if that is a value which neither expires nor changes, of a key of `key_bytes`.
+/// Key and value of a reachable record if its key has `key_bytes` bytes and its value neither expires nor changes.
 #[inline(always)]
 pub(crate) fn plain_value<M: Medium>(medium: &M, at: Offset, key_bytes: usize) -> Option<(&[u8], &[u8])> {
     let head = head_at(medium, at);
     if !head.is_plain_value() || head.key_bytes() != key_bytes as u64 {
         return None;
     }
-    // SAFETY: it is no cell (2).
+    // SAFETY: the record is no cell (2).
     let bytes = unsafe { medium.bytes(at.plus(head.key_at()), head.key_bytes() + head.value_bytes()) };
     Some(bytes.split_at(key_bytes))
 }
@@ -73,21 +75,21 @@ pub(crate) fn whole_record<M: Medium>(medium: &M, at: Offset) -> (Header, &[u8])
     (header, unsafe { medium.bytes(at, header.record_bytes()) })
 }
 
-/// So many bytes of a key at the place of a key are not there by chance, where the index has the same bits of their hash.
+/// A match of this many key bytes is no coincidence where the index already has the same bits of their hash.
 const SURE_KEY_BYTES_MIN: usize = 8;
 
-/// What is wrong with a record.
+/// The fault of a damaged record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// No record that can be reached by itself begins so, or it would not end with the records of its block.
+    /// No reachable record begins like this, or it would end after the records of its block.
     Header,
-    /// The check of its header is wrong: it was not written there.
+    /// The check of its header is wrong: this header was not written here.
     Check,
     Checksum {
         found: u32,
         wanted: u32,
     },
-    /// It must not be touched.
+    /// The bytes must not be touched: reading them fails.
     Unreadable,
 }
 
@@ -97,8 +99,8 @@ impl std::fmt::Display for Wrong {
             Self::Unreadable => {
                 f.write_str("it cannot be read: the device or the kernel reports an error there")
             }
-            Self::Header => f.write_str("no record begins there that ends before the block does"),
-            Self::Check => f.write_str("its header is not what was written there: the check of it is wrong"),
+            Self::Header => f.write_str("no record that begins there ends before its block does"),
+            Self::Check => f.write_str("its header has changed: the header's check is wrong"),
             Self::Checksum { found, wanted } => {
                 write!(f, "it has checksum {found:#010x}, wanted {wanted:#010x}")
             }
@@ -106,12 +108,12 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-/// A damaged record that may be the key's, which a writer met on its way.
+/// A damaged record, found by a writer, that may belong to the writer's key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unknown {
-    /// Where it lies; 0: there was none.
+    /// Its offset; 0: none was found.
     pub at: Offset,
-    /// Its slot, or another one, is no tombstone's: a lookup of the key answers `Corrupt`.
+    /// Its slot, or another one, is not a tombstone's: a lookup of the key answers `Corrupt`.
     pub may_be_live: bool,
 }
 
@@ -121,8 +123,8 @@ impl Unknown {
     }
 }
 
-/// The header at `at`, as bytes, and as far as it can be one of a record that ends by `end`. What is stored meanwhile, to cells
-/// that a damaged length leads over, is loaded in pieces.
+/// The bytes and the decoded form of the header at `at`, if it can belong to a record that ends by `end`. Bytes that
+/// may be stored to concurrently (cells that a damaged length spans) are loaded in pieces.
 fn claimed<M: Medium>(medium: &M, at: Offset, end: u64) -> Option<([u8; HEAD_BYTES_MAX], Header)> {
     let room = end.checked_sub(at.0)?;
     let mut head = [0; HEAD_BYTES_MAX];
@@ -132,7 +134,7 @@ fn claimed<M: Medium>(medium: &M, at: Offset, end: u64) -> Option<([u8; HEAD_BYT
     (!matches!(header.kind, Kind::End | Kind::Void)).then_some((head, header))
 }
 
-/// Goes on with a checksum over `bytes` bytes from `at`.
+/// Continues the checksum `crc` over `bytes` bytes from `at`.
 fn sum_pieces<M: Medium>(medium: &M, at: Offset, bytes: u64, crc: u32) -> u32 {
     let mut piece = [0; 512];
     let (mut from, end) = (at.0, at.0 + bytes);
@@ -146,7 +148,7 @@ fn sum_pieces<M: Medium>(medium: &M, at: Offset, bytes: u64, crc: u32) -> u32 {
     crc
 }
 
-/// The checksum that the record at `at`, which has this header, has, and the one that it should have where its body has this one.
+/// The stored checksum of the record at `at` with this header, and the checksum wanted for this `body`.
 fn sums<M: Medium>(medium: &M, at: Offset, header: &Header, body: u32) -> (u32, u32) {
     let mut trailer = [0; TRAILER_BYTES as usize];
     let trailer = &mut trailer[..header.trailer_bytes() as usize];
@@ -156,8 +158,8 @@ fn sums<M: Medium>(medium: &M, at: Offset, header: &Header, body: u32) -> (u32, 
     (u32_at(&sum, 0), header.sum_with(body, trailer))
 }
 
-/// Whether the record at `at` is what was written there, in a block that begins at `block` and whose records end at `end`. Any bytes
-/// may be there; whoever calls has the location from a slot, under the guard of (2).
+/// Whether the record at `at` is what was written there. Its block begins at `block`, and its records end at `end`. Any
+/// bytes may be there; the caller has the location from a slot, under the guard of (2).
 pub(crate) fn verify<M: Medium>(
     medium: &M,
     at: Offset,
@@ -174,29 +176,30 @@ pub(crate) fn verify<M: Medium>(
     if wanted == found { Ok(()) } else { Err(Wrong::Checksum { found, wanted }) }
 }
 
-/// Whether any part of the record at `at`, which ends by `end`, cannot be read, as far as its header tells how long it is. Asks the
-/// kernel.
+/// Whether any part of the record at `at` cannot be read. The record ends by `end`, and its header gives its length.
+/// Asks the kernel.
 fn is_unreadable<M: Medium>(medium: &M, at: Offset, end: u64) -> bool {
     let touches = |bytes: u64| !medium.unreadable(at, bytes.min(end.saturating_sub(at.0))).is_empty();
     touches(HEAD_BYTES_MAX as u64)
         || claimed(medium, at, end).is_some_and(|(_, header)| touches(header.record_bytes()))
 }
 
-/// [`verify`], where the record's block is in doubt; others were verified.
+/// As [`verify`], but only where the record's block is unverified; records of other blocks were verified before.
 pub(crate) fn verify_unverified<M: Medium>(medium: &M, blocks: &Blocks, at: Offset) -> Result<(), Wrong> {
     let block = blocks.of(at.0);
     if !block.is_unverified() {
         return Ok(());
     }
     let end = blocks.end_of_records(at.0);
-    // A page that cannot be read would end the process. Of blocks that are not verified yet it is not asked: a system call for each read.
+    // Touching an unreadable page would end the process. Blocks that are merely unverified skip this check, since it
+    // costs a system call for each read.
     if block.state() == Use::Damaged && is_unreadable(medium, at, end) {
         return Err(Wrong::Unreadable);
     }
     verify(medium, at, blocks.offset(blocks.extent_of(at.0)), end, blocks.seeds(block))
 }
 
-/// Whether `key` lies at `at`, before `end`.
+/// Whether `key` is stored at `at`, before `end`.
 fn holds<M: Medium>(medium: &M, at: Offset, end: u64, key: &[u8]) -> bool {
     let mut piece = [0; 64];
     at.0 + key.len() as u64 <= end
@@ -207,8 +210,8 @@ fn holds<M: Medium>(medium: &M, at: Offset, end: u64, key: &[u8]) -> bool {
         })
 }
 
-/// Whether a record that is not whole was of `key`: its bytes lie where a key does, or they are all that is missing for the
-/// checksum to be right. Else nobody knows whose it was.
+/// Whether a damaged record was of `key`: the key's bytes are at the place of a key, or the checksum is right with
+/// them. Otherwise its key is unknown.
 pub(crate) fn was_of<M: Medium>(
     medium: &M,
     at: Offset,
@@ -235,7 +238,8 @@ pub(crate) fn was_of<M: Medium>(
     }
 }
 
-/// The keys that the bytes of a damaged record may say it was of: one for each place where a key begins. Nothing of it is verified.
+/// The keys that a damaged record may have had, by its own bytes: one for each place where a key begins. None is
+/// verified.
 pub(crate) fn claimed_keys<M: Medium>(medium: &M, at: Offset, end: u64, owned: bool) -> Vec<Vec<u8>> {
     if is_unreadable(medium, at, end) || at.0 + HEADER_BYTES > end {
         return Vec::new();

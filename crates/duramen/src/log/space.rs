@@ -1,84 +1,92 @@
-//! Which extents are free, and who gets them.
+//! The free extents, and which purposes may take them.
 //!
-//! On the medium every free extent has a header of its own that says so, one extent long; a data block's
-//! header covers all its extents. So the chain of headers is whole at every moment:
+//! On the medium every free extent has a header of its own, one extent long, that marks it free; a data block's header
+//! covers all its extents. So the chain of headers is whole at every moment:
 //!
-//! * *open a block*: one publish of its first extent's header. On page media, a block of several extents is
-//!   synced before its body is written, since the body overwrites the other extents' headers.
-//! * *free a block*: publish "free" for all its extents; then (only for several extents) write the inner
-//!   headers, make them durable, and publish "free, one extent".
-//! * *grow*: write the headers of the new extents, make them durable, then publish the new number of
-//!   extents in the superblock.
+//! * *open a block*: one publish of its first extent's header. On page media, a block of several extents is synced
+//!   before its body is written, since the body overwrites the other extents' headers.
+//! * *free a block*: publish "free" for all its extents; then (only for several extents) write the inner headers, make
+//!   them durable, and publish "free, one extent".
+//! * *grow*: write the headers of the new extents, make them durable, then publish the new number of extents in the
+//!   superblock.
 //!
 //! Invariants:
 //! 1. An extent is in `free` only when nothing on the medium or in DRAM points to it, durably.
-//! 2. What puts take leaves the reserve free: a *spare* run of `A` adjoining extents, `C` more for the compactor, and
-//!    `D` more for deletes, of which blocks count that are open for deletes and at most half full. What deletes take leaves `A + C`
-//!    extents, and what changes take half of `D` besides. Neither leaves the longest run shorter than it was and than
-//!    the spare, however many extents are free elsewhere. Only the compactor takes all.
-//! 3. An open block knows for whom its extents were taken ([`OpenBlock::purpose`]). Puts get no room in an extent that
-//!    was taken below their mark, but when the reserve is whole again without it: an open block does not count for what would
-//!    use it up. At most `D` extents are kept open for deletes.
+//! 2. Puts leave the reserve free: a *spare* run of `A` adjoining extents, `C` more for the compactor, and `D` more for
+//!    deletes. Blocks that are open for deletes and at most half full count toward `D`. Deletes leave `A + C` extents,
+//!    and changes also leave half of `D`. Neither leaves the longest run shorter than both it was and the spare,
+//!    however many extents are free elsewhere. Only the compactor takes all.
+//! 3. An open block knows for which purpose its extents were taken ([`OpenBlock::purpose`]). Puts get no room in an
+//!    extent that was taken below their limit, unless the reserve is whole again without it: an open block does not
+//!    count toward the reserve for a purpose that would use it up. At most `D` extents are kept open for deletes.
 //!
 //! # Why a delete always finds room
 //!
-//! `A` is [`Space::ample_extents_max`], the most extents of a block that is longer than its first record needs; `C`
-//! is at least 1, `D` at least 2, and a thirty-second of the store up to 64 MiB; `A + C + D` is [`Space::reserve`].
+//! `A` is [`Space::ample_extents_max`], the most extents of a block that is longer than its first record needs. `C` is
+//! at least 1. `D` is at least 2, and a thirty-second of the store up to 64 MiB. `A + C + D` is [`Space::reserve`].
 //!
-//! * *Any block of several records can be rewritten without its dead.* It has `m` extents, at most `A`, and the spare
-//!   takes what lives in it in one piece. The block is then free: the spare is whole, or lacks what was moved, for which the `m`
-//!   extents are room: it is moved there before the spare is taken again (`Maintenance::restore_spare`). A longer block
-//!   holds one record (see `Log::open_block`): dead, it is free without a copy; live, it holds nothing stale. (The end
-//!   of its transaction behind it is dead with it.)
-//! * *What is in the spare has one run to go to.* The live of several blocks may be moved into one. Their extents are
-//!   then free, but need not adjoin, and a record may fit none of them. So while the spare is not whole, another block
-//!   is moved in only where all that is there then still fits the longest run, or what that block leaves
-//!   (`Maintenance::fits_own`).
-//! * *So no tombstone must stay.* Once the blocks with stale records are rewritten, no tombstone hides anything: they are dead,
-//!   and so is all that deletes took of `D`. Each of these rewrites takes dead bytes away, and there are only so many: a delete
-//!   compacts for as long as they become fewer (`Supply::take_extents`).
-//! * *And nobody else takes that room.* Deletes append to blocks of `D` first, one after the other: a writer gives such a
-//!   block back at the end of each delete. Puts get nothing until all of the reserve is free again (2, 3), so a reserve
-//!   that deletes have used up is filled before they take another extent. Extents that are scattered are no spare: what
-//!   deletes and changes take is cut from the longest run last (2), and else they have what lies between cleared first
-//!   (`Maintenance::make_adjoin`).
-//! * *What comes back is the writer's first.* With `Manual`, what was moved out of is free only after a commit of the caller. A writer that
-//!   comes then takes what is free before more is moved, which would take all of it again (`Maintenance::compact_now`).
-//! * *A transaction that runs has its room too.* What it replaces is dead when it is settled. Until then a delete waits for it, as
-//!   for a block that another delete has in hand ([`Space::is_lent`]).
-//! * *A crash or a close* seals blocks of `D` that hold a few tombstones, and those of the compactor. That may take all of `D`
-//!   and `C`, and the spare. What was being moved is then dead in the copy, so that is free without a copy; what
-//!   had been moved is in place of a block that is free. So the compactor finds as much room as before the crash, and what is
-//!   live of those blocks is packed.
-//! * *Who evicts leaves the spare* while anything that was moved out of is not free (`Maintenance::leaves_no_spare`).
-//!   Beside copies its blocks have tombstones of what went, which count after a crash though the copies are dead: so
-//!   neither block is free without a copy.
-//! * *What is left in the compactor's own block is used.* It is open, so nobody moves it. Where little else gains, blocks whose live
-//!   fits are moved into it as a whole, which frees their extents and takes none (`Maintenance::fill_own`).
-//! * *What is dead in open blocks is got at.* Where a round of compaction gains nothing, those that writers left are sealed
-//!   (`Supply::take_extents`), even if the compactor freed as much as it took. Those of which nothing is live are
-//!   sealed however little that is: they lie between what is free.
-//! * *What the compactor takes it keeps.* A block that it moves to is never counted as one for deletes, whatever was free when it was
-//!   taken: half full of what is live, it would be room for deletes by name alone, and open, so that nobody could move it.
+//! * *Any block of several records can be rewritten without its dead records.* It has `m` extents, at most `A`, and the
+//!   spare takes its live records in one piece. The block is then free: the spare is whole, or lacks the moved records.
+//!   The `m` extents have room for those: they are moved there before the spare is taken again
+//!   (`Maintenance::restore_spare`). A longer block holds one record (see `Log::open_block`): dead, it is free without
+//!   a copy; live, it holds nothing stale. (The commit record of its transaction after it is dead with it.)
+//! * *The records in the spare have one run to move to.* The live records of several blocks may be moved into one.
+//!   Their extents are then free, but need not adjoin, and a record may fit none of them. So while the spare is not
+//!   whole, another block is moved in only if all records there still fit the longest run afterwards, or the extents of
+//!   that block (`Maintenance::fits_own`).
+//! * *So no tombstone must stay.* Once the blocks with stale records are rewritten, no tombstone hides anything. The
+//!   tombstones are dead, and so is everything that deletes took of `D`. Each of these rewrites removes dead bytes, and
+//!   their number is finite: a delete compacts for as long as they become fewer (`Supply::take_extents`).
+//! * *And no other purpose takes that room.* Deletes append to blocks of `D` first, one after the other: a writer
+//!   returns such a block at the end of each delete. Puts get nothing until all of the reserve is free again (2, 3), so
+//!   a reserve that deletes have used up is filled before puts take another extent. Scattered extents are no spare:
+//!   deletes and changes cut from the longest run last (2). Before that, they have the blocks between free extents
+//!   cleared (`Maintenance::make_adjoin`).
+//! * *Freed space goes to the writer first.* With `Manual`, a compacted block is free only after a commit by the
+//!   caller. A writer that comes then takes free space before more is moved, which would use all of it again
+//!   (`Maintenance::compact_now`).
+//! * *An active transaction has its room too.* The records it replaces are dead when it is finalized. Until then a
+//!   delete waits for it, as for a block that another delete holds ([`Space::is_lent`]).
+//! * *A crash or a close* seals blocks of `D` that hold a few tombstones, and those of the compactor. That may take all
+//!   of `D` and `C`, and the spare. A block that was being moved is then dead in its copy, so the copy is free without
+//!   another copy; a block that had been moved has its copy in place of a free block. So the compactor finds as much
+//!   room as before the crash, and the live records of those blocks are packed.
+//! * *An evicting round leaves the spare* while any block it moved out of is not free (`Maintenance::leaves_no_spare`).
+//!   Besides copies, its blocks hold tombstones of evicted keys, which count after a crash though the copies are dead.
+//!   So neither block would be free without a copy.
+//! * *The rest of the compactor's own block is used.* It is open, so nobody moves it. Where little else gains, blocks
+//!   whose live records fit are moved into it completely, which frees their extents and takes none
+//!   (`Maintenance::fill_own`).
+//! * *Dead records in open blocks are reclaimed.* Where a round of compaction gains nothing, the open blocks without a
+//!   writer are sealed (`Supply::take_extents`), even if the compactor freed as much as it took. Open blocks without
+//!   live records are sealed however small they are: they separate free extents.
+//! * *The compactor keeps what it takes.* A block that it moves to is never counted as one for deletes, however much
+//!   was free when it was taken. Half full of live records, it would be room for deletes by name alone, and open, so
+//!   that nobody could move it.
 //!
 //! # Values that a full store takes
 //!
-//! [`Room`](crate::Room) says which. Each write of one is a record more, so it must be shown that no number of them eats up the reserve.
+//! [`Room`](crate::Room) lists them. Each such write adds a record, so it must be shown that no number of them uses up
+//! the reserve.
 //!
-//! * *Removals* take the place of a record that is no shorter, and have all of `D`, as deletes do. What lives does not grow, so all that they
-//!   take is dead elsewhere, and what is said of rewriting holds: a round of compaction wins it back, however often the same value is
-//!   written (then most versions lie in one block of `D`, which is free without a copy once it is sealed). What a record of a transaction has
-//!   beyond that (its trailer, and the commit record) goes with the first copy.
-//! * *Changes* may add to what lives: the same value with an expiry time, the entry of a group that was delivered. They leave half of `D`
-//!   to deletes and removals, less what of that is open already. What they add is so bounded by the other half, and by what was deleted
-//!   since: puts get nothing until the reserve is whole, so what a removal frees, changes have first. Beyond that they are refused as puts are.
-//! * *What is longer than that is refused whatever it is*: a change longer than half of `D` (a string that gets an expiry time is written
-//!   anew), and a transaction whose records together are longer than `D`.
+//! * *Removals* replace a record that is no shorter, and may use all of `D`, as deletes do. The live bytes do not grow,
+//!   so all that they take is dead elsewhere, and the argument for rewriting holds. A round of compaction regains the
+//!   space, however often the same value is written (then most versions are in one block of `D`, which is free without
+//!   a copy once it is sealed). The additional parts of a transaction's records (trailer and commit record) go with the
+//!   first copy.
+//! * *Changes* may add live bytes: the same value with an expiry time, the entry of a group that was delivered. They
+//!   leave half of `D` to deletes and removals, less the part of it that is already open. So the other half bounds what
+//!   they add, together with the bytes deleted since: puts get nothing until the reserve is whole, so changes are the
+//!   first to use the space that a removal frees. Beyond that they are refused as puts are.
+//! * *Longer writes are always refused*: a change longer than half of `D` (a string that gets an expiry time is
+//!   rewritten), and a transaction whose records together are longer than `D`.
 //!
-//! What can keep a delete out after all: a group, or (with `Manual`) a commit that the space of a block waits for; blocks in which values
-//! are held, if nothing else is dead;
-//! a tombstone, of a key that is longer than an extent, or a batch of more than `A` extents, for which no run is long
-//! enough; more writers that keep blocks of small records open, without writing, than `D` has extents; damaged blocks.
+//! Cases in which a delete still finds no room:
+//! * a group, or (with `Manual`) a commit that the space of a block waits for;
+//! * blocks in which values are pinned, if nothing else is dead;
+//! * a tombstone of a key longer than an extent, or a batch of more than `A` extents, for which no run is long enough;
+//! * more writers that keep blocks of small records open, without writing, than `D` has extents;
+//! * damaged blocks.
 
 use super::open_block::{OpenBlock, Purpose};
 use crate::format::{Extent, Generation, Secret, block};
@@ -86,19 +94,19 @@ use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Extents kept back at least: two for deletes, the others for compaction.
+/// Minimum of extents kept back: two for deletes, the others for compaction.
 pub(crate) const RESERVE_EXTENTS: u32 = 4;
 const RESERVE_DELETES: u32 = 2;
-/// Extents that the compactor may take besides the spare, at most.
+/// Maximum of extents that the compactor may take besides the spare.
 const RESERVE_COMPACTION: u32 = 2;
 /// This part of the store is kept back for the compactor and for short deletes, up to twice the largest ordinary block.
 const RESERVE_SHARE: u32 = 32;
-/// This part is kept back for deletes, up to so many bytes: one command may delete very many elements at once.
+/// This part is kept back for deletes, up to `DELETES_BYTES_MAX`: one command may delete very many elements at once.
 const DELETES_SHARE: u32 = 32;
 const DELETES_BYTES_MAX: u64 = 64 << 20;
 /// The largest block that is made longer than its first record needs.
 pub(crate) const AMPLE_BYTES_MAX: u64 = 1 << 20;
-/// Open blocks without a writer that are kept for the next one.
+/// Maximum of open blocks without a writer that are kept for the next one.
 const PARTIAL_MAX: usize = 64;
 
 #[derive(Default)]
@@ -110,16 +118,17 @@ pub(crate) struct Space {
     /// Extents of the store, head included.
     extents: u32,
     extent_bytes: u64,
-    /// Extents that puts may take, the reserve included; those beyond are of an earlier, higher limit. 0: all.
+    /// Extents that puts may take, the reserve included. Extents beyond it come from an earlier, higher limit. 0: all.
     limit: u32,
-    /// How often the limit was set: who found no room looks again when it was.
+    /// How often the limit was set: a writer that found no room tries again when it changes.
     limits_set: u32,
     incarnation: u32,
     counter: u64,
     partial: Vec<OpenBlock>,
-    /// Blocks taken for deletes that writers have in hand, or open: they give them back soon.
+    /// Blocks taken for deletes that writers hold or are opening: they return them soon.
     lent: u32,
-    /// Those that transactions have filled which are not finalized: what they replace is dead then.
+    /// Such blocks that unfinalized transactions have filled: the records that these replace are dead when they are
+    /// finalized.
     filled_by_transactions: u32,
 }
 
@@ -137,40 +146,40 @@ impl Space {
         self.for_compaction() + self.for_deletes()
     }
 
-    /// What is kept back at least: `A`, and as much for all else.
+    /// The minimum reserve: `A`, and as much for everything else.
     fn reserve_least(&self) -> u32 {
         let most = RESERVE_DELETES + 2 * AMPLE_BYTES_MAX.div_ceil(self.extent_bytes) as u32;
         (self.extents / RESERVE_SHARE).min(most).max(RESERVE_EXTENTS)
     }
 
-    /// A block that is longer than its first record needs has no more extents than this, so that compaction always has
+    /// A block that is longer than its first record needs has at most this many extents, so that compaction always has
     /// room to move out of it: `A`.
     pub(crate) fn ample_extents_max(&self) -> u32 {
         (self.reserve_least() - RESERVE_DELETES) / 2
     }
 
-    /// The spare, and what the compactor has besides: `A + C`.
+    /// The spare, and the compactor's other extents: `A + C`.
     fn for_compaction(&self) -> u32 {
         let spare = self.ample_extents_max();
         spare + spare.min(RESERVE_COMPACTION)
     }
 
-    /// `D`: it grows with the store, as does what one command can delete.
+    /// `D`: it grows with the store, as does the number of elements that one command can delete.
     fn for_deletes(&self) -> u32 {
         let most = u32::try_from(DELETES_BYTES_MAX / self.extent_bytes).unwrap_or(u32::MAX);
         (self.extents / DELETES_SHARE).min(most).max(self.reserve_least() - self.for_compaction())
     }
 
-    /// Extents that must be left by what is taken for this.
+    /// Extents that an allocation for this purpose must leave free.
     fn left_by(&self, purpose: Purpose) -> u32 {
         self.left_without(None, purpose)
     }
 
-    /// The same where the open block at this extent is no room for deletes any more.
+    /// Like `left_by`, where the open block at `used` is no room for deletes any more.
     fn left_without(&self, used: Option<Extent>, purpose: Purpose) -> u32 {
         let compaction = self.for_compaction();
         match purpose {
-            // Room for deletes that is open already need not be free as well.
+            // Room for deletes that is already open need not be free as well.
             Purpose::Write => {
                 let open = self.open_for_deletes(Purpose::Change, used);
                 self.beyond() + self.reserve() - open.min(self.for_deletes())
@@ -184,8 +193,8 @@ impl Space {
         }
     }
 
-    /// Extents of blocks for deletes that nobody has in hand, that are at most half full, and that were taken for
-    /// nothing less urgent than `least`; all but the one that is `used` otherwise.
+    /// Extents of blocks for deletes that no writer holds, that are at most half full, and that were taken for nothing
+    /// less urgent than `least`; without the block `used`.
     fn open_for_deletes(&self, least: Purpose, used: Option<Extent>) -> u32 {
         let is_roomy = |block: &&OpenBlock| {
             block.is_roomy_for_deletes() && block.purpose >= least && Some(block.extent) != used
@@ -204,7 +213,7 @@ impl Space {
         self.run_max() >= self.ample_extents_max()
     }
 
-    /// Whether all is left free that must be left by what is taken for this, with so many extents free, and a longest
+    /// Whether an allocation for this purpose leaves enough free, with so many extents free afterwards and a longest
     /// run of `run_max`.
     fn leaves(&self, free: u32, run_max: u32, purpose: Purpose) -> bool {
         free >= self.left_by(purpose) && self.leaves_run(run_max, purpose)
@@ -214,20 +223,20 @@ impl Space {
         let spare = self.ample_extents_max();
         let run_least = match purpose {
             Purpose::Write => spare,
-            // Where the spare is not whole, the longest run is where the compactor moves what it took of it.
+            // Where the spare is not whole, the compactor moves the records from the spare to the longest run.
             Purpose::Change | Purpose::Delete => spare.min(self.run_max()),
             Purpose::Compaction => 0,
         };
         run_max >= run_least
     }
 
-    /// Whether extents that were taken for something else may be used for this now, as if they were taken now
+    /// Whether extents that were taken for another purpose may be used for this one now, as if they were taken now
     /// (invariant 3).
     pub(crate) fn allows(&self, purpose: Purpose) -> bool {
         self.leaves(self.free, self.run_max(), purpose)
     }
 
-    /// The same for what is left of an open block, which is no room for deletes then (invariant 3).
+    /// Like `allows`, for the rest of an open block, which is no room for deletes then (invariant 3).
     fn allows_without(&self, block: &OpenBlock, purpose: Purpose) -> bool {
         let left = self.left_without(Some(block.extent), purpose);
         self.free >= left && self.leaves_run(self.run_max(), purpose)
@@ -268,7 +277,7 @@ impl Space {
         if self.limit == 0 { 0 } else { self.extents.saturating_sub(self.limit) }
     }
 
-    /// The most extents that the store may have; 0: as many as the medium gives.
+    /// The most extents that the store may have; 0: as many as the medium has.
     pub(crate) fn limit(&self) -> u32 {
         self.limit
     }
@@ -298,8 +307,9 @@ impl Space {
         Generation::new(self.incarnation, self.counter)
     }
 
-    /// Takes `extents` adjoining extents: the shortest run that is long enough, its beginning. Returns also what they
-    /// may be used for: the most that could have been taken for. But nothing that the compactor takes is kept for deletes.
+    /// Takes `extents` adjoining extents: the beginning of the shortest run that is long enough. Also returns the
+    /// purpose that they may be used for: the least urgent one allowed. But nothing that the compactor takes is kept
+    /// for deletes.
     pub(crate) fn take(&mut self, extents: u32, purpose: Purpose) -> Option<(Extent, Purpose)> {
         let free = self.free.checked_sub(extents)?;
         let &(length, start) = self.by_extents.range((extents, 0)..).next()?;
@@ -320,12 +330,12 @@ impl Space {
             self.by_extents.insert((length - extents, start + extents));
         }
         self.free = free;
-        // Before the block is open: that may take a sync, and nobody else would know where the room for deletes has gone.
+        // Before the block is open: opening may take a sync, and until then nothing else counts this room for deletes.
         self.lent += u32::from(as_for.is_kept_for());
         Some((Extent(start), as_for))
     }
 
-    /// Takes all free extents from `from` to `to`, for the compactor to clear what lies between them.
+    /// Takes all free extents from `from` to `to`, so that the compactor can clear the blocks between them.
     pub(crate) fn withhold(&mut self, from: u32, to: u32) -> Vec<(Extent, u32)> {
         let begins = self.by_start.range(..from).next_back().map(|(&start, &length)| (start, length));
         let runs: Vec<(u32, u32)> = begins
@@ -370,8 +380,8 @@ impl Space {
         self.by_extents.insert((length, start));
     }
 
-    /// An open block with room for `bytes`, left by a writer that ended or went on to a larger one. A transaction that
-    /// `continues_transaction` from another block takes none that one came to already.
+    /// An open block with room for `bytes`, left by a writer that ended or needed a larger one. A transaction that
+    /// `continues_transaction` from another block takes none that another transaction has already continued in.
     pub(crate) fn take_partial(
         &mut self,
         bytes: u64,
@@ -400,37 +410,37 @@ impl Space {
         Some(block)
     }
 
-    /// Notes that a writer has `block` in hand, for this: see invariant 3.
+    /// Notes that a writer holds `block`, for this purpose: see invariant 3.
     pub(crate) fn lend(&mut self, block: &mut OpenBlock, purpose: Purpose) {
         block.purpose = block.purpose.min(purpose);
         self.lent += u32::from(block.purpose.is_kept_for());
     }
 
-    /// Notes that a writer gives up a block for this.
+    /// Notes that a writer returns a block taken for this.
     pub(crate) fn returned(&mut self, purpose: Purpose) {
         self.lent -= u32::from(purpose.is_kept_for());
     }
 
-    /// A transaction has filled a block for this, and goes on. Returns whether it was kept for deletes: then
-    /// [`Space::transactions_finalized`] is called for it.
+    /// A transaction has filled a block taken for this, and continues. Returns whether the block was kept for deletes;
+    /// then the caller must call [`Space::transactions_finalized`] for it.
     pub(crate) fn filled_by_transaction(&mut self, purpose: Purpose) -> bool {
         self.returned(purpose);
         self.filled_by_transactions += u32::from(purpose.is_kept_for());
         purpose.is_kept_for()
     }
 
-    /// Transactions that have filled so many of these blocks are settled.
+    /// Transactions that filled `blocks` of these blocks are finalized.
     pub(crate) fn transactions_finalized(&mut self, blocks: u32) {
         self.filled_by_transactions -= blocks;
     }
 
-    /// Whether room for deletes comes back soon: a block, or the records that active transactions replace. A writer whose own
-    /// transaction has filled such blocks does not wait for other transactions, which may wait for it.
+    /// Whether room for deletes comes back soon: a block, or the records that active transactions replace. A writer
+    /// whose own transaction has filled such blocks does not wait for other transactions, which may wait for it.
     pub(crate) fn is_lent(&self, has_filled: bool) -> bool {
         self.lent > 0 || !has_filled && self.filled_by_transactions > 0
     }
 
-    /// Keeps an open block for the next writer; gives one back to be sealed when there are too many.
+    /// Keeps an open block for the next writer; returns one to be sealed when there are too many.
     pub(crate) fn give_partial(&mut self, block: OpenBlock) -> Option<OpenBlock> {
         self.partial.push(block);
         if self.partial.len() <= PARTIAL_MAX {
@@ -440,8 +450,8 @@ impl Space {
         Some(self.partial.swap_remove(fullest))
     }
 
-    /// Those of `wanted` that are not kept for what is more urgent than this. For deletes no more than `D` extents are
-    /// kept.
+    /// Removes the `wanted` blocks that are not kept for more urgent purposes. At most `D` extents are kept for
+    /// deletes.
     pub(crate) fn drain_partial(
         &mut self,
         purpose: Purpose,
@@ -479,8 +489,8 @@ pub(crate) fn write_free_headers<M: Medium>(
     medium.drain();
 }
 
-/// Frees blocks, or finishes what was begun of it: see the module for the order. On return that is durable, with whatever
-/// was stored before.
+/// Frees blocks, or completes an interrupted free: see the module for the order. On return the free, and all stores
+/// before it, are durable.
 #[cfg_attr(feature = "mutants", track_caller)]
 pub(crate) fn free_blocks<M: Medium>(
     medium: &M,
@@ -504,7 +514,7 @@ pub(crate) fn free_blocks<M: Medium>(
     medium.sync()
 }
 
-/// Gives all extents of freed blocks but the first headers of their own, durable.
+/// Gives all extents of freed blocks but the first headers of their own, durably.
 fn give_headers<M: Medium>(
     medium: &M,
     extent_bytes: u64,
@@ -545,7 +555,7 @@ mod tests {
             assert!(space.take(2, purpose).is_none(), "{purpose:?}");
             assert!(space.take(1, purpose).is_some(), "{purpose:?}");
             assert!(space.has_spare());
-            // The compactor has the spare: what it moves there goes back to the longest run.
+            // The compactor has the spare: the records it moves there go back to the longest run.
             assert!(space.take(3, Purpose::Compaction).is_some());
             space.give(Extent(200), 2);
             assert!(space.take(2, purpose).is_none(), "{purpose:?}");
@@ -594,7 +604,7 @@ mod tests {
     fn room_for_deletes_is_lent_from_when_it_is_taken() {
         let mut space = Space::new(10, 4096, 1);
         space.give(Extent(1), RESERVE_EXTENTS);
-        // It is not open yet: that may take a sync.
+        // The block is not open yet: opening it may take a sync.
         let (extent, purpose) = space.take(1, Purpose::Delete).unwrap();
         assert!(space.is_lent(false));
         space.returned(purpose);

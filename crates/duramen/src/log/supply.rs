@@ -1,4 +1,4 @@
-//! Opening blocks, and who finds room for them.
+//! Opening blocks, and the supply of free extents for them.
 
 use super::Log;
 use super::open_block::{OpenBlock, Purpose};
@@ -13,58 +13,58 @@ use crate::tuning::Phase;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium};
 
-/// Who has room for blocks, and makes some where none is free.
+/// A source of free extents for blocks, which makes some where none is free.
 pub(crate) trait Supply {
-    /// Takes the first of `wants` that can be had, of which `least` must be; says also what the extents may be used
-    /// for. The caller holds no lock and, unless it is the compactor, no pin.
+    /// Takes the first of `wants` that is available; at least `least` must be. Also returns the purpose that the
+    /// extents may be used for. The caller holds no lock and, unless it is the compactor, no pin.
     ///
     /// # Errors
-    /// `OutOfSpace`; what the medium fails with.
+    /// `OutOfSpace`, and the medium's errors.
     fn take_extents(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Extent, u32, Purpose)>;
 
-    /// The same of what is free, without making any: the caller may hold what it likes.
+    /// Like `take_extents`, but takes only extents that are already free. The caller may hold any locks.
     fn take_free(&self, wants: [u32; 3], purpose: Purpose) -> Option<(Extent, u32, Purpose)>;
 
-    /// Makes so many bytes free, as far as that can be; and where the medium grows, as many as are wished for. The caller holds no lock
-    /// and no pin.
+    /// Frees up to `bytes` bytes; where the medium grows, up to `wished` bytes. The caller holds no lock and no pin.
     fn make_free(&self, bytes: u64, wished: u64, purpose: Purpose);
 
-    /// Makes sure that a block could be opened for a put, making room as for one. The caller holds no lock and no pin.
+    /// Ensures that a block could be opened for a put, and makes room as for one. The caller holds no lock and no pin.
     ///
     /// # Errors
     /// As [`Supply::take_extents`].
     fn find_extent(&self) -> Result<()>;
 
-    /// Whether it is worth waiting for what others have in hand.
+    /// Whether it is worth waiting for blocks that other writers have open.
     fn may_wait(&self) -> bool {
         true
     }
 }
 
-/// Writers that make room, open blocks or give them up. They are not inside the gate, since the compactor may wait for those who are. No
-/// model or schedule closes a store beside its handles, so what counts them is of one kind everywhere.
+/// Counts the writers that make room, open blocks or return them. They are outside the exclusive barrier, since the
+/// compactor may wait for writers inside it. No model or schedule closes a store while its handles are used, so one
+/// kind of counter serves everywhere.
 #[derive(Default)]
 pub(crate) struct Reserving(AtomicU32);
 
-/// A writer is among them until this is dropped.
+/// Counts a writer in [`Reserving`] until it is dropped.
 pub(crate) struct Reserved<'l>(&'l Reserving);
 
-/// Of [`Reserving`]: none begins any more.
+/// The flag in [`Reserving`] after which no writer may begin.
 const ENDED: u32 = 1 << 31;
 
 impl Reserving {
-    /// One begins.
+    /// A writer begins.
     ///
     /// # Errors
     /// The store is closed.
     pub(crate) fn begin(&self) -> Result<Reserved<'_>> {
-        // AcqRel: pairs with that in `end`, so that one of the two sees the other.
+        // AcqRel: pairs with that in `end`, so that one of the two observes the other.
         let before = self.0.fetch_add(1, AcqRel);
         let reserved = Reserved(self);
         if before & ENDED != 0 { Err(Error::closed()) } else { Ok(reserved) }
     }
 
-    /// None begins from now on, and those that have begun are over.
+    /// Lets no writer begin from now on, and waits until those that have begun are done.
     pub(crate) fn end(&self) {
         self.0.fetch_or(ENDED, AcqRel);
         let mut backoff = Backoff::default();
@@ -81,7 +81,7 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// What is free of another's, for who holds locks and must not wait.
+/// A supply that takes only space that is already free, for callers that hold locks and must not wait.
 pub(crate) struct FreeOnly<'a>(pub &'a dyn Supply);
 
 impl Supply for FreeOnly<'_> {
@@ -89,7 +89,7 @@ impl Supply for FreeOnly<'_> {
         self.take_free(wants, purpose).ok_or_else(|| {
             Error::new(
                 ErrorKind::OutOfSpace,
-                format!("no {least} adjoining extents are free, and none are made while keys are locked"),
+                format!("no {least} adjoining extents are free, and no space is reclaimed while the caller holds key locks"),
             )
         })
     }
@@ -110,10 +110,10 @@ impl Supply for FreeOnly<'_> {
 }
 
 impl<M: Medium> Log<M> {
-    /// Opens a block with room for a record of `bytes`, of extents that `supply` has. With `rest`, which
-    /// the compactor has still to move, for all of that if it can be.
+    /// Opens a block with room for a record of `bytes`, in extents from `supply`. `rest` is the number of bytes that
+    /// the compactor has still to move: the block has room for all of it if possible.
     ///
-    /// Order: the header is published before anything is written behind it. See [`crate::log::space`].
+    /// Order: the header is published before anything is written after it. See [`crate::log::space`].
     pub(super) fn open_block(
         &self,
         supply: &dyn Supply,
@@ -123,8 +123,8 @@ impl<M: Medium> Log<M> {
     ) -> Result<OpenBlock> {
         let least = self.extents_for(bytes);
         let most = self.space().ample_extents_max();
-        // Room for some eight records of this size, so that the space behind the last that fits is
-        // little, but no more than 1 MiB, nor than compaction can move: of larger records, for as many as fit into that.
+        // Room for some eight records of this size, so that little space is left after the last that fits. At most 1
+        // MiB, and no more than compaction can move; of larger records, as many as fit into that.
         let room =
             (u64::from(most) * self.extent_bytes).min(AMPLE_BYTES_MAX).saturating_sub(block::HEADER_BYTES);
         let ample = self.extents_for(bytes * (room / bytes).clamp(1, 8)).min(most).max(least);
@@ -142,8 +142,8 @@ impl<M: Medium> Log<M> {
         let secret = self.blocks.secret();
         let before =
             read::header(&self.medium, secret, extent, offset).unwrap_or(block::Header::fresh(secret, 1));
-        // Whoever gave the extents made that durable before (`free_blocks`).
-        debug_assert_eq!(before.state, block::State::Free, "extent {} is opened that is not free", extent.0);
+        // `free_blocks` made that durable before it gave the extents back.
+        debug_assert_eq!(before.state, block::State::Free, "opening extent {}, which is not free", extent.0);
         let generation = match before.generation {
             kept if planted(Mutant::GenerationKept) && kept.0 > 0 => kept,
             _ => generation,
@@ -158,8 +158,8 @@ impl<M: Medium> Log<M> {
             return Err(error);
         }
         self.blocks.open(extent, extents, generation).set_fresh(purpose != Purpose::Compaction);
-        // Compaction cannot always move out of a block that is longer than the spare: so nothing is put beside
-        // its first record, which would have to be. See `log::space`.
+        // Compaction cannot always move out of a block that is longer than the spare. So such a block holds only its
+        // first record, since any other might have to be moved. See `log::space`.
         let room =
             if extents > most { block::HEADER_BYTES + bytes } else { u64::from(extents) * self.extent_bytes };
         Ok(OpenBlock {

@@ -1,25 +1,26 @@
-//! Transactions in DRAM: which runs, and how far those that are over are durable.
+//! Transactions in DRAM: which are active, and how far the finished ones are durable.
 //!
-//! Each writer that has a transaction has a *transaction slot*, whose number each transaction record keeps beside what
-//! its slot pointed to before. A transaction goes through these states, each step a store to its transaction slot by
-//! its writer:
+//! Each writer with a transaction has a *transaction slot*. Each transaction record stores the number of that slot next
+//! to the previous target of its index slot. A transaction goes through these states, each step a store to its
+//! transaction slot by its writer:
 //!
-//! | state | `running` | slots of its transaction records | who meets one |
+//! | state | `running` | slots of its transaction records | a reader that finds one |
 //! |---|---|---|---|
-//! | runs | its number | pending | goes on to the slot that the transaction record took the place of |
+//! | active | its number | pending | continues with the slot that the transaction record replaced |
 //! | committed | another | pending | makes the transaction durable, or waits for that, and shows the transaction record |
-//! | settled | another | not pending | shows the transaction record |
-//! | given up | another | point where they led before | |
+//! | finalized | another | not pending | shows the transaction record |
+//! | aborted | another | point where they pointed before | |
 //!
-//! So *all of a transaction's writes become visible by one store*, that of `running` when its end is written. A
-//! transaction that is aborted puts each slot back first, and stores then: who met a transaction record, and finds that
-//! its transaction does not run, looks at the slot once more. If it still points there, the transaction has committed.
+//! So *all of a transaction's writes become visible by one store*, that of `running` when its commit record is written.
+//! A transaction that aborts restores each slot first, and stores then. So a reader that found a transaction record,
+//! and finds that its transaction is not active, reads the slot again. If the slot still points there, the transaction
+//! has committed.
 //!
-//! A committed transaction that is not durable has all that is not in one block: its writer drains before it goes on to
-//! another block. What a reader must flush to help is the range from where that block is durable to `shown_to`.
+//! A committed transaction that is not durable has all its undrained bytes in one block: its writer drains before it
+//! continues in another block. To help, a reader must flush the range from that block's durable tail to `shown_to`.
 //!
-//! Where epochs are in use a transaction is durable with the epoch of its end, which is noted in `epoch`, later than
-//! those of its transaction records.
+//! Where epochs are in use, a transaction is durable with the epoch of its commit record, which `epoch` holds. That
+//! epoch is not earlier than those of its transaction records.
 
 use crate::format::TransactionId;
 use crate::sync::atomic::AtomicU64;
@@ -28,22 +29,22 @@ use crate::sync::{Mutex, OnceLock, lock};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Offset;
 
-/// Transaction slots at most: a transaction record keeps the number in 16 bits.
+/// Maximum number of transaction slots: a transaction record keeps the number in 16 bits.
 const TRANSACTION_SLOTS_MAX: usize = if cfg!(loom) { 2 } else { 1 << 16 };
 const CHUNK: usize = if cfg!(loom) { 1 } else { 64 };
-/// Numbers that a transaction slot takes at once, so that writers seldom meet.
+/// Numbers that a writer takes at once, so that writers seldom contend.
 const NUMBERS: u64 = if cfg!(loom) { 2 } else { 1 << 12 };
 
-/// What others must know of the transactions of one writer. Two lines apart from its neighbours, since the CPU fetches
-/// lines in pairs.
+/// The state of one writer's transactions that other threads need. Two lines apart from its neighbours, since the CPU
+/// fetches lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct TransactionSlot {
-    /// The transaction that runs, or 0.
+    /// The active transaction, or 0.
     running: AtomicU64,
-    /// Where the end of the last committed transaction is over that may not be drained, or 0.
+    /// Offset of the end of the last commit record that may not be drained, or 0.
     shown_to: AtomicU64,
-    /// The epoch of the end of the last committed transaction.
+    /// The epoch of the last commit record.
     epoch: AtomicU64,
 }
 
@@ -54,15 +55,15 @@ impl TransactionSlot {
         self.running.store(transaction.0, Release);
     }
 
-    /// Whether the transaction runs: none of its writes is to be seen.
+    /// Whether the transaction is active: none of its writes is visible.
     #[inline]
     pub(crate) fn is_active(&self, transaction: TransactionId) -> bool {
-        // Acquire: pairs with the Release in `show` and `over`: whoever sees that it is over sees what all its slots
-        // point to.
+        // Acquire: pairs with the Release in `show` and `over`: a thread that observes the end of the transaction also
+        // observes the targets of all its slots.
         self.running.load(Acquire) == transaction.0
     }
 
-    /// The moment of a transaction, whose end is over at `end` and belongs to `epoch`: all its writes are visible from
+    /// Commits a transaction whose commit record ends at `end` and belongs to `epoch`: all its writes are visible from
     /// here on.
     #[inline]
     pub(crate) fn show(&self, end: Offset, epoch: u64) {
@@ -72,31 +73,31 @@ impl TransactionSlot {
         self.running.store(0, Release);
     }
 
-    /// The transaction was aborted, and all slots point where they did.
+    /// The transaction was aborted, and all slots point to their earlier targets.
     pub(crate) fn over(&self) {
         // Release: pairs with the Acquire in `is_active`.
         self.running.store(0, Release);
     }
 
-    /// All that was committed is drained.
+    /// All committed transactions of this writer are drained.
     #[inline]
     pub(crate) fn drained(&self) {
         // Release: pairs with the Acquire in `shown_to`.
         self.shown_to.store(0, Release);
     }
 
-    /// Up to where a reader must flush what is committed, or 0.
+    /// The offset up to which a reader must flush to make the committed transactions durable, or 0.
     pub(crate) fn shown_to(&self) -> u64 {
         self.shown_to.load(Acquire)
     }
 
-    /// The epoch that what is committed waits for at most.
+    /// The latest epoch that a committed transaction of this writer waits for.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Relaxed)
     }
 }
 
-/// Transaction slots that are nobody's.
+/// Transaction slots without a writer.
 #[derive(Default)]
 struct Free {
     made: usize,
@@ -112,7 +113,7 @@ pub(crate) struct TransactionSlots {
     incarnation: u32,
 }
 
-/// Numbers that a writer has for its transactions.
+/// A range of transaction numbers that a writer has taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Numbers {
     next: u64,
@@ -137,7 +138,7 @@ impl TransactionSlots {
         &chunk[usize::from(transaction_slot) % CHUNK]
     }
 
-    /// A transaction slot for a writer, until [`TransactionSlots::give`].
+    /// Takes a transaction slot for a writer, until [`TransactionSlots::give`].
     pub(crate) fn take(&self) -> Result<u16> {
         let mut free = lock(&self.free);
         if let Some(transaction_slot) = free.back.pop() {
@@ -145,7 +146,7 @@ impl TransactionSlots {
         }
         if free.made == TRANSACTION_SLOTS_MAX {
             let why = format!(
-                "{TRANSACTION_SLOTS_MAX} writers of this store have written transactions, and none of them has ended: drop some"
+                "{TRANSACTION_SLOTS_MAX} writers of this store hold transaction slots, which is the maximum: drop some writers"
             );
             return Err(Error::new(ErrorKind::Unsupported, why));
         }

@@ -1,16 +1,18 @@
-//! How often keys are read, for who decides which of them stay ([`crate::background`]'s eviction). Either
+//! How often keys are read, for eviction ([`crate::background`]). Counted in one of two ways:
 //!
-//! * *by place*, where no more than three reads matter: 2 bits for each stretch of the medium. A stretch is short beside the records, so
-//!   nearly each record has its own. Who moves a record takes its count along, and who frees a block clears its counts; or
-//! * *by hash*: a count-min sketch. A word stands for some eight keys and has 16 counters of 4 bits. A key has two counters in the word of
-//!   its hash, and was read as often as the lower one says, or less. What is asked for in vain is not counted: there are more
-//!   such keys than counters.
+//! * *by place*, where at most three reads matter: 2 bits for each stretch of the medium. A stretch is shorter than
+//!   most records, so nearly each record has its own. A thread that moves a record moves its count too, and a thread
+//!   that frees a block clears its counts; or
+//! * *by hash*: a count-min sketch. A word serves some eight keys and has 16 counters of 4 bits. A key has two counters
+//!   in the word of its hash, and was read at most as often as the lower one counts. Reads of absent keys are not
+//!   counted: there are more such keys than counters.
 //!
-//! A read that finds its counters full writes nothing, so the lines of keys that are read all the time stay shared. Reads that meet in a
-//! word may lose each other's count. Nothing depends on it but what is evicted.
+//! A read that finds its counters full writes nothing, so the lines of keys that are read all the time stay shared.
+//! Concurrent reads of one word may lose each other's count. Only eviction depends on it.
 //!
-//! Where keys are given up that were not read lately, it is kept too when they were, in a table of fixed size: a word for many keys,
-//! which who comes later takes over. Nothing is decided by that, it is told.
+//! Where eviction chooses keys that were not read recently, the times of reads are kept too, in a table of fixed size.
+//! One word serves many keys, and the last reader overwrites it. These times are only reported; nothing is decided by
+//! them.
 
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -26,7 +28,7 @@ thread_local! {
 
 /// Runs `read`, whose reads on this thread do not count for eviction.
 pub fn uncounted<T>(read: impl FnOnce() -> T) -> T {
-    /// Counts as before, also after a panic.
+    /// Restores the setting, even after a panic.
     struct Restored(bool);
 
     impl Drop for Restored {
@@ -39,30 +41,30 @@ pub fn uncounted<T>(read: impl FnOnce() -> T) -> T {
     read()
 }
 
-/// Keys of a word, about.
+/// Approximate number of keys of a word.
 const KEYS_PER_WORD: u64 = 8;
 const WORDS_MIN: u64 = 1 << 10;
 /// Bits of a counter.
 const BITS: u32 = 4;
-/// The most that any counter says.
+/// The maximum of a counter.
 pub(crate) const READS_MAX: u8 = 15;
 
-/// Words for when keys were read.
+/// Number of words for the times of reads.
 const TIMES: usize = 1 << 20;
 const TAG_BITS: u32 = 8;
 
-/// The most that is told of a place.
+/// The maximum of a counter of a place.
 pub(crate) const READS_AT_MAX: u8 = 3;
 /// Bits of a counter of a place, and counters of a word.
 const AT_BITS: u32 = 2;
 const AT_COUNTERS: u64 = 64 / AT_BITS as u64;
-/// Bytes of a stretch, as a power of two: no more than this share of a record as they are on average, so that counts take less than a byte
-/// of DRAM for each. Short records beside long ones may share a count, and stay more easily than those: more of them have room.
+/// Bytes of a stretch, as a power of two: at most this share of an average record, so that counts take less than a byte
+/// of DRAM for each. Short records among long ones may share a count, and so are kept more easily: more of them fit.
 const STRETCH_SHIFTS: std::ops::RangeInclusive<u32> = 6..=12;
 const STRETCH_SHARE: u64 = 2;
 
 type Words = Box<[AtomicU64]>;
-/// The upper bits: of the key's hash; the rest: seconds.
+/// The upper bits are of the key's hash; the rest are seconds.
 type Times = Box<[AtomicU32]>;
 
 /// How reads are counted.
@@ -78,7 +80,7 @@ pub(crate) enum Counting {
 /// The counts of places, from the medium's beginning on.
 #[derive(Default)]
 struct Places {
-    /// Of a stretch's length.
+    /// Logarithm of a stretch's length.
     shift: u32,
     words: Words,
 }
@@ -89,7 +91,7 @@ impl Places {
         Self { shift, words: (0..words).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The word of a place, and where its counter begins in it; `None`: it lies beyond.
+    /// The word of a place, and the position of its counter in it; `None`: it is beyond the counted range.
     fn counter(&self, at: Offset) -> Option<(&AtomicU64, u32)> {
         let stretch = at.0 >> self.shift;
         let word = self.words.get((stretch / AT_COUNTERS) as usize)?;
@@ -116,7 +118,7 @@ impl Places {
         }
     }
 
-    /// Clears what begins in these bytes.
+    /// Clears the counters of records that begin in these bytes.
     fn clear(&self, from: Offset, bytes: u64) {
         let (first, end) = (from.0 >> self.shift, (from.0 + bytes).div_ceil(1 << self.shift));
         let mut stretch = first;
@@ -136,7 +138,7 @@ impl Places {
         }
     }
 
-    /// The same counts in other stretches, for so many bytes.
+    /// The same counts in stretches of another length, for so many bytes.
     fn with(&self, shift: u32, bytes: u64) -> Self {
         let other = Self::new(shift, bytes);
         for (at, word) in self.words.iter().enumerate() {
@@ -153,13 +155,13 @@ impl Places {
     }
 }
 
-/// What there is to be counted.
+/// The amounts that the counters must cover.
 #[derive(Clone, Copy)]
 pub(crate) struct CounterSizing {
     pub keys: u64,
     /// Bytes that are not free.
     pub used_bytes: u64,
-    /// Bytes in which records may lie.
+    /// Bytes in which records may be.
     pub bytes: u64,
 }
 
@@ -167,9 +169,9 @@ pub(crate) struct CounterSizing {
 pub(crate) struct Access {
     /// A [`Counting`], or 0 while it is off.
     counting: AtomicU32,
-    /// A power of two of them; none while reads are not counted by hash.
+    /// The number is a power of two, or 0 while reads are not counted by hash.
     words: Current<Words>,
-    /// None while reads are not counted by place.
+    /// Empty while reads are not counted by place.
     places: Current<Places>,
     times: Current<Times>,
 }
@@ -185,9 +187,9 @@ impl Default for Access {
     }
 }
 
-/// The word of a hash among so many, and where its counters begin in it.
+/// The word of a hash among so many, and the positions of its counters in it.
 fn place(hash: u64, words: usize) -> (usize, [u32; 2]) {
-    // The index uses the hash's upper bits for its buckets: keys of one are not to meet here too.
+    // The index uses the hash's upper bits for its buckets: keys of one bucket should not share a word here too.
     let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let counters = u64::BITS / BITS;
     let first = mixed as u32 % counters;
@@ -213,8 +215,8 @@ fn tagged(hash: u64, seconds: u32) -> u32 {
 }
 
 impl Access {
-    /// Notes that a key of this hash was asked for, which lies there, or is absent. `now`: the time in seconds of any clock, asked for where
-    /// it is kept.
+    /// Notes a read of a key of this hash, found at `at` or absent. `now` is the time in seconds of any clock, called
+    /// only where it is kept.
     #[inline(always)]
     pub(crate) fn touch(&self, hash: u64, at: Option<Offset>, now: impl FnOnce() -> u64, guard: &Guard) {
         let counting = self.counting.load(Relaxed);
@@ -246,7 +248,7 @@ impl Access {
         if least == READS_MAX {
             return;
         }
-        // Only the lower one: the other has counted somebody else.
+        // Only the lower one: the other has counted another key.
         let mut more = word;
         for shift in shifts {
             more += u64::from(counter(word, shift, BITS) == least) << shift;
@@ -254,14 +256,14 @@ impl Access {
         words[at].store(more, Relaxed);
     }
 
-    /// As if a key of this hash had been read so often, where that is counted by hash.
+    /// Counts `reads` reads of a key of this hash, if reads are counted by hash.
     pub(crate) fn add(&self, hash: u64, reads: u8, now: u64, guard: &Guard) {
         if self.counting.load(Relaxed) == Counting::ByHash as u32 {
             (0..reads.min(READS_MAX)).for_each(|_| self.count(hash, Some(Offset(0)), false, || now, guard));
         }
     }
 
-    /// How often a key of this hash was read, at most, as far as that is counted by hash.
+    /// How often a key of this hash was read at most, if reads are counted by hash.
     pub(crate) fn reads(&self, hash: u64, guard: &Guard) -> u8 {
         let words = self.words.load(guard);
         if words.is_empty() {
@@ -271,12 +273,12 @@ impl Access {
         least(words[at].load(Relaxed), shifts)
     }
 
-    /// How often the record was read that lies there, as far as that is counted by place.
+    /// How often the record at `at` was read, if reads are counted by place.
     pub(crate) fn reads_at(&self, at: Offset, guard: &Guard) -> u8 {
         self.places.load(guard).reads(at)
     }
 
-    /// From now on the record that lies there was read so often.
+    /// Sets the number of reads of the record at `at`.
     pub(crate) fn set_at(&self, at: Offset, reads: u8, guard: &Guard) {
         self.places.load(guard).set(at, reads);
     }
@@ -287,7 +289,7 @@ impl Access {
         self.counting.load(Relaxed) == Counting::ByPlace as u32
     }
 
-    /// The record that lay at `from` lies at `to`.
+    /// Moves the count of the record at `from` to `to`.
     pub(crate) fn moved(&self, from: Offset, to: Offset, guard: &Guard) {
         let places = self.places.load(guard);
         if !places.words.is_empty() {
@@ -295,19 +297,20 @@ impl Access {
         }
     }
 
-    /// Nothing lies there any more.
+    /// Clears the counts: no records are there any more.
     pub(crate) fn clear(&self, from: Offset, bytes: u64, guard: &Guard) {
         self.places.load(guard).clear(from, bytes);
     }
 
-    /// When a key of this hash was read last; `None`: that is not known.
+    /// When a key of this hash was read last; `None`: unknown.
     pub(crate) fn read_at(&self, hash: u64, guard: &Guard) -> Option<u64> {
         let time = time_of(self.times.load(guard), hash)?.load(Relaxed);
         let seconds = time & (u32::MAX >> TAG_BITS);
         (time != 0 && tagged(hash, seconds) == time).then_some(u64::from(seconds))
     }
 
-    /// Counts from now on, or no more; and notes when keys are read. Who counts otherwise than before begins anew.
+    /// Starts or stops counting, and keeping the times of reads. If the way of counting changes, the counts begin again
+    /// from zero.
     pub(crate) fn switch(
         &self,
         counting: Option<Counting>,
@@ -339,7 +342,7 @@ impl Access {
         }
     }
 
-    /// Each word's counts go to the words that take its place.
+    /// Each word's counts are copied to the words that replace it.
     fn fit_words(&self, keys: u64) {
         let guard = reclaim::pin_to_write();
         let before = self.words.load(&guard);
@@ -362,9 +365,9 @@ impl Access {
             shift.clamp(*STRETCH_SHIFTS.start(), *STRETCH_SHIFTS.end())
         };
         let shift = match before.words.is_empty() {
-            // There may be no keys yet to say how long they are.
+            // There may be no keys yet to measure.
             true => *STRETCH_SHIFTS.start(),
-            // Not longer at once, or they would change to and fro.
+            // Not longer at once, or it would change to and fro.
             false => before.shift.clamp(of(record / 5 * 4), of(record)),
         };
         let has_bytes = (before.words.len() as u64 * AT_COUNTERS) << before.shift;
@@ -373,7 +376,7 @@ impl Access {
         }
     }
 
-    /// All have been read half as often, as far as that is counted by hash.
+    /// Halves all counts, if reads are counted by hash.
     pub(crate) fn halve(&self) {
         let guard = reclaim::pin();
         // All but the highest bit of each counter.
@@ -386,7 +389,7 @@ impl Access {
         }
     }
 
-    /// DRAM that it takes.
+    /// Bytes of DRAM used.
     pub(crate) fn bytes(&self) -> u64 {
         let guard = reclaim::pin();
         let (words, places) = (self.words.load(&guard), self.places.load(&guard));
@@ -399,7 +402,7 @@ impl Access {
 mod tests {
     use super::*;
 
-    /// Something was found.
+    /// A found key.
     const AT: Option<Offset> = Some(Offset(64));
 
     fn hash(key: u64) -> u64 {
@@ -415,7 +418,7 @@ mod tests {
         let access = Access::default();
         let guard = reclaim::pin();
         access.touch(hash(1), AT, || 0, &guard);
-        assert_eq!((access.reads(hash(1), &guard), access.bytes()), (0, 0), "it is off");
+        assert_eq!((access.reads(hash(1), &guard), access.bytes()), (0, 0), "counting is off");
         access.switch(Some(Counting::ByHash), false, counter_sizing(10, 0, 0));
         for _ in 0..5 {
             access.touch(hash(1), AT, || 0, &guard);
@@ -433,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_reported_when_a_key_was_read() {
+    fn the_time_of_the_last_read_is_reported() {
         let access = Access::default();
         let guard = reclaim::pin();
         access.switch(Some(Counting::ByPlace), true, counter_sizing(10, 1 << 10, 1 << 20));
@@ -443,11 +446,11 @@ mod tests {
     }
 
     #[test]
-    fn few_that_were_not_read_look_as_if_they_were() {
+    fn few_unread_keys_count_as_read() {
         let access = Access::default();
         let guard = reclaim::pin();
         access.switch(Some(Counting::ByHash), false, counter_sizing(1 << 16, 0, 0));
-        // A quarter of the keys it is for.
+        // A quarter of the keys that it is sized for.
         (0..1 << 14).for_each(|key| access.touch(hash(key), AT, || 0, &guard));
         let unread = 1 << 20..(1 << 20) + 10_000;
         let wrong = unread.filter(|&key| access.reads(hash(key), &guard) > 0).count();
@@ -455,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_places_are_counted_each_for_itself_and_go_with_records_and_blocks() {
+    fn reads_are_counted_for_each_place_and_follow_records_and_blocks() {
         let access = Access::default();
         let guard = reclaim::pin();
         let reads = |places: [u64; 4]| places.map(|at| access.reads_at(Offset(at), &guard));
@@ -464,7 +467,7 @@ mod tests {
             (0..reads).for_each(|_| access.touch(0, Some(Offset(at)), || 0, &guard));
         }
         assert_eq!(reads([64, 128, 192, 4_096]), [1, 2, 3, READS_AT_MAX]);
-        assert_eq!(reads([0, 256, 1 << 20, 2 << 20]), [0; 4], "what lies beyond is not counted");
+        assert_eq!(reads([0, 256, 1 << 20, 2 << 20]), [0; 4], "places beyond the range are not counted");
         access.moved(Offset(192), Offset(8_192), &guard);
         access.set_at(Offset(128), 1, &guard);
         assert_eq!(reads([128, 192, 8_192, 8_256]), [1, 3, 3, 0]);
@@ -477,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_grow_with_the_records_and_counts_outlive_that() {
+    fn stretches_grow_with_the_records_and_keep_their_counts() {
         let access = Access::default();
         let guard = reclaim::pin();
         access.switch(Some(Counting::ByPlace), false, counter_sizing(0, 0, 1 << 20));

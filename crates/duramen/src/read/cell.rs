@@ -1,4 +1,5 @@
-//! Cells as readers and updates meet them: a copy at one moment, and one store. What a cell is, [`crate::log::cell`] says.
+//! Cells as seen by readers and updates: a copy at one moment, and one store. [`crate::log::cell`] defines what a cell
+//! is.
 
 use super::Records;
 use super::barrier::ReadBarrier;
@@ -7,13 +8,13 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::{Acquire, Release};
 use duramen_media::Medium;
 
-/// A cell's value at one moment; a small one needs no memory of its own.
+/// A cell's value at one moment; a small one needs no allocation.
 pub(crate) enum CellCopy {
     Short { bytes: [u8; CELL_SHORT_BYTES], len: u8 },
     Long(Vec<u8>),
 }
 
-/// A number with what aligns it. More would make every [`Value`](crate::Value) longer, which all reads pay for.
+/// A number with its alignment padding. More would make every [`Value`](crate::Value) longer, which all reads pay for.
 const CELL_SHORT_BYTES: usize = 15;
 const _: () = assert!(size_of::<Option<CellCopy>>() == size_of::<Vec<u8>>());
 
@@ -47,14 +48,14 @@ impl std::ops::Deref for CellCopy {
 }
 
 impl<M: Medium> Records<M> {
-    /// A copy of a cell of a key of `hash`, as it was at one moment.
+    /// A consistent copy of a cell of a key of `hash`.
     pub(super) fn copy_cell(&self, hash: u64, cell: Cell) -> CellCopy {
         let mut copy = CellCopy::new(cell.bytes());
         self.copy_cell_into(hash, cell, copy.bytes_mut());
         copy
     }
 
-    /// The same into `into`, which is as long as the cell.
+    /// As `copy_cell`, into `into`, which is as long as the cell.
     pub(super) fn copy_cell_into(&self, hash: u64, cell: Cell, into: &mut [u8]) {
         if cell.is_one_piece() {
             cell.load(&self.log.medium, into);
@@ -63,7 +64,7 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// The same, for who holds the lock of the key: then nobody stores to it.
+    /// As `copy_cell`, for a caller that holds the lock of the key: then nobody stores to it.
     #[inline]
     pub(crate) fn copy_cell_locked(&self, cell: Cell) -> CellCopy {
         let mut copy = CellCopy::new(cell.bytes());
@@ -71,10 +72,10 @@ impl<M: Medium> Records<M> {
         copy
     }
 
-    /// Makes what was copied of a cell durable, if it may be of an update that is not: whoever updates holds the key's lock
-    /// from before the store until it is durable. Or it was killed between: see [`Records::cells_unflushed`].
-    /// `read_barrier` when the reader is in a group: it drains then, too, as in [`Records::flush_on_behalf_of_reader`],
-    /// but where it holds the key itself, so that nobody updates.
+    /// Makes a copied cell durable if its last update may not be: an updater holds the key's lock from before the store
+    /// until it is durable. Or the updater was killed in between: see [`Records::cells_unflushed`]. `read_barrier` when
+    /// the reader is in a group: it drains then too, as in [`Records::flush_on_behalf_of_reader`], except where it
+    /// holds the key itself, so that nobody updates.
     #[inline]
     pub(super) fn flush_shown(&self, hash: u64, cell: Option<Cell>, read_barrier: Option<&ReadBarrier>) {
         if self.log.shows_before_durable()
@@ -89,23 +90,23 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Stores into a cell whose key, of `hash`, is locked and whose slot is not pending, within its value; false where one atomic
-    /// store cannot.
+    /// Stores into a cell, within its value. Its key, of `hash`, is locked, and its slot is not pending. False where
+    /// one atomic store cannot do it.
     #[inline(always)]
     pub(crate) fn store_in_cell(&self, hash: u64, cell: Cell, at: usize, bytes: &[u8]) -> bool {
         cell.store(&self.log.medium, at, bytes, || self.stripes().count_update(hash))
     }
 
-    /// Whether cells may hold updates of the process before that nobody has flushed.
+    /// Whether cells may hold updates of the previous process that are not flushed.
     #[inline]
     pub(crate) fn has_unflushed_cells(&self) -> bool {
         // Acquire: pairs with the Release in `flushed_cells`.
         self.cells_unflushed.load(Acquire)
     }
 
-    /// Blocks were flushed and drained that recovery did not read; `left`: there are more.
+    /// Blocks that recovery did not read were flushed and drained; `left`: there are more.
     pub(crate) fn flushed_cells(&self, left: bool) {
-        // Release: pairs with the Acquire in `has_unflushed_cells`. What is retired was copied.
+        // Release: pairs with the Acquire in `has_unflushed_cells`. Cells of retired blocks were copied.
         self.cells_unflushed.store(left, Release);
     }
 }

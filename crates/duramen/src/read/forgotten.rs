@@ -1,11 +1,12 @@
-//! What is left of keys that the index knows nothing of any more.
+//! The remains of keys that the index no longer knows.
 //!
-//! A key whose tombstone was dropped looks as if it had never been there. Who saw it absent before it came and went must
-//! not take that for "nothing happened", so each drop is counted, and the count is an absent key's stamp. Counts are of
-//! stripes of hashes: a drop of another key of the stripe lets a condition fail in vain, which is safe, and seldom.
+//! A key whose tombstone was dropped looks as if it had never been there. A reader that saw it absent before it was
+//! inserted and deleted must not conclude that nothing happened. So each drop is counted, and the count is an absent
+//! key's stamp. Counts are for stripes of hashes: a drop of another key of the stripe makes a condition fail without
+//! need, which is safe and rare.
 //!
-//! Invariant: a drop is counted before the slot is gone, under the key's lock. So who finds no slot and then reads the count reads
-//! that of every drop before.
+//! Invariant: a drop is counted before the slot is gone, under the key's lock. So a reader that finds no slot and then
+//! reads the count observes every drop before.
 
 use super::value::Stamp;
 use crate::format::Owner;

@@ -1,4 +1,4 @@
-//! Looking many keys up at once: the cache misses of all of them overlap.
+//! Looking up many keys at once: the cache misses of all of them overlap.
 
 use super::Records;
 use super::lookup::Lookup;
@@ -11,9 +11,9 @@ use crate::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
 impl<M: Medium> Records<M> {
-    /// Fetches what lookups of all `keys` need.
+    /// Prefetches what lookups of all `keys` need.
     pub(crate) fn prefetch(&self, target: Target<'_>, keys: &[impl AsRef<[u8]>]) {
-        // Misses of more keys than this are more than a core has under way at once.
+        // A core cannot have the misses of more keys than this under way at once.
         const TOGETHER: usize = 16;
         let guard = reclaim::pin();
         let Ok(table) = self.tables.at(target, &guard) else { return };
@@ -37,7 +37,7 @@ impl<M: Medium> Records<M> {
         target: Target<'_>,
         keys: &[impl AsRef<[u8]>],
     ) -> Result<Vec<Option<Value<'a>>>> {
-        /// What is fetched waits in the first cache until it is read.
+        /// Prefetched lines wait in the first-level cache until they are read.
         const TOGETHER: usize = 32;
         let guard = reclaim::pin();
         let table = self.tables.at(target, &guard)?;
@@ -53,7 +53,8 @@ impl<M: Medium> Records<M> {
             });
             for ((key, &hash), &slot) in keys.iter().zip(&hashes).zip(&slots) {
                 let key = key.as_ref();
-                // What was fetched is nearly always what is looked for: 242 of 673 instructions a key (as `bench kv get_many`).
+                // The prefetched slot is nearly always the wanted one: saves 242 of 673 instructions a key (as `bench
+                // kv get_many`).
                 let record = if slot.is_empty() { None } else { self.record_of(slot, key) };
                 values.push(match record {
                     Some(record) if self.check_visible(slot, &record, None) == Visibility::Shown => {
@@ -75,8 +76,8 @@ impl<M: Medium> Records<M> {
         Ok(values)
     }
 
-    /// Three passes, so that the misses of all keys overlap: their hashes and buckets, what the buckets point to in an
-    /// ordered index, then `fetch` of their likeliest slots, by the keys' numbers.
+    /// Three passes, so that the misses of all keys overlap: hashes and buckets, then the targets of the buckets in an
+    /// ordered index, then `fetch` of the likeliest slots, by the keys' numbers.
     #[inline]
     fn fetch_together(
         &self,

@@ -1,4 +1,4 @@
-//! Reading: from a key to what may be shown of it.
+//! Reading: from a key to the value that may be shown.
 
 pub(crate) mod access;
 pub(crate) mod barrier;
@@ -35,17 +35,17 @@ pub(crate) struct Records<M: Medium> {
     pub hasher: Hasher,
     pub tables: Tables,
     pub forgotten: Forgotten,
-    /// How often keys were read, where that matters.
+    /// How often keys were read, where eviction needs it.
     pub access: Access,
-    /// Where writers come in.
+    /// The barrier that writers enter.
     pub barrier: ExclusiveBarrier,
     /// Keys that were swept because they had expired.
     pub expired: AtomicU64,
-    /// The process before was killed, and the medium keeps what it had not flushed in the CPU's caches. Recovery flushes what it
-    /// reads; cells of blocks that a checkpoint spared it to read may hold an update that nobody flushed, until
-    /// the background thread has.
+    /// The process before was killed, and the medium keeps bytes that the CPU's caches had not written back. Recovery
+    /// flushes the blocks it reads. Cells of blocks that it did not read, thanks to a checkpoint, may hold an update
+    /// that nobody flushed, until the background thread has flushed them.
     pub cells_unflushed: AtomicBool,
-    /// Some blocks are not verified yet, which recovery took from a checkpoint, or are known to be damaged. See
+    /// Some blocks that recovery took from a checkpoint are not verified yet, or are known to be damaged. See
     /// [`damage`].
     has_unverified: AtomicBool,
     /// Keys whose record was damaged were written since the compactor last looked, or a block was found damaged.

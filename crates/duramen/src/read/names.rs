@@ -1,4 +1,4 @@
-//! The live roots that name a collection, and what follows when there are none.
+//! The live roots that name a collection, and what happens when there are none.
 //!
 //! ```text
 //!  fresh ──(a root is about to be written)──▶ named, by n roots ──(the last is superseded, swept, or its table
@@ -7,14 +7,14 @@
 //!    └──────────(the first root was not written)───┘
 //! ```
 //!
-//! Order: a root is counted before it is written, and taken off after no slot points to it. So the count is never less
-//! than the roots that slots point to, and a collection that is gone is named by none. What is gone cannot be named
-//! again: a crash would find such a root beside what is left of elements that were dead. A crash forgets the counts;
-//! recovery counts the live roots.
+//! Order: a root is counted before it is written, and subtracted after no slot points to it. So the count is never less
+//! than the number of roots that slots point to, and no root names a collection that is gone. A gone collection cannot
+//! be named again: after a crash, such a root would find the remains of elements that were dead. A crash loses the
+//! counts; recovery counts the live roots.
 //!
 //! A root's *place* is noted when a slot points to it, before its block can be sealed, and changed when it is moved;
-//! both under its key's lock. An index checkpoint has the places, since recovery does not read what the checkpoint
-//! keeps.
+//! both under its key's lock. An index checkpoint has the places, since recovery does not read the blocks that the
+//! checkpoint covers.
 
 use crate::mutants::{Mutant, planted};
 use crate::sync::{Mutex, lock};
@@ -26,17 +26,17 @@ pub(super) struct Names(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Some root named it.
+    /// Some root has named it.
     named: bool,
     gone: bool,
     count: u32,
-    /// Where the first of them lies whose place is known ...
+    /// Place of the first root whose place is known ...
     place: Option<Offset>,
-    /// ... and the others.
+    /// ... and places of the others.
     more: Vec<Offset>,
 }
 
-/// What a collection was when a root was counted.
+/// The state of a collection when a root was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     Fresh,
@@ -59,7 +59,7 @@ impl State {
         }
     }
 
-    /// One root fewer; whether it is gone by that.
+    /// Removes one root; returns whether the collection is gone by that.
     fn remove(&mut self) -> bool {
         if self.count == 0 {
             return false;
@@ -74,18 +74,18 @@ impl State {
 }
 
 impl Names {
-    /// How many roots name it.
+    /// Number of roots that name it.
     pub(super) fn count(&self) -> u32 {
         lock(&self.0).count
     }
 
-    /// Where those of them lie that slots point to.
+    /// Places of the roots that slots point to.
     pub(super) fn places(&self) -> Vec<Offset> {
         let state = lock(&self.0);
         state.place.iter().chain(&state.more).copied().collect()
     }
 
-    /// Another root names it; `None`: it is gone.
+    /// Adds a root; `None`: the collection is gone.
     pub(super) fn add(&self) -> Option<Before> {
         let mut state = lock(&self.0);
         if state.gone && !planted(Mutant::GoneNamedAgain) {
@@ -95,12 +95,12 @@ impl Names {
         Some(if std::mem::replace(&mut state.named, true) { Before::Named } else { Before::Fresh })
     }
 
-    /// A root that was counted lies here.
+    /// Notes the place of a root that was counted.
     pub(super) fn note(&self, place: Offset) {
         lock(&self.0).note(place);
     }
 
-    /// The root at one place was moved to another.
+    /// Moves a root from one place to another.
     pub(super) fn moved(&self, from: Offset, to: Offset) {
         let mut state = lock(&self.0);
         if let Some(place) = state.place.iter_mut().find(|place| **place == from) {
@@ -110,14 +110,15 @@ impl Names {
         }
     }
 
-    /// The root at this place names it no more; whether it is gone by that.
+    /// Removes the root at this place; returns whether the collection is gone by that.
     pub(super) fn remove(&self, place: Offset) -> bool {
         let mut state = lock(&self.0);
         state.forget(place);
         state.remove()
     }
 
-    /// A root that was counted was not written, or taken back from its place; whether the collection is gone by that.
+    /// Removes a root that was counted but not written, or that was reverted; returns whether the collection is gone by
+    /// that.
     pub(super) fn release_unwritten(&self, before: Before, place: Option<Offset>) -> bool {
         let mut state = lock(&self.0);
         if let Some(place) = place {
@@ -130,7 +131,7 @@ impl Names {
         state.remove()
     }
 
-    /// Gives it up while no root names it; whether it did.
+    /// Marks it gone if no root names it; returns whether this call did.
     pub(super) fn abandon(&self) -> bool {
         let mut state = lock(&self.0);
         state.count == 0 && !std::mem::replace(&mut state.gone, true)
@@ -145,7 +146,7 @@ mod tests {
     const ELSEWHERE: Offset = Offset(128);
 
     #[test]
-    fn the_last_name_takes_the_collection_with_it() {
+    fn removing_the_last_name_removes_the_collection() {
         let names = Names::default();
         assert_eq!(names.add(), Some(Before::Fresh));
         names.note(AT);
@@ -159,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_one_whose_root_was_not_written_is_fresh_again() {
+    fn a_fresh_collection_whose_root_was_not_written_is_fresh_again() {
         let names = Names::default();
         let first = names.add().unwrap();
         assert!(!names.release_unwritten(first, None));
         assert_eq!(names.add(), Some(Before::Fresh));
         names.note(AT);
         let second = names.add().unwrap();
-        // The one that was there is superseded meanwhile.
+        // The root that was there is superseded in the meantime.
         assert!(!names.remove(AT));
         assert!(names.release_unwritten(second, None));
         assert_eq!(names.add(), None);
@@ -174,10 +175,10 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_roots_that_are_there() {
+    fn places_are_those_of_the_written_roots() {
         let names = Names::default();
         let first = names.add().unwrap();
-        assert_eq!(names.places(), [], "it is on its way");
+        assert_eq!(names.places(), [], "the root is not written yet");
         names.note(AT);
         assert_eq!(names.places(), [AT]);
         let second = names.add().unwrap();

@@ -1,9 +1,9 @@
 //! Iterators in the order of the keys, on stores that were opened with [`IndexKind::Ordered`](crate::IndexKind).
 //!
-//! An iterator takes the slots of some leaves at once, asks memory for all their records, and then reads them one by
-//! one: the misses of a chunk overlap. It is pinned during its calls alone. What is left of a chunk is good for as long as no
-//! block was retired since before it was read, of which compaction keeps count; else the iterator finds its place again by
-//! its key.
+//! An iterator takes the slots of some leaves at once, prefetches all their records, and then reads them one by one, so
+//! that the misses of a chunk overlap. It is pinned only during its calls. The rest of a chunk stays valid as long as
+//! no block was retired since before it was read, which compaction counts; otherwise the iterator finds its place again
+//! by its key.
 
 use super::Records;
 use super::barrier::ReadBarrier;
@@ -18,34 +18,34 @@ use crate::{Error, ErrorKind, Result};
 use duramen_media::{Mapped, Medium, Offset};
 use std::ops::{Bound, RangeBounds};
 
-/// Slots of a first chunk: a short range should not fetch what it will not read.
+/// Slots of the first chunk: a short range should not fetch records that it will not read.
 const CHUNK_FIRST: usize = 16;
-/// ... and of later ones. More misses than this are never under way at once.
+/// Slots of later chunks. More misses than this are never under way at once.
 const CHUNK_MAX: usize = 128;
 
 /// Keys and values between two bounds, in the order of the keys' bytes, from both ends.
 ///
-/// Others may write meanwhile. Each key that is present from the first call to the last is given exactly once; a key that is
-/// written or deleted meanwhile may be given or not, and with a value that it had at some moment since the iterator was made.
-/// No value is torn, none is given that a crash could undo (as with [`Store::get`](crate::Store::get)), and none that had expired
-/// when it was reached. The keys that come from one end are strictly ascending, those from the other strictly descending, and
-/// the two meet.
+/// Others may write concurrently. Each key that is present from the first call to the last is returned exactly once. A
+/// key that is written or deleted in the meantime may be returned or not, with a value that it had at some moment since
+/// the iterator was made. No returned value is torn, could be undone by a crash (as with
+/// [`Store::get`](crate::Store::get)), or had expired when it was reached. The keys from one end are strictly
+/// ascending, those from the other strictly descending, and the two ends meet.
 ///
-/// Between two calls it holds up nothing: however long it lives, space that is compacted meanwhile is reused.
+/// Between two calls it blocks nothing: however long it lives, space that is compacted in the meantime is reused.
 pub struct Range<'a, M: Medium = Mapped> {
     records: &'a Records<M>,
     table: Held<'a>,
-    /// Of a writer in a group.
+    /// If the reader is a writer in a group.
     read_barrier: Option<&'a ReadBarrier>,
     /// The bounds asked for.
     bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    /// The bounds of what was not given yet.
+    /// The bounds of the keys not returned yet.
     left: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     front: Side,
     back: Side,
 }
 
-/// The table that an iterator is of, which may die or be dropped meanwhile: then what it had is given.
+/// The table of an iterator. It may be cleared or dropped in the meantime: then the iterator ends.
 enum Held<'a> {
     Store(&'a Table),
     Named(Arc<Table>),
@@ -68,18 +68,18 @@ struct Side {
     chunk: Chunk,
     /// Blocks ever retired, before the chunk was read.
     retirements: u64,
-    /// How many slots the next chunk is to have.
+    /// Number of slots of the next chunk.
     count: usize,
     state: State,
-    /// What [`State::Onward`] speaks of.
+    /// The key from which [`State::Onward`] continues.
     from: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Begins at the bound of what is left.
+    /// Begins at the bound of the remaining keys.
     Fresh,
-    /// Goes on from the key in `from`.
+    /// Continues from the key in `from`.
     Onward,
     /// The chunk is the last one.
     Last,
@@ -96,7 +96,7 @@ impl Side {
         }
     }
 
-    /// Begins anew at the bound of what is left.
+    /// Begins again at the bound of the remaining keys.
     fn rewind(&mut self) {
         self.chunk.slots.clear();
         self.state = State::Fresh;
@@ -112,7 +112,7 @@ impl Side {
     }
 }
 
-/// Fetches records whole, as [`Log::fetch_ahead`](crate::log::Log::fetch_ahead).
+/// Prefetches records whole, like [`Log::fetch_ahead`](crate::log::Log::fetch_ahead).
 struct Ahead<'a, M: Medium>(&'a Records<M>);
 
 impl<M: Medium> Keys for Ahead<'_, M> {
@@ -159,7 +159,7 @@ fn is_above(key: &[u8], start: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// `bound` is `Excluded(key)` from now on, in the memory that it has.
+/// Sets `bound` to `Excluded(key)`, reusing its memory.
 fn exclude(bound: &mut Bound<Vec<u8>>, key: &[u8]) {
     match bound {
         Bound::Excluded(old) => {
@@ -186,14 +186,14 @@ impl<'a, M: Medium> Range<'a, M> {
             Target::Collection(_) => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    "elements of a collection are walked by their ranks",
+                    "a range over the elements of a collection is not supported: walk them by their ranks",
                 ));
             }
         };
         if table.index.ordered().is_none() {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the index is a hash, which has no order of keys: open it with index ordered",
+                "a hash index has no order of keys: open the store or table with an ordered index",
             ));
         }
         let bounds = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
@@ -208,8 +208,8 @@ impl<'a, M: Medium> Range<'a, M> {
         })
     }
 
-    /// Goes on, at the front, with the first key that is not below `key`, be it behind what was given or before it, but
-    /// never outside the bounds that the iterator was made with.
+    /// Continues, at the front, with the first key that is not below `key`. That may be after or before the keys
+    /// already returned, but never outside the bounds that the iterator was made with.
     pub fn seek(&mut self, key: &[u8]) {
         self.left.0 = match &self.bounds.0 {
             start if is_above(key, start) => Bound::Included(key.to_vec()),
@@ -218,7 +218,7 @@ impl<'a, M: Medium> Range<'a, M> {
         self.front.rewind();
     }
 
-    /// The same at the back, with the last key that is not above `key`.
+    /// Like [`Range::seek`] at the back, with the last key that is not above `key`.
     pub fn seek_back(&mut self, key: &[u8]) {
         self.left.1 = match &self.bounds.1 {
             end if is_below(key, end) => Bound::Included(key.to_vec()),
@@ -227,7 +227,7 @@ impl<'a, M: Medium> Range<'a, M> {
         self.back.rewind();
     }
 
-    /// Takes the next chunk at one end, where the old one is used up.
+    /// Takes the next chunk at one end when the old one is used up.
     #[cold]
     fn refill(&mut self, reverse: bool, retirements: u64, guard: &Guard) {
         let side = if reverse { &mut self.back } else { &mut self.front };
@@ -261,12 +261,12 @@ impl<'a, M: Medium> Range<'a, M> {
             return if is_over { None } else { Some(Err(closed)) };
         }
         if self.table.is_dead() {
-            // What its slots point to may be gone. Asked under the guard: who reclaims it waits for that.
+            // The records may be gone. Checked under the guard: the thread that reclaims the table waits for that.
             self.front.end();
             self.back.end();
             return None;
         }
-        // Acquire: pairs with the Release where a block is retired. Pinned, so what it says of this moment stays true.
+        // Acquire: pairs with the Release where a block is retired. Pinned, so the value stays valid for this call.
         let retirements = self.records.log.retirements.load(Acquire);
         let side = if reverse { &mut self.back } else { &mut self.front };
         if side.retirements != retirements && !side.chunk.slots.is_empty() {
@@ -286,7 +286,7 @@ impl<'a, M: Medium> Range<'a, M> {
                 if slot.is_tombstone() {
                     continue;
                 }
-                // Its key is not known, but its neighbours' are: the iterator goes on.
+                // Its key is unknown, but those of its neighbours are known: the iterator continues.
                 return Some(Err(self.records.corrupt(slot.location())));
             };
             let key = record.key();
@@ -332,7 +332,7 @@ impl<M: Medium> std::fmt::Debug for Range<'_, M> {
     }
 }
 
-/// The first key behind all that begin with `prefix`.
+/// The first key after all keys with `prefix`.
 fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
     let mut behind = prefix[..=last].to_vec();
@@ -373,7 +373,7 @@ mod tests {
     use super::behind;
 
     #[test]
-    fn what_lies_behind_a_prefix() {
+    fn the_end_of_a_prefix_is_the_first_key_after_it() {
         assert_eq!(behind(b"ab").as_deref(), Some(&b"ac"[..]));
         assert_eq!(behind(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
         assert_eq!(behind(b"\xff"), None);

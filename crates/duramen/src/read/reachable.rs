@@ -1,10 +1,10 @@
-//! Slots of records that were appended: see [`crate::log::reachable`].
+//! Slots of appended records: see [`crate::log::reachable`].
 
 use crate::index::Slot;
 use crate::log::reachable::Reachable;
 
 impl Slot {
-    /// A slot for a record that was appended.
+    /// A slot for an appended record.
     #[inline]
     pub(crate) fn to(record: Reachable) -> Self {
         Self::new(record.at()).with_pending(record.is_pending())

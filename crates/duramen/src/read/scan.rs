@@ -12,13 +12,15 @@ use crate::sync::reclaim::{self, Guard};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
 
-/// Buckets that a scan may look at, however few entries are asked for: those of the smallest index, which takes some microseconds.
+/// Buckets that a scan may visit, however few entries are requested: those of the smallest index, which takes some
+/// microseconds.
 const SCAN_BUCKETS_MIN: usize = 512;
-/// Places of the index that are drawn for [`StoreOn::pick`](crate::StoreOn::pick) at most: in the smallest index, enough to meet one of ten keys ...
+/// Maximum of places of the index that [`StoreOn::pick`](crate::StoreOn::pick) draws: in the smallest index, enough to
+/// find one of ten keys ...
 const DRAWS_MAX: u32 = 4096;
 /// ... and entries that are not wanted ...
 const UNWANTED_MAX: u32 = 64;
-/// ... and buckets or leaves that are walked over where nothing was met.
+/// ... and buckets or leaves to walk over where nothing was found.
 const WALKED_MAX: u32 = 1 << 16;
 /// Records that a scan fetches together.
 const SCAN_AHEAD: usize = 32;
@@ -27,9 +29,9 @@ const SCAN_AHEAD: usize = 32;
 struct Walk<'w> {
     target: Target<'w>,
     read_barrier: Option<&'w ReadBarrier>,
-    /// Entries that are looked at together.
+    /// Entries that are processed together.
     count: usize,
-    /// Room for them.
+    /// Buffer for their slots.
     slots: Vec<Slot>,
 }
 
@@ -40,7 +42,7 @@ impl<'w> Walk<'w> {
 }
 
 impl<M: Medium> Records<M> {
-    /// What a slot that a walk found points to, if it may be shown; `read_barrier` as in `look_up`. The guard is from
+    /// The value of a slot found by a walk, if it may be shown; `read_barrier` as in `look_up`. The guard is from
     /// before the slot was read.
     #[inline]
     pub(crate) fn show(
@@ -51,7 +53,7 @@ impl<M: Medium> Records<M> {
         read_barrier: Option<&ReadBarrier>,
     ) -> Result<Option<Value<'_>>> {
         let Some(record) = self.whole_record(slot.location()) else {
-            // That a key is absent is in the slot.
+            // The slot alone shows that the key is absent.
             return if slot.is_tombstone() { Ok(None) } else { Err(self.corrupt(slot.location())) };
         };
         match self.check_visible(slot, &record, read_barrier) {
@@ -63,7 +65,7 @@ impl<M: Medium> Records<M> {
                 Ok(Some(Value::new(guard, record, copy)))
             }
             Visibility::Absent => Ok(None),
-            // What is not yet settled takes the ordinary way, also what is absent: that too is an answer.
+            // A record that cannot be shown yet takes the ordinary path, even if absent: that too is an answer.
             Visibility::OfTransaction | Visibility::Undrained | Visibility::Uncommitted(_) => {
                 let key = record.key();
                 Ok(self.look_up(table, key, self.hasher.hash(key), guard, read_barrier)?.value())
@@ -115,7 +117,7 @@ impl<M: Medium> Records<M> {
             match shown {
                 Ok(Some(value)) if wanted(&value) => return Ok(Some(value)),
                 Err(error) if error.kind() != ErrorKind::Corrupt => return Err(error),
-                // Whatever is damaged is nobody's choice.
+                // A damaged record is never picked.
                 _ => {}
             }
             unwanted += 1;
@@ -126,8 +128,8 @@ impl<M: Medium> Records<M> {
         if unwanted > 0 { Ok(None) } else { self.pick_by_walk(target, read_barrier, &mut random, wanted) }
     }
 
-    /// The same where nearly all places of the index are empty: by a walk, of as many of them as take some milliseconds. If these are
-    /// all, it leaves the keys that it met for the next pick.
+    /// As [`Records::pick`], where nearly all places of the index are empty: by a walk over as many of them as take
+    /// some milliseconds. If these are all, it leaves the keys that it found for the next pick.
     #[cold]
     fn pick_by_walk(
         &self,
@@ -178,7 +180,7 @@ impl<M: Medium> Records<M> {
     ) -> Result<Cursor> {
         let mut visited = 0;
         let mut walk = Walk::new(target, read_barrier, count.min(SCAN_AHEAD));
-        // A scan of an almost empty index must end too: look at no more than this many buckets.
+        // A scan of an almost empty index must end too: visit at most this many buckets.
         let mut buckets = count.saturating_mul(10).max(SCAN_BUCKETS_MIN);
         loop {
             let counted = &mut |value: &Value<'_>| {
@@ -200,9 +202,9 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Visits the live entries of some buckets from `cursor` on, their records fetched together so that the misses overlap: until
-    /// the walk's count were met, the index ends, or `ends` says so, which is asked behind each bucket.
-    /// What is damaged is passed over, and the first of it told beside the cursor.
+    /// Visits the live entries of some buckets from `cursor` on, with their records prefetched together so that the
+    /// misses overlap. It ends when the walk's count is reached, the index ends, or `ends`, called after each bucket,
+    /// returns true. Damaged records are skipped, and the first one is returned with the cursor.
     fn scan_together(
         &self,
         walk: &mut Walk<'_>,
@@ -232,7 +234,7 @@ impl<M: Medium> Records<M> {
                 Err(error) => return Err(error),
             }
         }
-        // What the caller does with them takes as long as it likes.
+        // The caller's work on the values may take any time.
         drop(guard);
         values.iter().for_each(visit);
         Ok((cursor, damaged))

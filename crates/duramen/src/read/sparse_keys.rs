@@ -1,28 +1,30 @@
-//! All keys of a store that has few, while its index has places for many: right after nearly all keys were deleted, until
-//! compaction has dropped their tombstones and the index shrinks. To draw places then finds a key once in thousands of times.
+//! All keys of a store that has few keys in a large index: right after nearly all keys were deleted, until compaction
+//! has dropped their tombstones and the index shrinks. Drawing a place at random then finds a key once in thousands of
+//! times.
 //!
-//! A walk that meets all keys leaves them here for the picks that follow. Every key that comes is counted after its slot is
-//! set ([`Epochs::came`](crate::durability::Epochs::came)), and a list carries the count from before its walk. So:
+//! A walk that has found all keys leaves them here for the picks that follow. Every inserted key is counted after its
+//! slot is set ([`Epochs::came`](crate::durability::Epochs::came)), and a list carries the count from before its walk.
+//! So:
 //!
-//! Invariant: while the count is the same, all keys that are there, of writes that have returned, are in the list. Some of the
-//! list may be gone: whoever picks one looks.
+//! Invariant: while the count is the same, all present keys, of writes that have returned, are in the list. Some of the
+//! listed keys may be gone: the caller checks the picked key.
 
 use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Mutex, lock, rank};
 
-/// Keys and bytes of a list at most.
+/// Maximum of keys and bytes of a list.
 const KEYS_MAX: usize = 1024;
 const BYTES_MAX: usize = 64 << 10;
 
 #[derive(Default)]
 pub(super) struct SparseKeys {
-    /// Whether there is a list, so that nobody else takes the lock to learn that.
+    /// Whether there is a list, which can be checked without the lock.
     is_there: AtomicBool,
     list: Mutex<Option<List>, { rank::SPARSE_KEYS }>,
 }
 
-/// Keys that a walk has met.
+/// The keys that a walk has found.
 #[derive(Default)]
 pub(super) struct List {
     came: u64,
@@ -33,7 +35,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// For a walk that begins now, when so many keys have come.
+    /// For a walk that begins now, with the current count of inserted keys.
     pub(super) fn begin(came: u64) -> Self {
         Self { came, ..Self::default() }
     }
@@ -48,7 +50,7 @@ impl List {
 }
 
 impl SparseKeys {
-    /// Keeps the list of a walk that met all keys.
+    /// Keeps the list of a walk that found all keys.
     pub(super) fn keep(&self, list: List) {
         if !list.overflowed {
             *lock(&self.list) = Some(list);
@@ -56,7 +58,7 @@ impl SparseKeys {
         }
     }
 
-    /// One of all keys, with the list's count, or `Some(None)` where there is none; `None` without a list that holds.
+    /// One of all keys, with the list's count; `Some(None)` if there are no keys; `None` without a valid list.
     pub(super) fn pick(&self, came: impl FnOnce() -> u64, random: u64) -> Option<Option<(u64, Vec<u8>)>> {
         if !self.is_there.load(Relaxed) {
             return None;
@@ -74,7 +76,7 @@ impl SparseKeys {
         Some(keys.get(at as usize).map(|key| (came, key.clone())))
     }
 
-    /// A key was picked, and is gone; not from a later list, which has it when it came again.
+    /// Removes a picked key that is gone; not from a later list, which has it if it was inserted again.
     pub(super) fn remove(&self, came: u64, key: &[u8]) {
         if let Some(list) = &mut *lock(&self.list)
             && list.came == came

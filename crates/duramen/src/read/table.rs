@@ -1,18 +1,18 @@
-//! Tables: sets of keys, each with an index of its own.
+//! Tables: sets of keys, each with its own index.
 //!
-//! Every record belongs to a table by its [`Owner`], and each table has one. The store's own table is always there, and so is the
-//! *catalog*, a table whose keys are the names of all others, and whose values are their owners (`store::tables`). What an
-//! owner wrote counts as long as a live record of the catalog names it.
+//! Every record belongs to a table by its [`Owner`], and each table has one. The store's own table always exists, and
+//! so does the *catalog*. Its keys are the names of all other tables, and its values are their owners
+//! (`store::tables`). An owner's records count as long as a live record of the catalog names the owner.
 //!
-//! A table that is named can be cleared: its name points to a new owner then, with an index that is empty, and the old
-//! one is
-//! *dead*. So whoever uses it by its name looks up which owner it has now ([`Named::table`]), under the same guard under which it
-//! uses that; and who takes a dead table's index apart (`background::reclaim_tables`) waits until all have left who
-//! came before it died. Whatever a writer still puts into a table that dies meanwhile was put before that.
+//! A named table can be cleared: then its name points to a new owner with an empty index, and the old one is *dead*. So
+//! a caller that uses a table by its name looks up its current owner ([`Named::table`]), under the same guard under
+//! which it uses the table. A thread that reclaims a dead table's index (`background::reclaim_tables`) waits until all
+//! callers have left that came before it died. Every write into a table that dies concurrently happened before its
+//! death.
 //!
-//! Keys of all tables share the stripes of one store: what is locked in order of its stripes cannot wait in a circle. Elements of
-//! collections have stripes of their own: who holds the lock of a collection's key locks an element for one step, and an element is
-//! never held while a key is waited for.
+//! Keys of all tables share the stripes of one store: locks taken in the order of their stripes cannot deadlock.
+//! Elements of collections have their own stripes. A thread that holds the lock of a collection's key locks an element
+//! for one step, and never waits for a key while it holds an element.
 
 use super::names::{Before, Names};
 use super::sparse_keys::SparseKeys;
@@ -32,7 +32,7 @@ use crate::{Error, ErrorKind, Result};
 use duramen_media::Offset;
 use std::collections::{HashMap, HashSet};
 
-/// Counts of keys, so that writers do not meet at one.
+/// Counts of keys, so that writers do not contend on one.
 const COUNTS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Parts of the list of collections.
 const PARTS: usize = if cfg!(loom) { 1 } else { 64 };
@@ -46,15 +46,16 @@ pub(crate) struct Table {
     pub owner: Owner,
     pub index: Index,
     pub(super) sparse_keys: SparseKeys,
-    /// Keys added less keys removed, by the writers' shards. None of a collection, whose index knows how many it has.
+    /// Keys added less keys removed, by the writers' shards. Empty for a collection, whose index knows its number of
+    /// elements.
     keys: Box<[Count]>,
-    /// Roots that name it, of a collection.
+    /// The roots that name it, if it is a collection.
     names: Names,
     /// Nothing names it any more.
     dead: AtomicBool,
-    /// Its store is closed. Of the one kind everywhere: no model or schedule closes a store beside its handles.
+    /// Its store is closed. The same type everywhere: no model or schedule closes a store while its handles are used.
     closed: statics::AtomicBool,
-    /// One more than its label when its keys may be evicted, else 0.
+    /// Its label plus one when its keys may be evicted, else 0.
     label: AtomicU64,
 }
 
@@ -76,7 +77,7 @@ impl Table {
         self.keys.iter().map(|count| count.0.load(Relaxed)).sum::<i64>().max(0) as u64
     }
 
-    /// Counts keys that came, or went, for a writer of this shard.
+    /// Counts keys that were added or removed, for a writer of this shard.
     #[inline]
     pub(crate) fn count_keys(&self, shard: usize, more: i64) {
         if let Some(count) = self.keys.get(shard % COUNTS) {
@@ -84,7 +85,7 @@ impl Table {
         }
     }
 
-    /// What its keys are told as when they are evicted; `None`: they are not.
+    /// The label under which evictions of its keys are reported; `None`: they are not evicted.
     #[inline]
     pub(crate) fn label(&self) -> Option<u32> {
         self.label.load(Relaxed).checked_sub(1).map(|label| label as u32)
@@ -94,37 +95,37 @@ impl Table {
         self.label.store(label.map_or(0, |label| u64::from(label) + 1), Relaxed);
     }
 
-    /// Whether its records name it.
+    /// Whether its records name their owner.
     #[inline]
     pub(crate) fn is_owned(&self) -> bool {
         self.owner != Owner::STORE
     }
 
-    /// The root at this place names it. For recovery.
+    /// Adds the root at this place, which names it. For recovery.
     pub(crate) fn add_name(&self, place: Offset) {
         if self.names.add().is_some() {
             self.names.note(place);
         }
     }
 
-    /// How many roots name it.
+    /// Number of roots that name it.
     pub(crate) fn names(&self) -> u32 {
         self.names.count()
     }
 
-    /// Where these lie, but for those on their way.
+    /// Their places, without those not written yet.
     pub(crate) fn places_of_names(&self) -> Vec<Offset> {
         self.names.places()
     }
 
-    /// Itself, unless it is dead or its store closed. Asked behind the pin under which it is used: whoever takes a dead one apart, or closes
-    /// the store, waits for that pin.
+    /// Itself, unless it is dead or its store is closed. Checked after the pin under which it is used: a thread that
+    /// reclaims a dead table, or closes the store, waits for that pin.
     #[inline]
     pub(crate) fn alive(&self) -> Result<&Self> {
         if self.is_dead() && !planted(Mutant::DeadHandleUsed) { Err(gone()) } else { self.check_open() }
     }
 
-    /// Itself, unless its store is closed. Asked as [`Table::alive`].
+    /// Itself, unless its store is closed. Checked like [`Table::alive`].
     #[inline]
     pub(crate) fn check_open(&self) -> Result<&Self> {
         // Acquire: pairs with the Release in `Tables::set_closed`.
@@ -133,23 +134,23 @@ impl Table {
 
     /// Whether nothing names it any more: its records are dead, whatever slots say.
     pub(crate) fn is_dead(&self) -> bool {
-        // Acquire: pairs with the Release in `Tables::die`.
+        // Acquire: pairs with the Release in `Tables::retire`.
         self.dead.load(Acquire)
     }
 }
 
-/// How indexes are made.
+/// Creates indexes.
 #[derive(Clone)]
 pub(crate) struct Maker {
     pub stripes: Arc<Stripes>,
-    /// Those of elements.
+    /// The stripes of elements.
     pub elements: Arc<Stripes>,
     /// Chooses the heights of ordered indexes.
     pub seed: u64,
     pub cache_slots: usize,
     pub split_count_min: u32,
     pub leaf_slots: usize,
-    /// Where indexes of collections lie.
+    /// Memory for indexes of collections.
     pub arena: Arc<Arena>,
 }
 
@@ -182,16 +183,16 @@ pub(crate) struct Tables {
     pub catalog: Arc<Table>,
     /// Dead ones included, until they are reclaimed.
     others: Mutex<Owners, { rank::TABLES }>,
-    /// The collections, in parts by their numbers, so that threads that use different ones seldom meet.
+    /// The collections, in parts by their numbers, so that threads that use different ones seldom contend.
     collections: [Mutex<Owners, { rank::TABLES }>; PARTS],
-    /// Those of them whose indexes have not read their pages of a checkpoint.
+    /// Collections whose indexes have not read their pages of a checkpoint.
     unread: Mutex<Vec<Arc<Table>>, { rank::UNREAD }>,
     /// Dead ones, in the order in which they died.
     retired: Mutex<Vec<Arc<Table>>>,
-    /// Places of roots that were moved or superseded, while a checkpoint is written.
+    /// Previous places of roots that were moved or superseded while a checkpoint is written.
     left: Mutex<Option<Vec<RootRef>>, { rank::LEFT }>,
     maker: Maker,
-    /// The counter of the next owner, and the incarnation in which it is given out.
+    /// The counter of the next owner, and the incarnation in which it is assigned.
     next: AtomicU64,
     incarnation: u32,
 }
@@ -225,7 +226,7 @@ impl Tables {
         &self.maker.elements
     }
 
-    /// Those of what `owner` owns.
+    /// The stripes for the keys of `owner`.
     pub(crate) fn stripes_of(&self, owner: Owner) -> &Stripes {
         if owner.is_collection() { &self.maker.elements } else { &self.maker.stripes }
     }
@@ -235,7 +236,7 @@ impl Tables {
         self.maker.stripes.version().max(self.maker.elements.version())
     }
 
-    /// No record has a higher version.
+    /// Ensures that no record has a version above the stripes'.
     pub(crate) fn raise_versions(&self, version: Version) {
         self.maker.stripes.raise_versions(version);
         self.maker.elements.raise_versions(version);
@@ -250,12 +251,12 @@ impl Tables {
         }
     }
 
-    /// Where the table of `owner` is listed.
+    /// The list that has the table of `owner`.
     fn list_of(&self, owner: Owner) -> &Mutex<Owners, { rank::TABLES }> {
         if owner.is_collection() { &self.collections[(owner.0 >> 3) as usize % PARTS] } else { &self.others }
     }
 
-    /// The same, kept in `last`.
+    /// As [`Tables::of`], cached in `last`.
     #[inline]
     pub(crate) fn find<'a>(&'a self, owner: Owner, last: &'a mut Last) -> Option<&'a Table> {
         if owner == Owner::STORE {
@@ -267,7 +268,8 @@ impl Tables {
         last.as_deref()
     }
 
-    /// The table of an owner of which recovery has met something, made if there is none yet; `fresh` is called with an index that was made.
+    /// The table of an owner that recovery has found, created if there is none yet; `fresh` is called with a created
+    /// index.
     pub(crate) fn get_or_insert(&self, owner: Owner, fresh: impl FnOnce(&mut Index)) -> Arc<Table> {
         match owner {
             Owner::STORE => Arc::clone(&self.store),
@@ -284,7 +286,7 @@ impl Tables {
         }
     }
 
-    /// Has `fill` fill the index of a table, which is empty. For recovery, which has the tables to itself: else nothing is done.
+    /// Calls `fill` on the empty index of a table. For recovery, which has exclusive access; otherwise nothing is done.
     pub(crate) fn fill<T>(&mut self, owner: Owner, fill: impl FnOnce(&mut Index) -> T) -> Option<T> {
         let table = match owner {
             Owner::STORE => &mut self.store,
@@ -298,14 +300,14 @@ impl Tables {
         Arc::get_mut(table).map(|table| fill(&mut table.index))
     }
 
-    /// A table that has nothing, of an owner that there never was.
+    /// An empty table, of an owner that was never used before.
     pub(crate) fn fresh(&self, kind: OwnerKind) -> Arc<Table> {
         let more = u64::from(!planted(Mutant::OwnerReused));
         let owner = Owner::new(self.incarnation, self.next.fetch_add(more, Relaxed), kind);
         self.get_or_insert(owner, |_| {})
     }
 
-    /// All that may be alive or not: tables, then collections.
+    /// All owners, dead ones too: tables, then collections.
     pub(crate) fn all_owners(&self) -> Vec<Arc<Table>> {
         let mut all = self.all();
         all.append(&mut self.all_collections());
@@ -319,7 +321,7 @@ impl Tables {
         all
     }
 
-    /// DRAM that the indexes of all collections take.
+    /// Bytes of DRAM of the indexes of all collections.
     pub(crate) fn collections_bytes(&self) -> u64 {
         let collections: usize = self.collections.iter().map(|part| lock(part).len()).sum();
         self.maker.arena.bytes() + (collections * (size_of::<Table>() + size_of::<CollectionIndex>())) as u64
@@ -341,16 +343,16 @@ impl Tables {
         all
     }
 
-    /// Live keys of all tables; the catalog's are none.
+    /// Live keys of all tables, without the catalog's.
     pub(crate) fn keys(&self) -> u64 {
         let living = self.living();
         living.iter().filter(|table| table.owner != Owner::CATALOG).map(|table| table.keys()).sum()
     }
 
-    /// A root that is about to be written names this collection.
+    /// Counts a root of this collection that is about to be written.
     ///
     /// # Errors
-    /// `NotFound` when it is gone.
+    /// `NotFound` when the collection is gone.
     pub(crate) fn name(&self, owner: Owner) -> Result<PendingRootRef<'_>> {
         let table = self.of(owner).filter(|_| owner.is_collection());
         let named = table.and_then(|table| Some((table.names.add()?, table)));
@@ -374,13 +376,13 @@ impl Tables {
         }
     }
 
-    /// From now on places are noted that roots leave, or that are superseded, until the result is taken.
+    /// From now on records the places that roots leave, or at which they are superseded, until the result is taken.
     pub(crate) fn note_left(&self) -> LeftPlaces<'_> {
         *lock(&self.left) = Some(Vec::new());
         LeftPlaces(self)
     }
 
-    /// A slot points to a root of this collection, which was [counted](Tables::name), from now on. Under its key's
+    /// Notes that a slot now points to a root of this collection, which was [counted](Tables::name). Under its key's
     /// lock.
     #[cold]
     pub(crate) fn root_written(&self, RootRef { owner, place }: RootRef) {
@@ -389,7 +391,7 @@ impl Tables {
         }
     }
 
-    /// The root lies elsewhere from now on. Under its key's lock.
+    /// Notes the new place of a root. Under its key's lock.
     pub(crate) fn root_moved(&self, RootRef { owner, place }: RootRef, to: Offset) {
         if let Some(table) = self.of(owner).filter(|_| !planted(Mutant::MovedRootForgotten)) {
             let mut left = lock(&self.left);
@@ -398,7 +400,7 @@ impl Tables {
         }
     }
 
-    /// A root that was [kept](PendingRootRef::keep) as one that names this collection was taken back.
+    /// Reverts a root that was [kept](PendingRootRef::keep) as one that names this collection.
     pub(crate) fn release_unwritten_root(&self, RootRef { owner, place }: RootRef, before: Before) {
         if let Some(table) = self.of(owner)
             && table.names.release_unwritten(before, Some(place))
@@ -407,14 +409,14 @@ impl Tables {
         }
     }
 
-    /// A collection that no root names is given up.
+    /// Drops a collection that no root names.
     pub(crate) fn abandon(&self, table: &Arc<Table>) {
         if table.names.abandon() {
             self.retire(table);
         }
     }
 
-    /// Nothing names this table any more.
+    /// Marks this table dead: nothing names it any more.
     pub(crate) fn retire(&self, table: &Arc<Table>) {
         // AcqRel: pairs with the Acquire in `is_dead`.
         if !table.dead.swap(true, AcqRel) {
@@ -422,10 +424,10 @@ impl Tables {
         }
     }
 
-    /// From now on each call on a table or collection fails that pins its thread after this; or no longer.
+    /// From now on, calls on a table or collection fail if they pin their thread after this; or no longer.
     pub(crate) fn set_closed(&self, is_closed: bool) {
         for table in self.all_owners() {
-            // Release: pairs with the Acquire in `Table::open`.
+            // Release: pairs with the Acquire in `Table::check_open`.
             table.closed.store(is_closed, Release);
         }
     }
@@ -435,12 +437,12 @@ impl Tables {
         std::mem::take(&mut lock(&self.retired))
     }
 
-    /// A dead table has no slots any more that matter.
+    /// Removes a dead table whose slots no longer matter.
     pub(crate) fn remove_reclaimed(&self, owner: Owner) {
         lock(self.list_of(owner)).remove(&owner);
     }
 
-    /// Owners that are not among `named`, and have a table.
+    /// Owners that have a table and are not among `named`.
     pub(crate) fn unnamed(&self, named: &HashSet<Owner>) -> Vec<Arc<Table>> {
         let mut all = self.all_owners();
         all.retain(|table| table.owner > Owner::CATALOG && !named.contains(&table.owner));
@@ -448,7 +450,7 @@ impl Tables {
         all
     }
 
-    /// The index of a collection has pages of a checkpoint to read. For recovery.
+    /// Adds a collection whose index has pages of a checkpoint to read. For recovery.
     pub(crate) fn add_unread(&self, table: Arc<Table>) {
         lock(&self.unread).push(table);
     }
@@ -474,12 +476,12 @@ impl Tables {
     }
 }
 
-/// What the catalog keeps of a table under its name.
+/// The value in the catalog under a table's name.
 pub(crate) fn entry_of(owner: Owner) -> [u8; 8] {
     owner.0.to_le_bytes()
 }
 
-/// The owner in an entry of the catalog; `None`: it is not one that this build writes.
+/// The owner in an entry of the catalog; `None`: this build does not write such an entry.
 pub(crate) fn owner_in(entry: &[u8]) -> Option<Owner> {
     let owner = Owner(u64::from_le_bytes(entry.try_into().ok()?));
     (owner > Owner::CATALOG).then_some(owner)
@@ -490,7 +492,7 @@ pub(crate) struct Named {
     pub name: Vec<u8>,
     /// `None`: it was dropped.
     current: Current<Option<Arc<Table>>>,
-    /// What tables that it points to are [labelled](Table::label).
+    /// The [label](Table::label) of the tables that it points to.
     label: Mutex<Option<u32>, { rank::LABEL }>,
 }
 
@@ -515,7 +517,7 @@ impl Named {
         )
     }
 
-    /// From now on the name points to `table`. Returns what it pointed to.
+    /// Points the name to `table`. Returns the previous table.
     pub(crate) fn repoint(&self, table: Option<Arc<Table>>) -> Option<Arc<Table>> {
         let label = lock(&self.label);
         if let Some(table) = &table {
@@ -526,7 +528,7 @@ impl Named {
 }
 
 impl Named {
-    /// Has the keys of the table that it points to, now and later, evicted under this label, or not.
+    /// Enables eviction, under this label, of the keys of the table that it points to, now and later; or disables it.
     pub(crate) fn set_label(&self, label: Option<u32>) {
         let mut now = lock(&self.label);
         *now = label;
@@ -542,7 +544,7 @@ impl std::fmt::Debug for Named {
     }
 }
 
-/// Which table an operation is about.
+/// The table of an operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
     /// The store's own.
@@ -578,7 +580,7 @@ impl Tables {
     }
 }
 
-/// A root that was met: what it names, and where it lies.
+/// A root: the collection that it names, and its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RootRef {
     pub owner: Owner,
@@ -595,7 +597,7 @@ fn note_left(left: &mut Option<Vec<RootRef>>, name: RootRef) {
 pub(crate) struct LeftPlaces<'t>(&'t Tables);
 
 impl LeftPlaces<'_> {
-    /// Those that were left since it was begun.
+    /// The places that were left since it was begun.
     pub(crate) fn take(self) -> Vec<RootRef> {
         lock(&self.0.left).take().unwrap_or_default()
     }
@@ -607,7 +609,8 @@ impl Drop for LeftPlaces<'_> {
     }
 }
 
-/// A root on its way, which counts as one that names its collection. Dropped before it is written, it does not.
+/// A root that is being written, which already counts as one that names its collection. If it is dropped before it is
+/// written, it no longer counts.
 pub(crate) struct PendingRootRef<'t> {
     tables: &'t Tables,
     table: Arc<Table>,
@@ -616,14 +619,14 @@ pub(crate) struct PendingRootRef<'t> {
 }
 
 impl PendingRootRef<'_> {
-    /// It names it from now on, unless [`Tables::release_unwritten_root`] takes that back.
+    /// Makes the root count from now on, unless [`Tables::release_unwritten_root`] reverts that.
     pub(crate) fn keep(mut self) -> Before {
         self.is_written = true;
         self.before
     }
 
-    /// What became of the write: whether a slot points to the root. Where the medium has failed that is not known, and
-    /// one too many is counted: nobody writes to that store any more.
+    /// Reports the outcome of the write: whether a slot points to the root. Where the medium has failed that is
+    /// unknown, and one too many is counted: nobody writes to that store any more.
     pub(crate) fn finish<T>(mut self, done: &Result<T>, is_written: impl FnOnce(&T) -> bool) {
         self.is_written = match done {
             Ok(done) => is_written(done),
@@ -640,7 +643,7 @@ impl Drop for PendingRootRef<'_> {
     }
 }
 
-/// What whoever uses a collection is told that is dead.
+/// The error for a caller that uses a dead collection.
 #[cold]
 fn gone() -> Error {
     Error::new(

@@ -1,4 +1,4 @@
-//! What readers are given: values, and what goes with them.
+//! The values that readers get, and their metadata.
 
 use super::cell::CellCopy;
 use super::table::RootRef;
@@ -11,59 +11,63 @@ use duramen_media::Offset;
 /// Position in a scan; 0 begins, and a returned 0 means the end.
 pub type Cursor = u64;
 
-/// What a key's state was when it was read. It changes whenever the key is written or deleted; an
-/// absent key has one too, so that "was absent and still is" can be demanded. Seldom it changes although nothing happened to
-/// the key, when what is left of a deleted one is cleared away, or its table is cleared; a condition then fails in vain.
+/// The state of a key when it was read. It changes whenever the key is written or deleted. An absent key has one too,
+/// so a condition can demand that the key is still absent. Rarely it changes although nothing happened to the key, when
+/// the remains of a deleted key are removed or its table is cleared; then a condition fails without need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp(pub(crate) u64);
 
 impl Stamp {
-    /// As a number: two stamps of one key have the same only if they are the same.
+    /// As a number: two stamps of one key have the same number only if they are equal.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// Of a key that has no slot in the table of `owner`, when so many of its stripe were forgotten.
+    /// The stamp of a key without a slot in the table of `owner`; `forgotten` counts the dropped tombstones of its
+    /// stripe.
     pub(crate) fn absent(owner: Owner, forgotten: u64) -> Self {
-        // When a table is cleared all of its keys are forgotten at once, and their table is another one. An odd factor, so that
-        // the counts of two owners meet only when they are very far apart.
+        // Clearing a table forgets all of its keys at once, and their owner changes. An odd factor, so that the counts
+        // of two owners coincide only when they are very far apart.
         let state = owner.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(forgotten);
-        // No version has this bit, and no cell's stamp is without the highest.
+        // No version has this bit, and every cell's stamp has the highest bit.
         Self(state & !(3 << 62) | 1 << 62)
     }
 }
 
-/// What goes with a value.
+/// The metadata of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// The caller's; kept as is.
+    /// The caller's tag; stored as is.
     pub tag: u8,
     /// When the value expires, in Unix milliseconds; from then on the key is absent.
     pub expires_at: Option<u64>,
-    /// Whether [`Writer::update`](crate::Writer::update) may change the value in place. It is then read
-    /// by copy, of any length as it was at one moment, and after the first update its checksum no longer covers it. Without this an
-    /// update writes a new version of the whole value, which stays as it was put.
+    /// Whether [`Writer::update`](crate::Writer::update) may change the value in place. Such a value is read by copy,
+    /// consistent at any length, and its checksum no longer covers it after the first update. Without this, an update
+    /// writes a new version of the whole value, and the stored value never changes.
     pub updatable: bool,
-    /// The value is the root of a collection: the collection lives as long as the newest value of some key names it. When the last
-    /// one is overwritten, deleted or expires, all its elements are gone with it, by that one small write.
+    /// The value is the root of a collection: the collection lives as long as the newest value of some key names it.
+    /// When the last such value is overwritten, deleted or expires, all elements disappear with it, by that one small
+    /// write.
     pub collection: Option<CollectionId>,
-    /// How much of the space that a full store keeps back the write may use. Not kept with the value.
+    /// How much of the reserve of a full store the write may use. Not stored with the value.
     pub room: Room,
 }
 
-/// How much of the space that a store keeps back (its *reserve*) a write may use. A full store refuses values and takes deletes, which
-/// have all of it; this says of a value that it is more like a delete.
+/// How much of the space that a store keeps back (its *reserve*) a write may use. A full store refuses values but
+/// accepts deletes, which may use all of the reserve; this marks a value as similar to a delete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Room {
     /// None of it: a full store refuses the value.
     #[default]
     Free,
-    /// Half of what is kept for deletes. For values that a full store must take although they free nothing, such as the same value with
-    /// another expiry time. What they add to the store is bounded by this half, so deletes still find the other one.
+    /// Half of the space kept for deletes. For values that a full store must accept although they free nothing, such as
+    /// the same value with another expiry time. This half bounds what they add to the store, so deletes still have the
+    /// other one.
     Change,
-    /// All that is kept for deletes. Only for a value that is no longer than the one that it takes the place of: the old version is dead,
-    /// and compaction wins back at least what the new one took. Other values would take from deletes their space.
+    /// All of the space kept for deletes. Only for a value that is no longer than the one it replaces: the old version
+    /// is dead, and compaction regains at least the space of the new one. Other values would use up the space for
+    /// deletes.
     Removal,
 }
 
@@ -72,24 +76,23 @@ pub enum Room {
 pub struct CollectionId(pub(crate) Owner);
 
 impl Meta {
-    /// Of a value that may be changed in place, and nothing else.
+    /// Metadata of a value that may be changed in place, with defaults otherwise.
     pub const UPDATABLE: Self =
         Self { tag: 0, expires_at: None, updatable: true, collection: None, room: Room::Free };
 }
 
-/// A value read from the store, usually without a copy. While it lives, the block that it lies in is not reused, though all
-/// else that is in the block may be dead; nothing else is held back, neither in its store nor in another. It may be sent to
-/// another thread.
+/// A value read from the store, usually without a copy. While it lives, its block is not reused, even if everything
+/// else in the block is dead. It blocks nothing else, in its own store or another. It may be sent to another thread.
 pub struct Value<'a> {
-    /// Keeps what `record` points to.
+    /// Protects the bytes of `record`.
     _pin: ValuePin,
     record: Record<'a>,
-    /// Of a cell, whose value may change in place.
+    /// The copy of a cell, whose value may change in place.
     copy: Option<CellCopy>,
 }
 
 impl<'a> Value<'a> {
-    /// Of a record that `guard` keeps.
+    /// The value of a record that `guard` protects.
     #[inline]
     pub(super) fn new(guard: &Guard, record: Record<'a>, copy: Option<CellCopy>) -> Self {
         Self { _pin: guard.pin_value(record.bytes.as_ptr()), record, copy }
@@ -123,7 +126,7 @@ impl<'a> Value<'a> {
         self.record.expires_at()
     }
 
-    /// All that goes with it.
+    /// All of its metadata.
     #[must_use]
     pub fn meta(&self) -> Meta {
         self.record.meta()
@@ -180,7 +183,7 @@ impl<'a> Record<'a> {
     pub(crate) fn value(&self) -> &'a [u8] {
         let from = self.head.value_at() as usize;
         let value = &self.bytes[from..from + self.head.value_bytes() as usize];
-        // What it names is told by `meta`.
+        // The collection id is left out: `meta` returns it.
         if self.head.is_root() { &value[8..] } else { value }
     }
 
@@ -190,20 +193,20 @@ impl<'a> Record<'a> {
         self.head.is_root().then(|| record::owner_of_root(&self.bytes[self.head.value_at() as usize..]))
     }
 
-    /// The same, and where it lies.
+    /// The owner and the place of the root, if it is one.
     #[inline]
     pub(crate) fn root_ref(&self) -> Option<RootRef> {
         Some(RootRef { owner: self.names()?, place: self.at })
     }
 
-    /// Of a record that belongs to a transaction: which, and what its slot pointed to before.
+    /// The trailer of a record that belongs to a transaction: its transaction, and the previous content of its slot.
     #[inline]
     pub(crate) fn trailer(&self) -> Trailer {
         debug_assert!(self.head.is_transactional(), "only a transaction record has a trailer");
         Trailer::of(self.bytes, self.head.record_bytes())
     }
 
-    /// Whose it is.
+    /// The owner of the record.
     #[inline]
     pub(crate) fn owner(&self) -> Owner {
         self.head.owner(self.bytes)
@@ -230,11 +233,11 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What a conditional write compares: the version or, where the value changes in place, its content.
+    /// The stamp for conditional writes: the version or, where the value changes in place, a hash of its content.
     pub(crate) fn stamp(&self, cell: Option<&[u8]>) -> Stamp {
         let Some(cell) = cell else { return Stamp(self.head.version().0) };
-        // Not the version: compaction gives a cell that it moves the next one. The highest bit keeps
-        // it apart from every version.
+        // Not the version: compaction gives a moved cell the next one. The highest bit keeps it apart from every
+        // version.
         let meta = u64::from(self.head.tag()) ^ self.expires_at().unwrap_or(0) << 8;
         Stamp((rapidhash::v3::rapidhash_v3(cell) ^ meta) | 1 << 63)
     }

@@ -1,14 +1,14 @@
-//! May the record that a slot points to be shown? Every reader asks here, and nowhere else.
+//! The visibility check: may the record that a slot points to be shown? All readers use this module for it.
 //!
-//! Four things can stand between a slot and an answer (promise P7: nothing is shown that a crash could undo).
-//! [`Records::check_visible`] names the first of them; whoever has dealt with it asks again:
+//! Four things can prevent a slot's record from being shown (promise P7: nothing is shown that a crash could undo).
+//! [`Records::check_visible`] returns the first of them; the caller resolves it and checks again:
 //!
-//! | visibility | because | dealt with by |
+//! | visibility | reason | resolved by |
 //! |---|---|---|
-//! | [`OfTransaction`](Visibility::OfTransaction) | the slot is pending, since the transaction of its record runs or is not settled | [`Records::standing`]: what the slot pointed to before is shown, or the transaction is made durable |
-//! | [`Undrained`](Visibility::Undrained) | the slot is pending, since its writer is in a group and has not drained yet | [`Records::flush_on_behalf_of_reader`]: the reader flushes the record itself, from where its block is settled, and drains |
-//! | [`Uncommitted`](Visibility::Uncommitted) | its epoch is not committed, and writes are to be durable one by one, or the reader is in a group. Not so for a copy that compaction made of a committed record | [`Records::require_durable`]: it waits for the commit, or notes the epoch |
-//! | [`Copied`](Visibility::Copied) | the value is updated in place, and may just be | [`Records::flush_shown`]: it is copied, and flushed while a writer holds the key's lock |
+//! | [`OfTransaction`](Visibility::OfTransaction) | the slot is pending, since the transaction of its record is active or not finalized | [`Records::standing`]: the slot's previous target is shown, or the transaction is made durable |
+//! | [`Undrained`](Visibility::Undrained) | the slot is pending, since its writer is in a group and has not drained yet | [`Records::flush_on_behalf_of_reader`]: the reader flushes from the block's durable tail to the record, and drains |
+//! | [`Uncommitted`](Visibility::Uncommitted) | its epoch is not committed, and each write must be durable, or the reader is in a group. Not for a copy that compaction made of a committed record | [`Records::require_durable`]: it waits for the commit, or notes the epoch |
+//! | [`Copied`](Visibility::Copied) | the value is updated in place, perhaps at this moment | [`Records::flush_shown`]: it is copied, and flushed if a writer holds the key's lock |
 
 use super::Records;
 use super::barrier::ReadBarrier;
@@ -19,25 +19,25 @@ use crate::index::Slot;
 use crate::mutants::{Mutant, planted};
 use duramen_media::{Medium, Offset};
 
-/// Where the transaction of a transaction record stands, whose slot is pending.
+/// The state of the transaction of a pending transaction record, for a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It runs, and is the reader's own.
+    /// It is active, and is the reader's own.
     Own,
-    /// It runs: what the slot pointed to before is what is there.
+    /// It is active: the slot's previous target is current.
     Active,
-    /// It has committed, or was given up.
+    /// It has committed, or was aborted.
     Over,
 }
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visibility {
-    /// A value: it is shown as it lies.
+    /// A value: it is shown without a copy.
     Shown,
     /// A value that is updated in place: a copy is shown.
     Copied,
-    /// The key is absent, and that may be told.
+    /// The key is absent, and this answer may be returned.
     Absent,
     OfTransaction,
     Undrained,
@@ -45,7 +45,7 @@ pub(crate) enum Visibility {
 }
 
 impl<M: Medium> Records<M> {
-    /// What is to be done with the record that `slot` points to; `read_barrier` when the reader is in a group.
+    /// What the reader must do with the record that `slot` points to; `read_barrier` when the reader is in a group.
     #[inline(always)]
     pub(crate) fn check_visible(
         &self,
@@ -59,7 +59,7 @@ impl<M: Medium> Records<M> {
         self.check_visible_slow(slot, record, read_barrier)
     }
 
-    /// The rest of `check_visible`. Apart, so that the code of nearly all lookups is short.
+    /// The rest of `check_visible`. Separate, so that the code of nearly all lookups is short.
     #[inline(never)]
     fn check_visible_slow(
         &self,
@@ -90,7 +90,7 @@ impl<M: Medium> Records<M> {
         if record.head.is_cell() { Visibility::Copied } else { Visibility::Shown }
     }
 
-    /// Whether what expires then has expired now.
+    /// Whether this expiry time has been reached.
     #[inline]
     pub(crate) fn is_expired(&self, expires_at: Option<u64>) -> bool {
         expires_at.is_some_and(|at| {
@@ -102,7 +102,7 @@ impl<M: Medium> Records<M> {
         })
     }
 
-    /// Where the transaction stands that a pending record belongs to.
+    /// The state of the transaction that a pending record belongs to.
     #[cold]
     pub(super) fn standing(&self, record: &Record<'_>, read_barrier: Option<&ReadBarrier>) -> Standing {
         let trailer = record.trailer();
@@ -117,7 +117,7 @@ impl<M: Medium> Records<M> {
         if is_active && !planted(Mutant::TransactionShownInParts) { Standing::Active } else { Standing::Over }
     }
 
-    /// Makes what was committed last by the writer of a transaction record durable; what is to be waited for besides.
+    /// Makes the last commit of a transaction record's writer durable; returns the epoch to wait for as well.
     fn flush_transaction_on_behalf(&self, record: &Record<'_>, drain: bool) -> Epoch {
         let transaction_slot =
             self.log.transaction_slots.at(Slot::transaction_slot_of(record.trailer().previous));
@@ -138,10 +138,10 @@ impl<M: Medium> Records<M> {
         Epoch(0)
     }
 
-    /// Makes a record durable that its writer has not drained yet, with all of its transaction; what is to be waited
-    /// for besides.
+    /// Makes a record durable that its writer has not drained yet, with all of its transaction; returns the epoch to
+    /// wait for as well.
     ///
-    /// Recovery reads a block from its beginning, so everything between what is settled and the end of this record
+    /// Recovery reads a block from its beginning, so everything between the durable tail and the end of this record
     /// must be durable with it.
     #[cold]
     pub(crate) fn flush_on_behalf(&self, record: &Record<'_>, drain: bool) -> Epoch {
@@ -157,7 +157,7 @@ impl<M: Medium> Records<M> {
         if from < to {
             self.log.medium.flush(Offset(from), to - from);
         }
-        // A cell may lie below what is settled.
+        // A cell may be below the durable tail.
         self.log.medium.flush(record.at, record.head.record_bytes());
         if drain {
             self.log.medium.drain();
@@ -165,9 +165,9 @@ impl<M: Medium> Records<M> {
         Epoch(0)
     }
 
-    /// The same for who is shown it; `read_barrier` when that is in a group. What its own group wrote is drained when
-    /// it is settled. What another wrote is drained at once: what is written next may be built on it, and must not
-    /// survive a power failure without it.
+    /// As [`Records::flush_on_behalf`], for a reader that is shown the record; `read_barrier` when it is in a group.
+    /// Records of its own group are drained when the group is flushed. A record of another writer is drained at once:
+    /// the reader's next writes may depend on it, and must not survive a power failure without it.
     #[cold]
     pub(crate) fn flush_on_behalf_of_reader(
         &self,
@@ -185,8 +185,8 @@ impl<M: Medium> Records<M> {
         self.flush_on_behalf(record, read_barrier.is_none() || !waits)
     }
 
-    /// The epoch that must be durable before the record is shown. None (0) for a copy by the compactor of a committed record:
-    /// until the copy is committed too, what a crash leaves is the original (`background::compact`, invariant 4).
+    /// The epoch that must be durable before the record is shown. None (0) for a copy by the compactor of a committed
+    /// record: until the copy is committed too, a crash leaves the original (`background::compact`, invariant 4).
     #[inline]
     pub(crate) fn epoch_of(&self, record: &Record<'_>) -> Epoch {
         let epoch = record.head.epoch();
@@ -208,7 +208,8 @@ impl<M: Medium> Records<M> {
         match read_barrier {
             Some(read_barrier) => {
                 if self.log.epochs().check_writable().is_err() {
-                    // What is not committed never will be. The error is of this read alone, so that the group can be settled.
+                    // The epoch will never be committed. Only this read gets the error, so that the group can be
+                    // flushed.
                     self.log.wait_for(epoch)?;
                 }
                 read_barrier.epoch.set(read_barrier.epoch.get().max(epoch.0));

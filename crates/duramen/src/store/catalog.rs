@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 
 /// The names of a store's tables.
 pub(super) struct Catalog {
-    /// Held for a look, or to change it when all else is done.
+    /// Held for a lookup, or for the final step of a change.
     tables: Mutex<BTreeMap<Vec<u8>, Arc<Named>>>,
-    /// Writes to the catalog. Who makes, clears, drops or swaps tables holds it meanwhile, one at a time.
+    /// Writes to the catalog. A thread that creates, clears, drops or swaps tables holds it meanwhile, one at a time.
     writer_state: Mutex<WriterState, { rank::CATALOG }>,
 }
 
 impl Catalog {
-    /// Of the names that recovery found.
+    /// With the names that recovery found.
     pub(super) fn new<M: Medium>(records: &Records<M>, names: Vec<(Vec<u8>, Owner)>) -> Result<Self> {
         let mut tables = BTreeMap::new();
         for (name, owner) in names {
-            // One that had no record yet has no index.
+            // A table without any record yet has no index.
             let table = records.tables.get_or_insert(owner, |_| {});
             tables.insert(name.clone(), Arc::new(Named::new(name, Some(table))));
         }
@@ -35,8 +35,8 @@ impl Catalog {
         lock(&self.tables).get(name).cloned()
     }
 
-    /// The same for a caller of the store: a change of names that is under way is waited for, so that nobody sees it before it is as
-    /// durable as such a change becomes. A thread that holds keys does not wait: whoever changes names may wait for them.
+    /// As `find`, for a caller of the store: waits for a change of names under way, so that nobody sees it before it is
+    /// durable. A thread that holds keys does not wait, since a change of names may wait for those keys.
     pub(super) fn find_durable<M: Medium>(&self, records: &Records<M>, name: &[u8]) -> Option<Arc<Named>> {
         let _writer_state =
             WriterState::check_unlocked(records, "look up a table").is_ok().then(|| lock(&self.writer_state));
@@ -48,7 +48,7 @@ impl Catalog {
         lock(&self.tables).values().cloned().collect()
     }
 
-    /// The name points to this table from now on, or to none. For who has the writer state.
+    /// Points the name to this table, or to none. The caller holds the writer state.
     pub(super) fn set(&self, name: &[u8], named: Option<Arc<Named>>) {
         let mut tables = lock(&self.tables);
         match named {
@@ -57,10 +57,10 @@ impl Catalog {
         };
     }
 
-    /// To change the catalog, and nobody else does meanwhile. It waits for space, for the stripe of a name, and for commits.
+    /// Locks the catalog for a change. That waits for space, for the stripe of a name, and for commits.
     ///
     /// # Errors
-    /// `InvalidInput`: this thread holds keys, for one of which whoever changes the catalog may wait.
+    /// `InvalidInput`: this thread holds keys, and the holder of the catalog may wait for one of them.
     pub(super) fn writer_state<M: Medium>(
         &self,
         records: &Records<M>,
@@ -70,7 +70,7 @@ impl Catalog {
         Ok(lock(&self.writer_state))
     }
 
-    /// Gives up what it writes with, at close.
+    /// Releases its writer state, at close.
     pub(super) fn end<M: Medium>(&self, records: &Records<M>) {
         lock(&self.writer_state).end(records);
     }

@@ -1,4 +1,4 @@
-//! Verifying a store that nobody has open, and saving what is valid of a damaged one.
+//! Verifying a store that nobody has open, and saving the valid records of a damaged one.
 
 use super::StoreOn;
 use super::collections::ElementOrder;
@@ -12,22 +12,22 @@ use duramen_media::{Create, Mapped, Medium};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What [`check`] found.
+/// The result of [`check`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
-    /// Damage, each with its place, what was found and what was wanted. Empty for a sound store.
+    /// Damage, each with its place, and the values found and wanted. Empty for an intact store.
     pub damage: Vec<String>,
-    /// The records that are damaged, as far as they can be made out, with the keys that they may be of.
+    /// The damaged records, as far as they can be recognised, with the keys that they may belong to.
     pub damaged_records: Vec<DamagedRecord>,
-    /// Where what recovery counted is not what the blocks hold: an error of the engine's, which costs space or, at worst, brings back
-    /// deleted keys. Empty where anything is damaged.
+    /// Differences between the counts of recovery and the content of the blocks: bugs of the engine, which cost space
+    /// or, at worst, restore deleted keys. Empty where anything is damaged.
     pub differences: Vec<String>,
-    /// What is not damage but worth knowing.
+    /// Facts that are not damage but worth knowing.
     pub notes: Vec<String>,
     /// Live keys of all tables.
     pub keys: u64,
-    /// The named tables, and live keys of each. One whose name is lost with what is damaged has none.
+    /// The named tables, and the live keys of each. The name is `None` if it was lost to damage.
     pub tables: Vec<(Option<Vec<u8>>, u64)>,
     /// Valid records, superseded ones included.
     pub records: u64,
@@ -37,38 +37,38 @@ pub struct Report {
     pub bytes: u64,
 }
 
-/// A damaged record, or bytes in which no record can be made out.
+/// A damaged record, or bytes in which no record can be recognised.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DamagedRecord {
-    /// Where it lies on the medium.
+    /// Its offset on the medium.
     pub at: u64,
-    /// How long it seems to be.
+    /// Its apparent length.
     pub bytes: u64,
-    /// The key that it **may** be of: a checksum covers header, key and value together, so nobody knows which of them is wrong.
-    /// `None`: no key can be made out.
+    /// The key that it **may** belong to: one checksum covers header, key and value, so it is unknown which of them is
+    /// wrong. `None`: no key can be recognised.
     pub key: Option<Vec<u8>>,
-    /// What is left of that key.
+    /// The remaining versions of that key.
     pub remains: Remains,
 }
 
-/// What is left of a key of which a record is damaged.
+/// The remaining versions of a key with a damaged record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Remains {
-    /// Not known: no key can be made out.
+    /// Unknown: no key can be recognised.
     Unknown,
     /// A newer whole version, or a copy of this one: nothing is lost.
     Newer,
     /// An older value, which salvage saves: the newest is lost.
     OlderValue,
-    /// The damaged record says that the key was deleted, and an older value is whole: salvage brings it back.
+    /// The damaged record is a deletion of the key, and an older value is whole: salvage restores that value.
     Undeleted,
     /// An older deletion, so salvage leaves the key out: its value is lost.
     OlderDelete,
     /// No other version: its value is lost.
     Nothing,
-    /// No other version, and the damaged record says that the key was deleted: nothing is lost.
+    /// No other version, and the damaged record is a deletion of the key: nothing is lost.
     Deleted,
 }
 
@@ -91,10 +91,10 @@ impl Remains {
 impl std::fmt::Display for Remains {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Self::Unknown => "what is left of it is not known",
-            Self::Newer => "a newer version is whole, or a copy: nothing is lost",
-            Self::OlderValue => "its newest value is lost; an older one is whole, which salvage saves",
-            Self::Undeleted => "it was deleted, and an older value is whole, which salvage brings back",
+            Self::Unknown => "its remaining versions are unknown",
+            Self::Newer => "a newer version, or a copy, is whole: nothing is lost",
+            Self::OlderValue => "its newest value is lost; salvage saves an older one, which is whole",
+            Self::Undeleted => "it was deleted; salvage restores an older value, which is whole",
             Self::OlderDelete => "its value is lost; it had been deleted before, so salvage leaves it out",
             Self::Nothing => "its value is lost; no other version is left",
             Self::Deleted => "it was deleted, and nothing older is left: nothing is lost",
@@ -102,7 +102,7 @@ impl std::fmt::Display for Remains {
     }
 }
 
-/// What the claims of damaged records are worth, beside what is whole.
+/// The damaged records, with the remaining versions of the keys that they claim.
 fn damaged_records<M: Medium>(medium: &M, recovered: &Recovered) -> Vec<DamagedRecord> {
     let of = |claim: &Claim| {
         let remains = claim.said.as_ref().map_or(Remains::Unknown, |said: &Said| {
@@ -135,7 +135,7 @@ fn check_at(path: &Path, options: &Options) -> Result<Report> {
     check_on(&medium, options).map_err(|e| e.context(&format!("cannot check store {}", path.display())))
 }
 
-/// What is only read; a DAX device can be had only as if to be written.
+/// Opens a medium for reading only; a DAX device can only be opened as if for writing.
 fn open(path: &Path, options: &Options) -> Result<Mapped> {
     let options = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
     match (Options { read_only: true, ..options.clone() }).open_medium(path) {
@@ -144,7 +144,7 @@ fn open(path: &Path, options: &Options) -> Result<Mapped> {
     }
 }
 
-/// [`check`] on a medium that is open.
+/// [`check`] on an open medium.
 ///
 /// # Errors
 /// As [`check`].
@@ -152,7 +152,7 @@ pub fn check_on<M: Medium>(medium: &M, options: &Options) -> Result<Report> {
     Ok(read(medium, options)?.1)
 }
 
-/// All that is valid, and what is wrong with the rest.
+/// All valid records, and the report about the rest.
 fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Report)> {
     let (mut report, superblock) = look(medium, options)?;
     let recovered = recovery::read(medium, superblock, options)?;
@@ -170,8 +170,8 @@ fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Report)>
     }
     if summary.torn > 0 {
         report.notes.push(format!(
-            "behind the records of {} open blocks are bytes that are none, as is usual after a kill: what an earlier use of the block \
-             left there, or a write that was interrupted, of which nobody was told that it is done",
+            "after the records of {} open blocks are bytes that are no records, as is usual after a kill: remains of an earlier use of the block, \
+             or an interrupted write that was never acknowledged",
             summary.torn
         ));
     }
@@ -183,8 +183,8 @@ fn read<M: Medium>(medium: &M, options: &Options) -> Result<(Recovered, Report)>
     Ok((recovered, report))
 }
 
-/// Saves what is valid of the store at `path`, of each key the newest valid version, into a new store at
-/// `into`. Leaves the old one as it is. Returns the number of keys saved and what [`check`] says of the old store.
+/// Saves the newest valid version of each key of the store at `path` into a new store at `into`. Leaves the old one as
+/// it is. Returns the number of keys saved and the report of [`check`] about the old store.
 ///
 /// # Errors
 /// As [`check`], and when `into` exists or cannot be written.
@@ -196,7 +196,7 @@ pub fn salvage(path: impl AsRef<Path>, into: impl AsRef<Path>, options: &Options
 fn salvage_at(path: &Path, into: &Path, options: &Options) -> Result<(u64, Report)> {
     let medium = open(path, options)?;
     let target = Options { create: Create::CreateNew, durability: Durability::Manual, ..options.clone() };
-    // Before the new store is made: what cannot be read at all leaves nothing behind.
+    // Before the new store is created: an unreadable store leaves nothing behind.
     let (recovered, report) =
         read(&medium, options).map_err(|e| e.context(&format!("cannot read store {}", path.display())))?;
     let target = target.open(into)?;
@@ -205,7 +205,7 @@ fn salvage_at(path: &Path, into: &Path, options: &Options) -> Result<(u64, Repor
     Ok((saved, report))
 }
 
-/// [`salvage`] from a medium that is open into a store that is.
+/// [`salvage`] from an open medium into an open store.
 ///
 /// # Errors
 /// As [`salvage`].
@@ -222,7 +222,7 @@ fn look<M: Medium>(medium: &M, options: &Options) -> Result<(Report, Superblock)
     let mut report = Report::default();
     let found = match Superblock::find(medium, headless::opened_block) {
         Err(error) if error.kind() == ErrorKind::Corrupt => {
-            // Of a store whose head is lost the blocks tell enough to read it.
+            // If the head of a store is lost, the blocks contain enough to read it.
             let Some((superblock, note)) = headless::superblock_of(medium, options.extent_bytes) else {
                 return Err(error);
             };
@@ -235,7 +235,7 @@ fn look<M: Medium>(medium: &M, options: &Options) -> Result<(Report, Superblock)
     match found {
         Found::Store { superblock, damaged, .. } => {
             report.damage.extend(damaged.map(|copy| {
-                format!("superblock {copy}; the other copy is whole, and the next open writes both anew")
+                format!("superblock {copy}; the other copy is whole, and the next open rewrites both")
             }));
             Ok((report, superblock))
         }
@@ -286,7 +286,7 @@ struct Collections<'a, M: Medium, N: Medium> {
 }
 
 impl<M: Medium, N: Medium> Collections<'_, M, N> {
-    /// What goes with a value, where it is a root with the copy of what it names.
+    /// The metadata of a value; for a root, with the copy of its collection.
     fn copy(&mut self, meta: Meta) -> Result<Meta> {
         let Some(CollectionId(owner)) = meta.collection else { return Ok(meta) };
         if let Some(&copied) = self.copied.get(&owner) {
@@ -309,7 +309,7 @@ impl<M: Medium, N: Medium> Collections<'_, M, N> {
     }
 }
 
-/// What a table is called whose name is lost.
+/// The new name of a table whose name is lost.
 fn lost_name(owner: Owner) -> Vec<u8> {
     format!("lost-{:x}", owner.0).into_bytes()
 }

@@ -1,7 +1,7 @@
 //! The end of a store, by its last handle.
 //!
-//! With durability `manual` nothing is committed but by the caller, so what a close finds uncommitted is either forgotten by the caller or
-//! meant to be dropped. [`StoreOn::close`] refuses then, and [`StoreOn::close_discarding`] drops it.
+//! With durability `manual` only the caller commits. So uncommitted writes at a close are either forgotten or meant to
+//! be dropped. [`StoreOn::close`] refuses then, and [`StoreOn::close_discarding`] drops them.
 
 use super::{PENS, StoreOn};
 use crate::Error;
@@ -13,14 +13,14 @@ use duramen_media::{Mapped, Medium};
 use std::fmt;
 use std::panic::Location;
 
-/// Why a store was not closed, and the store, if it is as it was.
+/// The reason why a store was not closed, and the store, if it is unchanged.
 pub struct CloseError<M: Medium = Mapped> {
     error: Error,
     store: Option<StoreOn<M>>,
 }
 
 impl<M: Medium> CloseError<M> {
-    /// The handle that was to be closed, when the close was refused and nothing was done; `None` when it failed.
+    /// The handle of the store, when the close was refused and nothing was done; `None` when the close failed.
     pub fn into_store(self) -> Option<StoreOn<M>> {
         self.store
     }
@@ -56,13 +56,13 @@ impl<M: Medium> From<CloseError<M>> for Error {
 }
 
 impl<M: Medium> StoreOn<M> {
-    /// Closes the store, when this is its last handle, and tells what went wrong. Damage that is known is no error of the close:
-    /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) tells of it before, and the next open does as
-    /// [`Options::on_corruption`](crate::Options::on_corruption) says. It commits nothing by itself with durability
-    /// `Manual`.
+    /// Closes the store, if this is its last handle, and reports errors. Known damage is no error of the close:
+    /// [`Stats::damaged_blocks`](crate::Stats::damaged_blocks) reports it before, and the next open handles it by
+    /// [`Options::on_corruption`](crate::Options::on_corruption). With durability `Manual` a close commits nothing.
     ///
-    /// Handles of its tables and collections may be left, if no call on them is under way and no value of them is kept: calls on them fail from
-    /// then on, and the store may be opened again beside them. A close that is refused since one is under way may have failed that call.
+    /// Handles of its tables and collections may remain, if no call on them is under way and no value of them is kept.
+    /// Calls on them fail from then on, and the store may be opened again while they exist. If a close is refused
+    /// because a call is under way, that call may have failed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -78,8 +78,8 @@ impl<M: Medium> StoreOn<M> {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` when other handles or writers are left, values are kept, or, with `Manual`, something was written since the last commit:
-    /// nothing is done then, and the error gives the handle back. Otherwise as [`StoreOn::commit`].
+    /// `InvalidInput` when other handles or writers remain, values are kept, or, with `Manual`, something was written
+    /// since the last commit: then nothing is done, and the error returns the handle. Otherwise as [`StoreOn::commit`].
     #[track_caller]
     pub fn close(self) -> std::result::Result<(), CloseError<M>> {
         let uncommitted = self.uncommitted();
@@ -88,14 +88,14 @@ impl<M: Medium> StoreOn<M> {
         }
         let error = Error::invalid(format!(
             "cannot close the store: its durability is manual, and {uncommitted} record{} written since the last commit would be lost: call \
-             commit() before, or close_discarding() to drop them",
+             commit() first, or close_discarding() to drop them",
             if uncommitted == 1 { "" } else { "s" },
         ));
         Err(CloseError { error, store: Some(self) })
     }
 
-    /// As [`StoreOn::close`], but drops what was written since the last commit, where the durability is `Manual`. The drop of the last handle
-    /// does so too.
+    /// As [`StoreOn::close`], but with durability `Manual` it drops writes since the last commit. Dropping the last
+    /// handle does so too.
     ///
     /// # Errors
     /// As [`StoreOn::close`].
@@ -115,25 +115,25 @@ impl<M: Medium> StoreOn<M> {
         }
     }
 
-    /// Closes it while handles of tables and collections are left: calls on them fail from then on.
+    /// Closes it while handles of tables and collections remain: calls on them fail from then on.
     ///
-    /// 1. Tables and collections say that they are closed: each call asks its own behind its pin, as it asks whether that was dropped.
-    /// 2. The barrier closes, which waits for all calls that did not see that. Then those end that were making room,
-    ///    which are not inside the barrier.
-    /// 3. The store is closed as ever, and its medium given up. 4. The barrier opens: a writer that waited there asks
-    ///    its table next, and sees 1.
+    /// 1. Tables and collections are marked closed: each call checks its own after its pin, as it checks for a drop.
+    /// 2. The barrier closes, which waits for all calls that did not see the mark. Then it waits for writers that make
+    ///    room, which are not inside the barrier.
+    /// 3. The store is closed as usual, and its medium released.
+    /// 4. The barrier opens: a writer that waited there checks its table next, and sees 1.
     #[track_caller]
     fn close_beside_parts(self) -> std::result::Result<(), CloseError<M>> {
         let core = Arc::clone(&self.shared.core);
         let records = &core.maintenance.records;
         let refused = |error, store| Err(CloseError { error, store: Some(store) });
-        let kept = |what: &str| Error::invalid(format!("cannot close the store: {what}; drop them before"));
+        let kept = |what: &str| Error::invalid(format!("cannot close the store: {what}; drop them first"));
         // Acquire: see `Part`.
         let parts = self.shared.parts.load(Acquire);
         let others = Arc::strong_count(&self.shared).saturating_sub(1) as u64;
         if others > parts {
             return refused(
-                kept(&format!("{} other handles of it, or writers, are left", others - parts)),
+                kept(&format!("{} other handles of it, or writers, remain", others - parts)),
                 self,
             );
         }
@@ -151,7 +151,7 @@ impl<M: Medium> StoreOn<M> {
             }
         };
         if is_kept() {
-            // Of a call that began before: the handle was not idle.
+            // A value of a call that began before: the handle was in use.
             records.tables.set_closed(false);
             drop(alone);
             return refused(kept(values), self);
@@ -165,7 +165,7 @@ impl<M: Medium> StoreOn<M> {
         closed.map_err(|error| CloseError { error, store: None })
     }
 
-    /// Records that a close would drop.
+    /// Number of records that a close would drop.
     fn uncommitted(&self) -> u64 {
         let epochs = self.log().epochs();
         if epochs.regime() == Regime::Manual && epochs.check_writable().is_ok() {

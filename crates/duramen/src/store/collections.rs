@@ -1,17 +1,17 @@
 //! Collections: keys whose value is many records.
 //!
-//! A collection is an owner that is named by a *root*: a value that was put with [`Meta::collection`]. Its *elements* are records of their
-//! own, found by an index of the collection's own. It lives as long as the newest value of some key names it; so whatever its size,
-//! to delete, overwrite, rename or expire its key is one small write. Elements count when they and a root that names
-//! them are durable, so a collection is made by one batch that writes elements and the root; afterwards each element is
-//! written by itself.
+//! A collection is an owner named by a *root*: a value that was put with [`Meta::collection`]. Its *elements* are
+//! separate records, found by the collection's own index. It lives as long as the newest value of some key names it. So
+//! whatever its size, one small write deletes, overwrites, renames or expires its key. Elements count when they and a
+//! root that names them are durable. So a collection is created by one batch that writes elements and the root;
+//! afterwards each element is written separately.
 //!
-//! What a crash leaves: elements of an owner that no root names, of batches that did not end or roots that are gone. Recovery looks at
-//! each root that it meets whether it is the newest record of its key, and reclaims the other owners
-//! (`background::reclaim_tables`).
+//! A crash may leave elements of an owner that no root names, from batches that did not complete or from removed roots.
+//! Recovery checks for each root that it finds whether it is the newest record of its key, and reclaims the other
+//! owners (`background::reclaim_tables`).
 //!
-//! Elements are neither locked nor read together: whoever must see several at one moment keeps others from writing the collection
-//! meanwhile.
+//! Elements are neither locked nor read together: a caller that needs several at one moment must keep others from
+//! writing the collection meanwhile.
 
 use super::writer::WriterOn;
 use super::{Part, StoreOn};
@@ -29,25 +29,27 @@ use crate::write::batch::In;
 use crate::{Batch, Error, ErrorKind, Meta, Result, Stamp};
 use duramen_media::{Mapped, Medium};
 
-/// Elements that a walk by ranks takes from the index at a time, at first and later: many walks are for a few.
+/// Elements that a walk by ranks takes from the index at a time, first and later: many walks need only a few.
 const TOGETHER_FIRST: usize = 4;
 const TOGETHER: usize = 64;
 
-/// What orders the elements of a collection. The order is by 8 bytes, as a big-endian number; equal ones are ordered by their keys.
+/// The order of the elements of a collection. The order is by 8 bytes, as a big-endian number; equal ones are ordered
+/// by their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementOrder {
-    /// Nothing: a map. 14 bytes of DRAM an element.
+    /// No order: a map. 14 bytes of DRAM per element.
     Unordered,
-    /// The first 8 bytes of the value, as the score of a sorted set. 34 bytes of DRAM an element, as the next.
+    /// By the first 8 bytes of the value, such as the score in a sorted set. 34 bytes of DRAM per element, as the next.
     ByValue,
-    /// The first 8 bytes of the key, as the place in a list or the id in a stream.
+    /// By the first 8 bytes of the key, such as the place in a list or the id in a stream.
     ByKey,
 }
 
-/// A collection on the media of this machine.
+/// A collection, made by [`StoreOn::new_collection`]: a [`CollectionOn`] on the media of this machine.
 pub type Collection = CollectionOn<Mapped>;
 
-/// A collection of a store: see the head of this module for what it is.
+/// A collection of a store: many records, called elements, under one key. A key's value names it
+/// ([`Meta::collection`]), and deleting or overwriting that key removes all elements by one small write.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -90,8 +92,8 @@ impl<M: Medium> std::fmt::Debug for CollectionOn<M> {
 }
 
 impl<M: Medium> StoreOn<M> {
-    /// A new collection, which nothing names yet: write a root that does, and elements, in one batch. One that nothing came to name
-    /// is gone when the store is opened again, or when [`CollectionOn::abandon`] says so.
+    /// A new collection, which nothing names yet: write a root that names it, and elements, in one batch. Without a
+    /// root it is gone when the store is opened again, or after [`CollectionOn::abandon`].
     #[must_use]
     pub fn new_collection(&self, order: ElementOrder) -> CollectionOn<M> {
         let kind = match order {
@@ -129,13 +131,13 @@ impl<M: Medium> CollectionOn<M> {
         self.store.records()
     }
 
-    /// What a root says to name it.
+    /// The id with which a root names it.
     #[must_use]
     pub fn id(&self) -> CollectionId {
         CollectionId(self.table.owner)
     }
 
-    /// What orders its elements.
+    /// The order of its elements.
     #[must_use]
     pub fn order(&self) -> ElementOrder {
         match self.table.index.collection().map(|index| index.order()) {
@@ -145,19 +147,19 @@ impl<M: Medium> CollectionOn<M> {
         }
     }
 
-    /// How many elements it has: exact; none when it is gone. O(1).
+    /// The number of its elements: exact; 0 when the collection is gone. O(1).
     #[must_use]
     pub fn len(&self) -> u64 {
         self.table.alive().map_or(0, Table::keys)
     }
 
-    /// Whether it has no element.
+    /// Whether it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives up a collection that no root names. Of one that a root names nothing changes.
+    /// Drops a collection that no root names. Has no effect on one that a root names.
     pub fn abandon(self) {
         self.records().tables.abandon(&self.table);
     }
@@ -178,7 +180,7 @@ impl<M: Medium> CollectionOn<M> {
         self.reads().scan(cursor, count, visit)
     }
 
-    /// Visits each element once, in no order, while nobody writes any, until `visit` says false.
+    /// Visits each element once, in no order, until `visit` returns false. Nobody may write elements meanwhile.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -186,7 +188,7 @@ impl<M: Medium> CollectionOn<M> {
         self.reads().each(visit)
     }
 
-    /// Some element that `wanted` accepts, each as likely, as [`StoreOn::pick`].
+    /// A random element that `wanted` accepts, each with the same probability, as [`StoreOn::pick`].
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -194,7 +196,7 @@ impl<M: Medium> CollectionOn<M> {
         self.reads().pick(seed, wanted)
     }
 
-    /// How many elements come before that of `key`; `None` when it is not there. O(log n).
+    /// Number of elements before that of `key`; `None` when `key` is absent. O(log n).
     ///
     /// # Errors
     /// As [`StoreOn::get`]; `Unsupported` without an order.
@@ -202,7 +204,7 @@ impl<M: Medium> CollectionOn<M> {
         self.reads().rank(key)
     }
 
-    /// How many elements have an order below this one or, if `behind`, not above it. O(log n).
+    /// Number of elements with an order below this one or, if `behind`, not above it. O(log n).
     ///
     /// # Errors
     /// `Unsupported` without an order.
@@ -220,8 +222,8 @@ impl<M: Medium> CollectionOn<M> {
         self.reads().nth(rank)
     }
 
-    /// Visits elements in order from the one of this rank on or, in `reverse`, back from it, until `visit` says false. O(log n) to begin
-    /// with, then O(1) each.
+    /// Visits elements in order, forward from the one of this rank or, in `reverse`, backward from it, until `visit`
+    /// returns false. O(log n) for the first one, then O(1) each.
     ///
     /// # Errors
     /// As [`StoreOn::get`]; `Unsupported` without an order.
@@ -229,7 +231,7 @@ impl<M: Medium> CollectionOn<M> {
         self.reads().ranked(rank, reverse, visit)
     }
 
-    /// Its own reads.
+    /// Reads outside of any writer's group.
     #[must_use]
     pub fn reads(&self) -> CollectionReader<'_, M> {
         CollectionReader { collection: self, read_barrier: None }
@@ -245,7 +247,7 @@ impl<M: Medium> CollectionOn<M> {
         Ok(())
     }
 
-    /// Sets an element, by the calling thread's own writer, as [`StoreOn::put`].
+    /// Sets an element, with the calling thread's own writer, as [`StoreOn::put`].
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -255,7 +257,7 @@ impl<M: Medium> CollectionOn<M> {
         })
     }
 
-    /// Removes an element; whether it was there.
+    /// Removes an element; returns whether it was present.
     ///
     /// # Errors
     /// As [`StoreOn::delete`].
@@ -264,11 +266,11 @@ impl<M: Medium> CollectionOn<M> {
     }
 }
 
-/// Reads of a collection: its own, which are as those of [`StoreOn`], or those of a writer ([`WriterOn::read`]), which within its group may show
-/// what is not durable yet.
+/// Reads of a collection: either plain ones, as those of [`StoreOn`], or those of a writer ([`WriterOn::read`]), which
+/// may show values that are not durable yet within its group.
 pub struct CollectionReader<'a, M: Medium = Mapped> {
     collection: &'a CollectionOn<M>,
-    /// Of a writer that is in a group.
+    /// If the reader is a writer in a group.
     read_barrier: Option<&'a ReadBarrier>,
 }
 
@@ -290,7 +292,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// As [`CollectionOn::get`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn get(self, key: &[u8]) -> Result<Option<Value<'a>>> {
         let Self { collection, read_barrier } = self;
         collection.records().log.epochs().check_process()?;
@@ -305,7 +307,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// As [`CollectionOn::scan`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn scan(self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
         let Self { collection, read_barrier } = self;
         collection.store.scan_in(collection.target(), read_barrier, cursor, count, visit)
@@ -314,7 +316,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// As [`CollectionOn::each`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn each(self, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
         let Self { collection, read_barrier } = self;
         let (records, table) = (collection.records(), &*collection.table);
@@ -343,7 +345,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// As [`CollectionOn::pick`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn pick(self, seed: u64, wanted: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<Option<Value<'a>>> {
         let Self { collection, read_barrier } = self;
         collection.records().pick(collection.target(), read_barrier, seed, wanted)
@@ -352,7 +354,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// As [`CollectionOn::rank`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn rank(self, key: &[u8]) -> Result<Option<u64>> {
         let collection = self.collection;
         collection.ordered()?;
@@ -370,7 +372,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// As [`CollectionOn::nth`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn nth(self, rank: u64) -> Result<Option<Value<'a>>> {
         self.collection.ordered()?;
         Ok(self.some_ranked(rank, false, 1, &mut Vec::with_capacity(1))?.pop())
@@ -379,10 +381,10 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     /// As [`CollectionOn::ranked`].
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn ranked(self, rank: u64, reverse: bool, visit: &mut dyn FnMut(&Value<'_>) -> bool) -> Result<()> {
         self.collection.ordered()?;
-        // In reverse the cursor stands behind the element.
+        // In reverse the cursor is after the element.
         let mut at = if reverse { rank.saturating_add(1).min(self.collection.len()) } else { rank };
         let (mut slots, mut count) = (Vec::with_capacity(TOGETHER), TOGETHER_FIRST);
         loop {
@@ -400,7 +402,7 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
         }
     }
 
-    /// The elements of `count` ranks; `slots` is room that the caller keeps, and holds then what the index had there.
+    /// The elements of `count` ranks. `slots` is a buffer of the caller, which receives the slots of the index there.
     fn some_ranked(
         self,
         at: u64,
@@ -426,14 +428,14 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
                 return Err(records.corrupt(slot.location()));
             };
             let (key, hash) = (record.key(), records.hasher.hash(record.key()));
-            // The tree does not say whether it is pending.
+            // The tree does not store whether a slot is pending.
             values.extend(records.look_up(table, key, hash, &guard, read_barrier)?.value());
         }
         Ok(values)
     }
 }
 
-/// The number that bytes begin with, which orders them.
+/// The number at the beginning of the bytes, which orders them.
 fn order_of(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);
@@ -442,7 +444,7 @@ fn order_of(bytes: &[u8]) -> u64 {
 }
 
 impl Batch {
-    /// What follows is about elements of `collection`, until this or [`Batch::table`] is called again.
+    /// The writes that follow are to elements of `collection`, until this or [`Batch::table`] is called again.
     pub fn collection<M: Medium>(&mut self, collection: &CollectionOn<M>) -> &mut Self {
         self.now = In::Collection(Arc::clone(&collection.table));
         self
@@ -462,13 +464,13 @@ impl<M: Medium> std::fmt::Debug for CollectionWriter<'_, M> {
 }
 
 impl<M: Medium> WriterOn<M> {
-    /// This writer, for elements of `collection`, which is one of its store. Costs nothing: make it for each call.
+    /// This writer, for elements of `collection`, which must belong to its store. Costs nothing: make it for each call.
     pub fn collection<'w>(&'w mut self, collection: &'w CollectionOn<M>) -> CollectionWriter<'w, M> {
         CollectionWriter { writer: self, collection }
     }
 
-    /// Reads of `collection`, which is one of this writer's store, as by [`WriterOn::get`]: within a group they may show what is not
-    /// durable yet. Costs nothing: make it for each call.
+    /// Reads of `collection`, which must belong to this writer's store, as by [`WriterOn::get`]: within a group they
+    /// may show values that are not durable yet. Costs nothing: make it for each call.
     pub fn read<'w>(&'w self, collection: &'w CollectionOn<M>) -> CollectionReader<'w, M> {
         CollectionReader { collection, read_barrier: self.read_barrier() }
     }
@@ -492,7 +494,7 @@ impl<M: Medium> CollectionWriter<'_, M> {
         writer_state.put(context, self.collection.target(), key, value, Meta::default())
     }
 
-    /// Sets an element, with what goes with it; whether there was one before.
+    /// Sets an element, with this metadata; returns whether there was one before.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -501,7 +503,7 @@ impl<M: Medium> CollectionWriter<'_, M> {
         Ok(writer_state.replace(context, self.collection.target(), key, Some((value, meta)))?.is_some())
     }
 
-    /// Removes an element; whether it was there.
+    /// Removes an element; returns whether it was present.
     ///
     /// # Errors
     /// As [`WriterOn::delete`].
@@ -510,7 +512,7 @@ impl<M: Medium> CollectionWriter<'_, M> {
         writer_state.delete(context, self.collection.target(), key)
     }
 
-    /// Writes an element only if its stamp still is `seen`, as [`WriterOn::compare_and_swap`].
+    /// Writes an element only if its stamp is still `seen`, as [`WriterOn::compare_and_swap`].
     ///
     /// # Errors
     /// As [`StoreOn::put`].

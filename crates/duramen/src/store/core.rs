@@ -1,4 +1,4 @@
-//! What all handles of a store share, and how it is closed.
+//! The state that all handles of a store share, and its close.
 
 use super::catalog::Catalog;
 use crate::ErrorKind;
@@ -33,16 +33,15 @@ impl<M: Medium> Core<M> {
         WriteContext { records: &self.maintenance.records, supply: &self.maintenance }
     }
 
-    /// Whether no block is open. One is that a thread wrote to by a plain handle, which has not ended yet: nobody else knows where
-    /// its records end.
+    /// Whether no block is open. A thread that wrote through a plain handle, and has not ended, keeps a block open:
+    /// only that thread knows where its records end.
     fn is_all_sealed(&self) -> bool {
         let log = &self.maintenance.records.log;
         let extents = log.space().extents();
         !log.blocks.walk(0..extents).any(|(_, _, state)| state == Use::Open)
     }
 
-    /// Ends the store: what is open is sealed, what is pending committed, and the superblock says that it
-    /// was closed.
+    /// Ends the store: open blocks are sealed, pending writes committed, and the superblock records that it was closed.
     pub(super) fn close(&self) -> Result<()> {
         if self.closed.swap(true, AcqRel) {
             return Ok(());
@@ -58,8 +57,8 @@ impl<M: Medium> Core<M> {
             Ok(()) => {}
         }
         let _inside = log.tuning.phase(Phase::Close);
-        // With `Manual`, what was not committed is dropped, as the caller asked; so it is not sealed as
-        // if it counted: recovery judges it by its epoch.
+        // With `Manual`, uncommitted writes are dropped, as the caller requested. So their blocks are not sealed as if
+        // they counted: recovery decides by their epoch.
         let manual = log.epochs().regime() == Regime::Manual && log.epochs().wrote();
         self.catalog.end(&maintenance.records);
         maintenance.end();
@@ -87,7 +86,7 @@ impl<M: Medium> Core<M> {
     }
 }
 
-/// A writer state that is given up with its handle.
+/// A writer state that is released with its handle.
 pub(super) struct Held<M: Medium> {
     pub writer_state: WriterState,
     core: Weak<Core<M>>,
@@ -107,7 +106,7 @@ impl<M: Medium> Drop for Held<M> {
         if let Some(core) = self.core.upgrade()
             && !core.closed.load(Relaxed)
             && !core.maintenance.records.log.epochs().is_gone()
-            // A close that does not wait for all handles waits for this: the block at hand is given back, or sealed.
+            // A close that does not wait for all handles waits for this: the current block is returned, or sealed.
             && let Ok(_reserved) = core.maintenance.records.log.reserving.begin()
         {
             self.writer_state.end(&core.maintenance.records);

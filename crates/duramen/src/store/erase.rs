@@ -1,8 +1,8 @@
-//! Making room for a new store where something else was.
+//! Making room for a new store in place of other data.
 //!
-//! A file can be removed; a device cannot, and shows for ever what its last user left. Erasing its head is
-//! enough: what lies behind is only read through block headers that the new store writes, and the records of
-//! another store are not valid in its blocks.
+//! A file can be removed; a device cannot, and keeps the data of its last user. Erasing its head is enough: the data
+//! after it is only read through block headers that the new store writes, and the records of another store are not
+//! valid in its blocks.
 
 use crate::format::{HEAD_BYTES, superblock};
 use crate::options::Options;
@@ -10,33 +10,34 @@ use crate::{Error, Result};
 use duramen_media::{Bytes, Create, Offset, PAGE_BYTES, Persistent};
 use std::path::Path;
 
-/// As much as has to be zero for a device to count as empty.
+/// The part that must be zero for a device to count as empty.
 const BYTES: u64 = 2 << 20;
 
-/// Bytes that [`begins_store`] looks at.
+/// Bytes that [`begins_store`] examines.
 pub const STORE_HEAD_BYTES: usize = superblock::MAGIC.len();
 
-/// Whether a file that begins with these bytes is a store, sound or not: what writes files can ask before it overwrites one.
+/// Whether a file that begins with these bytes is a store, intact or not: a program that writes files can check this
+/// before it overwrites one.
 #[must_use]
 pub fn begins_store(head: &[u8]) -> bool {
     head.starts_with(&superblock::MAGIC)
 }
 
-/// Erases the head of what is at `path`, a store or anything else, so that a new store can be made there. Returns
-/// the bytes erased.
+/// Erases the head of the medium at `path`, a store or anything else, so that a new store can be created there. Returns
+/// the number of bytes erased.
 ///
-/// Order: the copies of the superblock, which then say that they were erased, the commit marks, then the rest, each durable before the next.
-/// A crash in between leaves the store as it was, or none.
+/// Order: the copies of the superblock, which then record the erasure, the commit marks, then the rest, each durable
+/// before the next. A crash in between leaves the store as it was, or none.
 ///
 /// # Errors
-/// When the medium cannot be opened, is in use, is empty already (`NotFound`), or is too small to hold a store (`InvalidInput`): such a
-/// file is to be removed instead.
+/// When the medium cannot be opened, is in use, is already empty (`NotFound`), or is too small to hold a store
+/// (`InvalidInput`): remove such a file instead.
 pub fn erase(path: impl AsRef<Path>, options: &Options) -> Result<u64> {
     let options = Options { create: Create::OpenExisting, prefault: false, ..options.clone() };
     let medium = options.open_medium(path.as_ref())?;
     if medium.len() < HEAD_BYTES {
         return Err(Error::invalid(format!(
-            "{} has {} bytes, which is no store and has no room for one; remove it instead",
+            "{} has {} bytes: it is no store, and is too small for one; remove it instead",
             path.as_ref().display(),
             medium.len()
         )));

@@ -1,4 +1,4 @@
-//! Key locks: several reads and writes of named keys, with nobody else in between.
+//! Key locks: several reads and writes of named keys, without any write of others in between.
 
 use super::writer::WriterOn;
 use crate::sync::holding::Place;
@@ -7,18 +7,19 @@ use duramen_media::Medium;
 use std::panic::Location;
 
 impl<M: Medium> WriterOn<M> {
-    /// Runs `work` while nobody else writes `keys`: what it reads and writes of them through the writer that it is given is one step to all other
-    /// writers, and to readers that lock too. Keys are named without their tables: what has this name in any table is locked. Many
-    /// writers run at once as long as they name different keys, and none waits in a circle.
+    /// Runs `work` while nobody else writes `keys`: its reads and writes of them through the given writer are one step
+    /// for all other writers, and for readers that lock too. Keys are named without their tables: the lock covers the
+    /// name in every table. Writers that name different keys run concurrently, and none can deadlock.
     ///
-    /// `work` writes no other keys, except elements of collections, and nothing but by this writer; it makes, clears and drops no table, and
-    /// locks no more keys. What it may not do is refused with `InvalidInput`, since it might wait for itself. Reads that take no lock may see one of its
-    /// writes without the next, and so may a crash: who writes several keys writes one [`Batch`](crate::Batch). What was written is
-    /// durable when this returns; in a [group](WriterOn::group), when it is settled.
+    /// `work` must write no other keys, except elements of collections, and only through this writer. It must not
+    /// create, clear or drop a table, or lock more keys. Violations are refused with `InvalidInput`, since the call
+    /// might wait for itself. Reads without a lock may see one of its writes without the next, and so may a crash: to
+    /// write several keys together, use one [`Batch`](crate::Batch). The writes are durable when this returns; in a
+    /// [group](WriterOn::group), when it is flushed.
     ///
-    /// No space is made while keys are locked. In the rare case that a write finds none free it fails with `OutOfSpace`; then
-    /// keys are unlocked, space is made, and **`work` runs again from the beginning**. So it ends when a write fails, and what cannot bear to be
-    /// done twice (its first write before one that may fail) is one batch at its end.
+    /// No space is made while keys are locked. In the rare case that a write finds none free, it fails with
+    /// `OutOfSpace`; then the keys are unlocked, space is made, and **`work` runs again from the beginning**. So `work`
+    /// must return when a write fails, and must put writes that cannot be repeated into one batch at its end.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -37,8 +38,8 @@ impl<M: Medium> WriterOn<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of `work`, of [`WriterOn::flush_group`], and `OutOfSpace` when no space is to be had. `InvalidInput` when
-    /// the thread holds keys of the store already or has a [transaction](WriterOn::begin_transaction) that runs, or
+    /// Those of `work`, of [`WriterOn::flush_group`], and `OutOfSpace` when no space can be made. `InvalidInput` when
+    /// the thread holds keys of the store already or has an active [transaction](WriterOn::begin_transaction), or
     /// `work` has begun a transaction and not ended it.
     #[track_caller]
     pub fn locked<'k, T, E: From<Error>>(
@@ -50,8 +51,8 @@ impl<M: Medium> WriterOn<M> {
         self.run_locked(|writer| writer.lock_at(keys.clone(), place), work)
     }
 
-    /// As [`locked`](Self::locked), for who cannot name the keys: no other writer of the store writes anything, or holds a key, while `work`
-    /// runs. It costs a call of the kernel, and waits for all that is under way.
+    /// As [`locked`](Self::locked), for callers that cannot name the keys: no other writer of the store writes
+    /// anything, or holds a key, while `work` runs. It costs a system call, and waits for all writes under way.
     ///
     /// # Errors
     /// As [`locked`](Self::locked).
@@ -84,12 +85,12 @@ impl<M: Medium> WriterOn<M> {
         }
     }
 
-    /// Begins what [`locked`](Self::locked) does, for who cannot write it as a closure: the keys are this writer's until
-    /// [`unlock`](Self::unlock), also when the caller returns early or panics in between.
+    /// Begins a [`locked`](Self::locked) section, for callers that cannot use a closure. This writer holds the keys
+    /// until [`unlock`](Self::unlock), even if the caller returns early or panics in between.
     ///
     /// # Errors
-    /// `InvalidInput` when this thread holds keys of the store already, or has a transaction that runs. `Conflict`
-    /// within a scan, for whose end another thread waits that locks all keys.
+    /// `InvalidInput` when this thread holds keys of the store already, or has an active transaction. `Conflict` within
+    /// a scan whose end another thread awaits to lock all keys.
     #[track_caller]
     pub fn lock<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<()> {
         self.lock_at(keys, Location::caller())
@@ -105,8 +106,8 @@ impl<M: Medium> WriterOn<M> {
         locked
     }
 
-    /// Locks more keys, if nobody else has one of them now; whether they are locked. If not, it holds what it held: then it
-    /// may unlock, and lock all together.
+    /// Locks more keys, if nobody else holds one of them now; returns whether they are locked. If not, it still holds
+    /// its earlier keys: the caller may unlock, and lock all together.
     pub fn lock_more<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) -> bool {
         let records = self.store().core().context().records;
         let hashes: Vec<u64> = keys.into_iter().map(|key| records.hasher.hash(key)).collect();
@@ -114,7 +115,7 @@ impl<M: Medium> WriterOn<M> {
         writer_state.lock_more(context.records, &hashes)
     }
 
-    /// Begins what [`locked_all`](Self::locked_all) does.
+    /// Begins a [`locked_all`](Self::locked_all) section.
     ///
     /// # Errors
     /// `InvalidInput` as [`lock`](Self::lock), and within a scan.
@@ -128,11 +129,11 @@ impl<M: Medium> WriterOn<M> {
         writer_state.lock_all(context, place)
     }
 
-    /// Gives back what is locked. Without, it does nothing.
+    /// Releases the locks. Without any, it does nothing.
     ///
     /// # Errors
-    /// Those of [`WriterOn::flush_group`], when it was not in a group. `InvalidInput` when a transaction runs that was
-    /// begun under the locks: it is given up.
+    /// Those of [`WriterOn::flush_group`], when it was not in a group. `InvalidInput` when a transaction begun under
+    /// the locks is still active: it is aborted.
     pub fn unlock(&mut self) -> Result<()> {
         let (writer_state, context) = self.parts();
         let left = if writer_state.is_locked() { writer_state.transaction_place() } else { None };
@@ -141,7 +142,8 @@ impl<M: Medium> WriterOn<M> {
         left.map_or(Ok(()), |place| Err(left_open(place)))
     }
 
-    /// Whether a write under the locks found no room: what runs gives up, unlocks, [makes room](Self::make_room), and begins again.
+    /// Whether a write under the locks found no room: the caller must abandon its work, unlock, [make
+    /// room](Self::make_room), and begin again.
     #[must_use]
     pub fn wants_room(&self) -> bool {
         self.writer_state().wants_room()
@@ -150,18 +152,19 @@ impl<M: Medium> WriterOn<M> {
     /// Makes the room that a write under locks did not find.
     ///
     /// # Errors
-    /// `InvalidInput` while keys are locked. `OutOfSpace` when there is none to be made; otherwise as [`StoreOn::put`](crate::StoreOn::put).
+    /// `InvalidInput` while keys are locked. `OutOfSpace` when none can be made; otherwise as
+    /// [`StoreOn::put`](crate::StoreOn::put).
     pub fn make_room(&mut self) -> Result<()> {
         let (writer_state, context) = self.parts();
         writer_state.make_room(context)
     }
 
-    /// Looks whether a put of a new record would find room beyond what is left of the block that is written to, and makes
-    /// some as that put would; puts nothing.
+    /// Checks whether a put of a new record would find room beyond the rest of the current block, and makes room as
+    /// that put would; puts nothing.
     ///
     /// # Errors
-    /// `InvalidInput` while keys are locked. `OutOfSpace` when there is none, though a short record may still fit into what is left of a block. Otherwise as
-    /// [`StoreOn::put`](crate::StoreOn::put).
+    /// `InvalidInput` while keys are locked. `OutOfSpace` when there is none, although a short record may still fit
+    /// into the rest of a block. Otherwise as [`StoreOn::put`](crate::StoreOn::put).
     pub fn find_room(&mut self) -> Result<()> {
         let (writer_state, context) = self.parts();
         writer_state.find_room(context)
@@ -175,11 +178,11 @@ impl<M: Medium> WriterOn<M> {
 
 fn left_open(place: Place) -> Error {
     Error::invalid(format!(
-        "a transaction begun at {place} ran when the keys were given back, and was given up: commit it before"
+        "the transaction begun at {place} was still active at the unlock, and was aborted: commit it before"
     ))
 }
 
-/// Gives back what is locked, also in a panic.
+/// Releases the locks, also in a panic.
 struct Unlocks<'w, M: Medium>(&'w mut WriterOn<M>);
 
 impl<M: Medium> Drop for Unlocks<'_, M> {

@@ -1,4 +1,4 @@
-//! The handles that programs hold, and what they share.
+//! The handles that programs hold, and their shared state.
 
 mod catalog;
 mod check;
@@ -48,31 +48,32 @@ pub use transaction::{Transaction, TransactionKeys, TransactionOn};
 pub use typed::TypedStore;
 pub use writer::{Writer, WriterOn};
 
-/// A store on the media of this machine.
+/// A store: the handle that programs open ([`Options::open`](crate::Options::open)), read and write. It is a
+/// [`StoreOn`] on the media of this machine: files, `/dev/shm`, DAX devices and volatile memory.
 pub type Store = StoreOn<Mapped>;
 
-/// Places that an error names when there are many.
+/// Maximum number of places that an error names.
 const DAMAGE_NAMED_MAX: usize = 8;
 
-/// A store. Cheap to clone; all clones are the same store, which is closed when the last one and the last
-/// writer are gone.
+/// A store. Cheap to clone; all clones are the same store, which is closed when the last clone and the last writer are
+/// dropped.
 ///
-/// Reads take no lock. A write through the handle goes through the calling thread's own
-/// [`Writer`](crate::Writer), made when first needed and kept until the thread ends.
+/// Reads take no lock. A write through the handle uses the calling thread's own [`Writer`](crate::Writer), created at
+/// the first write and kept until the thread ends.
 pub struct StoreOn<M: Medium = Mapped> {
     shared: Arc<Shared<M>>,
 }
 
-/// What the last handle closes.
+/// The state that the last handle closes.
 struct Shared<M: Medium> {
     core: Arc<Core<M>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     id: u64,
-    /// Handles of tables and collections, which a close leaves where they are.
+    /// Handles of tables and collections, which a close ignores.
     parts: AtomicU64,
 }
 
-/// The store of a table or a collection: it does not keep the store from being closed.
+/// The store of a table or a collection: it does not prevent a close of the store.
 pub(super) struct Part<M: Medium>(StoreOn<M>);
 
 impl<M: Medium> Shared<M> {
@@ -100,7 +101,8 @@ impl<M: Medium> Clone for StoreOn<M> {
 
 impl<M: Medium> Part<M> {
     fn new(store: &StoreOn<M>) -> Self {
-        // After the handle is counted, and below before it is not: whoever closes takes none of these for a handle of the store itself.
+        // Counted after the handle, and below uncounted before it: a close never takes one of these for a handle of the
+        // store itself.
         let store = store.clone();
         store.shared.parts.fetch_add(1, Release);
         Self(store)
@@ -130,14 +132,15 @@ impl<M: Medium> std::ops::Deref for Part<M> {
 impl<M: Medium> Drop for Shared<M> {
     fn drop(&mut self) {
         if self.core.maintenance.records.log.epochs().is_forked() {
-            // The thread is not here, locks may be held by others that are not, and the medium is the parent's: all of it is left as it is.
+            // The thread does not exist here, locks may be held by other threads that do not either, and the medium
+            // belongs to the parent: all of it is left as it is.
             let thread = self.thread.get_mut().take();
             let _ = std::mem::ManuallyDrop::new((Arc::clone(&self.core), thread));
             return;
         }
         let _ = PENS.try_with(|writer_states| writer_states.borrow_mut().remove(&self.id));
         self.stop();
-        // An error has nowhere to go here; `StoreOn::close` tells it. The next open recovers.
+        // An error cannot be returned here; `StoreOn::close` returns it. The next open recovers.
         let _ = self.core.close();
     }
 }
@@ -182,7 +185,7 @@ impl<M: Medium> StoreOn<M> {
         work: impl FnOnce(&mut WriterState, WriteContext<'_, M>) -> Result<T>,
     ) -> Result<T> {
         let id = self.shared.id;
-        // Taken out while it works: `work` may come back here through a callback.
+        // Taken out during the call: `work` may call this function again through a callback.
         let taken = PENS.try_with(|writer_states| writer_states.borrow_mut().remove(&id)).ok().flatten();
         let mut writer_state = match taken.map(|writer_state| writer_state.downcast::<Held<M>>()) {
             Some(Ok(writer_state)) => writer_state,
@@ -196,15 +199,15 @@ impl<M: Medium> StoreOn<M> {
     /// The value of `key`, without copying it. O(1): one index line and the record's lines.
     ///
     /// # Errors
-    /// `Corrupt` when the key's record is damaged, or one that may be the key's: it is shown neither as a value nor as absent, until
-    /// the key is put or deleted. With `EveryWrite` on a page medium a value is shown only when it is durable: when the wait for that
-    /// fails, its error.
+    /// `Corrupt` when the key's record is damaged, or a damaged record may be the key's: the key is shown neither with
+    /// a value nor as absent, until it is put or deleted. With `EveryWrite` on a page medium a value is shown only when
+    /// it is durable: if the wait for that fails, its error.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
         self.log().epochs().check_process()?;
         self.records().get(Target::Store, key)
     }
 
-    /// Copies the value of `key` into `into`, which is cleared before; false when the key is absent.
+    /// Copies the value of `key` into `into`, which is cleared first; false when the key is absent.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -214,7 +217,7 @@ impl<M: Medium> StoreOn<M> {
         self.records().get_into(Target::Store, key, into)
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` is present.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -222,14 +225,14 @@ impl<M: Medium> StoreOn<M> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Hints that these keys are read or written soon: their lines are fetched meanwhile, the misses of all keys
-    /// overlapped. Changes nothing, waits for nothing, and may be wrong.
+    /// Hints that these keys are read or written soon: their lines are prefetched with overlapping misses. Changes
+    /// nothing, waits for nothing, and may be wrong.
     pub fn prefetch(&self, keys: &[impl AsRef<[u8]>]) {
         self.records().prefetch(Target::Store, keys);
     }
 
-    /// The values of several keys, their cache misses overlapped. Each is the key's value at some moment
-    /// during the call. Keys may be slices, vectors, strings, or arrays of one length.
+    /// The values of several keys, with overlapping cache misses. Each is the key's value at some moment during the
+    /// call. Keys may be slices, vectors, strings, or arrays of one length.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -248,12 +251,12 @@ impl<M: Medium> StoreOn<M> {
         self.records().get_many(Target::Store, keys)
     }
 
-    /// Visits about `count` live entries from `cursor` on; returns the cursor to go on from, 0 at the end. A
-    /// key that is present during the whole scan is seen at least once.
+    /// Visits about `count` live entries from `cursor` on; returns the cursor to continue from, 0 at the end. A key
+    /// that is present during the whole scan is visited at least once.
     ///
     /// # Errors
-    /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were visited, and the
-    /// scan can go on there.
+    /// As [`StoreOn::get`]. `Corrupt` when some of the entries are damaged: the others up to [`Error::cursor`] were
+    /// visited, and the scan can continue there.
     pub fn scan(&self, cursor: Cursor, count: usize, visit: &mut dyn FnMut(&Value<'_>)) -> Result<Cursor> {
         self.scan_in(Target::Store, None, cursor, count, visit)
     }
@@ -281,9 +284,9 @@ impl<M: Medium> StoreOn<M> {
         }
     }
 
-    /// Some live entry that `wanted` accepts, each as likely as any other; which one, `seed` decides. Places of the index are drawn
-    /// until one points to such an entry, a few thousand at most: so `None` where few entries are wanted, or nearly all
-    /// keys were just deleted, says nothing. Then walk, from [`StoreOn::cursor_at`] on.
+    /// A random live entry that `wanted` accepts, each with the same probability; `seed` determines which. Draws at
+    /// most a few thousand places of the index until one holds such an entry. So `None` proves nothing where few
+    /// entries are wanted, or nearly all keys were just deleted. Then scan, from [`StoreOn::cursor_at`] on.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -298,8 +301,8 @@ impl<M: Medium> StoreOn<M> {
         index.cursor_shown(index.cursor_at(random, &reclaim::pin()))
     }
 
-    /// Calls `visit` for every live entry: each key that is present during the whole call exactly once or,
-    /// while the index grows or shrinks, more often.
+    /// Calls `visit` for every live entry: for each key that is present during the whole call exactly once, or more
+    /// often while the index grows or shrinks.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -313,17 +316,18 @@ impl<M: Medium> StoreOn<M> {
         }
     }
 
-    /// The keys that damaged records say they were of, for who clears the store: to delete such a key makes it whole
-    /// ([`StoreOn::delete`]). A guess: nothing of a damaged record is verified, so a key may be none of the store's, and one whose bytes
-    /// are damaged themselves is not among them. Empty at once where nothing is in doubt; else all of the index is looked through.
+    /// The keys that damaged records claim to have, for a caller that clears the store: deleting such a key repairs it
+    /// ([`StoreOn::delete`]). A guess: damaged records are not verified, so a key may not belong to the store, and keys
+    /// whose own bytes are damaged are missing. Returns at once where nothing is unverified; otherwise it walks the
+    /// whole index.
     #[must_use]
     pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
         self.records().claimed_keys(Target::Store)
     }
 
-    /// Sets `key` to `value`. When it returns, the write survives what the durability and the
-    /// medium promise. Reads of this thread that follow come after it for every other thread too; loads of atomics of the
-    /// caller's own do only behind a `fence(SeqCst)`.
+    /// Sets `key` to `value`. When it returns, the write survives whatever the durability and the medium promise. Later
+    /// reads of this thread come after it for every other thread too. Loads of the caller's own atomics do so only
+    /// after a `fence(SeqCst)`.
     ///
     /// # Errors
     /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
@@ -334,7 +338,7 @@ impl<M: Medium> StoreOn<M> {
         })
     }
 
-    /// Sets `key` to `value`, with what goes with it.
+    /// Sets `key` to `value`, with this metadata.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -344,8 +348,9 @@ impl<M: Medium> StoreOn<M> {
         })
     }
 
-    /// Removes `key`; whether it was there. It is gone for good, also where its record is damaged or may be ([`StoreOn::get`] answers
-    /// `Corrupt`): then nobody knows whether it was there, and the answer is true. So false always means that it was not.
+    /// Removes `key`; returns whether it was present. It is permanently gone, even where its record is damaged or may
+    /// be ([`StoreOn::get`] answers `Corrupt`). Then it is unknown whether it was present, and the answer is true. So
+    /// false always means that it was absent.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -353,8 +358,8 @@ impl<M: Medium> StoreOn<M> {
         self.with_writer_state(|writer_state, context| writer_state.delete(context, Target::Store, key))
     }
 
-    /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the rest allows it, else by a new version of
-    /// all of it; the outcome says which. See [`Writer::update`](crate::Writer::update).
+    /// Overwrites part of a value: in place where it was put with [`Meta::UPDATABLE`] and the other conditions hold,
+    /// otherwise by a new version of all of it; the result states which. See [`Writer::update`](crate::Writer::update).
     ///
     /// # Errors
     /// As [`Writer::update`](crate::Writer::update).
@@ -374,7 +379,7 @@ impl<M: Medium> StoreOn<M> {
         self.with_writer_state(|writer_state, context| writer_state.apply(context, batch))
     }
 
-    /// A writer of its own for one thread (Viper's client).
+    /// A new writer for one thread (Viper's client).
     ///
     /// # Errors
     /// `Poisoned` when the store refuses writes.
@@ -383,7 +388,7 @@ impl<M: Medium> StoreOn<M> {
         Ok(WriterOn::new(self.clone()))
     }
 
-    /// Live keys of the store's own table; expired ones count until they are swept. Of all: [`Stats::keys`].
+    /// Live keys of the store's own table; expired ones count until they are swept. For all tables: [`Stats::keys`].
     #[must_use]
     pub fn len(&self) -> u64 {
         self.records().tables.store.keys()
@@ -395,20 +400,20 @@ impl<M: Medium> StoreOn<M> {
         self.len() == 0
     }
 
-    /// How keys are found.
+    /// The kind of index.
     #[must_use]
     pub fn index_kind(&self) -> IndexKind {
         tables::kind_of(&self.records().tables.store)
     }
 
-    /// The durability asked for.
+    /// The requested durability.
     #[must_use]
     pub fn durability(&self) -> Durability {
         self.log().durable.asked()
     }
 
-    /// Changes between `EveryWrite` and `Interval` while the store is open. Where the medium makes each
-    /// write durable by itself, it stays so until the next open: more than was asked for.
+    /// Changes between `EveryWrite` and `Interval` while the store is open. Where the medium makes each write durable
+    /// alone, it stays so until the next open: more than requested.
     ///
     /// # Errors
     /// `InvalidInput` for a change from or to `Manual`, which decides what recovery keeps.
@@ -422,49 +427,49 @@ impl<M: Medium> StoreOn<M> {
         }
         records.log.durable.ask(durability);
         if durability == Durability::EveryWrite && records.log.epochs().in_use() {
-            // What was acknowledged before is covered by the new promise too.
+            // Writes acknowledged before are covered by the new promise too.
             records.log.commit()?;
         }
         self.core().maintenance.wake.wake();
         Ok(())
     }
 
-    /// Has `listener` called with each key, of whichever table, that is swept from now on because it has expired. It
-    /// takes the place of the function before, of which a call may still be under way; `None`, as at first: nothing is
-    /// called.
+    /// Calls `listener` for each key, of any table, that is swept from now on because it has expired. Replaces the
+    /// previous listener, of which a call may still be under way. `None`, the initial state: no calls.
     pub fn set_on_expired(&self, listener: Option<OnExpired>) {
         self.core().maintenance.expirations.set_listener(listener);
     }
 
-    /// Has the store grow to no more than so many bytes from now on; 0: to as many as the medium has. If it has grown beyond,
-    /// nothing is put until as much is free, by deletes or by eviction; the medium keeps what it has.
+    /// Limits the store to this size from now on; 0: no limit but the medium's. If it is already larger, nothing is put
+    /// until as much is free, by deletes or by eviction; the medium keeps its size.
     pub fn set_limit(&self, bytes: u64) {
         self.core().maintenance.set_limit(bytes);
     }
 
-    /// The limit, as far as extents can say it; 0: none.
+    /// The limit in bytes, rounded to extents; 0: none.
     #[must_use]
     pub fn limit(&self) -> u64 {
         u64::from(self.log().space().limit()) * self.log().extent_bytes
     }
 
-    /// What a full store gives up from now on.
+    /// Sets which keys a full store evicts from now on.
     pub fn set_eviction(&self, eviction: Option<Eviction>) {
         self.core().maintenance.set_eviction(eviction);
     }
 
-    /// Has `listener` called with each key that is evicted, in the place of whatever was called before.
+    /// Calls `listener` for each evicted key. Replaces the previous listener.
     pub fn set_on_evicted(&self, listener: OnEvicted) {
         self.core().maintenance.evictor.set_listener(listener);
     }
 
-    /// Lets keys of the store's own table be evicted, and told of with this label; `None`, as at first: they are not.
+    /// Allows eviction of keys of the store's own table, reported with this label. `None`, the initial state: no
+    /// eviction.
     pub fn set_evictable(&self, label: Option<u32>) {
         self.records().tables.store.set_label(label);
     }
 
-    /// How often `key` was asked for of late, in whichever table, as far as that is counted: an estimate, up to 15 where eviction by
-    /// frequency is set, up to 3 where it is by recency, and else 0.
+    /// How often `key` was read recently, in any table, if that is counted: an estimate, up to 15 with eviction by
+    /// frequency, up to 3 with eviction by recency, otherwise 0.
     #[must_use]
     pub fn reads_of(&self, key: &[u8]) -> u8 {
         let records = self.records();
@@ -480,14 +485,14 @@ impl<M: Medium> StoreOn<M> {
         at.max(records.access.reads(hash, &guard))
     }
 
-    /// As if `key` had been asked for `reads` times, where eviction by frequency counts that: for a key that comes from elsewhere
-    /// with its count. More than 15 is as 15.
+    /// Counts `reads` reads of `key`, where eviction by frequency counts them: for a key imported with its count. At
+    /// most 15 count.
     pub fn add_reads(&self, key: &[u8], reads: u8) {
         let records = self.records();
         records.access.add(records.hasher.hash(key), reads, records.seconds(), &reclaim::pin());
     }
 
-    /// Ends the current epoch and makes it durable: with `Manual`, the only way anything ever is.
+    /// Ends the current epoch and makes it durable: with `Manual`, the only way to make writes durable.
     ///
     /// # Errors
     /// `Io` when the write-back failed; the store is then poisoned.
@@ -495,7 +500,7 @@ impl<M: Medium> StoreOn<M> {
         self.log().commit()
     }
 
-    /// Makes everything acknowledged so far durable on the medium.
+    /// Makes all acknowledged writes durable on the medium.
     ///
     /// # Errors
     /// As [`StoreOn::commit`].
@@ -503,8 +508,8 @@ impl<M: Medium> StoreOn<M> {
         self.log().commit()
     }
 
-    /// Does one round of what the background thread does: commits when the interval has passed, sweeps
-    /// expired keys, compacts. For stores opened without one.
+    /// Does one round of the background thread's work: commits when the interval has passed, sweeps expired keys,
+    /// compacts. For stores opened without that thread.
     ///
     /// # Errors
     /// As [`StoreOn::commit`].
@@ -513,9 +518,9 @@ impl<M: Medium> StoreOn<M> {
         self.core().maintenance.maintain()
     }
 
-    /// Verifies all records that the open did not read because an index checkpoint spared it to, instead of leaving
-    /// that to the background thread. Time in proportion to their bytes; at once when all were read. Others may go on
-    /// reading and writing.
+    /// Verifies all records that the open did not read thanks to an index checkpoint, instead of leaving that to the
+    /// background thread. Takes time in proportion to their bytes; returns at once when all were read. Others may
+    /// continue to read and write.
     ///
     /// # Errors
     /// `Corrupt` when blocks are damaged, with their places.
@@ -531,40 +536,39 @@ impl<M: Medium> StoreOn<M> {
             .map(|&extent| format!("extent {} (offset {})", extent.0, records.log.offset_of(extent)))
             .collect();
         Err(Error::corrupt(format!(
-            "the medium is damaged in {} block{}: at {}{}; close the store and run \"duramen check\" for what is wrong there, \
-             and \"duramen check --salvage NEW\" to save what is valid into a new store",
+            "the medium is damaged in {} block{}: at {}{}; close the store and run \"duramen check\" for details, \
+             and \"duramen check --salvage NEW\" to save the valid records into a new store",
             damaged.len(),
             if damaged.len() == 1 { "" } else { "s" },
             places.join(", "),
-            if damaged.len() > places.len() { " and further on" } else { "" },
+            if damaged.len() > places.len() { " and more" } else { "" },
         )))
     }
 
-    /// Whether writes are taken.
+    /// Whether writes are accepted.
     ///
     /// # Errors
-    /// Why not: `Poisoned`, `ReadOnly`, `InUse` in a child that was forked.
+    /// The reason: `Poisoned`, `ReadOnly`, `InUse` in a forked child.
     pub fn check_writable(&self) -> Result<()> {
         self.log().epochs().check_writable()
     }
 
-    /// Whether the store's path points to its file no more, which was deleted or moved, while it is open. The content
-    /// is there until the store is closed or the process ends; then it is gone, unless the file has another name. Some
-    /// system calls.
+    /// Whether the store's file was deleted or moved while it is open, so that the path no longer leads to it. The
+    /// content exists until the store is closed or the process ends; then it is gone, unless the file has another name.
+    /// Some system calls.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.log().medium.is_deleted()
     }
 
-    /// Counts anew from the blocks what the store knows of them, and says what differs: nothing does, unless somebody writes
-    /// meanwhile. For checkers; takes as long as to read the whole store.
+    /// Recomputes the store's counts from the blocks, and returns the differences: none, unless somebody writes
+    /// concurrently. For checkers; takes as long as reading the whole store.
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
         let core = self.core();
         let (records, log) = (self.records(), self.log());
-        // In the order of their ranks: the background thread takes no extents meanwhile, nor gives
-        // any back.
+        // In the order of their ranks: the background thread takes and returns no extents meanwhile.
         let _checkpoint = core.maintenance.checkpoints.pause();
         let (_paused, kept) = core.maintenance.compaction.pause();
         let _growing = core.maintenance.growth.pause();
@@ -593,13 +597,13 @@ impl<M: Medium> StoreOn<M> {
         Stats::of(self.core())
     }
 
-    /// One line for people: the medium, and what a write survives.
+    /// One line for people: the medium, and the events that a write survives.
     #[must_use]
     pub fn describe(&self) -> String {
         format!("{}; {}", self.log().medium.describe(), self.promise())
     }
 
-    /// What an acknowledged write survives here, in words.
+    /// The events that an acknowledged write survives here, in words.
     #[must_use]
     pub fn promise(&self) -> String {
         let power = match (self.log().medium.survives_power(), self.durability()) {
@@ -613,10 +617,10 @@ impl<M: Medium> StoreOn<M> {
             }
             (true, Durability::Manual) => "a write survives kill -9 and power failure once committed".into(),
         };
-        if self.log().medium.survives_process() { power } else { "nothing survives the process".into() }
+        if self.log().medium.survives_process() { power } else { "no write survives the process".into() }
     }
 
-    /// What recovery found when the store was opened.
+    /// The findings of recovery when the store was opened.
     #[must_use]
     pub fn recovery(&self) -> &recovery::Summary {
         &self.core().recovered

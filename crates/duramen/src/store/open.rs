@@ -1,4 +1,4 @@
-//! How a store is made and opened.
+//! Creating and opening a store.
 
 use super::catalog::Catalog;
 use super::{Core, Shared, Store, StoreOn};
@@ -22,17 +22,17 @@ use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 use std::path::Path;
 
-/// Generations begin with the incarnation. Were the first one always the same, the records of another store, whose head alone
-/// was erased, would be valid in the blocks of a new one: so it is drawn below 2^22, which leaves 12 million opens.
+/// Generations begin with the incarnation. If the first one were always the same, records of another store, of which
+/// only the head was erased, would be valid in the blocks of a new one. So it is drawn below 2^22, which leaves 12
+/// million opens.
 const INCARNATION_FIRST_MAX: u32 = (1 << 22) - 1;
 
-/// A number that no other store has.
-/// Bits of the system's generator for keys: nobody may guess them.
+/// A secret from the system's generator for keys: nobody may guess it.
 fn random_secret() -> Result<Secret> {
     let bits = getrandom::u64().map_err(|error| {
         Error::new(
             ErrorKind::Io,
-            format!("cannot make a store: the system gives no random bits for its secret: {error}"),
+            format!("cannot create a store: the system returned no random bits for its secret: {error}"),
         )
     })?;
     Ok(Secret::new(bits))
@@ -62,10 +62,10 @@ impl<M: Medium> StoreOn<M> {
         Self::run(medium, recovered, 1 - copy, options)
     }
 
-    /// Makes an empty store.
+    /// Creates an empty store.
     ///
-    /// Order: the first extents' headers are durable before the superblock's magic is written; a
-    /// crash before leaves no store, and the next open begins anew.
+    /// Order: the first extents' headers are durable before the superblock's magic is written. A crash before leaves no
+    /// store, and the next open creates it again.
     fn create(medium: &M, options: &Options) -> Result<Superblock> {
         let _inside = options.tuning.phase(Phase::Create);
         let extent_bytes = options.extent_for(medium)?;
@@ -115,7 +115,7 @@ impl<M: Medium> StoreOn<M> {
         Ok(superblock)
     }
 
-    /// Starts an incarnation on what was recovered.
+    /// Starts an incarnation on the recovered state.
     fn run(medium: M, recovered: Recovered, copy_first: usize, options: &Options) -> Result<Self> {
         let regime = DurableState::regime_for(options.durability, medium.granularity());
         let keeps_checkpoint = options.residence == Residence::Persistent && !recovered.checkpoint.is_empty();
@@ -156,7 +156,7 @@ impl<M: Medium> StoreOn<M> {
         ));
         let maintenance = &core.maintenance;
         maintenance.compaction.damaged.store(recovered.damaged, Relaxed);
-        // Of what a checkpoint knew, some may not be needed any more.
+        // Some damaged blocks that a checkpoint lists may no longer be needed.
         maintenance.records.mends.store(recovered.damaged > 0, Relaxed);
         if maintenance.records.tables.pages_left() == 0 {
             maintenance.leave_checkpoint(&|| false)?;
@@ -164,7 +164,7 @@ impl<M: Medium> StoreOn<M> {
         maintenance.set_limit(options.limit);
         maintenance.set_eviction(options.eviction);
         if core.recovered.checkpointed > 0 {
-            // What a dead process left in the CPU's caches is flushed on the same way.
+            // The same pass also flushes the bytes that a dead process left in the CPU's caches.
             maintenance.begin(!recovered.verified || recovered.cells_unflushed);
         }
         if options.read_only {
@@ -177,7 +177,8 @@ impl<M: Medium> StoreOn<M> {
         Ok(Self { shared: Arc::new(Shared::new(core, thread)) })
     }
 
-    /// Makes durable what recovery decided (seals, frees), and then that a new incarnation begins: both before the first write.
+    /// Makes durable the decisions of recovery (seals, frees), and then the beginning of a new incarnation: both before
+    /// the first write.
     fn begin_incarnation(
         medium: &M,
         recovered: &Recovered,
@@ -187,7 +188,7 @@ impl<M: Medium> StoreOn<M> {
     ) -> Result<Superblock> {
         let _inside = options.tuning.phase(Phase::Adopt);
         recovered.adopt(medium)?;
-        // What recovery began with is a checkpoint already.
+        // Recovery began with a checkpoint, which stays valid.
         let keeps_checkpoint = options.residence == Residence::Persistent && !recovered.checkpoint.is_empty();
         let superblock = Superblock {
             sequence: recovered.superblock.sequence + 1,
@@ -206,7 +207,7 @@ impl<M: Medium> StoreOn<M> {
         Ok(superblock)
     }
 
-    /// Starts the store's own thread.
+    /// Starts the store's background thread.
     fn spawn(core: &Arc<Core<M>>) -> Result<JoinHandle<()>> {
         let core = Arc::clone(core);
         crate::sync::thread::Builder::new()
@@ -222,14 +223,14 @@ impl Options {
     /// Opens the store at `path`, or creates it.
     ///
     /// # Errors
-    /// `InUse` names the owner's pid; `Corrupt` names place, found and wanted, and nothing was changed;
-    /// `Unsupported`, `NotFound`, `PermissionDenied`, `OutOfSpace`, `Io` as they say.
+    /// `InUse` names the owner's pid; `Corrupt` names place, found and wanted, and nothing was changed; `Unsupported`,
+    /// `NotFound`, `PermissionDenied`, `OutOfSpace` and `Io` as described at [`ErrorKind`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         self.open_at(path.as_ref())
     }
 
-    // Without a type parameter: the engine on mapped media, which opening points to, is compiled once, with this crate,
-    // and not in each crate, test and example that opens a store.
+    // Without a type parameter: the engine on mapped media, which this function reaches, is compiled once, with this
+    // crate, and not in each crate, test and example that opens a store.
     fn open_at(&self, path: &Path) -> Result<Store> {
         let medium = self.open_medium(path)?;
         StoreOn::open_on(medium, self)

@@ -8,7 +8,8 @@ use duramen_media::Medium;
 use std::ops::RangeBounds;
 
 impl<M: Medium> StoreOn<M> {
-    /// Keys within bounds, and their values, in the order of the keys' bytes. O(log n) to begin with, then O(1) each.
+    /// Keys within bounds, and their values, in the order of the keys' bytes. O(log n) for the first one, then O(1)
+    /// each.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -27,13 +28,13 @@ impl<M: Medium> StoreOn<M> {
     /// ```
     ///
     /// # Errors
-    /// `Unsupported` on a store that was opened with index hash. What the iterator gives: as [`StoreOn::get`]; after
-    /// an error it ends, but for `Corrupt`, which stands in the place of a damaged record: the next ones follow.
+    /// `Unsupported` on a store that was opened with a hash index. Items of the iterator: as [`StoreOn::get`]. After an
+    /// error the iterator ends, except after `Corrupt`, which replaces a damaged record: the next records follow.
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k [u8]>) -> Result<Range<'_, M>> {
         range_of(self.records(), Target::Store, None, &keys)
     }
 
-    /// Keys that begin with `prefix`; as [`StoreOn::range`].
+    /// Keys with this `prefix`; as [`StoreOn::range`].
     ///
     /// # Errors
     /// As [`StoreOn::range`].
@@ -59,7 +60,7 @@ impl<M: Medium> StoreOn<M> {
 }
 
 impl<M: Medium> WriterOn<M> {
-    /// As [`StoreOn::range`]; in a group it may show what is not durable yet, as [`WriterOn::get`] does.
+    /// As [`StoreOn::range`]; in a group it may show values that are not durable yet, as [`WriterOn::get`] does.
     ///
     /// # Errors
     /// As [`StoreOn::range`].
@@ -67,7 +68,7 @@ impl<M: Medium> WriterOn<M> {
         range_of(self.store().records(), Target::Store, self.read_barrier(), &keys)
     }
 
-    /// Keys that begin with `prefix`; as [`WriterOn::range`].
+    /// Keys with this `prefix`; as [`WriterOn::range`].
     ///
     /// # Errors
     /// As [`StoreOn::range`].

@@ -6,7 +6,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim;
 use duramen_media::Medium;
 
-/// Numbers of a store, summed when asked for; none of them costs a write anything shared.
+/// Numbers of a store, summed on request; counting them costs writes no shared access.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -16,33 +16,33 @@ pub struct Stats {
     pub medium_bytes: u64,
     /// Bytes of blocks in use, live or dead.
     pub used_bytes: u64,
-    /// Bytes of blocks in use, less what is known to be dead.
+    /// Bytes of blocks in use, less the bytes known to be dead.
     pub live_bytes: u64,
-    /// Bytes that compaction may win: of records that others superseded, and of the room in blocks that were given up less than half
-    /// full, as every close leaves some.
+    /// Bytes that compaction can gain: superseded records, and the room in blocks that were sealed less than half full,
+    /// as every close leaves some.
     pub dead_bytes: u64,
     /// Bytes of free extents.
     pub free_bytes: u64,
-    /// Bytes of one extent, the grain of space.
+    /// Bytes of one extent, the unit of space.
     pub extent_bytes: u64,
-    /// DRAM that the indexes of all tables take, the locks of keys included.
+    /// DRAM used by the indexes of all tables, including the locks of keys.
     pub index_bytes: u64,
     /// Pages of the checkpoint that the store was opened with, which the index has not read yet; each is read when it
-    /// is first touched.
+    /// is first used.
     pub index_pages_left: u64,
     /// Segments or leaves of the index that were split since the store was opened, recovery included.
     pub index_splits: u64,
-    /// How often the hash index's directory doubled since then.
+    /// How often the hash index's directory doubled since the open.
     pub index_doublings: u64,
-    /// Segments or leaves of the index that became one with a neighbour since then.
+    /// Segments or leaves of the index that were merged with a neighbour since the open.
     pub index_merges: u64,
-    /// Point lookups that the ordered index answered by way of its cache, without a descent.
+    /// Point lookups that the ordered index answered from its cache, without a descent.
     pub index_cache_hits: u64,
-    /// Point lookups for which it had to descend.
+    /// Point lookups for which the ordered index had to descend.
     pub index_cache_misses: u64,
     /// How often a writer found a key's lock taken, and waited.
     pub index_key_waits: u64,
-    /// How often it found the lock of a leaf of the ordered index taken.
+    /// How often a writer found the lock of a leaf of the ordered index taken.
     pub index_leaf_waits: u64,
     /// Writers, the store's own included.
     pub writers: u64,
@@ -50,7 +50,7 @@ pub struct Stats {
     pub written_bytes: u64,
     /// Checkpoints of the index, with residence `persistent`.
     pub checkpoints: u64,
-    /// Bytes that they wrote.
+    /// Bytes that the checkpoints wrote.
     pub checkpoint_bytes: u64,
     /// Rounds of compaction.
     pub compactions: u64,
@@ -58,22 +58,22 @@ pub struct Stats {
     pub compacted_bytes: u64,
     /// Extents that compaction freed.
     pub freed_extents: u64,
-    /// Blocks that compaction, or verifying after an open, found damaged and left alone.
+    /// Blocks that compaction, or verification after an open, found damaged and set aside.
     pub damaged_blocks: u64,
-    /// Bytes of the store that the background thread has yet to look through for damage, since an index checkpoint
-    /// spared the open to read them.
+    /// Bytes of the store that the background thread has still to check for damage, since the open used an index
+    /// checkpoint and did not read them.
     pub unverified_bytes: u64,
-    /// How often compaction read everything to learn which tombstones still hide something.
+    /// How often compaction read everything to find out which tombstones still hide something.
     pub recounts: u64,
     /// Keys that were swept because they had expired.
     pub expired_keys: u64,
     /// Keys that were evicted.
     pub evicted_keys: u64,
-    /// Bytes of their records.
+    /// Bytes of the evicted records.
     pub evicted_bytes: u64,
-    /// The most bytes that the store grows to; 0: no limit.
+    /// The size up to which the store grows, in bytes; 0: no limit.
     pub limit_bytes: u64,
-    /// DRAM for how often keys are read.
+    /// DRAM used to count reads of keys.
     pub access_bytes: u64,
     /// The current epoch.
     pub epoch: u64,

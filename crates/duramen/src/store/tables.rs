@@ -1,25 +1,26 @@
-//! Tables by name: the catalog, and the handles that users hold.
+//! Tables by name: the catalog, and the handles that programs hold.
 //!
-//! The catalog is a table of the store whose keys are names and whose values are owners. Each change is one write to it, of one
-//! record or of a batch, so a crash leaves what was or what was asked for:
+//! The catalog is a table of the store whose keys are names and whose values are owners. Each change is one write to
+//! it, of one record or of a batch, so a crash leaves the state before or after the change:
 //!
 //! | operation | writes | then |
 //! |---|---|---|
-//! | make | name → a new owner | the name points to its index |
+//! | create | name → a new owner | the name points to its index |
 //! | clear | name → a new owner | the name points to that one's index; the old table is dead |
-//! | drop | name deleted | handles say so; the table is dead |
+//! | drop | name deleted | handles return `NotFound`; the table is dead |
 //! | swap | both names → each other's owner, in one batch | both names point there |
 //!
-//! Order: where each write is durable when it returns, what is written to the catalog is durable before anybody can see it in DRAM, so
-//! no record of a new owner is ever acknowledged whose owner a crash would forget, and nobody sees a table empty that a crash would
-//! fill again. In between, writers still write to the old owner: those writes came before the clearing.
+//! Order: where each write is durable when it returns, a write to the catalog is durable before anybody sees it in
+//! DRAM. So no record is ever acknowledged whose owner a crash would lose, and nobody sees an empty table that a crash
+//! would fill again. In between, writers still write to the old owner: those writes came before the clearing.
 //!
-//! With an interval and with `manual` it is seen in the epoch in which it was written, before a write of a later one: what survives a
-//! crash is a prefix in time, and a clearing that was seen later than a write of a later epoch would survive without it. With an interval
-//! that epoch is committed before the call returns. In all cases the old table is dead only afterwards.
+//! With an interval and with `manual`, a change is visible in the epoch of its write, before any write of a later
+//! epoch. The state after a crash is a prefix in time; if a clearing became visible after a write of a later epoch, it
+//! would survive without that write. With an interval that epoch is committed before the call returns. In all cases the
+//! old table is dead only afterwards.
 //!
-//! One change at a time: they hold the catalog's writer state, for as long as a write takes. Reads and writes of keys
-//! never do. Who looks a name up waits for a change that is under way, but not while its thread holds keys.
+//! One change at a time: each holds the catalog's writer state, for as long as a write takes. Reads and writes of keys
+//! never hold it. A lookup of a name waits for a change under way, but not while its thread holds keys.
 
 use super::core::Core;
 use super::writer::WriterOn;
@@ -60,10 +61,10 @@ fn kind_to_make(kind: IndexKind) -> OwnerKind {
     }
 }
 
-/// A table on the media of this machine.
+/// A table of a store, made by [`StoreOn::table`]: a [`TableOn`] on the media of this machine.
 pub type Table = TableOn<Mapped>;
 
-/// A named table of a store: a set of keys of its own, with an index of its own. Cheap to clone; made by [`StoreOn::table`].
+/// A named table of a store: a separate set of keys with its own index. Cheap to clone; made by [`StoreOn::table`].
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -94,7 +95,7 @@ pub struct TableStats {
     pub is_ordered: bool,
     /// Live keys; expired ones count until they are swept. Exact while nobody writes.
     pub keys: u64,
-    /// DRAM that its index takes.
+    /// DRAM used by its index.
     pub index_bytes: u64,
 }
 
@@ -111,7 +112,8 @@ impl<M: Medium> std::fmt::Debug for TableOn<M> {
 }
 
 impl<M: Medium> Core<M> {
-    /// Writes one entry of the catalog, or deletes it, makes it as durable as the store does, and has `show` show it.
+    /// Writes or deletes one entry of the catalog, makes it as durable as the store does, and calls `show` to make it
+    /// visible.
     fn write_name(
         &self,
         writer_state: &mut WriterState,
@@ -140,7 +142,7 @@ impl<M: Medium> Core<M> {
         Ok(())
     }
 
-    /// Nothing names this table any more, durably.
+    /// Retires this table: durably, nothing names it any more.
     fn retire(&self, table: Option<Arc<table::Table>>) {
         if let Some(table) = table {
             self.maintenance.records.tables.retire(&table);
@@ -148,7 +150,7 @@ impl<M: Medium> Core<M> {
         }
     }
 
-    /// Whether what is not durable yet may be seen: it is lost then with all that came after.
+    /// Whether a change may be visible before it is durable: if it is lost, so are all later writes.
     fn shows_early(&self) -> bool {
         let log = &self.maintenance.records.log;
         log.epochs().regime() == Regime::Manual || log.epochs().in_use() && log.durable.interval().is_some()
@@ -165,21 +167,21 @@ impl<M: Medium> Core<M> {
 }
 
 impl<M: Medium> StoreOn<M> {
-    /// The table of this name, which is made if there is none, with an index of this kind. One small write when it is made, and a
-    /// search among the names; keep the handle.
+    /// The table of this name, created if there is none, with an index of this kind. Creating it costs one small write;
+    /// each call searches the names, so keep the handle.
     ///
-    /// One that is there is found also under [key locks](WriterOn::locked), and then nobody is waited for.
+    /// An existing one is also found under [key locks](WriterOn::locked), without waiting for anybody.
     ///
     /// # Errors
-    /// `InvalidInput` for a name above 1,024 bytes, when the table is there with an index of the other kind, or when there is none and this
-    /// thread holds [keys](WriterOn::locked); otherwise as [`StoreOn::put`].
+    /// `InvalidInput` for a name above 1,024 bytes, when the table exists with an index of the other kind, or when
+    /// there is none and this thread holds [keys](WriterOn::locked). Otherwise as [`StoreOn::put`].
     pub fn table(&self, name: &[u8], kind: IndexKind) -> Result<TableOn<M>> {
         let (core, records) = (self.core(), self.records());
         if let Some(table) = self.open_table(core.catalog.find_durable(records, name), kind)? {
             return Ok(table);
         }
         let writer_state = &mut *core.catalog.writer_state(records, "make a table")?;
-        // Made by somebody else meanwhile.
+        // Another thread created it in the meantime.
         if let Some(table) = self.open_table(core.catalog.find(name), kind)? {
             return Ok(table);
         }
@@ -200,7 +202,7 @@ impl<M: Medium> StoreOn<M> {
         Ok(TableOn { store: Part::new(self), named })
     }
 
-    /// The table that was found, if there is one, and that its index is of this kind.
+    /// The found table, if there is one, after a check of its index kind.
     fn open_table(&self, named: Option<Arc<Named>>, kind: IndexKind) -> Result<Option<TableOn<M>>> {
         let Some(named) = named else { return Ok(None) };
         let guard = reclaim::pin();
@@ -209,7 +211,7 @@ impl<M: Medium> StoreOn<M> {
         let found = kind_of(table);
         if found != kind {
             return Err(Error::invalid(format!(
-                "table \"{}\" has an index of kind {found:?}, wanted {kind:?}: open it with the kind it has, or drop it",
+                "table \"{}\" has an index of kind {found:?}, wanted {kind:?}: open it with its own kind, or drop it",
                 String::from_utf8_lossy(&named.name)
             )));
         }
@@ -220,7 +222,7 @@ impl<M: Medium> StoreOn<M> {
     /// The table of this name, if there is one, whatever its kind.
     ///
     /// # Errors
-    /// `InUse` in a child that was forked.
+    /// `InUse` in a forked child.
     pub fn find_table(&self, name: &[u8]) -> Result<Option<TableOn<M>>> {
         self.log().epochs().check_process()?;
         let named = self.core().catalog.find_durable(self.records(), name);
@@ -243,8 +245,9 @@ impl<M: Medium> StoreOn<M> {
         self.core().catalog.all().iter().filter_map(stats).collect()
     }
 
-    /// Drops the table of this name: one small write, whatever is in it. Whether there was one. Handles of it say `NotFound` from then on.
-    /// Each write and each transaction comes before it or after it, as with [`TableOn::clear`].
+    /// Drops the table of this name: one small write, whatever its size. Returns whether there was one. Its handles
+    /// return `NotFound` from then on. Each write and each transaction comes before it or after it, as with
+    /// [`TableOn::clear`].
     ///
     /// # Errors
     /// As [`TableOn::clear`].
@@ -261,14 +264,15 @@ impl<M: Medium> StoreOn<M> {
         Ok(true)
     }
 
-    /// Swaps what two names point to: one small write, whatever is in the tables. Handles go by their names. Each write and each
-    /// transaction comes before the swap or after it: the swap waits for those that are under way, and others wait for it. Readers do not
-    /// wait: **a read that is under way may still return what its name pointed to when it began**, and one that begins during the swap
-    /// may find one name swapped and the other not yet. It needs space as a put does.
+    /// Swaps the tables of two names: one small write, whatever the sizes. Handles follow their names. Each write and
+    /// each transaction comes before the swap or after it: the swap waits for those under way, and others wait for it.
+    /// Readers do not wait: **a read under way may still return values of the table that its name pointed to when it
+    /// began**, and a read that begins during the swap may find one name swapped and the other not yet. It needs space
+    /// like a put.
     ///
     /// # Errors
-    /// `NotFound` when there is no table of one of the names; `InvalidInput` within a transaction or a scan of this thread, or while it
-    /// holds keys; otherwise as [`StoreOn::put`].
+    /// `NotFound` when there is no table of one of the names. `InvalidInput` within a transaction or a scan of this
+    /// thread, or while it holds keys. Otherwise as [`StoreOn::put`].
     #[track_caller]
     pub fn swap_tables(&self, a: &[u8], b: &[u8]) -> Result<()> {
         let core = self.core();
@@ -314,7 +318,8 @@ impl<M: Medium> StoreOn<M> {
 }
 
 impl Batch {
-    /// What follows is about keys of `table`, until this is called again; `None`: of the store's own, as at first.
+    /// The writes that follow are to keys of `table`, until this is called again; `None`, the initial state: to the
+    /// store's own.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -355,7 +360,7 @@ impl<M: Medium> TableOn<M> {
         &self.named.name
     }
 
-    /// Which table it is, as those are told who are told of its keys ([`StoreOn::set_on_expired`]).
+    /// The table's id, as passed to listeners for its keys ([`StoreOn::set_on_expired`]).
     ///
     /// # Errors
     /// `NotFound` when it was dropped.
@@ -363,13 +368,14 @@ impl<M: Medium> TableOn<M> {
         Ok(TableId(self.named.table(&reclaim::pin())?.owner))
     }
 
-    /// Lets its keys be evicted, and told of with this label ([`StoreOn::set_on_evicted`]); `None`, as at first: they are not. It goes
-    /// with the name, also when the table is cleared or swapped, and is forgotten when the store is closed.
+    /// Allows eviction of its keys, reported with this label ([`StoreOn::set_on_evicted`]). `None`, the initial state:
+    /// no eviction. The setting belongs to the name, also when the table is cleared or swapped, and is lost when the
+    /// store is closed.
     pub fn set_evictable(&self, label: Option<u32>) {
         self.named.set_label(label);
     }
 
-    /// How its keys are found.
+    /// The kind of its index.
     ///
     /// # Errors
     /// `NotFound` when it was dropped.
@@ -377,8 +383,9 @@ impl<M: Medium> TableOn<M> {
         Ok(kind_of(self.named.table(&reclaim::pin())?))
     }
 
-    /// For how long `key` was neither written nor asked for, in seconds and as far as that is known; `None`: it is absent. Reads are noted
-    /// only with an [eviction](crate::Options::eviction) by recency, in a table of fixed size that keys share, and not over a restart.
+    /// Seconds since `key` was last written or read, as far as known; `None`: it is absent. Reads are noted only with
+    /// an [eviction](crate::Options::eviction) by recency, in a table of fixed size that keys share, and not across
+    /// restarts.
     ///
     /// # Errors
     /// `NotFound` when the table was dropped.
@@ -392,7 +399,7 @@ impl<M: Medium> TableOn<M> {
         self.named.table(&reclaim::pin()).map_or(0, |table| table.keys())
     }
 
-    /// Whether there is no key in it.
+    /// Whether it has no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -401,7 +408,7 @@ impl<M: Medium> TableOn<M> {
     /// The value of `key`, as [`StoreOn::get`].
     ///
     /// # Errors
-    /// As [`StoreOn::get`]; `NotFound` when the table was dropped, as of every other call.
+    /// As [`StoreOn::get`]; `NotFound` when the table was dropped, as for every other call.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
         self.records().log.epochs().check_process()?;
         self.records().get(self.target(), key)
@@ -417,7 +424,7 @@ impl<M: Medium> TableOn<M> {
         self.records().get_into(self.target(), key, into)
     }
 
-    /// Whether `key` is there.
+    /// Whether `key` is present.
     ///
     /// # Errors
     /// As [`TableOn::get`].
@@ -430,7 +437,7 @@ impl<M: Medium> TableOn<M> {
         self.records().prefetch(self.target(), keys);
     }
 
-    /// The values of several keys, their cache misses overlapped, as [`StoreOn::get_many`].
+    /// The values of several keys, with overlapping cache misses, as [`StoreOn::get_many`].
     ///
     /// # Errors
     /// As [`TableOn::get`].
@@ -461,7 +468,7 @@ impl<M: Medium> TableOn<M> {
         }
     }
 
-    /// Some live entry that `wanted` accepts, as [`StoreOn::pick`].
+    /// A random live entry that `wanted` accepts, as [`StoreOn::pick`].
     ///
     /// # Errors
     /// As [`TableOn::get`].
@@ -479,13 +486,14 @@ impl<M: Medium> TableOn<M> {
         Ok(index.cursor_shown(index.cursor_at(random, &guard)))
     }
 
-    /// The keys that damaged records of this table say they were of, as [`StoreOn::claimed_keys`].
+    /// The keys that damaged records of this table claim to have, as [`StoreOn::claimed_keys`].
     #[must_use]
     pub fn claimed_keys(&self) -> Vec<Vec<u8>> {
         self.records().claimed_keys(self.target())
     }
 
-    /// Keys within bounds, in their order, as [`StoreOn::range`]. When the table is cleared or dropped meanwhile it ends.
+    /// Keys within bounds, in their order, as [`StoreOn::range`]. The iterator ends when the table is cleared or
+    /// dropped.
     ///
     /// # Errors
     /// `Unsupported` when its index is a hash; otherwise as [`StoreOn::range`].
@@ -493,7 +501,7 @@ impl<M: Medium> TableOn<M> {
         range_of(self.records(), self.target(), None, &keys)
     }
 
-    /// Keys that begin with `prefix`; as [`TableOn::range`].
+    /// Keys with this `prefix`; as [`TableOn::range`].
     ///
     /// # Errors
     /// As [`TableOn::range`].
@@ -509,7 +517,7 @@ impl<M: Medium> TableOn<M> {
         self.put_with(key, value, Meta::default())
     }
 
-    /// Sets `key` to `value`, with what goes with it.
+    /// Sets `key` to `value`, with this metadata.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -519,7 +527,7 @@ impl<M: Medium> TableOn<M> {
         })
     }
 
-    /// Removes `key`; whether it was there, as [`StoreOn::delete`].
+    /// Removes `key`; returns whether it was present, as [`StoreOn::delete`].
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -537,18 +545,19 @@ impl<M: Medium> TableOn<M> {
         })
     }
 
-    /// Empties the table: one small write, however much is in it. Its space and its DRAM come back in the background. Each write and
-    /// each transaction comes before it or after it: it waits for those that are under way, and others wait for it.
+    /// Empties the table: one small write, whatever its size. Its space and its DRAM are reclaimed in the background.
+    /// Each write and each transaction comes before it or after it: it waits for those under way, and others wait for
+    /// it.
     ///
     /// # Errors
-    /// As [`StoreOn::delete`]: it has the space that is kept for deletes. `InvalidInput` within a transaction or a scan of this thread, or
-    /// while it holds keys.
+    /// As [`StoreOn::delete`]: it may use the space kept for deletes. `InvalidInput` within a transaction or a scan of
+    /// this thread, or while it holds keys.
     #[track_caller]
     pub fn clear(&self) -> Result<()> {
         self.clear_to(None)
     }
 
-    /// The same, and from then on its index is of this kind.
+    /// As [`TableOn::clear`], and changes the kind of its index.
     ///
     /// # Errors
     /// As [`TableOn::clear`].
@@ -593,16 +602,17 @@ impl<M: Medium> std::fmt::Debug for TableWriter<'_, M> {
 }
 
 impl<M: Medium> WriterOn<M> {
-    /// This writer, for keys of `table`, which is one of its store. Costs nothing: make it for each call.
+    /// This writer, for keys of `table`, which must belong to its store. Costs nothing: make it for each call.
     pub fn table<'w>(&'w mut self, table: &'w TableOn<M>) -> TableWriter<'w, M> {
         debug_assert!(
             std::ptr::eq(self.store().core(), table.store.core()),
-            "the table is one of another store"
+            "the table belongs to another store"
         );
         TableWriter { writer: self, table }
     }
 
-    /// As [`TableWriter::get_stamped`], for who only reads: the value lives as long as this writer is not written with.
+    /// As [`TableWriter::get_stamped`], for callers that only read: the value lives as long as nobody writes through
+    /// this writer.
     ///
     /// # Errors
     /// As [`TableOn::get`].
@@ -620,7 +630,7 @@ impl<M: Medium> TableWriter<'_, M> {
         Ok(self.get_stamped(key)?.1)
     }
 
-    /// As `get`, and the key's stamp, also when it is absent or expired.
+    /// As `get`, with the key's stamp, also when it is absent or expired.
     ///
     /// # Errors
     /// As [`TableOn::get`].
@@ -644,7 +654,7 @@ impl<M: Medium> TableWriter<'_, M> {
         self.put_with(key, value, Meta::default())
     }
 
-    /// Sets `key` to `value`, with what goes with it.
+    /// Sets `key` to `value`, with this metadata.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -653,7 +663,7 @@ impl<M: Medium> TableWriter<'_, M> {
         writer_state.put(context, self.table.target(), key, value, meta)
     }
 
-    /// Removes `key`; whether it was there, as [`WriterOn::delete`].
+    /// Removes `key`; returns whether it was present, as [`WriterOn::delete`].
     ///
     /// # Errors
     /// As [`WriterOn::delete`].
@@ -662,8 +672,8 @@ impl<M: Medium> TableWriter<'_, M> {
         writer_state.delete(context, self.table.target(), key)
     }
 
-    /// Sweeps `key`, if its value has expired; whether it was this call that did. Who is told of expired keys ([`StoreOn::set_on_expired`])
-    /// is not told of this one.
+    /// Sweeps `key` if its value has expired; returns whether this call did it. The listener for expired keys
+    /// ([`StoreOn::set_on_expired`]) is not called for it.
     ///
     /// # Errors
     /// As [`TableOn::get`].
@@ -681,7 +691,7 @@ impl<M: Medium> TableWriter<'_, M> {
         writer_state.replace(context, self.table.target(), key, value)
     }
 
-    /// Writes only if the key's stamp still is `seen`, as [`WriterOn::compare_and_swap`].
+    /// Writes only if the key's stamp is still `seen`, as [`WriterOn::compare_and_swap`].
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -706,7 +716,7 @@ impl<M: Medium> TableWriter<'_, M> {
             .unwrap_or(Update::Absent))
     }
 
-    /// The same if the key's stamp still is `seen`, as [`WriterOn::compare_and_update`].
+    /// As `update`, if the key's stamp is still `seen`, as [`WriterOn::compare_and_update`].
     ///
     /// # Errors
     /// As [`WriterOn::update`].

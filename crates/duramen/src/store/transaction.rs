@@ -1,8 +1,8 @@
-//! Transactions: any number of writes that count all or not at all, after a crash and to every reader, and that are as
-//! if each transaction had run alone.
+//! Transactions: any number of writes that count all or not at all, after a crash and for every reader, as if each
+//! transaction had run alone.
 //!
-//! What a transaction writes goes to the log at once, so it may be of any size; how it is shown and what a crash leaves
-//! stands in `write/transaction.rs`.
+//! A transaction's writes go to the log at once, so it may have any size. `write/transaction.rs` describes how it is
+//! shown and the result of a crash.
 
 use super::collections::CollectionOn;
 use super::tables::TableOn;
@@ -18,26 +18,29 @@ use duramen_media::{Mapped, Medium};
 use std::cell::RefCell;
 use std::panic::Location;
 
-/// How often a transaction runs beside others before it locks all keys. Each time in vain somebody else's write
-/// counted, so few transactions come that far; and one that reads much beside many small writes comes to an end.
+/// How often a transaction runs concurrently with others before it locks all keys. Each failed run means that another
+/// write succeeded, so few transactions get that far. And a transaction that reads much, concurrent with many small
+/// writes, completes.
 const RUNS_MAX: u32 = 16;
 
-/// A transaction on the media of this machine.
+/// A transaction in progress, given to the closure of [`WriterOn::transaction`]: a [`TransactionOn`] on the media of
+/// this machine.
 pub type Transaction<'w> = TransactionOn<'w, Mapped>;
 
-/// What a transaction read, and what it was.
+/// The keys that a transaction read, with their stamps.
 type Read = RefCell<Vec<Expect>>;
 
 /// A transaction in progress: see [`WriterOn::transaction`].
 pub struct TransactionOn<'w, M: Medium = Mapped> {
     writer: &'w mut WriterOn<M>,
-    /// `None`: it is not checked.
+    /// `None`: reads are not checked.
     read: Option<Read>,
 }
 
 impl<M: Medium> Drop for TransactionOn<'_, M> {
     fn drop(&mut self) {
-        // Of one that was committed there is nothing to give up. Why one could not be settled that is given up concerns who asks next.
+        // After a commit there is nothing to abort. If the group of an aborted one cannot be flushed, the next call
+        // reports it.
         let _ = self.writer.abort_transaction();
     }
 }
@@ -49,24 +52,24 @@ impl<M: Medium> std::fmt::Debug for TransactionOn<'_, M> {
 }
 
 impl<M: Medium> WriterOn<M> {
-    /// Writes what `work` writes through the transaction that it is given, all or nothing: after a crash, and to every
-    /// reader. It is shown when `work` has returned `Ok`, by one step; on `Err`, or a panic, nothing of it is left. Any
-    /// number of keys and bytes, of any tables and collections; of what is written nothing is copied or kept in DRAM,
-    /// but for what the index takes.
+    /// Runs `work` and makes all its writes through the given transaction at once: all or nothing, after a crash and
+    /// for every reader. The transaction is shown when `work` has returned `Ok`, by one step; on `Err`, or a panic, it
+    /// is aborted. Any number of keys and bytes, of any tables and collections. Written data is neither copied nor kept
+    /// in DRAM, except in the index.
     ///
-    /// Transactions are serialisable: each is as if it had run alone. Of each key that `work` reads through the
-    /// transaction it is remembered what it was, and when the transaction ends, it is checked that nobody else has
-    /// written it since. If somebody has, nothing is written, and **`work` runs again from the beginning**, after some
-    /// runs with all other writers kept out. So it does nothing that cannot be done twice but through the transaction.
-    /// An error of `work` is returned only when what it had read still holds.
+    /// Transactions are serialisable: each is as if it had run alone. The transaction remembers the stamp of each key
+    /// that `work` reads through it, and checks at its end that nobody else has written the key since. If somebody has,
+    /// nothing is written, and **`work` runs again from the beginning**; after some runs, with all other writers
+    /// excluded. So outside the transaction, `work` must do only things that can be repeated. An error of `work` is
+    /// returned only when its reads are still valid.
     ///
-    /// Within a [group](WriterOn::group) it is shown to others at once and is durable when the group is flushed; else
-    /// it is durable when this returns.
+    /// Within a [group](WriterOn::group) it is shown to others at once and is durable when the group is flushed;
+    /// otherwise it is durable when this returns.
     ///
-    /// A transaction sees its own writes. It locks no keys, so reads through it cost little. Who writes a key that it
-    /// has written waits for its end, or fails with `Conflict` and begins again; `work` itself, which would wait for
-    /// itself, is refused to write such a key but through the transaction. What is read by other means,
-    /// [`reads_unchecked`](TransactionOn::reads_unchecked) too, is not checked.
+    /// A transaction sees its own writes. It locks no keys, so reads through it cost little. A writer of a key that it
+    /// has written waits for its end, or fails with `Conflict` and begins again. `work` itself would wait for itself,
+    /// so its writes of such a key are refused outside the transaction. Other reads, including
+    /// [`reads_unchecked`](TransactionOn::reads_unchecked), are not checked.
     ///
     /// ```
     /// # let dir = tempfile::tempdir().unwrap();
@@ -86,9 +89,9 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// Those of `work`; otherwise as [`StoreOn::put`](crate::StoreOn::put). `InvalidInput` as
-    /// [`begin_transaction`](Self::begin_transaction), and for a key that is read under [key locks](Self::lock) and is
-    /// none of them. `Conflict` only where all keys cannot be locked: under [key locks](Self::lock), or when this
-    /// thread has another transaction that runs.
+    /// [`begin_transaction`](Self::begin_transaction), and for a read of a key that is not locked, under [key
+    /// locks](Self::lock). `Conflict` only where all keys cannot be locked: under [key locks](Self::lock), or when this
+    /// thread has another active transaction.
     #[track_caller]
     pub fn transaction<T>(
         &mut self,
@@ -110,7 +113,7 @@ impl<M: Medium> WriterOn<M> {
         )
     }
 
-    /// Once. `None`: what was read has changed meanwhile, and nothing was written.
+    /// One run. `None`: a key that was read has changed, and nothing was written.
     fn run_transaction<T>(
         &mut self,
         place: Place,
@@ -136,9 +139,10 @@ impl<M: Medium> WriterOn<M> {
         }
     }
 
-    /// As [`transaction`](Self::transaction), but what `work` reads is not checked: others may write it before the
-    /// transaction ends, and then what `work` made of it is wrong. It runs once. For what only writes, or reads what
-    /// nobody else writes; under [key locks](Self::locked) of all keys that it reads it is as `transaction`.
+    /// As [`transaction`](Self::transaction), but reads of `work` are not checked: others may write those keys before
+    /// the transaction ends, and then results computed from them are wrong. It runs once. For work that only writes, or
+    /// reads keys that nobody else writes. Under [key locks](Self::locked) of all keys that it reads, it is like
+    /// `transaction`.
     ///
     /// # Errors
     /// Those of `work`; otherwise as [`StoreOn::put`](crate::StoreOn::put), and as
@@ -156,16 +160,17 @@ impl<M: Medium> WriterOn<M> {
         Ok(worked)
     }
 
-    /// Begins what [`transaction_unchecked`](Self::transaction_unchecked) does, for who cannot write it as a closure:
-    /// until [`commit_transaction`](Self::commit_transaction) or [`abort_transaction`](Self::abort_transaction), and at
-    /// the latest until the writer is dropped, which gives it up. What is not written by
-    /// [`in_transaction`](Self::in_transaction) meanwhile is no part of it, and must be of other keys.
+    /// Begins a [`transaction_unchecked`](Self::transaction_unchecked), for callers that cannot use a closure. It lasts
+    /// until [`commit_transaction`](Self::commit_transaction) or [`abort_transaction`](Self::abort_transaction), or
+    /// until the writer is dropped, which aborts it. Only writes by [`in_transaction`](Self::in_transaction) belong to
+    /// it; other writes meanwhile must be of other keys.
     ///
-    /// Under [key locks](Self::lock) it ends before they are given back. A write that finds no room, or what is being moved, fails
-    /// then; the transaction is aborted, and what runs begins again as [`wants_room`](Self::wants_room) says.
+    /// Under [key locks](Self::lock) it must end before the unlock. A write that finds no room, or a record that is
+    /// being moved, then fails; the transaction is aborted, and the caller begins again as described at
+    /// [`wants_room`](Self::wants_room).
     ///
     /// # Errors
-    /// As [`StoreOn::put`](crate::StoreOn::put). `InvalidInput` when a transaction of this writer runs, or another
+    /// As [`StoreOn::put`](crate::StoreOn::put). `InvalidInput` when a transaction of this writer is active, or another
     /// writer of this thread holds keys.
     #[track_caller]
     pub fn begin_transaction(&mut self) -> Result<()> {
@@ -177,36 +182,36 @@ impl<M: Medium> WriterOn<M> {
         writer_state.begin_transaction(context.records, place)
     }
 
-    /// Whether a transaction runs.
+    /// Whether a transaction is active.
     #[must_use]
     pub fn has_transaction(&self) -> bool {
         self.writer_state().transaction_id() != 0
     }
 
-    /// Keys of `table`, which is one of this store, within the transaction that runs.
+    /// Keys of `table`, which must belong to this store, within the active transaction.
     pub fn in_transaction<'u>(&'u mut self, table: &'u TableOn<M>) -> TransactionKeys<'u, M> {
         TransactionKeys { writer: self, whose: Whose::Table(table), read: None }
     }
 
-    /// Elements of `collection`, which is one of this store, within the transaction that runs.
+    /// Elements of `collection`, which must belong to this store, within the active transaction.
     pub fn in_transaction_of<'u>(&'u mut self, collection: &'u CollectionOn<M>) -> TransactionKeys<'u, M> {
         TransactionKeys { writer: self, whose: Whose::Collection(collection), read: None }
     }
 
-    /// Ends the transaction that runs, and shows it.
+    /// Commits the active transaction, and shows it.
     ///
     /// # Errors
-    /// As [`StoreOn::put`](crate::StoreOn::put); `OutOfSpace` when one of its writes found no room, and `Conflict` when a key that it
-    /// deleted, and that was not there, was written meanwhile: then it was given up.
+    /// As [`StoreOn::put`](crate::StoreOn::put). `OutOfSpace` when one of its writes found no room, and `Conflict` when
+    /// another writer has inserted a key that was absent when the transaction deleted it: then it was aborted.
     pub fn commit_transaction(&mut self) -> Result<()> {
         let (writer_state, context) = self.parts();
         writer_state.commit_transaction(context.records)
     }
 
-    /// Gives the transaction up that runs: nothing of it is left. Without one it does nothing.
+    /// Aborts the active transaction. Without one it does nothing.
     ///
     /// # Errors
-    /// As [`WriterOn::flush_group`], when it is in no group: of what was read, not of the transaction.
+    /// As [`WriterOn::flush_group`], when it is in no group: the error concerns its reads, not the transaction.
     pub fn abort_transaction(&mut self) -> Result<()> {
         let (writer_state, context) = self.parts();
         writer_state.abort_transaction(context.records)
@@ -219,18 +224,18 @@ impl<M: Medium> TransactionOn<'_, M> {
         TransactionKeys { writer: self.writer, whose: Whose::Store, read: self.read.as_ref() }
     }
 
-    /// Keys of `table`, which is one of the writer's store.
+    /// Keys of `table`, which must belong to the writer's store.
     pub fn table<'u>(&'u mut self, table: &'u TableOn<M>) -> TransactionKeys<'u, M> {
         TransactionKeys { read: self.read.as_ref(), ..self.writer.in_transaction(table) }
     }
 
-    /// Elements of `collection`, which is one of the writer's store.
+    /// Elements of `collection`, which must belong to the writer's store.
     pub fn collection<'u>(&'u mut self, collection: &'u CollectionOn<M>) -> TransactionKeys<'u, M> {
         TransactionKeys { read: self.read.as_ref(), ..self.writer.in_transaction_of(collection) }
     }
 
-    /// The writer, to read by what a transaction has no call for, as ranges: what it reads is as the transaction has
-    /// left it, but is not checked when the transaction ends.
+    /// The writer, for reads that a transaction has no method for, such as ranges. They see the transaction's writes,
+    /// but are not checked when the transaction ends.
     #[must_use]
     pub fn reads_unchecked(&self) -> &WriterOn<M> {
         self.writer
@@ -269,7 +274,7 @@ pub struct TransactionKeys<'u, M: Medium = Mapped> {
     read: Option<&'u Read>,
 }
 
-/// Whose keys.
+/// The table or collection of the keys.
 enum Whose<'u, M: Medium> {
     Store,
     Table(&'u TableOn<M>),
@@ -285,7 +290,7 @@ impl<'u, M: Medium> Whose<'u, M> {
         }
     }
 
-    /// The same, to be kept.
+    /// As `target`, owned.
     fn to_keep(&self) -> In {
         match self {
             Self::Store => In::Store,
@@ -295,7 +300,7 @@ impl<'u, M: Medium> Whose<'u, M> {
     }
 }
 
-/// Looks up a key, and notes what it was, unless the transaction wrote it.
+/// Looks up a key, and notes its stamp, unless the transaction wrote it.
 fn get_noted<'a, M: Medium>(
     writer: &'a WriterOn<M>,
     whose: &Whose<'_, M>,
@@ -321,7 +326,7 @@ fn keeps_conflicting(place: Place) -> Error {
     Error::new(
         ErrorKind::Conflict,
         format!(
-            "the transaction at {place} was run {RUNS_MAX} times, and what it had read was written by others each time: give up what this thread \
+            "the transaction at {place} was run {RUNS_MAX} times, and each time others wrote keys that it had read: release what this thread \
              holds, and begin again"
         ),
     )
@@ -334,7 +339,7 @@ impl<M: Medium> std::fmt::Debug for TransactionKeys<'_, M> {
 }
 
 impl<M: Medium> TransactionKeys<'_, M> {
-    /// The value of `key`, as it was before the transaction.
+    /// The value of `key`, with the transaction's own writes.
     ///
     /// # Errors
     /// As [`StoreOn::get`](crate::StoreOn::get).
@@ -342,7 +347,7 @@ impl<M: Medium> TransactionKeys<'_, M> {
         Ok(self.get_stamped(key)?.1)
     }
 
-    /// As `get`, and the key's stamp, also when it is absent or expired.
+    /// As `get`, with the key's stamp, also when it is absent or expired.
     ///
     /// # Errors
     /// As [`StoreOn::get`](crate::StoreOn::get).
@@ -353,14 +358,13 @@ impl<M: Medium> TransactionKeys<'_, M> {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// `Conflict` when another transaction that runs has written the key, and neither may wait for the other; otherwise
-    /// as [`StoreOn::put`](crate::StoreOn::put). Then `work` should return the error, so that the transaction is
-    /// aborted.
+    /// `Conflict` when another active transaction has written the key, and neither may wait for the other; otherwise as
+    /// [`StoreOn::put`](crate::StoreOn::put). Then `work` should return the error, so that the transaction is aborted.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.put_with(key, value, Meta::default())
     }
 
-    /// Sets `key` to `value`, with what goes with it; with [`Meta::collection`] it is a root. `meta.updatable` is ignored.
+    /// Sets `key` to `value`, with this metadata; with [`Meta::collection`] it is a root. `meta.updatable` is ignored.
     ///
     /// # Errors
     /// As [`TransactionKeys::put`].
@@ -368,7 +372,7 @@ impl<M: Medium> TransactionKeys<'_, M> {
         self.write(key, Some((value, meta)), false).map(|_| ())
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; returns whether it was present.
     ///
     /// # Errors
     /// As [`TransactionKeys::put`]; deletes have space kept back for them.
@@ -376,7 +380,7 @@ impl<M: Medium> TransactionKeys<'_, M> {
         Ok(self.replace(key, None)?.is_some())
     }
 
-    /// Sets `key` to a value, or deletes it for `None`; returns what went with the live value that was there.
+    /// Sets `key` to a value, or deletes it for `None`; returns the metadata of the live value that was there.
     ///
     /// # Errors
     /// As [`TransactionKeys::put`].
@@ -386,7 +390,7 @@ impl<M: Medium> TransactionKeys<'_, M> {
 
     fn write(&mut self, key: &[u8], value: Option<(&[u8], Meta)>, asks: bool) -> Result<Option<Meta>> {
         if !self.writer.has_transaction() {
-            return Err(Error::invalid("a write within a transaction, and none runs: begin one before"));
+            return Err(Error::invalid("cannot write in a transaction: none is active; begin one before"));
         }
         let target = self.whose.target();
         let (writer_state, context) = self.writer.parts();

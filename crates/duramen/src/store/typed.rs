@@ -5,8 +5,8 @@ use crate::{Meta, Result, Update};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::marker::PhantomData;
 
-/// A store of fixed-size records: keys and values are plain old data, stored as the bytes they are
-/// (little-endian on every machine that Duramen runs on).
+/// A store of fixed-size records: keys and values are plain old data, stored in their own byte layout (little-endian on
+/// every machine that Duramen runs on).
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -37,8 +37,8 @@ impl<K, V> Clone for TypedStore<K, V> {
 }
 
 impl<K, V> TypedStore<K, V> {
-    /// A typed view of a store. Every key and value in it must be of these types; a value of another size
-    /// is refused when it is read.
+    /// A typed view of a store. Every key and value in it must be of these types; reading a value of another size
+    /// fails.
     #[must_use]
     pub fn new(store: Store) -> Self {
         Self { store, _types: PhantomData }
@@ -69,7 +69,7 @@ impl<K: NoUninit, V: NoUninit + AnyBitPattern> TypedStore<K, V> {
         let Some(value) = self.store.get(bytemuck::bytes_of(key))? else { return Ok(None) };
         if value.len() != size_of::<V>() {
             return Err(crate::Error::invalid(format!(
-                "value has {} bytes, the type has {}: the store holds other records than this",
+                "value has {} bytes, the type has {}: the store holds records of another type",
                 value.len(),
                 size_of::<V>()
             )));
@@ -86,7 +86,7 @@ impl<K: NoUninit, V: NoUninit + AnyBitPattern> TypedStore<K, V> {
         self.store.update(bytemuck::bytes_of(key), at, bytemuck::bytes_of(field))
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; returns whether it was present.
     ///
     /// # Errors
     /// As [`Store::delete`].

@@ -11,13 +11,13 @@ use crate::{Meta, Result, Stamp, Value};
 use duramen_media::{Mapped, Medium};
 use std::marker::PhantomData;
 
-/// A writer on the media of this machine.
+/// A writer, made by [`StoreOn::writer`]: a [`WriterOn`] on the media of this machine.
 pub type Writer = WriterOn<Mapped>;
 
-/// Appends to blocks of its own; one for each thread (Viper's client). `&mut self` to write, `&self` to
-/// read. Other writers of the same store meet it only on the bucket of a key.
+/// Appends to its own blocks; one for each thread (Viper's client). `&mut self` to write, `&self` to read. Other
+/// writers of the same store contend with it only on the bucket of a key.
 ///
-/// Make it in the thread that uses it: it stays there, since what it published its thread's own reads must see.
+/// Make it in the thread that uses it: it stays there, since that thread's own reads must see its writes.
 pub struct WriterOn<M: Medium = Mapped> {
     writer_state: Held<M>,
     store: StoreOn<M>,
@@ -42,7 +42,7 @@ impl<M: Medium> WriterOn<M> {
         &self.store
     }
 
-    /// What the group owes, if there is one.
+    /// The read barrier of the group, if there is one.
     pub(crate) fn read_barrier(&self) -> Option<&ReadBarrier> {
         self.writer_state.writer_state.read_barrier()
     }
@@ -55,7 +55,7 @@ impl<M: Medium> WriterOn<M> {
         Ok(self.get_stamped(key)?.1)
     }
 
-    /// As `get`, and the key's stamp, also when it is absent or expired.
+    /// As `get`, with the key's stamp, also when it is absent or expired.
     ///
     /// # Errors
     /// As [`StoreOn::get`].
@@ -78,7 +78,7 @@ impl<M: Medium> WriterOn<M> {
         &self.writer_state.writer_state
     }
 
-    /// Its writer state, and what it writes on.
+    /// Its writer state, and the context that it writes in.
     pub(super) fn parts(&mut self) -> (&mut WriterState, WriteContext<'_, M>) {
         (&mut self.writer_state.writer_state, self.store.core().context())
     }
@@ -97,7 +97,7 @@ impl<M: Medium> WriterOn<M> {
         )
     }
 
-    /// Sets `key` to `value`, with what goes with it.
+    /// Sets `key` to `value`, with this metadata.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -105,7 +105,7 @@ impl<M: Medium> WriterOn<M> {
         self.writer_state.writer_state.put(self.store.core().context(), Target::Store, key, value, meta)
     }
 
-    /// Removes `key`; whether it was there, as for [`StoreOn::delete`].
+    /// Removes `key`; returns whether it was present, as [`StoreOn::delete`].
     ///
     /// # Errors
     /// As [`StoreOn::put`]; deletes have space kept back for them.
@@ -113,7 +113,7 @@ impl<M: Medium> WriterOn<M> {
         self.writer_state.writer_state.delete(self.store.core().context(), Target::Store, key)
     }
 
-    /// Sets `key` to a value, or deletes it for `None`; returns what went with the live value that was there.
+    /// Sets `key` to a value, or deletes it for `None`; returns the metadata of the live value that was there.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -121,7 +121,7 @@ impl<M: Medium> WriterOn<M> {
         self.writer_state.writer_state.replace(self.store.core().context(), Target::Store, key, value)
     }
 
-    /// Writes only if the key's stamp still is `seen`; `None` deletes.
+    /// Writes only if the key's stamp is still `seen`; `None` deletes.
     ///
     /// # Errors
     /// As [`StoreOn::put`].
@@ -140,11 +140,10 @@ impl<M: Medium> WriterOn<M> {
         )
     }
 
-    /// Overwrites `bytes` of the value, from byte `at` on, and says how: [`Update::InPlace`] costs a fraction of
-    /// [`Update::NewVersion`], which reads and writes the whole value. One atomic store where the value was put as
-    /// [`Meta::updatable`], the range is 1, 2, 4 or 8 bytes (16 where the CPU documents such
-    /// stores as atomic), lies aligned in the record, and each write is durable by itself; else a new version of the
-    /// whole value.
+    /// Overwrites `bytes` of the value, from byte `at` on, and returns how: [`Update::InPlace`] costs a fraction of
+    /// [`Update::NewVersion`], which reads and writes the whole value. It is one atomic store if the value was put as
+    /// [`Meta::updatable`], the range is 1, 2, 4 or 8 bytes (16 where the CPU documents such stores as atomic) and
+    /// aligned in the record, and each write is durable alone. Otherwise it is a new version of the whole value.
     ///
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
@@ -159,11 +158,11 @@ impl<M: Medium> WriterOn<M> {
         Ok(updated.unwrap_or(Update::Absent))
     }
 
-    /// As [`WriterOn::update`], but only if the key's stamp still is `seen`; `None` (and nothing written) when it is not.
-    /// Comparing and storing are one step to everybody else.
+    /// As [`WriterOn::update`], but only if the key's stamp is still `seen`; `None` (and nothing written) when it is
+    /// not. For all others, comparison and store are one step.
     ///
-    /// The stamp of a value that is updated in place follows from its bytes: two updates that point back to the same
-    /// bytes cannot be told from none. Who must tell them apart keeps a count of updates beside what they update.
+    /// The stamp of a value that is updated in place is computed from its bytes: two updates that restore the same
+    /// bytes look like none. A caller that must distinguish them keeps a count of updates next to the updated field.
     ///
     /// # Errors
     /// As [`WriterOn::update`].
@@ -183,12 +182,12 @@ impl<M: Medium> WriterOn<M> {
         )
     }
 
-    /// Reads a value and updates 8 bytes of it in place, both as one step to everybody else. `change` is given the value
-    /// with what goes with it, and says what is to be stored and where, or `None` for nothing. It runs under a lock: it must
-    /// be short and must not use the store.
+    /// Reads a value and updates 8 bytes of it in place, both as one step for all others. `change` gets the value with
+    /// its metadata, and returns the bytes to store and their offset, or `None` for no change. It runs under a lock: it
+    /// must be short and must not use the store.
     ///
-    /// Where an update in place is not possible (see [`WriterOn::update`]) nothing is done; then the value is to be read
-    /// and written by [`WriterOn::compare_and_swap`] or [`WriterOn::compare_and_update`].
+    /// Where an update in place is not possible (see [`WriterOn::update`]) nothing is done; then read the value and
+    /// write it with [`WriterOn::compare_and_swap`] or [`WriterOn::compare_and_update`].
     ///
     /// # Errors
     /// `InvalidInput` when the range is not within the value; otherwise as [`StoreOn::put`].
@@ -201,7 +200,7 @@ impl<M: Medium> WriterOn<M> {
         self.writer_state.writer_state.modify_in_place(self.store.records(), Target::Store, key, change)
     }
 
-    /// All or nothing, after a crash and to readers; [`Swap::Changed`] (nothing written) when an
+    /// Applies a batch, all or nothing, after a crash and for readers; [`Swap::Changed`] (nothing written) when an
     /// expectation failed.
     ///
     /// # Errors
@@ -210,28 +209,28 @@ impl<M: Medium> WriterOn<M> {
         self.writer_state.writer_state.apply(self.store.core().context(), batch)
     }
 
-    /// Begins a group: until [`WriterOn::flush_group`], writes return before they are durable, and reads through
-    /// *this* writer may show what is not durable yet. Nothing that was read or written in a group may be
-    /// shown to anybody before `settle` returned `Ok`. Other readers never see undurable state. One drain,
-    /// or one wait for the device shared with other writers, serves the whole group.
+    /// Begins a group: until [`WriterOn::flush_group`], writes return before they are durable, and reads through *this*
+    /// writer may show values that are not durable yet. Show no result of a read or write of the group to anybody
+    /// before `flush_group` has returned `Ok`. Other readers never see undurable state. One drain, or one wait for the
+    /// device shared with other writers, serves the whole group.
     ///
     /// Keep it short: space that is compacted meanwhile is not reused before the group ends.
     pub fn group(&mut self) {
         self.writer_state.writer_state.begin_group();
     }
 
-    /// Makes all that the group wrote or read durable, and ends it. Without a group it does nothing.
+    /// Makes all writes and reads of the group durable, and ends it. Without a group it does nothing.
     ///
     /// # Errors
-    /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged. `InvalidInput` while keys are [locked](WriterOn::lock), which
-    /// others may wait for that this would wait for.
+    /// As [`StoreOn::commit`]: then nothing of the group may be acknowledged. `InvalidInput` while keys are
+    /// [locked](WriterOn::lock): the flush would wait for others that may wait for those keys.
     pub fn flush_group(&mut self) -> Result<()> {
         self.store.records().log.epochs().check_process()?;
-        WriterState::check_unlocked(self.store.records(), "settle")?;
+        WriterState::check_unlocked(self.store.records(), "flush the group")?;
         self.writer_state.writer_state.flush_group(self.store.records())
     }
 
-    /// Panics within a write, as a bug of the engine would, for tests of what that leaves: the store is poisoned.
+    /// Panics within a write, as a bug of the engine would, to test the result: the store is poisoned.
     #[doc(hidden)]
     pub fn panic_within_a_write(&mut self) {
         self.writer_state.writer_state.panic_within_a_write(self.store.records());

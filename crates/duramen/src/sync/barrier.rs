@@ -1,17 +1,17 @@
-//! The barrier of a store: commands that name their keys go through it side by side, and one that does not has it for
-//! itself.
+//! The exclusive barrier of a store: commands that name their keys pass it concurrently, and a command that does not
+//! name them closes it and runs alone.
 //!
-//! Who goes through stores to a line of its own, and looks then whether the barrier is closed: a single write is
-//! [pinned](reclaim::pin) for as long as it takes, which is such a store; what writes several times has a counter that
-//! is odd meanwhile ([`SeqCounter`]). Neither takes a locked instruction. Who closes the barrier says so, has the
-//! kernel fence all CPUs (as [`reclaim::GracePeriod::now`] does for the same reason), and waits until all have left who
-//! were inside then. So one of the two sees the other.
+//! A thread that passes stores to a line of its own, and then checks whether the barrier is closed. A single write is
+//! [pinned](reclaim::pin) for its duration, which is such a store; a sequence of writes has a counter that is odd
+//! meanwhile ([`SeqCounter`]). Neither takes a locked instruction. A thread that closes the barrier sets the flag, has
+//! the kernel fence all CPUs (as [`reclaim::GracePeriod::now`] does for the same reason), and waits until all threads
+//! have left that were inside. So one of the two observes the other.
 //!
-//! Order of waiting: who waits at the barrier holds no lock of a key and no epoch, is not pinned, and counts as
-//! outside. Who waits for the others to leave holds nothing but the barrier. The background thread passes it by: it
-//! changes nothing that a command sees, but for keys that it evicts, which it does [while nobody is
-//! alone](ExclusiveBarrier::while_open). It waits then for what holds a stripe or is in an epoch, which waits for no
-//! barrier.
+//! Order of waiting: a thread that waits at the barrier holds no lock of a key and no epoch, is not pinned, and counts
+//! as outside. A thread that waits for the others to leave holds nothing but the barrier. The background thread
+//! bypasses it: it changes nothing that a command observes, except for keys that it evicts, which it does [while no
+//! command runs alone](ExclusiveBarrier::while_open). Then it waits for holders of a stripe and for writers in an
+//! epoch, which wait for no barrier.
 
 use super::Backoff;
 use super::atomic::AtomicU64;
@@ -34,23 +34,23 @@ pub(crate) struct ExclusiveBarrier {
 }
 
 impl ExclusiveBarrier {
-    /// Which store it is the barrier of, in this process.
+    /// Identifies the store of the barrier, in this process.
     fn id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// This thread holds it of the store now.
+    /// Notes that this thread now holds `what` of the store.
     pub(crate) fn note(&self, what: What, place: Place) -> Noted {
         holding::note(self.id(), what, place)
     }
 
-    /// The newest that this thread holds of the store and that is so.
+    /// The newest entry that this thread holds of the store and for which `is_so`.
     #[inline]
     pub(crate) fn held_here(&self, is_so: impl Fn(What) -> bool) -> Option<Held> {
         if holding::is_any() { holding::find(self.id(), is_so) } else { None }
     }
 
-    /// Whether who closes it waits for this thread.
+    /// Whether a thread that closes it would wait for this thread.
     fn is_awaited_here(&self) -> bool {
         reclaim::is_pinned() || holding::is_inside(self.id())
     }
@@ -74,7 +74,7 @@ impl ExclusiveBarrier {
     fn pin_later(&self, mut guard: Guard) -> Guard {
         loop {
             drop(guard);
-            // One that is inside already is waited for, and what it writes is over before it leaves.
+            // A thread that is inside already is waited for, and its write is over before it leaves.
             let is_inside = self.is_awaited_here();
             if !is_inside {
                 self.wait();
@@ -86,8 +86,8 @@ impl ExclusiveBarrier {
         }
     }
 
-    /// Goes inside, until `turns` ends. Whether it is: not when who has closed it waits for this thread, which is inside by other means
-    /// that may end before `turns`.
+    /// Goes inside, until `turns` ends. Returns false if the thread that has closed it waits for this thread: this one
+    /// is then inside by other means, which may end before `turns`.
     #[inline]
     #[must_use]
     pub(crate) fn enter(&self, turns: &SeqCounter) -> bool {
@@ -113,10 +113,10 @@ impl ExclusiveBarrier {
         }
     }
 
-    /// Closes it, when it is open, and waits until everybody else has left; `insiders` says who may be inside. The caller
-    /// is neither inside nor pinned.
+    /// Closes it once it is open, and waits until all others have left; `insiders` returns the counters of those that
+    /// may be inside. The caller is neither inside nor pinned.
     pub(crate) fn close(&self, insiders: impl Fn() -> Vec<Arc<SeqCounter>>) {
-        debug_assert!(!reclaim::is_pinned(), "it would wait for itself");
+        debug_assert!(!reclaim::is_pinned(), "a pinned thread that closes the barrier would wait for itself");
         {
             let mut closed = lock(&self.closed);
             while *closed {
@@ -124,14 +124,15 @@ impl ExclusiveBarrier {
             }
             *closed = true;
         }
-        // Relaxed: the moment that is noted next fences. Before the list is made: who comes to it later sees this.
+        // Relaxed: the grace period noted next fences. Stored before the list is made, so that a writer added to it
+        // later observes this.
         self.by.store(this_thread(), Relaxed);
         if planted(Mutant::BarrierNotWaitedFor) {
             return;
         }
         let mut backoff = Backoff::default();
         let mut grace = loop {
-            // The kernel may refuse to fence for want of memory, for a while.
+            // The kernel may temporarily refuse to fence for lack of memory.
             match GracePeriod::now(insiders()) {
                 Some(grace) => break grace,
                 None => backoff.wait(),
@@ -154,15 +155,15 @@ impl ExclusiveBarrier {
         self.opened.notify_all();
     }
 
-    /// For what no command may see happen: none runs alone for as long as what is returned lives, or it is this thread's. `None`: another
-    /// thread's does.
+    /// For changes that no command running alone may observe: none of another thread runs alone while the result lives.
+    /// `None`: a command of another thread runs alone now.
     pub(crate) fn while_open(&self) -> Option<impl Sized + '_> {
         let alone = lock(&self.alone);
         (!*alone || self.by.load(Relaxed) == this_thread()).then_some(alone)
     }
 
-    /// Waits until no command of another thread runs alone, but not for long: that one may wait for what the caller holds. Whether it was
-    /// worth it.
+    /// Waits until no command of another thread runs alone, for at most `most`: that command may wait for something the
+    /// caller holds. Returns whether none does.
     pub(crate) fn wait_a_while(&self, most: Duration) -> bool {
         let (begun, mut backoff) = (Instant::now(), Backoff::default());
         while self.while_open().is_none() {

@@ -3,7 +3,7 @@
 use super::atomic::Ordering::{AcqRel, Acquire};
 use super::reclaim::{Atomic, Guard, Owned, pin_to_write};
 
-/// Always there. What was replaced is dropped when all have left who may read it.
+/// Never empty. A replaced value is dropped when all readers that may see it have left.
 pub(crate) struct Current<T: Send + 'static>(Atomic<T>);
 
 impl<T: Send + 'static> Current<T> {
@@ -18,12 +18,12 @@ impl<T: Send + 'static> Current<T> {
         unsafe { self.0.load(Acquire, guard).deref() }
     }
 
-    /// Puts `new` in its place, and returns what was there.
+    /// Replaces the value with `new`, and returns the old one.
     pub(crate) fn replace<'g>(&self, new: T, guard: &'g Guard) -> &'g T {
         let before = self.0.swap(Some(Owned::new(new)), AcqRel, guard);
         // SAFETY: as in `load`.
         let value = unsafe { before.deref() };
-        // SAFETY: nobody comes to it any more but guards pinned before, of which this is one.
+        // SAFETY: only guards pinned before can reach it, and this is one of them.
         unsafe { guard.defer_destroy(before) };
         value
     }
@@ -33,7 +33,7 @@ impl<T: Send + 'static> Drop for Current<T> {
     fn drop(&mut self) {
         let guard = pin_to_write();
         let last = self.0.swap(None, AcqRel, &guard);
-        // SAFETY: nobody else has this any more, and who had it by reference has let go of that.
+        // SAFETY: nobody else has this any more, and all references to it have ended.
         drop(unsafe { last.into_owned() });
     }
 }

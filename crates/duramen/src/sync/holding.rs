@@ -1,8 +1,9 @@
-//! What the calling thread holds of a store from one call to the next: key locks, the barrier, transactions that run. A
-//! call that would wait for it waits for its own thread, for ever; so it looks here first, and is refused with the
-//! place where the thread took it.
+//! What the calling thread holds of a store between calls: key locks, the barrier, active transactions. A call that
+//! would wait for one of these would wait for its own thread forever. So it checks here first, and fails with the place
+//! where the thread took it.
 //!
-//! A thread has its list for itself; in a model all threads have one, which says whose each entry is. An entry lives as long as what its writer holds ([`Noted`]); writers stay in their thread.
+//! Each thread has its own list; in a model all threads share one, whose entries name their thread. An entry lives as
+//! long as its writer holds the lock or transaction ([`Noted`]); writers stay in their thread.
 
 use super::this_thread;
 use std::cell::{Cell, RefCell};
@@ -18,19 +19,20 @@ pub(crate) enum What {
     Keys,
     /// The barrier.
     ExclusiveBarrier,
-    /// A transaction that runs, by its number.
+    /// An active transaction, by its number.
     Transaction(u64),
     /// The stripe of one key, while the caller's function changes its value in place.
     Change,
 }
 
 impl What {
-    /// Stripes are held: no write by other means, which may wait for another stripe, for space, or at the barrier.
+    /// Whether stripes are held: then writes by other means are refused, since they may wait for another stripe, for space,
+    /// or at the barrier.
     pub(crate) fn has_stripes(self) -> bool {
         matches!(self, Self::Keys | Self::Change)
     }
 
-    /// Whoever has closed the barrier waits for it.
+    /// Whether a thread that has closed the barrier waits for it.
     fn is_inside(self) -> bool {
         matches!(self, Self::Keys | Self::Transaction(_))
     }
@@ -53,7 +55,7 @@ impl fmt::Display for Held {
             What::Keys => write!(f, "this thread holds keys of the store, locked at {place}"),
             What::ExclusiveBarrier => write!(f, "this thread holds all keys of the store, locked at {place}"),
             What::Transaction(_) => {
-                write!(f, "this thread has a transaction of the store that runs, begun at {place}")
+                write!(f, "this thread has an active transaction of the store, begun at {place}")
             }
             What::Change => write!(f, "this thread is within a change in place, called at {place}"),
         }
@@ -62,11 +64,11 @@ impl fmt::Display for Held {
 
 thread_local! {
     static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
-    /// How long the list is: most threads hold nothing, and know it by one load.
+    /// Length of the list: most threads hold nothing, and find that out by one load.
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Changes the list, if the thread does not end.
+/// Changes the list, unless the thread is ending.
 fn change(work: impl FnOnce(&mut Vec<Held>)) {
     let _ = HELD.try_with(|held| {
         let held = &mut *held.borrow_mut();
@@ -92,7 +94,7 @@ impl Drop for Noted {
     }
 }
 
-/// Notes that this thread holds it now, of the store with this barrier.
+/// Notes that this thread now holds `what` of the store with this barrier.
 pub(super) fn note(store: usize, what: What, place: Place) -> Noted {
     let thread = this_thread();
     change(|held| held.push(Held { thread, store, what, place }));
@@ -105,7 +107,7 @@ pub(super) fn is_any() -> bool {
     COUNT.try_with(|count| count.get() != 0).unwrap_or(false)
 }
 
-/// The newest that this thread holds of the store with this barrier and that is so.
+/// The newest entry that this thread holds of the store with this barrier and for which `is_so`.
 #[cold]
 pub(super) fn find(store: usize, is_so: impl Fn(What) -> bool) -> Option<Held> {
     let thread = this_thread();
@@ -113,7 +115,7 @@ pub(super) fn find(store: usize, is_so: impl Fn(What) -> bool) -> Option<Held> {
     HELD.try_with(|held| held.borrow().iter().rev().find(is_it).copied()).ok().flatten()
 }
 
-/// Whether who closes this barrier waits for something that this thread holds.
+/// Whether a thread that closes this barrier waits for something that this thread holds.
 pub(super) fn is_inside(store: usize) -> bool {
     find(store, What::is_inside).is_some()
 }

@@ -1,4 +1,5 @@
-//! Mutexes with ranks, and what is waited for under them, over those of the build: see [`super::rank`].
+//! Ranked mutexes, and the condition variables that wait under them, over the primitives of the build: see
+//! [`super::rank`].
 
 use super::PoisonError;
 use super::primitive;
@@ -21,7 +22,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         Self(primitive::Mutex::new(value))
     }
 
-    /// If nobody has it, and nobody panicked that had it.
+    /// Succeeds if nobody holds it, and no holder has panicked.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T, RANK>> {
         let guard = self.0.try_lock().ok()?;
@@ -54,12 +55,12 @@ impl<T, const RANK: u8> DerefMut for MutexGuard<'_, T, RANK> {
     }
 }
 
-/// What is notified. Who waits keeps the mutex's rank.
+/// A condition variable. A waiter keeps the mutex's rank.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(primitive::Condvar);
 
 impl Condvar {
-    /// Waits to be notified; may return for no reason.
+    /// Waits to be notified; may wake spuriously.
     pub(crate) fn wait<'a, T, const RANK: u8>(
         &self,
         MutexGuard { guard, held }: MutexGuard<'a, T, RANK>,
@@ -67,7 +68,7 @@ impl Condvar {
         MutexGuard { guard: self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), held }
     }
 
-    /// The same, or for `timeout`.
+    /// Like `wait`, for at most `timeout`.
     pub(crate) fn wait_timeout<'a, T, const RANK: u8>(
         &self,
         MutexGuard { guard, held }: MutexGuard<'a, T, RANK>,
@@ -102,22 +103,22 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a lock of rank 30 is waited for by a thread that holds one of rank 70")]
-    fn a_lower_rank_is_not_waited_for() {
+    #[should_panic(expected = "waiting for a lock of rank 30 while holding one of rank 70")]
+    fn waiting_for_a_lower_rank_panics() {
         let (low, high) = (Mutex::<_, { COMPACTOR }>::new(()), Mutex::<_, { STRIPE }>::new(()));
         let _wrong = (lock(&high), lock(&low));
     }
 
     #[test]
-    #[should_panic(expected = "a lock of rank 255")]
-    fn nothing_is_waited_for_under_a_leaf() {
+    #[should_panic(expected = "waiting for a lock of rank 255")]
+    fn waiting_under_a_leaf_lock_panics() {
         let (leaf, other) = (Mutex::<_>::new(()), Mutex::<_>::new(()));
         let _wrong = (lock(&leaf), lock(&other));
     }
 
     #[test]
-    #[should_panic(expected = "a lock of rank 70")]
-    fn of_one_rank_the_order_counts() {
+    #[should_panic(expected = "waiting for a lock of rank 70")]
+    fn waiting_for_an_earlier_lock_of_the_same_rank_panics() {
         let second = Held::wait(STRIPE, 2);
         let _wrong = (Held::wait(STRIPE, 1), second);
     }

@@ -1,14 +1,16 @@
-//! The order in which a thread takes the locks of a store: each has a rank, and who holds one waits for higher ones only. So no threads wait
-//! in a circle. `docs/internals/locks.md` says what each lock guards, and what is waited for without one.
+//! The order in which a thread takes the locks of a store: each has a rank, and a thread that holds one waits only for
+//! higher ones. So threads cannot deadlock. `docs/internals/locks.md` states what each lock guards, and which waits
+//! need no lock.
 //!
-//! A build with debug assertions checks it at each lock that is taken ([`Held`]); another one has nothing of it. A lock that is tried, and not
-//! waited for, need not come in order, but counts as held.
+//! A build with debug assertions checks it at each lock ([`Held`]); other builds contain none of it. A lock that is
+//! tried without waiting need not come in order, but counts as held.
 //!
-//! What a writer holds from one call of its caller to the next is no part of it: that is [`super::holding`]'s, since it is of one store.
+//! Locks that a writer holds between calls are not covered: [`super::holding`] tracks those, since they belong to one
+//! store.
 
 /// The catalog is changed.
 pub(crate) const CATALOG: u8 = 10;
-/// A checkpoint of the index is written, or given up.
+/// An index checkpoint is written, or dropped.
 pub(crate) const IMAGE: u8 = 20;
 /// Blocks are moved, retired and freed.
 pub(crate) const COMPACTOR: u8 = 30;
@@ -18,7 +20,7 @@ pub(crate) const ALONE: u8 = 50;
 pub(crate) const MERGING: u8 = 60;
 /// The medium grows.
 pub(crate) const GROWING: u8 = 64;
-/// Why it did not is told of.
+/// The reason is reported why the medium did not grow.
 pub(crate) const NOT_GROWN: u8 = 66;
 /// Stripes of keys, in the order of their numbers.
 pub(crate) const STRIPE: u8 = 70;
@@ -32,11 +34,11 @@ pub(crate) const SHARED: u8 = 100;
 pub(crate) const COMMIT: u8 = 110;
 /// Transactions of several blocks are finalized.
 pub(crate) const FINALIZING: u8 = 120;
-/// Places are noted that roots leave.
+/// Places that roots leave are noted.
 pub(crate) const LEFT: u8 = 130;
 /// Collections whose pages are to be read.
 pub(crate) const UNREAD: u8 = 140;
-/// A table is found by its owner, or made.
+/// A table is looked up by its owner, or created.
 pub(crate) const TABLES: u8 = 145;
 /// A name points to another table.
 pub(crate) const LABEL: u8 = 150;
@@ -48,7 +50,7 @@ pub(crate) const PAGES: u8 = 170;
 pub(crate) const SUPERBLOCK: u8 = 180;
 /// Extents are taken and given back.
 pub(crate) const SPACE: u8 = 190;
-/// The keys of a table of few.
+/// The cached keys of a sparse table.
 pub(crate) const SPARSE_KEYS: u8 = 200;
 /// Nothing is locked under it.
 pub(crate) const LEAF: u8 = u8::MAX;
@@ -65,7 +67,7 @@ mod checked {
 
     #[derive(Clone, Copy, Debug)]
     struct Lock {
-        /// And the place among those of one rank.
+        /// And the order among those of one rank.
         rank: (u8, usize),
         place: &'static Location<'static>,
     }
@@ -77,7 +79,7 @@ mod checked {
     impl Held {
         pub(crate) const UNCOUNTED: Self = Self(None);
 
-        /// Waits for a lock of this rank next; of several of one rank in the order of `order`.
+        /// Waits for a lock of this rank next; several of one rank must follow the order of `order`.
         #[track_caller]
         pub(crate) fn wait(rank: u8, order: usize) -> Self {
             let highest =
@@ -85,7 +87,7 @@ mod checked {
             if let Ok(Some(held)) = HELD.try_with(highest) {
                 assert!(
                     held.rank < (rank, order) || panicking(),
-                    "a lock of rank {rank} is waited for by a thread that holds one of rank {}, locked at {}: see sync/rank.rs for \
+                    "waiting for a lock of rank {rank} while holding one of rank {}, locked at {}: see sync/rank.rs for \
                      the order",
                     held.rank.0,
                     held.place
@@ -94,7 +96,7 @@ mod checked {
             Self::have(rank, order)
         }
 
-        /// Has it, without having waited.
+        /// Holds it, without having waited.
         #[track_caller]
         pub(crate) fn have(rank: u8, order: usize) -> Self {
             let lock = Lock { rank: (rank, order), place: Location::caller() };
@@ -117,7 +119,7 @@ mod checked {
 #[cfg(all(debug_assertions, not(loom)))]
 pub(crate) use checked::Held;
 
-/// Nothing.
+/// Nothing is tracked.
 #[cfg(not(all(debug_assertions, not(loom))))]
 #[derive(Debug)]
 pub(crate) struct Held;

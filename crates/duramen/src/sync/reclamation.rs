@@ -1,40 +1,44 @@
-//! Memory and blocks that readers may still see are given back when those readers have left.
+//! Releases memory and blocks that readers may still see once those readers have left.
 //!
-//! A reader *pins* itself: it makes its own counter odd, reads, and makes it even again when its last guard goes.
-//! Whoever took something out of reach notes the [`GracePeriod`]: which counters are odd. It is past when each of those
-//! has changed since.
+//! A reader *pins* itself: it makes its own counter odd, reads, and makes it even again when its last guard goes. A
+//! thread that unlinked something notes the [`GracePeriod`]: which counters are odd. It has elapsed when each of those
+//! counters has changed.
 //!
-//! A pin must be seen by [`GracePeriod::now`] before the reader reads anything: an order of a store before later loads,
+//! [`GracePeriod::now`] must observe a pin before the reader reads anything. That orders a store before later loads,
 //! which costs a full fence on every CPU. A fence in each get would keep the CPU from overlapping the cache misses of
-//! one get with those of the next, which is most of its speed. So the reader only keeps the compiler from
-//! reordering, and `GracePeriod::now`, which is rare, asks the kernel to run a full fence on every CPU that runs a
-//! thread of this process (`membarrier`). Where the kernel has no such call, readers fence.
+//! one get with those of the next, which is most of its speed. So the reader only keeps the compiler from reordering,
+//! and `GracePeriod::now`, which is rare, asks the kernel to run a full fence on every CPU that runs a thread of this
+//! process (`membarrier`). Where the kernel has no such call, readers fence.
 //!
-//! Pins are of threads, not of stores. So they are short: an operation ends its pin before it returns, and none is held while
-//! the caller's code runs (but that of `modify_in_place`, which runs under a lock). What outlives an operation is of one store:
+//! Pins belong to threads, not to stores. So they are short: an operation ends its pin before it returns, and none is
+//! held while the caller's code runs (except that of `modify_in_place`, which runs under a lock). What outlives an
+//! operation belongs to one store:
 //!
-//! * A value that was read [holds](Guard::hold) the place where it lies, and nothing else. Its thread stores the address in
-//!   a slot of its own while it is pinned, and gives up the pin. Whoever reuses a place looks, when the moment at which it was taken
-//!   out of reach is past, whether an address in it is [held](held). Addresses are unique in the process: stores have nothing to do
-//!   with each other. A hold may be given up by any thread.
-//! * An open group of a writer keeps all that is taken out of reach in its store meanwhile: it has a counter like that of a thread
-//!   ([`SeqCounter`]), and the store names those of its writers when it notes a moment.
+//! * A value that was read [pins](Guard::pin_value) only its own place. Its thread stores the address in a slot of its
+//!   own while the thread is pinned, and then ends its own pin. Before a place is reused, after its grace period has
+//!   elapsed, the addresses in it must not be [pinned](pinned_addresses). Addresses are unique in the process: stores
+//!   do not affect each other. Any thread may release a value pin.
+//! * An open group of a writer keeps everything that is unlinked in its store meanwhile: it has a counter like that of
+//!   a thread ([`SeqCounter`]), and the store passes those of its writers when it notes a grace period.
 //!
-//! Why a hold is seen: it is stored while its thread is pinned. If that pin is one of those that the moment waits for, its end, which
-//! is stored after the hold, was loaded before the slots are looked at. If it had ended before, the moment loaded
-//! that or a later count. If it began after the fence, it found nothing of what was out of reach by then. And whoever reuses a slot
-//! loaded first that it was given up, so what is read of a slot happens after all reads under its earlier holds.
+//! Why a value pin is observed: it is stored while its thread is pinned. If the grace period waits for that pin, the
+//! pin's end, stored after the value pin, was loaded before the slots are read. If the pin had ended before, the grace
+//! period loaded that count or a later one. If it began after the fence, it found nothing that was unlinked by then.
+//! And a thread that reuses a slot first loaded its release, so reads of the slot happen after all reads under its
+//! earlier value pins.
 //!
-//! For the same reason a writer fences nothing behind what it published by a plain store, and its own later loads may pass that store.
-//! Two threads that each put a key and then look for the other's must not both miss it. So whoever publishes so [notes](published)
-//! it, and the next pin that is [to read](pin) fences; puts in a row need not, whose locks do.
+//! For the same reason a writer does not fence after a plain store that publishes, and its own later loads may pass
+//! that store. But two threads that each put a key and then look up the other's must not both miss it. So such a writer
+//! [notes](published) it, and the next pin that is [to read](pin) fences. Puts in a row need no fence, since their
+//! locks fence.
 //!
 //! Invariants:
-//! 1. What is released was taken out of reach before its moment was noted: who pins itself after the fence cannot find it.
+//! 1. Anything released was unlinked before its grace period was noted: a thread that pins itself after the fence
+//!    cannot find it.
 //! 2. A counter that is odd and unchanged since then belongs to a reader that may still see it.
-//! 3. A `Local` is never freed, and is used by at most one thread at a time. Nor are its slots; those of holds that outlive
-//!    the thread stay taken for the thread that uses it next.
-//! 4. Only the thread of a `Local` takes a slot of it, and only one that is 0; who holds it stores 0.
+//! 3. A `Local` is never freed, and is used by at most one thread at a time. The same holds for its slots; slots whose
+//!    value pins outlive the thread stay taken for the next thread that uses the `Local`.
+//! 4. Only the thread of a `Local` takes a slot of it, and only one that is 0; the holder of the value pin stores 0.
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::cell::{Cell, UnsafeCell};
@@ -46,16 +50,16 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Slots of a thread to begin with: as many as lie on one line.
+/// Initial slots of a thread: as many as fit in one line.
 const SLOTS_FIRST: usize = 8;
 
-/// Odd while its owner may see what others take out of reach. Only the owner changes it. On a line of its own.
+/// Odd while its owner may see things that others unlink. Only the owner changes it. On a line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct SeqCounter(AtomicU64);
 
 impl SeqCounter {
-    /// From now on the owner keeps what it can reach.
+    /// From now on the owner protects everything it can reach.
     #[inline]
     pub(crate) fn begin(&self) {
         self.begin_with(!kernel_fences());
@@ -65,8 +69,8 @@ impl SeqCounter {
     fn begin_with(&self, fences: bool) {
         // Release: `GracePeriod::now` may read this instead of the count that the last turn left.
         self.0.store(self.0.load(Relaxed) + 1, Release);
-        // SeqCst: pairs with the fence in `GracePeriod::now`: either that sees the odd count, or we see what was
-        // unlinked.
+        // SeqCst: pairs with the fence in `GracePeriod::now`: either that observes the odd count, or this thread
+        // observes the unlink.
         if fences {
             fence(SeqCst);
         } else {
@@ -74,10 +78,10 @@ impl SeqCounter {
         }
     }
 
-    /// It keeps nothing any more.
+    /// It protects nothing any more.
     #[inline]
     pub(crate) fn end(&self) {
-        // Release: pairs with the Acquire in `now`; what was read was read before.
+        // Release: pairs with the Acquire in `now`; all reads happened before.
         self.0.store(self.0.load(Relaxed) + 1, Release);
     }
 
@@ -87,15 +91,15 @@ impl SeqCounter {
     }
 }
 
-/// Where a held place begins, or 0.
+/// The address of a pinned value, or 0.
 type Slot = AtomicUsize;
 
-/// The holds of a thread.
+/// The value pins of a thread.
 struct Slots {
-    /// The part that holds are taken from: the longest one. Only the thread uses this and `at`.
+    /// The part that value pins are taken from: the longest one. Only the thread uses this and `at`.
     part: UnsafeCell<&'static [Slot]>,
-    /// The slot of it that was taken last: the next hold takes it again if it was given up, as most are before the next read, and
-    /// else the one behind it, so that many holds at once lie side by side.
+    /// The slot of `part` that was taken last. The next value pin takes it again if it was released, as most are before
+    /// the next read; otherwise the slot after it, so that many value pins at once are adjacent.
     at: AtomicUsize,
     /// All slots, each part as long as all before it.
     parts: Mutex<Vec<&'static [Slot]>>,
@@ -110,14 +114,15 @@ impl Slots {
         Self { part: UnsafeCell::new(first), at: AtomicUsize::new(0), parts: Mutex::new(vec![first]) }
     }
 
-    /// A slot that nobody holds. Only the thread whose `Local` this is may ask.
+    /// A slot that is free. Only the thread that uses this `Local` may call it.
     #[inline]
     fn take(&self) -> &'static Slot {
         // SAFETY: one thread uses it, and nothing below calls anything of this module.
         let part = unsafe { *self.part.get() };
         let last = self.at.load(Relaxed);
         for at in [last, last + 1] {
-            // Acquire: see `Guard::hold`. At the end of the part nothing is there, and it is looked for at its beginning.
+            // Acquire: see `Guard::pin_value`. At the end of the part there is no slot, and the search continues at its
+            // beginning.
             if let Some(slot) = part.get(at).filter(|slot| slot.load(Acquire) == 0) {
                 self.at.store(at, Relaxed);
                 return slot;
@@ -126,12 +131,12 @@ impl Slots {
         self.other()
     }
 
-    /// Any slot of the longest part that nobody holds; if half of it is held, of a new part.
+    /// Any free slot of the longest part; if more than half of it is taken, of a new part.
     #[inline(never)]
     fn other(&self) -> &'static Slot {
         // SAFETY: as in `take`.
         let part = unsafe { &mut *self.part.get() };
-        // Acquire: see `Guard::hold`.
+        // Acquire: see `Guard::pin_value`.
         let is_free = |slot: &&Slot| slot.load(Acquire) == 0;
         if part.iter().filter(is_free).count() < part.len() / 2 {
             let mut parts = lock(&self.parts);
@@ -154,19 +159,19 @@ fn new_slots(count: usize) -> &'static [Slot] {
 struct Local {
     turns: SeqCounter,
     slots: Slots,
-    /// How many guards the thread holds. Only that thread uses it.
+    /// Number of the thread's guards. Only that thread uses it.
     guards: AtomicU32,
-    /// Whether the thread must fence by itself.
+    /// Whether the thread must fence itself.
     fences: bool,
     /// Whether the thread published something that its own loads may still pass. Only that thread uses it.
     published: AtomicBool,
-    /// The thread is ending: its last guard gives this back.
+    /// The thread is ending: its last guard releases this.
     ending: AtomicBool,
     taken: AtomicBool,
 }
 
 impl Local {
-    /// For another thread to use. No guard is left.
+    /// Makes it available to another thread. No guard is left.
     fn give_back(&self) {
         MINE.set(None);
         self.ending.store(false, Relaxed);
@@ -177,14 +182,15 @@ impl Local {
 
 type Deferred = Box<dyn FnOnce() + Send>;
 
-/// Who may see what was out of reach at some moment: see the module.
+/// The readers that may see things unlinked before some moment: see the module.
 pub(crate) struct GracePeriod {
     threads: Vec<(&'static SeqCounter, u64)>,
     groups: Vec<(Arc<SeqCounter>, u64)>,
 }
 
 impl GracePeriod {
-    /// Those that are pinned now, and those of `groups` that have begun a turn. `None` when the kernel refused to fence.
+    /// The threads that are pinned now, and those of `groups` that have begun a turn. `None` when the kernel refused to
+    /// fence.
     pub(crate) fn now(groups: Vec<Arc<SeqCounter>>) -> Option<Self> {
         if !fence_all() {
             return None;
@@ -205,11 +211,11 @@ impl GracePeriod {
     }
 }
 
-/// The addresses that are held, in order.
+/// The pinned addresses, in order.
 pub(crate) fn pinned_addresses() -> Vec<usize> {
     let mut held = Vec::new();
     for local in &*lock(&LOCALS) {
-        // Acquire: pairs with the Release in `Guard::hold` and when a hold is dropped.
+        // Acquire: pairs with the Release in `Guard::pin_value` and when a value pin is dropped.
         let slots = lock(&local.slots.parts);
         held.extend(slots.iter().copied().flatten().map(|slot| slot.load(Acquire)).filter(|&at| at != 0));
     }
@@ -217,13 +223,13 @@ pub(crate) fn pinned_addresses() -> Vec<usize> {
     held
 }
 
-/// Keeps a place from being used again.
+/// Keeps a value's place from being reused.
 pub(crate) struct ValuePin(&'static Slot);
 
 impl Drop for ValuePin {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `held` and `Guard::hold`; what was read was read before.
+        // Release: pairs with the Acquire in `pinned_addresses` and `Guard::pin_value`; all reads happened before.
         self.0.store(0, Release);
     }
 }
@@ -237,8 +243,8 @@ struct Bag {
 struct Garbage {
     /// Deferred since the last `collect`.
     fresh: Vec<Deferred>,
-    /// Oldest first. A later bag waits for every reader that an earlier one still waits for, so they
-    /// come ready in this order.
+    /// Oldest first. A later bag waits for every reader that an earlier one still waits for, so they become ready in
+    /// this order.
     bags: Vec<Bag>,
 }
 
@@ -248,9 +254,9 @@ static GARBAGE: Mutex<Garbage> = Mutex::new(Garbage { fresh: Vec::new(), bags: V
 static RELEASING: Mutex<()> = Mutex::new(());
 
 thread_local! {
-    /// Without a destructor, so that reaching it costs one instruction.
+    /// Without a destructor, so that access costs one instruction.
     static MINE: Cell<Option<&'static Local>> = const { Cell::new(None) };
-    /// Gives `MINE` back when the thread ends.
+    /// Releases `MINE` when the thread ends.
     static ENDING: Ending = const { Ending };
 }
 
@@ -262,7 +268,7 @@ impl Drop for Ending {
         if local.guards.load(Relaxed) == 0 {
             local.give_back();
         } else {
-            // Another thread local, which goes later, keeps a guard.
+            // Another thread-local value, which is dropped later, keeps a guard.
             local.ending.store(true, Relaxed);
         }
     }
@@ -310,17 +316,18 @@ fn take_local() -> &'static Local {
 /// While it lives, nothing that its thread can reach is released.
 pub(crate) struct Guard {
     local: &'static Local,
-    /// Of one thread.
+    /// Stays in one thread.
     _not_send: PhantomData<*const ()>,
 }
 
-/// Pins this thread, which reads without a lock then: what it published before, others see before it reads.
+/// Pins this thread to read without a lock: other threads see its earlier publications before it reads.
 #[inline]
 pub(crate) fn pin() -> Guard {
     let guard = pin_to_write();
     if guard.local.published.load(Relaxed) {
         guard.local.published.store(false, Relaxed);
-        // SeqCst: pairs with the same of another thread that published and reads: one of them sees what the other published.
+        // SeqCst: pairs with the same fence of another thread that published and reads: one of them observes the
+        // other's publication.
         fence(SeqCst);
     }
     guard
@@ -334,7 +341,7 @@ pub(crate) fn published() {
     }
 }
 
-/// Pins this thread, which locks a key then before it looks for it: that is a fence.
+/// Pins this thread to write: it locks a key before it looks it up, and that is a fence.
 #[inline]
 pub(crate) fn pin_to_write() -> Guard {
     let local = MINE.get().unwrap_or_else(take_local);
@@ -366,25 +373,26 @@ impl Drop for Guard {
 }
 
 impl Guard {
-    /// Keeps what begins at `place`, which this guard keeps, also when the guard is gone.
+    /// Keeps the value at `place`, which this guard protects, also after the guard is gone.
     #[inline]
     pub(crate) fn pin_value(&self, place: *const u8) -> ValuePin {
-        // Its load of the slot, Acquire, pairs with the Release when a hold is dropped, maybe by another thread.
+        // Its load of the slot, Acquire, pairs with the Release when a value pin is dropped, possibly by another
+        // thread.
         let slot = self.local.slots.take();
-        // Release: pairs with the Acquire in `held`.
+        // Release: pairs with the Acquire in `pinned_addresses`.
         slot.store(place.addr(), Release);
         ValuePin(slot)
     }
 
-    /// Runs `release` when everybody who is pinned now has left. What it releases is out of reach already.
+    /// Runs `release` when all threads that are pinned now have left. What it releases is unlinked already.
     pub(crate) fn defer(&self, release: impl FnOnce() + Send + 'static) {
         lock(&GARBAGE).fresh.push(Box::new(release));
     }
 
-    /// Drops what `shared` points to when everybody who is pinned now has left.
+    /// Drops the target of `shared` when all threads that are pinned now have left.
     ///
     /// # Safety
-    /// Nobody can come to `shared` any more but guards pinned before.
+    /// Only guards pinned before can reach `shared`.
     pub(crate) unsafe fn defer_destroy<T: Send + 'static>(&self, shared: Shared<'_, T>) {
         // SAFETY: made by `Owned::new`; unreachable, as the caller promised, when this is run.
         let owned = unsafe { shared.into_owned() };
@@ -392,9 +400,9 @@ impl Guard {
     }
 }
 
-/// Runs what was deferred and that nobody can see any more.
+/// Runs the deferred releases whose targets no reader can see any more.
 pub(crate) fn collect() {
-    // Whoever else is at it does the same for us.
+    // Another thread that is collecting does the same work.
     let Ok(_releasing) = RELEASING.try_lock() else { return };
     let mut ready = Vec::new();
     {
@@ -417,8 +425,7 @@ pub(crate) fn collect() {
     }
 }
 
-/// Fences on every CPU that runs a thread of this process; false when the kernel refused, and then nothing may
-/// be released.
+/// Fences on every CPU that runs a thread of this process. False when the kernel refused: then nothing may be released.
 fn fence_all() -> bool {
     fence(SeqCst);
     !kernel_fences()
@@ -431,14 +438,13 @@ fn fence_all() -> bool {
 /// A pointer to something that is replaced while others read it.
 pub(crate) struct Atomic<T>(AtomicPtr<T>);
 
-/// What nobody else can reach.
+/// A value that nobody else can reach.
 pub(crate) struct Owned<T>(NonNull<T>);
 
-// SAFETY: it is a box, but for the promise that a box makes about aliases, which readers still break when it
-// waits to be dropped.
+// SAFETY: it is a box, without the aliasing promise of a box, which readers still break while it waits to be dropped.
 unsafe impl<T: Send> Send for Owned<T> {}
 
-/// What a guard keeps.
+/// A value that a guard protects.
 pub(crate) struct Shared<'g, T> {
     pointer: *mut T,
     _guard: PhantomData<&'g Guard>,
@@ -454,7 +460,7 @@ impl<T> Atomic<T> {
         Shared { pointer: self.0.load(order), _guard: PhantomData }
     }
 
-    /// Puts `new` in, and returns what was there; `None` leaves nothing there.
+    /// Stores `new`, and returns the old value; `None` leaves it empty.
     pub(crate) fn swap<'g>(
         &self,
         new: Option<Owned<T>>,
@@ -529,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deferred_waits_for_a_guard_of_another_thread() {
+    fn a_deferred_release_waits_for_a_guard_of_another_thread() {
         let released = Arc::new(AtomicBool::new(false));
         let ((pinned, is_pinned), (leave, may_leave)) = (channel(), channel());
         let reader = std::thread::spawn(move || {
@@ -550,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_guards_keep_until_the_last_goes() {
+    fn nested_guards_protect_until_the_last_is_dropped() {
         let released = Arc::new(AtomicBool::new(false));
         let (outer, inner) = (pin(), pin());
         assert!(is_pinned());
@@ -564,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_end_give_their_place_back_even_when_they_pin_late() {
+    fn ended_threads_release_their_local_even_when_they_pin_late() {
         struct Late(Cell<bool>);
         impl Drop for Late {
             fn drop(&mut self) {
@@ -584,12 +590,12 @@ mod tests {
             .join()
             .unwrap();
         }
-        // Other tests run beside this one.
-        assert!(lock(&LOCALS).len() < 100, "{} places", lock(&LOCALS).len());
+        // Other tests run concurrently.
+        assert!(lock(&LOCALS).len() < 100, "{} locals", lock(&LOCALS).len());
     }
 
     #[test]
-    fn readers_never_see_what_was_released() {
+    fn readers_never_see_a_released_value() {
         const ROUNDS: usize = if cfg!(miri) { 50 } else { 5_000 };
         struct Watched(AtomicUsize);
         impl Drop for Watched {

@@ -1,9 +1,9 @@
-//! The standard library's primitives, with points at which a schedule may let another thread go on, and with its
-//! time: [`duramen_media::sim::schedule`] says how. In a thread that no schedule runs they are what they are in the
-//! standard library, for the price of looking at a thread-local.
+//! The standard library's primitives, with points at which a schedule may switch to another thread, and with its time:
+//! see [`duramen_media::sim::schedule`]. In a thread outside of a schedule they behave as in the standard library, at
+//! the cost of one look at a thread-local.
 //!
-//! No points are at relaxed loads and stores. They promise nothing about when they happen, so whatever relies on
-//! them has another point near; and a split makes thousands of them.
+//! Relaxed loads and stores have no points. They promise nothing about when they happen, so code that relies on them
+//! has another point near; and a split makes thousands of them.
 //!
 //! A scope's threads ([`std::thread::scope`], for recovery) are not scheduled: recovery shares nothing with others.
 
@@ -12,7 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
-/// A mutex. Who finds it locked waits in the schedule, not in the kernel.
+/// A mutex. A thread that finds it locked waits in the schedule, not in the kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -27,7 +27,7 @@ impl<T> Mutex<T> {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// What waits for it waits for this.
+    /// Waiters of the mutex wait for this address.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -101,7 +101,7 @@ impl<T> Drop for MutexGuard<'_, T> {
 pub(crate) struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// Waits to be notified, or for `timeout`; may return for no reason, as any wait.
+    /// Waits to be notified, or for `timeout`; may wake spuriously, as any wait.
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -109,7 +109,7 @@ impl Condvar {
     ) -> LockResult<(MutexGuard<'a, T>, ())> {
         let mutex = guard.mutex;
         if schedule::is_scheduled() {
-            // Nobody else runs between the two, so no notification is missed.
+            // No other thread runs between the two, so no notification is missed.
             guard.guard = None;
             schedule::release(mutex.address());
             let _ = schedule::wait(std::ptr::from_ref(self).addr(), timeout);
@@ -123,7 +123,7 @@ impl Condvar {
         Ok((guard, ()))
     }
 
-    /// Waits to be notified; may return for no reason, as any wait.
+    /// Waits to be notified; may wake spuriously, as any wait.
     pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let mutex = guard.mutex;
         if schedule::is_scheduled() {
@@ -151,7 +151,7 @@ impl Condvar {
     }
 }
 
-/// Waits for somebody else, a little.
+/// Waits a little for another thread.
 #[inline]
 pub(crate) fn spin_loop() {
     if !schedule::relax() {
@@ -159,7 +159,7 @@ pub(crate) fn spin_loop() {
     }
 }
 
-/// A moment: simulated in a scheduled thread.
+/// An instant: simulated in a scheduled thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Instant {
     Real(std::time::Instant),
@@ -248,7 +248,7 @@ pub(crate) mod thread {
     }
 }
 
-#[allow(dead_code, reason = "each kind has what any kind needs")]
+#[allow(dead_code, reason = "each type has the methods that any type needs")]
 pub(crate) mod atomic {
     use super::{Point, point};
     use std::sync::atomic::Ordering;
@@ -260,7 +260,7 @@ pub(crate) mod atomic {
         }
     }
 
-    /// What all of them have.
+    /// The methods common to all of them.
     macro_rules! cell {
         ($name:ident$(<$of:ident>)?, $std:ty, $value:ty) => {
             impl$(<$of>)? $name$(<$of>)? {
@@ -333,7 +333,7 @@ pub(crate) mod atomic {
     integer!(AtomicUsize, usize, [fetch_add]);
 
     impl AtomicU64 {
-        /// Never fails for no reason: a run must repeat on every CPU.
+        /// Never fails spuriously: a run must repeat on every CPU.
         #[inline]
         pub(crate) fn compare_exchange_weak(
             &self,

@@ -1,11 +1,12 @@
 //! Time as versions count it: units of 256 ns since the process first asked.
 //!
-//! It never goes back, on whatever CPU and thread it is read, so of two writes of which one began when the other had returned the
-//! later one reads at least as much. On x86-64 it is the time stamp counter, where the CPU says that it is invariant and the kernel
-//! keeps its own time by it, which it does only as long as the counters of all CPUs agree; some 20 cycles. Elsewhere it is
-//! `CLOCK_MONOTONIC`.
+//! It never goes back, on whatever CPU and thread it is read. So if one write begins after another has returned, it
+//! reads at least as much. On x86-64 it is the time stamp counter, if the CPU reports that it is invariant and the
+//! kernel uses it as its own clock, which it does only while the counters of all CPUs agree; some 20 cycles. Elsewhere
+//! it is `CLOCK_MONOTONIC`.
 //!
-//! Models and schedules have no such clock: their runs must repeat, and versions must do without it (see [`crate::index::stripes`]).
+//! Models and schedules have no such clock: their runs must repeat, and versions do without it (see
+//! [`crate::index::stripes`]).
 
 /// A unit is 2^8 ns.
 #[cfg(not(any(loom, miri, feature = "schedule")))]
@@ -26,7 +27,7 @@ mod source {
     use std::sync::OnceLock;
     use std::time::Instant;
 
-    /// What the time is read from.
+    /// The source of the time.
     enum Source {
         #[cfg(target_arch = "x86_64")]
         Counter {
@@ -67,8 +68,8 @@ mod source {
         use std::arch::x86_64::{__cpuid, _rdtsc};
         use std::time::{Duration, Instant};
 
-        /// How long the counter is compared with the kernel's clock. Each end is known to some 100 ns, so the unit is to 1 in
-        /// 10,000, which nothing depends on.
+        /// How long the counter is compared with the kernel's clock. Each end is accurate to some 100 ns, so the unit
+        /// is accurate to 1 in 10,000, which nothing depends on.
         const MEASURED: Duration = Duration::from_millis(1);
 
         #[inline]
@@ -77,7 +78,7 @@ mod source {
             unsafe { _rdtsc() }
         }
 
-        /// Whether it runs at one speed, and at the same time on all CPUs.
+        /// Whether it runs at one speed, and is the same on all CPUs.
         pub(super) fn is_time() -> bool {
             const POWER: u32 = 0x8000_0007;
             const INVARIANT: u32 = 1 << 8;
@@ -86,7 +87,7 @@ mod source {
             is_invariant && std::fs::read_to_string(kernels).is_ok_and(|name| name.trim() == "tsc")
         }
 
-        /// How many units are 2^64 counts; `None` where the counter does not count.
+        /// Number of units in 2^64 counts; `None` where the counter does not count.
         pub(super) fn measure() -> Option<u64> {
             let (from, start) = (Instant::now(), read());
             std::thread::sleep(MEASURED);

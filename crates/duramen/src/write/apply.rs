@@ -1,11 +1,11 @@
-//! Batches: transactions whose writes are known before, on conditions.
+//! Batches: transactions whose writes are known in advance, with conditions.
 //!
-//! The conditions are compared twice: before anything is written, so that a batch that fails one leaves nothing behind, and when it is
-//! shown, with the stripes of their keys held. So the batch is one step to everybody else. That the keys are absent
-//! still which a transaction deleted in vain is such a condition too.
+//! The conditions are compared twice: before anything is written, so that a batch that fails one leaves nothing behind,
+//! and when it is shown, with the stripes of their keys held. So to other threads the batch is one step. The commit
+//! also checks that every key the transaction deleted without finding it is still absent.
 //!
-//! A batch that meets another transaction that runs, and may not wait for it since that might wait for the batch, is
-//! aborted, waits, and begins again.
+//! A batch may find a key that another active transaction has written. If it may not wait for that one, which might
+//! wait for the batch, it is aborted, waits, and begins again.
 
 use super::batch::{Batch, In, Op};
 use super::old::Old;
@@ -22,20 +22,20 @@ use crate::{ErrorKind, Result};
 use duramen_media::Medium;
 use std::panic::Location;
 
-/// What a look at the conditions came to.
+/// The result of comparing the conditions.
 pub(super) enum Compared {
     Satisfied,
     Failed,
-    /// A key came that was absent when the transaction deleted it.
+    /// A key was inserted that was absent when the transaction deleted it.
     PhantomInserted,
-    /// Another transaction that runs has written a key.
+    /// Another active transaction has written a key.
     Blocked(Trailer),
 }
 
-/// A key, and what it was when it was read.
+/// A key, and its stamp when it was read.
 pub(crate) type Expect = (In, Vec<u8>, Stamp);
 
-/// A key that was absent when a transaction deleted it, so that it wrote nothing.
+/// A key that was absent when a transaction deleted it, so that nothing was written.
 pub(super) struct AbsentRead {
     pub(super) owner: Owner,
     pub(super) key: Vec<u8>,
@@ -46,7 +46,7 @@ impl WriterState {
         self.apply_then(context, batch, &mut || ())
     }
 
-    /// The same; `then` is called in the epoch of what was written, as by [`WriterState::write_name`].
+    /// Like `apply`; `then` is called in the epoch of the writes, as by [`WriterState::write_name`].
     pub(crate) fn apply_then<M: Medium>(
         &mut self,
         context: WriteContext<'_, M>,
@@ -87,7 +87,7 @@ impl WriterState {
         }
     }
 
-    /// Once. The transaction runs no more when all conditions were met.
+    /// One attempt. If all conditions are met, the transaction has ended on return.
     fn try_apply<M: Medium>(
         &mut self,
         context: WriteContext<'_, M>,
@@ -111,7 +111,7 @@ impl WriterState {
         self.show_if(records, &batch.expects, then)
     }
 
-    /// Shows the transaction that runs if the conditions are met; else it runs on, and is to be given up.
+    /// Shows the active transaction if the conditions are met; otherwise it stays active, and the caller must abort it.
     pub(super) fn show_if<M: Medium>(
         &mut self,
         records: &Records<M>,
@@ -155,7 +155,7 @@ impl WriterState {
             .iter()
             .map(|(table, ..)| records.tables.at(table.target(), &guard))
             .collect::<Result<_>>()?;
-        // Of a table that died nothing comes any more.
+        // A dropped table gets no new keys.
         let named: Vec<_> = absent_reads
             .iter()
             .filter_map(|absent_reads| Some((records.tables.of(absent_reads.owner)?, absent_reads)))
@@ -196,8 +196,8 @@ impl WriterState {
         Ok(Compared::Satisfied)
     }
 
-    /// What is there of `key`, which is locked, but for what the transaction that runs wrote. `Err` within: another
-    /// transaction that runs wrote it.
+    /// The record of `key`, which is locked, without the writes of this transaction. Inner `Err`: another active
+    /// transaction has written it.
     fn find_before<'a, M: Medium>(
         &self,
         records: &'a Records<M>,
@@ -210,7 +210,7 @@ impl WriterState {
         old.map_or(Ok(Ok(None)), |old| self.before_own(records, old))
     }
 
-    /// What was there before the transaction that runs wrote it. `Err` within: another transaction that runs did.
+    /// The record before this transaction's own writes. Inner `Err`: another active transaction has written the key.
     fn before_own<'a, M: Medium>(
         &self,
         records: &'a Records<M>,

@@ -1,11 +1,11 @@
-//! Several writes, all or nothing.
+//! Batches: several writes, all or nothing.
 
 use crate::read::CollectionId;
 use crate::read::table::{Named, Table, Target};
 use crate::read::value::{Meta, Stamp};
 use crate::sync::Arc;
 
-/// Which table a key is of.
+/// The table of a key.
 #[derive(Clone, Default)]
 pub(crate) enum In {
     #[default]
@@ -28,7 +28,7 @@ impl In {
 
 /// What a batch does to one key.
 pub(crate) enum Op {
-    /// Of a root the value is what follows what it names.
+    /// The value of a root excludes the collection id that precedes it in the record.
     Put {
         value: Vec<u8>,
         meta: Meta,
@@ -36,14 +36,14 @@ pub(crate) enum Op {
     Delete,
 }
 
-/// The value of a root: what it names, then what goes with that.
+/// The stored value of a root: the id of the collection that it names, then the caller's value.
 pub(super) fn root_value(value: &[u8], meta: Meta) -> Vec<u8> {
     let names = meta.collection.map_or(0, |CollectionId(owner)| owner.0);
     [&names.to_le_bytes(), value].concat()
 }
 
 /// Several writes, all or nothing, with conditions: a transaction ([`Writer::transaction`](crate::Writer::transaction))
-/// whose writes are known before. A key may be written more than once; its last write counts.
+/// whose writes are known in advance. A key may be written more than once; its last write counts.
 ///
 /// ```
 /// # let dir = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ pub(super) fn root_value(value: &[u8], meta: Meta) -> Vec<u8> {
 pub struct Batch {
     pub(crate) writes: Vec<(In, Vec<u8>, Op)>,
     pub(crate) expects: Vec<(In, Vec<u8>, Stamp)>,
-    /// The table of what comes next.
+    /// The table of the writes added next.
     pub(crate) now: In,
 }
 
@@ -73,7 +73,7 @@ impl Batch {
         self.put_with(key, value, Meta::default())
     }
 
-    /// Sets `key` to `value`, with what goes with it. `meta.updatable` is ignored: what a transaction writes is
+    /// Sets `key` to `value`, with this metadata. `meta.updatable` is ignored: a value written in a transaction is
     /// never updated in place.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> &mut Self {
         self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value: value.to_vec(), meta }));
@@ -86,7 +86,7 @@ impl Batch {
         self
     }
 
-    /// The whole batch applies only if `key`'s stamp still is `stamp`.
+    /// The whole batch applies only if `key` still has this stamp.
     pub fn expect(&mut self, key: &[u8], stamp: Stamp) -> &mut Self {
         self.expects.push((self.now.clone(), key.to_vec(), stamp));
         self
@@ -98,13 +98,13 @@ impl Batch {
         self.writes.push((In::Catalog, name.to_vec(), op));
     }
 
-    /// Whether it does nothing and demands nothing.
+    /// Whether it has neither writes nor conditions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty() && self.expects.is_empty()
     }
 
-    /// Makes it empty again, to be filled anew.
+    /// Removes all writes and conditions, so that the batch can be filled again.
     pub fn clear(&mut self) {
         self.writes.clear();
         self.expects.clear();

@@ -1,4 +1,4 @@
-//! Making keys absent for good whose values have expired: no record says so, since the time does.
+//! Removing keys permanently whose values have expired. No record states this, since the expiry time does.
 
 use super::WriterState;
 use crate::Result;
@@ -10,7 +10,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 
-/// A key whose value has expired, and where that lies.
+/// A key whose value has expired, and the place of its record.
 pub(crate) struct Expiring<'a> {
     pub key: &'a [u8],
     pub hash: u64,
@@ -20,8 +20,8 @@ pub(crate) struct Expiring<'a> {
 }
 
 impl<M: Medium> Records<M> {
-    /// Makes the key absent for good, unless it has come to point elsewhere; whether it was this call that did. `then`
-    /// runs if it was, under the key's lock.
+    /// Makes the key permanently absent, unless its slot points elsewhere now; returns whether this call did it. `then`
+    /// runs if it did, under the key's lock.
     pub(crate) fn expire_key(
         &self,
         table: &Table,
@@ -34,7 +34,7 @@ impl<M: Medium> Records<M> {
         let found = locked.find(key, |slot| slot.location() == place);
         let Some(found) = found.filter(|found| !found.get().is_tombstone()) else { return false };
         if found.get().is_pending() {
-            // Its transaction may be given up, and counts then what its slot is. Another time.
+            // Its transaction may abort, and then depends on the slot's content. Try again another time.
             self.log.blocks.of(place.0).expiry_add(expires_at.unwrap_or(u64::MAX));
             return false;
         }
@@ -54,7 +54,7 @@ impl<M: Medium> Records<M> {
 }
 
 impl WriterState {
-    /// Makes the key absent for good, if its value has expired; whether it was this call that did.
+    /// Makes the key permanently absent if its value has expired; returns whether this call did it.
     pub(crate) fn expire<M: Medium>(
         &self,
         records: &Records<M>,

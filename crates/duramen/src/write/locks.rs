@@ -1,30 +1,32 @@
-//! Key locks: a writer that names keys has them for itself for as long as it wants, whatever it reads and writes of them; and who
-//! cannot name them closes the barrier.
+//! Key locks: a writer that names keys holds them exclusively for as long as it wants, whatever it reads and writes of
+//! them. A writer that cannot name its keys closes the barrier.
 //!
 //! 1. *Room*: the writer's block has some, as for a put. No lock is held.
-//! 2. *Lock*: the stripes of the keys, in the order of their numbers ([`Stripes::hold`](crate::index::stripes::Stripes::hold)), or
-//!    the barrier ([`crate::sync::barrier`]). Keys of any tables; those of one name share a stripe.
-//! 3. *Run*: what the writer reads and writes of these keys is as if it were alone. Each write is a put, an update in place or a
+//! 2. *Lock*: the stripes of the keys, in the order of their numbers
+//!    ([`Stripes::hold`](crate::index::stripes::Stripes::hold)), or the barrier ([`crate::sync::barrier`]). Keys of any
+//!    tables; those of one name share a stripe.
+//! 3. *Run*: the writer reads and writes these keys as if it were alone. Each write is a put, an update in place or a
 //!    batch, as without locks.
-//! 4. *Unlock*. What was written is pending until the group is flushed, as all in a group, so nobody shows it before it
-//!    is durable.
+//! 4. *Unlock*. The writes are pending until the group is flushed, as all writes in a group, so nobody shows them
+//!    before they are durable.
 //!
-//! A crash between two writes of 3 leaves the first without the second: who needs both or none writes one batch. Locks are
-//! in DRAM alone, and a crash leaves nothing of them.
+//! A crash between two writes of 3 leaves the first without the second: a caller that needs both or none writes one
+//! batch. Locks are only in DRAM, and a crash leaves nothing of them.
 //!
 //! While a writer holds locks:
-//! * It makes no space: compaction waits for stripes, and grows and waits for devices. A write that finds no room fails
-//!   as if the store were full, and notes how much it wanted. Its caller gives up what it did (it must have written nothing), unlocks,
-//!   [makes room](WriterState::make_room) and begins again.
-//! * It does not wait for the compactor either, which may wait for a stripe: a transaction that would, for what its
-//!   member takes the place of, fails in the same way.
-//! * It does not wait for a commit, which takes as long as the device does: what it owes is paid when it has unlocked. So there is
-//!   always a group, if need be one from lock to unlock.
-//! * It does not settle its group, which locks the stripes of what was written before.
-//! * It splits no segment of an index, which locks many stripes: what is crowded is split after the unlock.
-//! * Its thread writes nothing by other means, and makes, clears or drops no table: that may wait for another stripe, for space, or for
-//!   who closes the barrier. It is refused ([`WriterState::check_unlocked`]). To look a table up waits for nobody.
-//! * It writes no keys that it did not name, and elements of collections as it likes, whose stripes are others.
+//! * It makes no space: compaction waits for stripes, and growing waits for devices. A write that finds no room fails
+//!   as if the store were full, and notes how much it wanted. Its caller abandons its work (it must have written
+//!   nothing), unlocks, [makes room](WriterState::make_room) and begins again.
+//! * It does not wait for the compactor either, which may wait for a stripe. A transaction that would have to wait
+//!   before it replaces a record fails in the same way.
+//! * It does not wait for a commit, which takes as long as the device does: its read barrier is awaited after the
+//!   unlock. So there is always a group, if need be one from lock to unlock.
+//! * It does not flush its group, which would lock the stripes of earlier writes.
+//! * It splits no segment of an index, which locks many stripes: a crowded segment is split after the unlock.
+//! * Its thread writes nothing by other means, and makes, clears or drops no table: that may wait for another stripe,
+//!   for space, or for the holder of the barrier. Such calls are refused ([`WriterState::check_unlocked`]). Looking up
+//!   a table waits for nobody.
+//! * It writes no keys that it did not name. It may write any elements of collections, whose stripes are separate.
 
 use super::{WriteContext, WriterState};
 use crate::format::{Owner, Version};
@@ -41,30 +43,30 @@ use crate::sync::reclaim::{self, Guard, SeqCounter};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
 
-/// Room that is reserved before keys are locked, so that most commands open no block under their locks. Small, since the rest
-/// of a block that has less is lost to this writer.
+/// Room that is reserved before keys are locked, so that most commands open no block under their locks. Small, since
+/// the rest of a block that has less is lost to this writer.
 const ROOM_AHEAD: u64 = 512;
-/// How often room is made for one command. Each time it had all that it had asked for by then, so more than a few are only needed
-/// by one that asks for more each time.
+/// How often room is made for one command. Each time the command got all that it had asked for, so only a command that
+/// asks for more each time needs more than a few tries.
 const TRIES_MAX: u32 = 16;
 
-/// What a writer holds between [`WriterState::lock_keys`] and [`WriterState::unlock`].
+/// The state of a writer between [`WriterState::lock_keys`] and [`WriterState::unlock`].
 #[derive(Default)]
 pub(super) struct Locks {
     held: Held,
-    /// Of what is held.
+    /// The note of the held locks.
     noted: Option<Noted>,
     /// The stripes, by their numbers.
     numbers: Vec<u32>,
     /// The group was begun with the locks, and ends with them.
     ends_group: bool,
-    /// Bytes that were reserved since.
+    /// Bytes reserved since the locks were taken.
     reserved: u64,
-    /// What did not fit.
+    /// The write that did not fit.
     wanted: Option<Wanted>,
-    /// A transaction met a record that the compactor moves.
+    /// A transaction found a record that the compactor is moving.
     saw_move: bool,
-    /// What transactions led back to that were aborted, and what was pending there: it is settled when no lock is held.
+    /// Targets restored by aborted transactions that were pending: they are finalized when no lock is held.
     put_back: Vec<(Owner, u64, Slot)>,
     /// How often room was made since the last run that wanted none.
     tries: u32,
@@ -87,9 +89,9 @@ enum Held {
 /// A write that found no room under locks.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// Of the record, or the batch.
+    /// Length of the record, or of the batch.
     bytes: u64,
-    /// With all that was written before it under the same locks.
+    /// Including everything that was written before it under the same locks.
     total: u64,
     purpose: Purpose,
 }
@@ -101,7 +103,7 @@ impl WriterState {
         self.locks.held != Held::Nothing
     }
 
-    /// Whether the barrier is not asked: it has passed it, or never does.
+    /// Whether it skips the barrier: it has passed it already, or never waits there.
     #[inline]
     fn is_inside(&self) -> bool {
         self.locks.passes_barrier || self.is_locked() || self.transaction.is_some()
@@ -113,10 +115,10 @@ impl WriterState {
         if self.is_inside() { reclaim::pin_to_write() } else { records.barrier.pin() }
     }
 
-    /// Is inside the barrier for several pins, until what is returned is dropped.
+    /// Enters the barrier for several pins, until the result is dropped.
     ///
     /// # Errors
-    /// `Conflict`: who has closed it waits for what this thread does by other means.
+    /// `Conflict`: the thread that has closed the barrier waits for other work of this thread.
     pub(super) fn enter<M: Medium>(&self, records: &Records<M>) -> Result<Inside> {
         if self.is_inside() {
             return Ok(Inside(None));
@@ -130,7 +132,7 @@ impl WriterState {
     /// Locks the keys of these hashes, for the call at `place`.
     ///
     /// # Errors
-    /// `InvalidInput`: this thread holds keys already, or has a transaction that runs.
+    /// `InvalidInput`: this thread holds keys already, or has an active transaction.
     pub(crate) fn lock_keys<M: Medium>(
         &mut self,
         context: WriteContext<'_, M>,
@@ -147,7 +149,7 @@ impl WriterState {
             records.stripes().hold(hashes, &mut self.locks.numbers);
             let running = records.stripes().find_active(&self.locks.numbers);
             let Some(running) = running.filter(|_| !planted(Mutant::LockedBesideActive)) else { break };
-            // A transaction that runs may want what is held here, and space.
+            // An active transaction may want the keys held here, and space.
             records.stripes().release(&self.locks.numbers, Version(0));
             self.locks.numbers.clear();
             self.with_group_suspended(records, |_| records.stripes().wait_for_active(running));
@@ -157,23 +159,23 @@ impl WriterState {
         Ok(())
     }
 
-    /// Locks more keys, if they are to be had at once; whether it has them all now.
+    /// Locks more keys, if they are available at once; returns whether all are locked now.
     pub(crate) fn lock_more<M: Medium>(&mut self, records: &Records<M>, hashes: &[u64]) -> bool {
         match self.locks.held {
             Held::All => true,
             Held::Nothing => false,
             Held::Keys => {
                 records.stripes().hold_more(hashes, &mut self.locks.numbers)
-                    // Taken already: given back with the others.
+                    // If taken already: released with the others.
                     && records.stripes().find_active(&self.locks.numbers).is_none()
             }
         }
     }
 
-    /// Closes the barrier, for the call at `place`: no other writer is within a write or holds a key then.
+    /// Closes the barrier, for the call at `place`: then no other writer is within a write or holds a key.
     ///
     /// # Errors
-    /// `InvalidInput`: this thread holds keys already, has a transaction that runs, or is within a scan.
+    /// `InvalidInput`: this thread holds keys already, has an active transaction, or is within a scan.
     pub(crate) fn lock_all<M: Medium>(&mut self, context: WriteContext<'_, M>, place: Place) -> Result<()> {
         let records = context.records;
         check_not_inside(records, "lock all keys", place)?;
@@ -190,17 +192,17 @@ impl WriterState {
         self.locks.saw_move = false;
         self.locks.ends_group = self.group.is_none();
         if !self.appender.has_room(ROOM_AHEAD, Purpose::Write) && self.locks.tries == 0 {
-            // What is free and no more: whether the command needs room is not known yet.
+            // Only space that is already free: it is not known yet whether the command needs room.
             let free = FreeOnly(context.supply);
             let _ = self.appender.reserve(&context.records.log, &free, ROOM_AHEAD, Purpose::Write);
         }
         self.begin_group();
     }
 
-    /// Gives back what is held, and aborts a transaction that was not ended before. Then [`WriterState::end_locked`].
+    /// Releases the locks, and aborts a transaction that is still active. Call [`WriterState::end_locked`] next.
     pub(crate) fn unlock<M: Medium>(&mut self, records: &Records<M>) {
         if self.is_locked() {
-            // What it owes is settled with the group of the locks.
+            // Its read barrier is awaited with the group of the locks.
             let _ = self.abort_transaction(records);
         }
         self.locks.noted = None;
@@ -229,18 +231,19 @@ impl WriterState {
         }
     }
 
-    /// A transaction was aborted under locks: what was pending where its slots lead again is settled after the unlock,
-    /// since that may wait for an epoch.
+    /// Defers the finalizing of restored pending targets, after an abort under locks, until the unlock, since it may
+    /// wait for an epoch.
     pub(super) fn defer_put_back(&mut self, again: Vec<(Owner, u64, Slot)>) {
         self.locks.put_back.extend(again);
     }
 
-    /// What was written under locks that were given back may be told when this has returned; in a group, when that is settled.
+    /// Ends a locked section after the unlock. When it returns, its writes may be acknowledged; within a group, when
+    /// the group is flushed.
     pub(crate) fn end_locked<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         if std::mem::take(&mut self.locks.ends_group) { self.flush_group(records) } else { Ok(()) }
     }
 
-    /// The same early, as [`Mutant::KeysUnlockedEarly`] does it.
+    /// Releases the locks early, as [`Mutant::KeysUnlockedEarly`] does it.
     #[inline]
     pub(super) fn unlock_early<M: Medium>(&mut self, records: &Records<M>) {
         if planted(Mutant::KeysUnlockedEarly) && self.locks.held == Held::Keys {
@@ -249,7 +252,7 @@ impl WriterState {
         }
     }
 
-    /// That no stripe is held by this thread, which is about to do what may wait for whoever wants one.
+    /// Checks that this thread holds no stripe, before an operation that may wait for a thread that wants one.
     ///
     /// # Errors
     /// `InvalidInput`.
@@ -257,11 +260,11 @@ impl WriterState {
         records.barrier.held_here(What::has_stripes).map_or(Ok(()), |held| Err(beside_locks(attempted, held)))
     }
 
-    /// Whether the key of `hash` may be written now, or read in a transaction: to check it when the transaction ends
-    /// its stripe is waited for.
+    /// Checks that the key of `hash` may be written now, or read in a transaction: the check at the transaction's end
+    /// waits for its stripe.
     ///
     /// # Errors
-    /// `InvalidInput`: keys are locked, and this is none of them, or it is not their writer that writes.
+    /// `InvalidInput`: keys are locked, and this is none of them, or another writer of this thread holds them.
     #[inline]
     pub(crate) fn check_named<M: Medium>(
         &self,
@@ -279,12 +282,12 @@ impl WriterState {
             return Ok(());
         }
         Err(Error::invalid(
-            "a key was written, or read in a transaction, that is none of those that were locked: name all keys when they are locked",
+            "cannot write the key, or read it in a transaction: it is not one of the locked keys; name all keys when they are locked",
         ))
     }
 
-    /// A part of an index is crowded where a key of `hash` was put: it is split, or will be when no key is held, if somebody else has
-    /// keys of it now. Behind the closed barrier nobody has.
+    /// Splits the part of an index that is crowded where a key of `hash` was put. If another thread holds keys of it
+    /// now, it is split when no key is held. With the barrier closed, no other thread does.
     #[inline]
     pub(super) fn split<M: Medium>(&mut self, records: &Records<M>, table: &Table, hash: u64, guard: &Guard) {
         if self.locks.held != Held::Keys {
@@ -294,7 +297,7 @@ impl WriterState {
         }
     }
 
-    /// Makes sure that a record of `bytes` fits, of what is free.
+    /// Ensures that a record of `bytes` fits, using only free space.
     #[inline]
     pub(super) fn reserve_locked<M: Medium>(
         &mut self,
@@ -316,22 +319,23 @@ impl WriterState {
         reserved
     }
 
-    /// A transaction met a record that the compactor moves, which waits for the stripes of keys: whether the caller
-    /// holds any. Then it fails as if it had found no room.
+    /// A transaction found a record that the compactor is moving, and the compactor waits for the stripes of keys.
+    /// Returns whether this writer holds any; then the write fails as if it had found no room.
     pub(super) fn sees_move(&mut self) -> bool {
         self.locks.saw_move = self.locks.held == Held::Keys;
         self.locks.saw_move
     }
 
-    /// Whether a write under the locks found no room, or what is being moved.
+    /// Whether a write under the locks found no room, or a record that is being moved.
     pub(crate) fn wants_room(&self) -> bool {
         self.locks.wanted.is_some() || self.locks.saw_move
     }
 
-    /// Makes the room that a write under locks did not find; no lock may be held. Then what wrote begins again from the beginning.
+    /// Makes the room that a write under locks did not find. No lock may be held. Then the caller must repeat its work
+    /// from the beginning.
     ///
     /// # Errors
-    /// `OutOfSpace` when there is none to be made; what the medium fails with.
+    /// `OutOfSpace` when none can be made; the medium's errors.
     pub(crate) fn make_room<M: Medium>(&mut self, context: WriteContext<'_, M>) -> Result<()> {
         Self::check_unlocked(context.records, "make space")?;
         if std::mem::take(&mut self.locks.saw_move) {
@@ -345,18 +349,18 @@ impl WriterState {
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
                 format!(
-                    "room for {} bytes was made {tries} times, and found none when they were written",
+                    "cannot write {} bytes: room was made {tries} times, and was gone each time",
                     wanted.total
                 ),
             ));
         }
         if wanted.total > wanted.bytes {
-            // In one block, if that is to be had: nobody else takes that.
+            // In one block, if available: nobody else takes from that.
             if self.reserve(context, wanted.total, wanted.purpose).is_ok() {
                 self.locks.tries = tries + 1;
                 return Ok(());
             }
-            // What comes after it is not known. So that it is found by a few tries the store grows by more each time.
+            // The following writes are not known. The store grows by more each time, so that a few tries suffice.
             let wished = wanted.total.saturating_mul(1 << tries);
             context.supply.make_free(wanted.total, wished, wanted.purpose);
         }
@@ -366,7 +370,7 @@ impl WriterState {
     }
 }
 
-/// That this thread holds nothing of the store that is so, before it takes more at `place`.
+/// Checks that this thread holds nothing of the store for which `is_so`, before it takes more at `place`.
 pub(super) fn check_free<M: Medium>(
     records: &Records<M>,
     attempted: &str,
@@ -375,22 +379,22 @@ pub(super) fn check_free<M: Medium>(
 ) -> Result<()> {
     let Some(held) = records.barrier.held_here(is_so) else { return Ok(()) };
     Err(Error::invalid(format!(
-        "cannot {attempted} at {place}: {held}, and would wait for itself: end that before, or do both within one"
+        "cannot {attempted} at {place}: {held}, and would wait for itself: end that first, or do both within one"
     )))
 }
 
-/// That this thread is not among those that closing the barrier waits for.
+/// Checks that this thread is not one that closing the barrier would wait for.
 fn check_not_inside<M: Medium>(records: &Records<M>, attempted: &str, place: Place) -> Result<()> {
     check_free(records, attempted, place, |_| true)?;
     if reclaim::is_pinned() {
         return Err(Error::invalid(format!(
-            "cannot {attempted} at {place}: this thread is within a scan, which is waited for: do it when that has returned"
+            "cannot {attempted} at {place}: this thread is within a scan, and would wait for it: do this after the scan has returned"
         )));
     }
     Ok(())
 }
 
-/// The closed barrier. Dropped, it is open again.
+/// The closed barrier. Opens it when dropped.
 #[must_use]
 pub(crate) struct Alone<'a>(&'a ExclusiveBarrier);
 
@@ -400,12 +404,12 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Closes the barrier for a change of what names point to, or for the end of the store: each write and each transaction
-/// comes before that, or after it. `None` where this thread has closed it already. The caller locks the catalog after
-/// this: a transaction that is waited for may want it.
+/// Closes the barrier for a change of the targets of names, or for the end of the store: each write and each
+/// transaction comes before it or after it. `None` if this thread has closed it already. The caller locks the catalog
+/// after this, since a transaction that is waited for may want it.
 ///
 /// # Errors
-/// `InvalidInput`: this thread holds keys, has a transaction that runs, or is within a scan.
+/// `InvalidInput`: this thread holds keys, has an active transaction, or is within a scan.
 pub(crate) fn close_barrier<'a, M: Medium>(
     records: &'a Records<M>,
     attempted: &str,
@@ -417,7 +421,7 @@ pub(crate) fn close_barrier<'a, M: Medium>(
         return Ok(None);
     }
     check_not_inside(records, attempted, place)?;
-    // With the barrier closed only a read in a window of few instructions notices a name that is written late.
+    // With the barrier closed, only a read within a few instructions notices a name that is written late.
     if planted(Mutant::BarrierOpenForNames) || planted(Mutant::NameWrittenLate) {
         return Ok(None);
     }
@@ -429,7 +433,7 @@ pub(crate) fn close_barrier<'a, M: Medium>(
 fn awaited() -> Error {
     Error::new(
         ErrorKind::Conflict,
-        "cannot begin: another thread locks all keys, and waits for a transaction or a scan of this thread that is under way: end that, and \
+        "cannot begin: another thread locks all keys, and waits for a transaction or a scan of this thread: end that, and \
          begin again",
     )
 }
@@ -437,11 +441,11 @@ fn awaited() -> Error {
 #[cold]
 fn beside_locks(attempted: &str, held: HeldHere) -> Error {
     Error::invalid(format!(
-        "cannot {attempted}: {held}, and may wait for itself: end that before, or write by the writer that holds the keys"
+        "cannot {attempted}: {held}, and may wait for itself: end that first, or use the writer that holds the keys"
     ))
 }
 
-/// A writer is inside the barrier.
+/// Keeps a writer inside the barrier until it is dropped.
 pub(super) struct Inside(Option<Arc<SeqCounter>>);
 
 impl Drop for Inside {

@@ -1,29 +1,29 @@
-//! Writing: each writer appends to a block of its own, and writers meet only on the lock of a key. (Where each write
-//! waits for a commit of pages they meet also in the block that they share: see [`crate::log::appender`].)
+//! Writing: each writer appends to its own block, and writers contend only on the lock of a key. (Where each write
+//! waits for a commit of pages, they also contend on the block that they share: see [`crate::log::appender`].)
 //!
 //! One write, in order:
 //!
-//! 1. room is made sure of, since that may take long and needs the index itself;
+//! 1. room is reserved, since that may take long and needs the index itself;
 //! 2. the key is locked, the epoch entered, the newest record looked up, and the condition (if any) checked;
 //! 3. the record is appended with the next version, and drained;
-//! 4. the slot points to it (this is the moment the write happens for readers), the lock is given back, the epoch left;
+//! 4. the slot points to it (for readers, the write happens at this moment), the lock is released, the epoch left;
 //! 5. where writes wait for their epoch: wait.
 //!
-//! The version does not depend on the record that is superseded: the lock gives it out (`index::stripes`). So a put that
-//! has no condition appends first and looks then: it is written while the index's lines come from memory, and the miss of
-//! the old record and the write-back of the new one overlap.
+//! The version does not depend on the record that is superseded: the lock assigns it (`index::stripes`). So a put
+//! without a condition appends before it looks up the old record. It is written while the index's lines come from
+//! memory, and the write-back of the new record overlaps with the miss of the old one.
 //!
-//! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not
-//! drain: the slot is marked pending, and [`WriterState::flush_group`] drains once and clears the marks. Writes that
-//! count all or not at all are [transactions](transaction).
+//! A crash before the end of 3 leaves the old value; after it, the new one. In a group, 3 does not drain: the slot is
+//! marked pending, and [`WriterState::flush_group`] drains once and clears the marks. Writes that count all or not at
+//! all are [transactions](transaction).
 //!
-//! Several writes of keys that nobody else writes meanwhile: see [`locks`].
+//! For several writes of keys without concurrent writes by others: see [`locks`].
 //!
 //! Invariants:
 //! 1. A slot points to a record that is durable, or is marked pending, or whose epoch is not committed.
 //! 2. Every superseded record is counted by its key's slot until its block is retired (`index::stale`).
-//! 3. While a group is open its turn lasts ([`Epochs::groups`](crate::durability::Epochs::groups)), so that a block of its store whose
-//!    records the group superseded is not freed before the group is durable.
+//! 3. While a group is open, its reader epoch lasts ([`Epochs::groups`](crate::durability::Epochs::groups)). So a block with
+//!    records that the group superseded is not freed before the group is durable.
 
 mod apply;
 pub(crate) mod batch;
@@ -58,7 +58,7 @@ use duramen_media::{Medium, Offset};
 pub enum Swap {
     /// Written.
     Done,
-    /// A key was no longer what it was expected to be; nothing was written.
+    /// A key no longer had its expected stamp; nothing was written.
     Changed,
 }
 
@@ -66,14 +66,14 @@ pub enum Swap {
 struct Group {
     /// See invariant 3. `None` only while nothing is pending.
     reader_epoch: Option<ReaderEpoch>,
-    /// Slots to be cleared of their pending mark: table, hash and location.
+    /// Slots whose pending mark is to be cleared: table, hash and location.
     pending: Vec<(Owner, u64, Offset)>,
     /// Transactions that have committed in it.
     over: Vec<transaction::Over>,
     read_barrier: ReadBarrier,
 }
 
-/// Keeps what the group superseded.
+/// Keeps the records that the group superseded.
 struct ReaderEpoch(Arc<SeqCounter>);
 
 impl ReaderEpoch {
@@ -89,7 +89,7 @@ impl Drop for ReaderEpoch {
     }
 }
 
-/// What writers work on, and who has room for what they append.
+/// The records that writers work on, and the supply of space for new ones.
 pub(crate) struct WriteContext<'a, M: Medium> {
     pub records: &'a Records<M>,
     pub supply: &'a dyn Supply,
@@ -103,15 +103,15 @@ impl<M: Medium> Clone for WriteContext<'_, M> {
 
 impl<M: Medium> Copy for WriteContext<'_, M> {}
 
-/// What a thread needs to write: its block, and what others must know of it.
+/// The state of a writer: its block, and the parts that other threads need.
 pub(crate) struct WriterState {
     appender: Appender,
     activity: Arc<Activity>,
     group: Option<Group>,
     locks: Locks,
-    /// The greatest version that it gave.
+    /// The greatest version that it assigned.
     version: Version,
-    /// The transaction that runs, within the group.
+    /// The active transaction, within the group.
     transaction: Option<transaction::Running>,
     transactions: Option<transaction::Transactions>,
 }
@@ -129,8 +129,7 @@ impl WriterState {
         }
     }
 
-    /// One whose writes may be part of what was done under locks, and whose caller sees to who comes before whom: it does not wait
-    /// at the barrier.
+    /// A writer that bypasses the barrier; its caller must order its writes against lock holders.
     pub(crate) fn passing_barrier(mut self) -> Self {
         self.locks.passes_barrier = true;
         self
@@ -142,14 +141,14 @@ impl WriterState {
         records.stripes().floor(self.version)
     }
 
-    /// It gave a version.
+    /// Notes that it assigned `version`.
     #[inline]
     fn gave(&mut self, version: Version) -> Version {
         self.version = version;
         version
     }
 
-    /// Settles what is left of a group, and gives the block and the counts up. Not when the store is closed.
+    /// Flushes the rest of a group, and releases the block and the counts. Not when the store is closed.
     pub(crate) fn end<M: Medium>(&mut self, records: &Records<M>) {
         let _ = self.abort_transaction(records);
         self.unlock(records);
@@ -159,7 +158,7 @@ impl WriterState {
         records.log.epochs().unregister(&self.activity);
     }
 
-    /// What the group owes, if there is one.
+    /// The read barrier of the group, if there is one.
     pub(crate) fn read_barrier(&self) -> Option<&ReadBarrier> {
         let read_barrier = &self.group.as_ref()?.read_barrier;
         read_barrier
@@ -184,7 +183,7 @@ impl WriterState {
         records.log.epochs().check_writable()
     }
 
-    /// Step 5, or its debt.
+    /// Step 5, or defers it to the group.
     #[inline]
     fn finish<M: Medium>(&mut self, records: &Records<M>, epoch: Epoch) -> Result<()> {
         match self.read_barrier() {
@@ -196,7 +195,7 @@ impl WriterState {
         }
     }
 
-    /// Makes sure that a record of `bytes` fits.
+    /// Ensures that a record of `bytes` fits.
     #[inline]
     fn reserve<M: Medium>(
         &mut self,
@@ -213,7 +212,7 @@ impl WriterState {
         self.reserve_in_group(context, bytes, purpose)
     }
 
-    /// As [`WriterState::reserve`], while the group rests.
+    /// As [`WriterState::reserve`], with the group suspended.
     #[cold]
     fn reserve_in_group<M: Medium>(
         &mut self,
@@ -226,14 +225,14 @@ impl WriterState {
         })
     }
 
-    /// Looks whether a block can be opened for a put, and makes room for it. No stripe may be held.
+    /// Checks that a block can be opened for a put, and makes room for it. No stripe may be held.
     pub(crate) fn find_room<M: Medium>(&mut self, context: WriteContext<'_, M>) -> Result<()> {
         Self::check_unlocked(context.records, "make space")?;
         self.with_group_suspended(context.records, |_| context.supply.find_extent())
     }
 
-    /// Runs `work`, which waits for others, while the group rests: what it wrote so far is settled, and what it pinned is let go, so that
-    /// space can be reclaimed meanwhile. No stripe may be held.
+    /// Runs `work`, which waits for others, with the group suspended: its writes so far are flushed and its pins
+    /// released, so that space can be reclaimed in the meantime. No stripe may be held.
     fn with_group_suspended<M: Medium, T>(
         &mut self,
         records: &Records<M>,
@@ -260,7 +259,7 @@ impl WriterState {
         done
     }
 
-    /// Gives the block back if it was taken below the mark of puts.
+    /// Returns the block if it was taken below the limit of puts.
     #[inline]
     fn give_back<M: Medium>(&mut self, records: &Records<M>) {
         if self.appender.is_kept() {
@@ -271,7 +270,7 @@ impl WriterState {
     pub(crate) fn begin_group(&mut self) {
         if self.group.is_none() {
             let read_barrier = ReadBarrier::default();
-            // Of a transaction that goes on though the group before was flushed.
+            // For a transaction that continues although the group before was flushed.
             read_barrier.transaction.set(self.transaction_id());
             self.group = Some(Group {
                 reader_epoch: Some(ReaderEpoch::begin(&self.activity)),
@@ -298,7 +297,7 @@ impl WriterState {
     }
 }
 
-/// What a write needs room for.
+/// The purpose of the room that a write needs.
 #[inline]
 fn purpose_of(new: Option<(&[u8], Meta)>) -> Purpose {
     match new.map(|(_, meta)| meta.room) {
@@ -308,17 +307,17 @@ fn purpose_of(new: Option<(&[u8], Meta)>) -> Purpose {
     }
 }
 
-/// Clears the marks of records that are durable now.
+/// Clears the pending marks of records that are now durable.
 fn clear_pending<M: Medium>(records: &Records<M>, pending: impl Iterator<Item = (Owner, u64, Offset)>) {
     let guard = reclaim::pin_to_write();
     let mut last = None;
     for (owner, hash, at) in pending {
-        // A table that died meanwhile may be reclaimed.
+        // A table that was dropped in the meantime may be reclaimed.
         let Some(table) = records.tables.find(owner, &mut last) else { continue };
-        // The group's turn keeps the record. A hash index does without the key, and so without the record's line.
+        // The group's reader epoch keeps the record. A hash index needs no key, and so not the record's line.
         let key = if table.index.ordered().is_some() { records.record(at).key() } else { &[] };
         let locked = table.index.lock(hash, &guard);
-        // Not found: overwritten meanwhile, or moved by the compactor, which drained it.
+        // Not found: overwritten in the meantime, or moved by the compactor, which drained it.
         if let Some(place) = locked.find(key, |slot| slot.location() == at) {
             place.set(place.get().with_pending(false));
         }

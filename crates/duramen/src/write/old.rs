@@ -1,4 +1,4 @@
-//! What a key's slot pointed to before a write, and what is counted of it.
+//! The previous target of a key's slot before a write, and its counting.
 
 use super::WriterState;
 use crate::durability::Activity;
@@ -12,7 +12,7 @@ use crate::read::value::{Record, Stamp};
 use crate::sync::reclaim::Guard;
 use duramen_media::{Medium, Offset};
 
-/// What a key's slot pointed to before a write.
+/// The previous target of a key's slot before a write.
 #[derive(Clone, Copy)]
 pub(super) struct Old<'a> {
     pub(super) slot: Slot,
@@ -28,13 +28,13 @@ impl<'a> Old<'a> {
         Self { slot, record, present: !slot.is_tombstone() && !is_expired }
     }
 
-    /// What it names, if it is a root that was alive: of one that was swept, that was taken off then.
+    /// The collection it names, if it is a live root. For a swept root the reference was released by the sweep.
     #[inline]
     pub(super) fn names(&self) -> Option<RootRef> {
         if self.slot.is_tombstone() { None } else { self.record?.root_ref() }
     }
 
-    /// What is there of `key`, which is locked, and the place of what is damaged and may be the key's.
+    /// The current record of `key`, which is locked, and the place of a damaged record that may be the key's.
     pub(super) fn find<M: Medium>(
         records: &'a Records<M>,
         table: &Table,
@@ -49,8 +49,7 @@ impl<'a> Old<'a> {
         (old, damaged)
     }
 
-    /// The key's slot, which pointed to what is `old`, points to what supersedes it: to the record of `new`. Returns
-    /// the slot.
+    /// Points the key's slot, whose target was `old`, to the record of `new`, which supersedes it. Returns the slot.
     #[inline]
     pub(super) fn supersede<M: Medium>(
         old: Option<&Self>,
@@ -69,8 +68,8 @@ impl<'a> Old<'a> {
         slot
     }
 
-    /// The record is superseded: its block has fewer live bytes. A tombstone that hides nothing any more
-    /// was taken off when that became known.
+    /// Counts the superseded record: its block has fewer live bytes. A tombstone that hides nothing any more was
+    /// subtracted when that became known.
     #[inline]
     pub(super) fn uncount<M: Medium>(&self, records: &Records<M>, activity: &Activity) {
         let Some(record) = &self.record else { return records.mended() };
@@ -81,8 +80,8 @@ impl<'a> Old<'a> {
 }
 
 impl WriterState {
-    /// Makes sure that what was found may be told of: flushes what its writer has not drained yet, and
-    /// returns the epoch to wait for.
+    /// Ensures that the found record may be shown: flushes it if its writer has not drained it yet, and returns the
+    /// epoch to wait for.
     pub(super) fn visible_epoch<M: Medium>(&self, records: &Records<M>, old: Option<&Old<'_>>) -> Epoch {
         let Some((slot, record)) = old.and_then(|old| Some((old.slot, old.record?))) else { return Epoch(0) };
         let epoch = records.epoch_of(&record);
@@ -93,7 +92,7 @@ impl WriterState {
         }
     }
 
-    /// Counts a key that came or went. An expired one counts until it is swept.
+    /// Counts a key that was added or removed. An expired key counts until it is swept.
     #[inline]
     pub(super) fn count_key(&self, table: &Table, old: Option<&Old<'_>>, now: bool) {
         let before = old.is_some_and(|old| !old.slot.is_tombstone());
@@ -106,7 +105,7 @@ impl WriterState {
     }
 }
 
-/// The key's stamp, which may be another at once.
+/// The key's stamp, read without a lock: it may change at once.
 pub(super) fn stamp_unlocked<M: Medium>(
     records: &Records<M>,
     table: &Table,

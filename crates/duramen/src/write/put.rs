@@ -21,74 +21,75 @@ use crate::read::value::{Meta, Stamp};
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::{Medium, Offset};
 
-/// What a write wants of the key it finds.
+/// The condition of a write on the key's current state.
 #[derive(Clone, Copy)]
 pub(super) enum Condition {
     Anything,
     Stamp(Stamp),
-    /// A delete: without a live value there is nothing to write.
+    /// For a delete: without a live value there is nothing to write.
     Present,
 }
 
-/// What is to be written.
+/// A write to perform.
 #[derive(Clone, Copy)]
 struct PutRequest<'a> {
     target: Target<'a>,
     key: &'a [u8],
-    /// Nothing: the key is deleted.
+    /// `None`: the key is deleted.
     new: Option<(&'a [u8], Meta)>,
     want: Condition,
     purpose: Purpose,
 }
 
-/// What a write works out before it locks anything.
+/// The parts of a write that are computed before anything is locked.
 #[derive(Clone, Copy)]
 struct PreparedPut<'a> {
     ask: PutRequest<'a>,
-    /// Of the record.
+    /// Kind of the record.
     kind: Kind,
     hash: u64,
-    /// Bytes of the record.
+    /// Length of the record.
     bytes: u64,
-    /// It goes to the block that writers share.
+    /// The record goes to the block that writers share.
     shared: bool,
     /// The checksum of key and value, for a block with this seed.
     body: u32,
     seed: u32,
 }
 
-/// A write of who holds the lock of its key.
+/// A write whose key is locked.
 struct LockedPut<'a, M: Medium> {
     records: &'a Records<M>,
     table: &'a Table,
     ready: PreparedPut<'a>,
     epoch: Epoch,
-    /// A transaction that runs may have written the key.
+    /// An active transaction may have written the key.
     has_transaction_records: bool,
-    /// What is written waits for its group to be durable.
+    /// The record is pending until its group is durable.
     is_grouped: bool,
 }
 
-/// What a write found and did.
+/// The result of a write.
 pub(super) enum Wrote {
-    /// Written; whether there was, or may have been, a value, and what went with the live one that was replaced.
+    /// Written. `was`: there was, or may have been, a value. `replaced`: the metadata of the live value that was
+    /// replaced.
     Done {
         epoch: Epoch,
         was: bool,
         replaced: Option<Meta>,
     },
-    /// Not written, and the epoch of what says so: the answer must not be told before that is durable.
+    /// Not written. The answer may be returned only once this epoch, that of the record it depends on, is durable.
     Changed {
         epoch: Epoch,
     },
     Absent {
         epoch: Epoch,
     },
-    /// Not written: the record at this place is damaged, and what is to be written depends on it.
+    /// Not written: the result depends on the record at this place, which is damaged.
     Damaged {
         at: Offset,
     },
-    /// Nothing: a transaction that runs has written the key.
+    /// Not written: an active transaction has written the key.
     Running(Trailer),
 }
 
@@ -153,7 +154,7 @@ impl WriterState {
         })
     }
 
-    /// Writes a root: its value begins with what it names.
+    /// Writes a root: its stored value begins with the id of the collection that it names.
     #[cold]
     fn write_root<M: Medium>(
         &mut self,
@@ -171,9 +172,9 @@ impl WriterState {
         wrote
     }
 
-    /// Writes a name of the catalog, or deletes it. One that is not new takes the place of what it supersedes, so it has the space that
-    /// is kept for deletes; a new one has half of it, since what is moved to a table in a full store may be the first there. `then` is called in the epoch of what was written: so what others write in the
-    /// next one comes after it.
+    /// Writes or deletes a name of the catalog. An existing name replaces its earlier record, so it may use the space
+    /// kept for deletes. A new name may use half of it, since a move into a table of a full store may create the table.
+    /// `then` is called in the epoch of the write, so that writes of other threads in the next epoch come after it.
     pub(crate) fn write_name<M: Medium>(
         &mut self,
         context: WriteContext<'_, M>,
@@ -205,7 +206,7 @@ impl WriterState {
         }
     }
 
-    /// Writes, and calls `then` in the epoch of what was written.
+    /// Writes, and calls `then` in the epoch of the write.
     #[inline(always)]
     fn write_then<M: Medium>(
         &mut self,
@@ -236,7 +237,7 @@ impl WriterState {
         let kind = match new {
             None => Kind::Tombstone,
             Some((_, meta)) if meta.collection.is_some() => Kind::Root,
-            // What is counted of updates is counted of keys.
+            // The counts of updates are per key.
             Some((_, meta)) => cell::kind_to_append(&records.log, meta.updatable && !target.is_collection()),
         };
         let bytes = record_bytes(head_bytes, key.len(), value.len(), kind);
@@ -248,7 +249,7 @@ impl WriterState {
         let hash = records.hasher.hash(key);
         self.check_named(records, target, hash)?;
         table.index.prefetch_next(hash, new.is_some(), &guard);
-        // What is kept for deletes stays with them: it is not shared with puts.
+        // A block kept for deletes is not shared with puts.
         let shared = records.log.shares(bytes) && !self.appender.is_kept();
         let seed = if shared { self.appender.shared_seed } else { self.appender.seed() };
         if bytes >= STAGE_BYTES_MIN && !shared && !kind.is_updatable() {
@@ -292,7 +293,7 @@ impl WriterState {
         Ok(wrote)
     }
 
-    /// Steps 3 and 4, of who holds the lock. Returns also whether the index is crowded, and the record.
+    /// Steps 3 and 4, with the key locked. Also returns whether the index is crowded, and the record.
     #[inline(always)]
     fn write_locked<M: Medium>(
         &mut self,
@@ -301,21 +302,21 @@ impl WriterState {
     ) -> (Wrote, bool, Option<Appended>) {
         let LockedPut { records, table, ready, epoch, .. } = *writing;
         let PutRequest { key, new, .. } = ready.ask;
-        // Under the lock: who had it before has read the time before.
+        // Read the clock under the lock, so that versions of one stripe follow the lock order.
         let floor = self.floor(records);
         let ahead = writing.appends_ahead().then(|| {
             let version = self.gave(locked.next_version(floor));
             self.append(writing, version)
         });
         let (mut unknown_record, mut old) = (Unknown::default(), None);
-        // Not what `find` gives, which would be copied on its way before the record has come from memory.
+        // Not the result of `find`, which would be copied before the record has come from memory.
         let found = locked.find(key, |slot| {
             records.log.fetch_old(slot.location(), key.len());
             let own = records.look_up_for_write(table, slot, key, &mut unknown_record);
             old = own.map(|own| Old::new(records, slot, own.whole()));
             old.is_some()
         });
-        // That is looked at first.
+        // A transaction record of an active transaction is checked first.
         if writing.has_transaction_records
             && let Some(Old { slot, record: Some(record), .. }) = &old
             && let Some(transaction) = records.running_at(*slot, record)
@@ -327,7 +328,7 @@ impl WriterState {
         let unknown = unknown_record.is_some() && found.is_none();
         let present = old.as_ref().is_some_and(|old| old.present) || (unknown && unknown_record.may_be_live);
         if let Some(wrote) = self.unwritten(writing, old.as_ref(), unknown_record, present) {
-            debug_assert!(ahead.is_none(), "what was appended ahead is written");
+            debug_assert!(ahead.is_none(), "a record that was appended ahead must be written");
             self.unstage();
             return (wrote, false, None);
         }
@@ -351,7 +352,7 @@ impl WriterState {
                 Old::supersede(old.as_ref(), key, &place, slot, records);
                 false
             }
-            // How many records of the key are in what is damaged is not known.
+            // The number of the key's records in damaged blocks is unknown.
             None if unknown => locked.insert(key, slot.hiding_unknown(), records),
             None => locked.insert(key, slot, records),
         };
@@ -369,7 +370,7 @@ impl WriterState {
         (Wrote::Done { epoch, was: present, replaced }, crowded, Some(appended))
     }
 
-    /// Nothing is written of what was staged: the space that it takes is dead.
+    /// Abandons the staged record: its space is dead.
     #[inline]
     fn unstage(&mut self) {
         let bytes = self.appender.unstage();
@@ -377,8 +378,8 @@ impl WriterState {
         self.activity.dead_add(bytes as i64);
     }
 
-    /// What there is to say where nothing is written, of a key whose newest record is `old`, or may be
-    /// `unknown_record`, which is damaged.
+    /// The result if nothing is to be written, for a key whose newest record is `old`, or may be the damaged
+    /// `unknown_record`. `None`: the write proceeds.
     #[inline(always)]
     fn unwritten<M: Medium>(
         &self,
@@ -406,7 +407,7 @@ impl WriterState {
         None
     }
 
-    /// The record may be pointed to: it is durable, or its group makes it so.
+    /// Makes the record reachable: it is durable, or its group makes it so.
     #[inline(always)]
     fn make_reachable<M: Medium>(&mut self, writing: &LockedPut<'_, M>, appended: Appended) -> Reachable {
         let LockedPut { records, ready, is_grouped: grouped, .. } = *writing;
@@ -420,7 +421,7 @@ impl WriterState {
         }
     }
 
-    /// Counts what was written, and what it took the place of.
+    /// Counts the new record and the one it superseded.
     #[inline(always)]
     fn account<M: Medium>(&mut self, writing: &LockedPut<'_, M>, old: Option<&Old<'_>>, appended: Appended) {
         let LockedPut { records, table, ready, .. } = *writing;
@@ -441,21 +442,22 @@ impl WriterState {
         }
     }
 
-    /// Step 3, but for the drain. Always inlined: what it returns would go through memory, behind all that was just stored there.
+    /// Step 3 without the drain. Always inlined: otherwise the result would go through memory, after all the bytes just
+    /// stored there.
     #[inline(always)]
     fn append<M: Medium>(&mut self, writing: &LockedPut<'_, M>, version: Version) -> Appended {
         let LockedPut { records, ready, .. } = *writing;
         let PutRequest { key, new, .. } = ready.ask;
         let (value, _) = new.unwrap_or_default();
-        // The block may have become another one meanwhile, where writers share it.
+        // Where writers share a block, another block may have become the shared one since.
         let seed = self.appender.seed();
         let crc = if seed == ready.seed { ready.body } else { body_crc(seed, &[key, value]) };
         self.appender.append(&records.log, writing.fields(version), Body { key, value, crc })
     }
 
-    /// As `write` to the moment in which it holds the lock.
+    /// As `write`, up to the moment in which it holds the lock.
     #[cold]
-    #[expect(clippy::panic, reason = "what it is for")]
+    #[expect(clippy::panic, reason = "its purpose is to panic")]
     pub(crate) fn panic_within_a_write<M: Medium>(&mut self, records: &Records<M>) {
         let guard = reclaim::pin_to_write();
         let _unwinding = records.log.epochs().unwinding(&self.activity);
@@ -493,8 +495,9 @@ impl<'a, M: Medium> LockedPut<'a, M> {
         }
     }
 
-    /// Whether the record is appended before it is looked at what is there, since that does not matter: it is written while the index's
-    /// lines come from memory, and its write-back and the miss of the old one overlap. Not in a turn, which others wait for.
+    /// Whether the record is appended before the old one is looked up, where the old one does not matter. The record is
+    /// then written while the index's lines come from memory, and its write-back overlaps with the miss of the old one.
+    /// Not for the shared block: other writers queue on it.
     #[inline(always)]
     fn appends_ahead(&self) -> bool {
         let ask = &self.ready.ask;
@@ -505,13 +508,14 @@ impl<'a, M: Medium> LockedPut<'a, M> {
                     && !self.ready.shared
                     && !planted(Mutant::VersionNotAdvanced)
             }
-            // Those may write nothing, and what was appended cannot be taken back: it would leave bytes of a user above the tail.
+            // Such a write may write nothing, and an appended record cannot be taken back: it would leave user bytes
+            // above the tail.
             Condition::Present | Condition::Stamp(_) => false,
         }
     }
 }
 
-/// What is wanted once the stamp was compared, as [`Mutant::SwapNotRechecked`] does it.
+/// The condition after the stamp was compared without the lock, as [`Mutant::SwapNotRechecked`] does it.
 #[cold]
 fn compared<M: Medium>(
     records: &Records<M>,

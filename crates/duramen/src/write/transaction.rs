@@ -1,39 +1,40 @@
-//! Transactions: any number of writes of one writer that count all or not at all, after a crash and to every reader.
+//! Transactions: any number of writes of one writer that count all or not at all, after a crash and for every reader.
 //!
-//! In order, and what a crash leaves:
+//! In order, with the result of a crash:
 //!
-//! 1. Each write is appended as a *transaction record*, with the transaction's number and what its key's slot was
-//!    before; its write-back is started. The slot points to it, pending. (DRAM.) A crash: transaction records without
-//!    an end, which never count (`format::transaction`).
-//! 2. The *end* is appended behind the last transaction record, with the count and sum of all. A crash: some lines of
-//!    transaction records and end are there and others are not, so the sum is not met, and none counts; or all are
+//! 1. Each write is appended as a *transaction record*, with the transaction's number and the previous content of its
+//!    key's slot; its write-back is started. The slot points to it, pending. (DRAM.) A crash: transaction records
+//!    without a commit record, which never count (`format::transaction`).
+//! 2. The *commit record* is appended after the last transaction record, with the count and sum of all. A crash: some
+//!    lines of transaction records and commit record are missing, so the sum does not match and none counts; or all are
 //!    there, and all count.
 //! 3. One store to the writer's transaction slot shows the transaction (`log::transaction`). (DRAM.) Readers make it
-//!    durable before they tell of it.
-//! 4. The group is flushed: one drain, or the commit of the end's epoch. From here on all of it counts after a crash.
-//! 5. The members' slots lose their pending marks, and what they took the place of is taken off the live bytes of its blocks. (DRAM.)
-//! 6. Of a transaction of several blocks the headers say for good that it counts (`log::finalizing`).
+//!    durable before they return any of it.
+//! 4. The group is flushed: one drain, or the commit of the commit record's epoch. From here on the whole transaction
+//!    counts after a crash.
+//! 5. The slots of its transaction records lose their pending marks, and the replaced records are subtracted from the
+//!    live bytes of their blocks. (DRAM.)
+//! 6. For a transaction of several blocks, the headers record permanently that it counts (`log::finalizing`).
 //!
-//! A transaction runs within a group: one of its own unless the writer has one open. Whoever goes on to another block
-//! drains the one before.
+//! A transaction runs within a group: one of its own unless the writer has one open. A writer that continues in another
+//! block drains the one before.
 //!
-//! A transaction that is aborted puts back what each slot pointed to, in the reverse order, and appends an end without
-//! transaction records, which says so to recovery, and to who reads its blocks.
+//! A transaction that aborts restores the previous target of each slot, in the reverse order. It then appends an end
+//! without transaction records, which marks the abort for recovery and for readers of its blocks.
 //!
 //! Invariants:
-//! 1. A slot points to a transaction record of at most one transaction that runs, and its record is the newest of its
-//!    key: who would write the key of a transaction that runs waits for its end, without a lock, in no epoch
-//!    ([`Existing::Running`]); or gives its own transaction up, if others may wait for that.
-//! 2. What a transaction record took the place of stays where it is until 5: its block is pinned
-//!    ([`Block::pin`](crate::log::blocks::Block::pin)), and it is live until then. So are blocks with transaction
-//!    records, until 5 or 6.
-//! 3. Of a block that a transaction has transaction records in, and that it goes on from, its transaction records are
-//!    the last records. One transaction at most comes to a block from another. So a block's header, which has one
-//!    outcome of each kind ([`TransactionOutcomes`](crate::format::block::TransactionOutcomes)), speaks of one
-//!    transaction each.
-//! 4. There is always room for the end: it is reserved with each transaction record. It lies behind the last
-//!    transaction record, or in a block of its own, when one was opened for a transaction record that was not written
-//!    after all.
+//! 1. A slot points to a transaction record of at most one active transaction, and that record is the newest of its
+//!    key. A writer of the same key waits for the end of that transaction, without a lock and in no epoch
+//!    ([`Wrote::Running`]); or it aborts its own transaction, if others may wait for that.
+//! 2. A record that a transaction record replaced stays where it is until 5: its block is pinned
+//!    ([`Block::pin`](crate::log::blocks::Block::pin)), and it is live until then. Blocks with transaction records are
+//!    pinned too, until 5 or 6.
+//! 3. If a transaction leaves a block for another one, its transaction records are the last records of that block. At
+//!    most one transaction continues in a block from another block. So each of the two outcomes in a block's header
+//!    ([`TransactionOutcomes`](crate::format::block::TransactionOutcomes)) refers to one transaction.
+//! 4. There is always room for the commit record: it is reserved with each transaction record. It follows the last
+//!    transaction record, or is in a block of its own, when that was opened for a transaction record that was then not
+//!    written.
 
 use super::apply::{AbsentRead, Compared, Expect};
 use super::batch::root_value;
@@ -62,7 +63,7 @@ use crate::sync::reclaim;
 use crate::{Error, ErrorKind, Result};
 use duramen_media::{Medium, Offset};
 
-/// What a transaction has in one block.
+/// The part of a block that a transaction has written.
 #[derive(Clone, Copy)]
 struct TransactionSpan {
     extent: Extent,
@@ -70,16 +71,16 @@ struct TransactionSpan {
     to: u64,
 }
 
-/// A transaction that runs.
+/// An active transaction.
 pub(super) struct Running {
     id: TransactionId,
     sum: TransactionSum,
     spans: Vec<TransactionSpan>,
     /// Collections whose roots it superseded.
     lost: Vec<RootRef>,
-    /// Those that its roots name, each with what it was before.
+    /// Collections that its roots name, each with its previous state.
     named: Vec<(RootRef, Before)>,
-    /// Where the root lies that it wrote last.
+    /// Place of the root that it wrote last.
     root_at: Offset,
     /// Keys of tables that were absent when it deleted them, unless they were locked.
     absent_reads: Vec<AbsentRead>,
@@ -90,28 +91,28 @@ pub(super) struct Running {
     _noted: Noted,
     /// The call that began it.
     place: Place,
-    /// One of its writes found no room, so there may be none for its end, or found what is being moved.
+    /// One of its writes found no room, so its commit record may have none, or found a record that is being moved.
     failed: bool,
 }
 
-/// A transaction that has committed, or was aborted, and is not settled.
+/// A transaction that has committed, or was aborted, and is not finalized.
 pub(super) struct Over {
     spans: Vec<TransactionSpan>,
     epoch: Epoch,
 }
 
 impl Over {
-    /// The epoch of its end.
+    /// The epoch of its commit record.
     pub(super) fn epoch(&self) -> Epoch {
         self.epoch
     }
 }
 
-/// What a writer has for its transactions, once it has begun one.
+/// A writer's state for transactions, once it has begun one.
 pub(super) struct Transactions {
     transaction_slot: u16,
     numbers: Numbers,
-    /// The stripes in which the one that runs is counted: see
+    /// The stripes in which the active transaction is counted: see
     /// [`Stripes::begin_active`](crate::index::stripes::Stripes::begin_active).
     counted: Vec<u64>,
 }
@@ -122,20 +123,20 @@ impl Transactions {
     }
 }
 
-/// What a write in a transaction did.
+/// The result of a write in a transaction.
 enum Wrote {
     Done {
         appended: Appended,
         replaced: Option<Meta>,
         crowded: bool,
     },
-    /// Nothing was there to be deleted; whether since the transaction deleted it.
+    /// Nothing was there to delete. `by_own`: because this transaction deleted it.
     Absent {
         by_own: bool,
     },
-    /// Nothing: another transaction that runs has the key.
+    /// Not written: another active transaction has written the key.
     Running(Trailer),
-    /// Nothing: the compactor moves what is there.
+    /// Not written: the compactor is moving the current record.
     Moved,
 }
 
@@ -147,7 +148,7 @@ struct Write<'a> {
     new: Option<(&'a [u8], Meta)>,
     /// The checksum of key and value.
     crc: u32,
-    /// Whether it is asked what was there before.
+    /// Whether the caller asks for the previous value's metadata.
     asks: bool,
 }
 
@@ -168,8 +169,8 @@ impl<'a> Write<'a> {
 }
 
 impl<M: Medium> Records<M> {
-    /// Whether the slot points to a transaction record of a transaction that runs, and of which. For who holds the
-    /// key's stripe.
+    /// The trailer, if the slot points to a transaction record of an active transaction. The caller holds the key's
+    /// stripe.
     #[inline]
     pub(crate) fn running_at(&self, slot: Slot, record: &Record<'_>) -> Option<Trailer> {
         if !slot.is_pending() || !record.head.is_transactional() {
@@ -179,15 +180,15 @@ impl<M: Medium> Records<M> {
         self.transaction_slot_of(trailer).is_active(trailer.transaction).then_some(trailer)
     }
 
-    /// The lane of the writer of a transaction record.
+    /// The transaction slot of the writer of a transaction record.
     pub(crate) fn transaction_slot_of(&self, trailer: Trailer) -> &TransactionSlot {
         self.log.transaction_slots.at(Slot::transaction_slot_of(trailer.previous))
     }
 }
 
 impl WriterState {
-    /// Waits until another's transaction is over, which has a key that is to be written. In no epoch; a transaction of
-    /// this writer has written nothing, or has a lower number.
+    /// Waits for the end of another transaction, which has written the wanted key. In no epoch; a transaction of this
+    /// writer has written nothing, or has a lower number.
     ///
     /// # Errors
     /// `InvalidInput`: it is a transaction of this thread. `Conflict`: this writer holds locks, which that transaction
@@ -202,7 +203,7 @@ impl WriterState {
         if self.is_locked() {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "cannot write under locks: a transaction without locks that runs has written the key; lock the keys of its transaction, or of the \
+                "cannot write under locks: an active transaction without locks has written the key; lock the keys of that transaction, or of the \
                  collection that it writes, before it begins",
             ));
         }
@@ -216,12 +217,12 @@ impl WriterState {
         Ok(())
     }
 
-    /// The number of the transaction that runs, or 0.
+    /// The number of the active transaction, or 0.
     pub(crate) fn transaction_id(&self) -> u64 {
         self.transaction.as_ref().map_or(0, |running| running.id.0)
     }
 
-    /// Where the transaction was begun that runs.
+    /// The call that began the active transaction.
     pub(crate) fn transaction_place(&self) -> Option<Place> {
         self.transaction.as_ref().map(|running| running.place)
     }
@@ -230,7 +231,7 @@ impl WriterState {
     /// [`WriterState::abort_transaction`].
     ///
     /// # Errors
-    /// `InvalidInput`: one runs, or another writer of this thread holds keys.
+    /// `InvalidInput`: one is active, or another writer of this thread holds keys.
     pub(crate) fn begin_transaction<M: Medium>(&mut self, records: &Records<M>, place: Place) -> Result<()> {
         let own = self.transaction_id();
         let is_locked = self.is_locked();
@@ -281,8 +282,8 @@ impl WriterState {
         self.transactions.as_ref().map_or(0, Transactions::transaction_slot)
     }
 
-    /// Sets or deletes a key in the transaction that runs; what went with the live value that was there, if that is
-    /// asked.
+    /// Sets or deletes a key in the active transaction. Returns the metadata of the live value that was there, if
+    /// `asks`.
     pub(crate) fn write_in_transaction<M: Medium>(
         &mut self,
         context: WriteContext<'_, M>,
@@ -305,7 +306,7 @@ impl WriterState {
             Some((&root_value(value, meta), meta)),
             asks,
         )?;
-        // It is taken off when the transaction is aborted.
+        // The reference is released if the transaction aborts.
         let before = naming.keep();
         if let Some(running) = &mut self.transaction {
             running.named.push((RootRef { owner, place: running.root_at }, before));
@@ -374,7 +375,7 @@ impl WriterState {
                         }
                         return Err(Error::new(
                             ErrorKind::Conflict,
-                            "cannot write in a transaction under locks: compaction is moving what is there; it runs again",
+                            "cannot write in a transaction under locks: compaction is moving the current record; unlock and run it again",
                         ));
                     }
                     crate::sync::thread::yield_now();
@@ -383,21 +384,21 @@ impl WriterState {
         }
     }
 
-    /// Waits for another's transaction, unless that might wait for this one: a transaction that has written waits only
-    /// for those with higher numbers.
+    /// Waits for another transaction, unless that one might wait for this one: a transaction that has written waits
+    /// only for those with higher numbers.
     fn wait_or_yield<M: Medium>(&mut self, records: &Records<M>, other: Trailer) -> Result<()> {
         check_not_own(records, other)?;
         if !self.may_wait_for(other) && !self.is_locked() {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                "cannot write in a transaction: another transaction that runs has written the key, and might wait for this one; give this one up and \
+                "cannot write in a transaction: another active transaction has written the key, and might wait for this one; abort it and \
                  begin again, or lock the keys before",
             ));
         }
         self.wait_for_transaction(records, other)
     }
 
-    /// Whether the transaction that runs may wait for another that does: no two wait for each other.
+    /// Whether the active transaction may wait for another one: no two wait for each other.
     pub(super) fn may_wait_for(&self, other: Trailer) -> bool {
         self.transaction.as_ref().is_none_or(|own| own.sum.count == 0 || own.id < other.transaction)
     }
@@ -412,7 +413,7 @@ impl WriterState {
     ) -> Wrote {
         let Write { key, hash, new, asks, .. } = write;
         let id = TransactionId(self.transaction_id());
-        // Under the lock: who had it before has read the time before.
+        // Read the clock under the lock, so that versions of one stripe follow the lock order.
         let floor = self.floor(records);
         let mut unknown_record = Unknown::default();
         let found = locked.find_with(key, |slot| {
@@ -478,7 +479,7 @@ impl WriterState {
         Wrote::Done { appended, replaced, crowded }
     }
 
-    /// What is there is told to who writes: it must be durable when the group is.
+    /// The writer is shown the current record, so that record must be durable when the group is.
     fn require_durable_for<M: Medium>(&self, records: &Records<M>, old: Option<&Old<'_>>, id: TransactionId) {
         let is_own =
             |record: &Record<'_>| record.head.is_transactional() && record.trailer().transaction == id;
@@ -491,13 +492,13 @@ impl WriterState {
         }
     }
 
-    /// Whether others may write the keys of this table that the transaction that runs has named: who holds the keys
-    /// meets no other writer of theirs, and elements belong to who has their collection's key.
+    /// Whether others may write the keys of this table that the active transaction has named. Not if this writer holds
+    /// the keys, and not for elements, which belong to the holder of their collection's key.
     fn sees_others(&self, table: &Table) -> bool {
         !self.is_locked() && !table.owner.is_collection()
     }
 
-    /// Somebody else may write the key before the transaction is shown, in which it is absent.
+    /// Notes a key that the transaction found absent, if another writer may insert it before the transaction is shown.
     fn note_missed(&mut self, table: &Table, key: &[u8]) {
         if self.sees_others(table)
             && !planted(Mutant::MissedNotLookedAt)
@@ -511,7 +512,7 @@ impl WriterState {
         self.transaction.as_mut().map(|running| std::mem::take(&mut running.absent_reads)).unwrap_or_default()
     }
 
-    /// The transaction runs on: what it missed is looked at once more.
+    /// The transaction continues: its absent reads are checked again.
     pub(super) fn put_missed(&mut self, absent_reads: Vec<AbsentRead>) {
         if let Some(running) = &mut self.transaction {
             running.absent_reads = absent_reads;
@@ -528,31 +529,31 @@ impl WriterState {
         self.note_place(records, appended);
     }
 
-    /// Notes where the transaction has a record that was just appended.
+    /// Notes the place of a record that the transaction just appended.
     fn note_place<M: Medium>(&mut self, records: &Records<M>, appended: Appended) {
         let Some((extent, to)) = self.appender.place() else { return };
         let Some(running) = &mut self.transaction else { return };
         match running.spans.last_mut() {
             Some(last) if last.extent == extent => last.to = to,
             _ => {
-                // Its appender has it open, so nobody moves out of it.
+                // Its appender has it open, so the compactor does not choose it.
                 let pinned = records.log.blocks.at(extent).pin();
-                debug_assert!(pinned, "an open block is retired");
+                debug_assert!(pinned, "an open block must not be retired");
                 running.spans.push(TransactionSpan { extent, from: to - appended.bytes, to });
                 self.appender.enter_transaction();
             }
         }
     }
 
-    /// Counts an end that was appended.
+    /// Counts a commit record that was appended.
     fn note_commit<M: Medium>(&mut self, records: &Records<M>, end: Appended) {
         self.activity.written_add(end.bytes);
-        // Nobody looks for it.
+        // Nobody looks it up.
         self.activity.dead_add(end.bytes as i64);
         self.note_place(records, end);
     }
 
-    /// Ends the transaction that runs and shows it.
+    /// Commits the active transaction and shows it.
     pub(crate) fn commit_transaction<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         self.check_not_failed(records)?;
         let shown = self.show_if(records, &[], &mut || ());
@@ -563,13 +564,13 @@ impl WriterState {
         shown?;
         Err(Error::new(
             ErrorKind::Conflict,
-            "cannot commit the transaction: somebody wrote a key meanwhile that was not there when the transaction deleted it; nothing of it was kept, \
+            "cannot commit the transaction: another writer inserted a key that was absent when the transaction deleted it; the transaction was aborted, \
              begin again, or lock the keys before",
         ))
     }
 
-    /// Ends the transaction that runs and shows it, if what it read is as it was; whether it did. Else it is aborted,
-    /// and what changed a key that it read is over.
+    /// Commits the active transaction and shows it, if the keys it read are unchanged; returns whether it did.
+    /// Otherwise it is aborted, and this call has waited for the end of a transaction that changed such a key.
     pub(crate) fn commit_transaction_if<M: Medium>(
         &mut self,
         records: &Records<M>,
@@ -579,8 +580,8 @@ impl WriterState {
         loop {
             match self.show_if(records, read, &mut || ()) {
                 Ok(Compared::Satisfied) => return Ok(true),
-                // The other's end tells whether the key changed: the transaction waits with all that it wrote, which
-                // goes one way only.
+                // The outcome of the other transaction decides whether the key changed. This one waits with all its
+                // writes; such waits go in one direction only.
                 Ok(Compared::Blocked(other)) if self.may_wait_for(other) && !self.is_locked() => {
                     self.wait_for_transaction(records, other)
                         .inspect_err(|_| drop(self.abort_transaction(records)))?;
@@ -596,7 +597,7 @@ impl WriterState {
         }
     }
 
-    /// Gives the transaction up that runs; whether what it read was of one moment, which has not passed.
+    /// Aborts the active transaction. Returns whether its reads were consistent and are still current.
     pub(crate) fn abort_transaction_if<M: Medium>(
         &mut self,
         records: &Records<M>,
@@ -610,19 +611,19 @@ impl WriterState {
         }
     }
 
-    /// That all writes of the transaction that runs were done; else it is aborted.
+    /// Checks that all writes of the active transaction succeeded; otherwise aborts it.
     fn check_not_failed<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         if self.transaction.as_ref().is_some_and(|running| running.failed) {
             self.abort_transaction(records)?;
             return Err(Error::new(
                 ErrorKind::OutOfSpace,
-                "cannot commit the transaction: one of its writes found no room, or what was being moved; nothing of it was kept",
+                "cannot commit the transaction: one of its writes found no room, or a record that was being moved; it was aborted",
             ));
         }
         Ok(())
     }
 
-    /// The moment of the transaction that runs, in the epoch of its end, which is returned.
+    /// Shows the active transaction, in the epoch of its commit record, which is returned.
     pub(super) fn show_transaction<M: Medium>(
         &mut self,
         records: &Records<M>,
@@ -645,7 +646,7 @@ impl WriterState {
         end
     }
 
-    /// The transaction that runs was shown, and the epoch left.
+    /// Completes a commit: the active transaction was shown, and the epoch left.
     pub(super) fn transaction_shown<M: Medium>(
         &mut self,
         records: &Records<M>,
@@ -656,7 +657,7 @@ impl WriterState {
         if self.leave_transaction(records) { self.flush_group(records) } else { Ok(()) }
     }
 
-    /// What follows from a transaction that is shown.
+    /// The bookkeeping after a transaction is shown.
     fn committed<M: Medium>(&mut self, records: &Records<M>, appended: Option<Appended>, epoch: Epoch) {
         if let Some(end) = appended {
             self.note_commit(records, end);
@@ -676,12 +677,12 @@ impl WriterState {
         }
     }
 
-    /// The transaction runs no more. Whether its group is its own.
+    /// Ends the active transaction. Returns whether its group is its own.
     fn leave_transaction<M: Medium>(&mut self, records: &Records<M>) -> bool {
         self.appender.leave_transaction();
         let over = self.transaction.take();
         let own_group = over.as_ref().is_some_and(|running| running.own_group);
-        // Those of its roots that were not written after all.
+        // Its roots that were not written after all.
         for (name, before) in over.into_iter().flat_map(|running| running.named.into_iter().rev()) {
             records.tables.release_unwritten_root(name, before);
         }
@@ -695,8 +696,8 @@ impl WriterState {
         own_group
     }
 
-    /// Gives the transaction up that runs, if one does: nothing of it is left but bytes that count for nothing. A group
-    /// that is not its own goes on; else what it read may be told.
+    /// Aborts the active transaction, if there is one: only dead bytes remain. A group that is not its own continues;
+    /// otherwise its reads may be returned on success.
     pub(crate) fn abort_transaction<M: Medium>(&mut self, records: &Records<M>) -> Result<()> {
         let Some(running) = &mut self.transaction else { return Ok(()) };
         let (id, written) = (running.id, std::mem::take(&mut running.spans));
@@ -712,7 +713,7 @@ impl WriterState {
         if let Some(running) = &mut self.transaction {
             running.spans = written;
         }
-        // Where the last write found no room there may be none for an end.
+        // Where the last write found no room, there may be none for an end.
         let has_commit = has_transaction_records
             && records.log.epochs().check_writable().is_ok()
             && self.appender.room() >= END_BYTES;
@@ -737,8 +738,8 @@ impl WriterState {
         if own_group { self.flush_group(records) } else { Ok(()) }
     }
 
-    /// The slot that pointed to the transaction record at `at` points where it did before. In `again`: what was pending
-    /// there.
+    /// Points the slot with the transaction record at `at` back to its previous target. `again` collects targets that
+    /// were pending.
     fn put_back<M: Medium>(&self, records: &Records<M>, at: Offset, again: &mut Vec<(Owner, u64, Slot)>) {
         let guard = reclaim::pin_to_write();
         let record = records.record(at);
@@ -752,7 +753,7 @@ impl WriterState {
             let locked = table.index.lock(hash, &guard);
             locked.count_transaction_record(false);
             match locked.find(key, |slot| slot.location() == at) {
-                // Its table died, and was reclaimed that far: what was there before is dead too.
+                // The table was dropped, and reclaimed up to this slot: the previous record is dead too.
                 Some(place) if place.get().covers_no_older_records() && table.is_dead() => {
                     is_live = !before.is_empty()
                 }
@@ -764,11 +765,11 @@ impl WriterState {
                         again.push((owner, hash, before));
                     }
                 }
-                // Beside a panic it may have been left half done: a second one would end the process.
+                // After a panic it may be incomplete: a second panic would end the process.
                 None => {
                     debug_assert!(
                         std::thread::panicking(),
-                        "a transaction record of a transaction that runs was superseded"
+                        "a transaction record of an active transaction was superseded"
                     )
                 }
             }
@@ -800,7 +801,7 @@ impl WriterState {
             let record = records.whole_record(before.location());
             let key = record.as_ref().map_or(&[][..], |record| record.key());
             place.repoint(key, slot, records);
-            // What its key's other records came to meanwhile.
+            // The count of the key's older records may have changed in the meantime.
             if let Some(record) = record {
                 let (at, bytes) = (record.at, record.head.record_bytes());
                 match (before.covers_no_older_records(), slot.covers_no_older_records()) {
@@ -818,8 +819,8 @@ impl WriterState {
         }
     }
 
-    /// What was pending when a transaction superseded it, and is there again: who would have cleared the mark may have
-    /// passed by.
+    /// Clears the mark of restored targets that were pending when a transaction superseded them: the writer that would
+    /// have cleared it may have passed already.
     pub(super) fn finalize_put_back<M: Medium>(&self, records: &Records<M>, again: Vec<(Owner, u64, Slot)>) {
         for (owner, hash, slot) in again {
             let guard = reclaim::pin_to_write();
@@ -850,7 +851,7 @@ impl WriterState {
         }
     }
 
-    /// Step 5 of a transaction that is durable, and then 6.
+    /// Step 5 of a durable transaction, and then 6.
     pub(super) fn finalize_transaction<M: Medium>(&self, records: &Records<M>, over: &Over) {
         let mut last = None;
         for &span in &over.spans {
@@ -879,8 +880,8 @@ impl WriterState {
         self.release(records, &over.spans, TransactionOutcome::Counts, true, over.epoch);
     }
 
-    /// The blocks of a transaction that is over and drained may go, once it is known for good what becomes of it. The
-    /// last one has its end, if it has one.
+    /// Releases the blocks of a transaction that is over and drained, once its outcome is recorded permanently. The
+    /// last block has its commit record, if there is one.
     fn release<M: Medium>(
         &self,
         records: &Records<M>,
@@ -899,14 +900,14 @@ impl WriterState {
         }
     }
 
-    /// The writer ends, and its group is flushed: its transaction slot is another's.
+    /// The writer ends, and its group is flushed: its transaction slot becomes free.
     pub(super) fn end_transactions<M: Medium>(&mut self, records: &Records<M>) {
         if let Some(transactions) = self.transactions.take() {
             records.log.transaction_slots.give(transactions.transaction_slot);
         }
     }
 
-    /// All that was committed in the group is drained.
+    /// All transactions committed in the group are drained.
     pub(super) fn transactions_drained<M: Medium>(&self, records: &Records<M>) {
         if let Some(transactions) = &self.transactions {
             records.log.transaction_slots.at(transactions.transaction_slot).drained();
@@ -914,13 +915,13 @@ impl WriterState {
     }
 }
 
-/// That the transaction is none of this thread, which would wait for itself.
+/// Checks that the transaction is not one of this thread, which would wait for itself.
 fn check_not_own<M: Medium>(records: &Records<M>, other: Trailer) -> Result<()> {
     let Some(held) = records.barrier.held_here(|what| what == What::Transaction(other.transaction.0)) else {
         return Ok(());
     };
     Err(Error::invalid(format!(
-        "cannot write the key: {held}, has written it, and the write would wait for that: write it through that transaction, or end the transaction before"
+        "cannot write the key: {held}, has written it, and this write would wait for that transaction: write through it, or end it before"
     )))
 }
 

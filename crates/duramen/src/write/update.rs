@@ -1,15 +1,15 @@
-//! Updates of a few bytes of a value: in place by one atomic store where record, CPU and regime allow it, and as a new
-//! version of the whole value elsewhere.
+//! Updates of a few bytes of a value: in place by one atomic store where record, CPU and regime allow it, otherwise as
+//! a new version of the whole value.
 //!
-//! An update in place holds the lock of the key's bucket, so among writers looking, comparing and storing are one
-//! step. A crash before the store leaves the old bytes, after it the new ones; on media that write lines back, the line
-//! is durable before the lock is given back.
+//! An update in place holds the lock of the key's bucket, so that for other writers lookup, comparison and store are
+//! one step. A crash before the store leaves the old bytes, after it the new ones. On media that write lines back, the
+//! line is durable before the lock is released.
 //!
 //! Invariants:
 //! 1. Nothing is updated in place while its slot is pending: a crash could undo the record itself.
-//! 2. While an update is stored and not durable the key's lock is held, where readers look for it.
+//! 2. While an update is stored and not durable, the key's lock is held, and readers check that lock.
 //!
-//! How the bytes of a cell may change, and when, stands in [`crate::log::cell`].
+//! [`crate::log::cell`] states how the bytes of a cell may change, and when.
 
 use super::old::stamp_unlocked;
 use super::put::{Condition, Wrote};
@@ -28,34 +28,34 @@ use crate::{Error, Result};
 use duramen_media::{Medium, Offset};
 use std::panic::Location;
 
-/// What an update did.
+/// How an update was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Update {
     /// One atomic store into the record.
     InPlace,
-    /// The value was read and a new version of all of it written, as by a put: because it was not put as
-    /// [`Meta::updatable`], the range is not aligned or of no size that one store has, or the medium and durability make
-    /// no write durable by itself.
+    /// The value was read and a new version of all of it written, as by a put. Reasons: it was not put as
+    /// [`Meta::updatable`], the range is not aligned or not of a size that one store can have, or medium and durability
+    /// do not make a single write durable.
     NewVersion,
-    /// Nothing: the key is not there.
+    /// Not done: the key is absent.
     Absent,
 }
 
-/// What [`modify_in_place`](crate::WriterOn::modify_in_place) did.
+/// The result of [`modify_in_place`](crate::WriterOn::modify_in_place).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Modified {
     /// One atomic store into the record.
     InPlace,
-    /// Nothing: the caller wanted nothing of what is there.
+    /// Not done: the caller declined after it saw the value.
     Declined,
-    /// Nothing, and nothing of what is there may be told: it cannot be done in place, or the key is not there.
+    /// Not done, and the caller must not use the value it saw: it cannot be updated in place, or the key is absent.
     NotInPlace,
 }
 
-/// Bytes to put in front of a field of 8 bytes, at the beginning of a value, so that the field can be updated in place.
-/// They depend on the length of the key alone: records, their headers and the values' expiry times are multiples of 8 bytes.
+/// Bytes to put before a field of 8 bytes at the beginning of a value, so that the field can be updated in place. They
+/// depend only on the length of the key: records, their headers and the values' expiry times are multiples of 8 bytes.
 #[must_use]
 pub const fn padding_before_field(key_bytes: usize) -> usize {
     key_bytes.wrapping_neg() & 7
@@ -63,30 +63,30 @@ pub const fn padding_before_field(key_bytes: usize) -> usize {
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(8) && (HEAD_BYTES_MAX as u64).is_multiple_of(8));
 
-/// What an attempt to update in place came to.
+/// The result of an attempt to update in place.
 enum Tried {
     Done(Update),
-    /// Nothing: the stamp is another.
+    /// Not done: the stamp differs.
     Changed,
-    /// Nothing: the record, the CPU or the regime does not allow it.
+    /// Not done: the record, the CPU or the regime does not allow it.
     Refused,
 }
 
-/// What is to be updated, and how.
+/// An update to perform.
 #[derive(Clone, Copy)]
 struct Edit<'a> {
     target: Target<'a>,
     key: &'a [u8],
     hash: u64,
-    /// The stamp that the key must have, if it matters.
+    /// The stamp that the key must have, if any.
     seen: Option<Stamp>,
-    /// Where in the value.
+    /// Offset in the value.
     at: usize,
     bytes: &'a [u8],
 }
 
 impl WriterState {
-    /// `None` when the stamp is not `seen` any more.
+    /// `None` when the stamp is no longer `seen`.
     pub(crate) fn update<M: Medium>(
         &mut self,
         context: WriteContext<'_, M>,
@@ -106,18 +106,19 @@ impl WriterState {
         Ok(if let Tried::Done(update) = tried { Some(update) } else { None })
     }
 
-    /// What `update` does when it was refused in place. Apart, so that what it needs is not made ready by updates in place.
+    /// The path of `update` after an attempt in place was refused. Separate, so that updates in place do not set up its
+    /// locals.
     #[inline(never)]
     fn update_otherwise<M: Medium>(&mut self, context: WriteContext<'_, M>, edit: Edit<'_>) -> Result<Tried> {
         let records = context.records;
         match self.update_anew(context, edit)? {
-            // Somebody else wrote it meanwhile: it may be a value by now that can be updated in place.
+            // Another writer wrote it in the meantime: it may now be a value that can be updated in place.
             Tried::Refused => self.update_in_place(records, edit),
             tried => Ok(tried),
         }
     }
 
-    /// Writes a new version of the whole value; refused when somebody else writes it meanwhile.
+    /// Writes a new version of the whole value; refused if another writer writes it concurrently.
     fn update_anew<M: Medium>(&mut self, context: WriteContext<'_, M>, edit: Edit<'_>) -> Result<Tried> {
         let records = context.records;
         let Edit { target, key, hash, seen, at, bytes } = edit;
@@ -180,7 +181,7 @@ impl WriterState {
             return Ok(if changed { Tried::Changed } else { Tried::Done(Update::Absent) });
         };
         if records.running_at(slot, &record).is_some() {
-            // What writes a new version waits.
+            // The caller writes a new version instead, which waits.
             return Ok(Tried::Refused);
         }
         let changed = seen.is_some_and(|seen| seen != records.stamp_locked(&record));
@@ -233,9 +234,10 @@ impl WriterState {
     }
 }
 
-/// Updates the cell of `key` if it is where it is most likely, and nothing else is to be thought of; whether it did. Short, and
-/// nearly without stores of its own, which would wait behind the one that is made durable: so that the CPU gets to the cache
-/// misses of the next update meanwhile. Brings 115 of the 762 instructions of an update (16+200 bytes, as `bench kv update`).
+/// Updates the cell of `key` if its slot is at the likeliest place and no special case applies; returns whether it did.
+/// Short, and nearly without stores of its own, which would wait after the one that is made durable: so the CPU reaches
+/// the cache misses of the next update in the meantime. Saves 115 of the 762 instructions of an update (16+200 bytes,
+/// as `bench kv update`).
 #[inline(always)]
 fn update_likeliest<M: Medium>(records: &Records<M>, table: &Table, edit: Edit<'_>, guard: &Guard) -> bool {
     let Edit { key, hash, at, bytes, .. } = edit;
@@ -266,5 +268,5 @@ fn check_range(at: usize, bytes: usize, value: usize) -> Result<()> {
 #[cold]
 #[inline(never)]
 fn out_of_range(at: usize, bytes: usize, value: usize) -> Error {
-    Error::invalid(format!("update of {bytes} bytes at {at} of a value of {value} bytes"))
+    Error::invalid(format!("cannot update {bytes} bytes at {at}: the value has {value} bytes"))
 }

@@ -272,6 +272,6 @@ fn a_hash_store_says_what_to_do() {
     ] {
         let error = error.unwrap();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("open it with index ordered"), "{error}");
+        assert!(error.to_string().contains("with an ordered index"), "{error}");
     }
 }
