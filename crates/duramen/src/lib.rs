@@ -8,18 +8,18 @@
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("store");
-//! use duramen::Options;
+//! use duramen::Store;
 //!
-//! let store = Options::default().open(&path)?;
-//! store.put(b"greeting", b"hello")?;
+//! let store = Store::open(&path)?;
+//! store.put("greeting", "hello")?;
 //! drop(store); // or kill -9
 //!
-//! let store = Options::default().open(&path)?;
-//! assert_eq!(&*store.get(b"greeting")?.unwrap(), b"hello");
+//! let store = Store::open(&path)?;
+//! assert_eq!(&*store.get("greeting")?.unwrap(), b"hello");
 //! # Ok::<(), duramen::Error>(())
 //! ```
 //!
-//! [`Options::open`] returns a [`Store`]: the handle to an open store, on a file, in `/dev/shm`, or on a DAX device.
+//! [`Store::open`], or [`Options::open`] with other options, returns a [`Store`]: the handle to an open store, on a file, in `/dev/shm`, or on a DAX device.
 //! `Store` is [`StoreOn`] on the media of this machine, so its methods are listed there. [`Writer`], [`Table`],
 //! [`Collection`] and [`Transaction`] are related to [`WriterOn`], [`TableOn`], [`CollectionOn`] and [`TransactionOn`]
 //! in the same way. [`Durability`] states when a write survives a power failure.
@@ -34,8 +34,9 @@
 //! | one drain for many writes | [`Writer::group`] and [`Writer::flush_group`] |
 //! | tables: separate sets of keys with names | [`Store::table`] → [`Table`] |
 //! | collections: many elements under one key, such as a set or a list | [`Store::new_collection`] → [`Collection`] |
+//! | all entries | [`Store::iter`] |
 //! | keys in order, ranges, prefixes | [`IndexKind::Ordered`] → [`Store::range`], [`Store::prefix`] |
-//! | expiry of values, and notifications of it | [`Meta::expires_at`], [`Store::set_on_expired`] |
+//! | expiry of values, and notifications of it | [`Meta::expiring`], [`Store::set_on_expired`] |
 //! | eviction: a cache of limited size | [`Options::limit`], [`Options::eviction`], [`Table::set_evictable`] |
 //! | plain structs as keys and values | [`TypedStore`] |
 //! | a check for damage, and a copy of the valid records | [`check`], [`salvage`] |
@@ -140,7 +141,7 @@ pub use read::{CollectionId, Cursor, Meta, Range, Room, Stamp, Value};
 pub use recovery::Summary;
 pub use store::{
     CloseError, Collection, CollectionOn, CollectionReader, CollectionWriter, DamagedRecord, ElementOrder,
-    Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
+    Iter, Remains, Report, STORE_HEAD_BYTES, Stats, Store, StoreOn, Table, TableOn, TableStats, TableWriter,
     Transaction, TransactionKeys, TransactionOn, TypedStore, Writer, WriterOn, begins_store, check, erase,
     salvage,
 };

@@ -79,6 +79,14 @@ impl Meta {
     /// Metadata of a value that may be changed in place, with defaults otherwise.
     pub const UPDATABLE: Self =
         Self { tag: 0, expires_at: None, updatable: true, collection: None, room: Room::Free };
+
+    /// Metadata of a value that expires after `lifetime`, by the system's clock, with defaults otherwise.
+    #[must_use]
+    pub fn expiring(lifetime: std::time::Duration) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let at = now.saturating_add(lifetime).as_millis();
+        Self { expires_at: Some(u64::try_from(at).unwrap_or(u64::MAX)), ..Self::default() }
+    }
 }
 
 /// A value read from the store, usually without a copy. While it lives, its block is not reused, even if everything

@@ -168,7 +168,8 @@ impl<M: Medium> CollectionOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
         self.reads().get(key)
     }
 
@@ -251,7 +252,8 @@ impl<M: Medium> CollectionOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.store.with_writer_state(|writer_state, context| {
             writer_state.put(context, self.target(), key, value, Meta::default())
         })
@@ -261,7 +263,8 @@ impl<M: Medium> CollectionOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::delete`].
-    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         self.store.with_writer_state(|writer_state, context| writer_state.delete(context, self.target(), key))
     }
 }
@@ -293,7 +296,8 @@ impl<'a, M: Medium> CollectionReader<'a, M> {
     ///
     /// # Errors
     /// As for that method.
-    pub fn get(self, key: &[u8]) -> Result<Option<Value<'a>>> {
+    pub fn get(self, key: impl AsRef<[u8]>) -> Result<Option<Value<'a>>> {
+        let key = key.as_ref();
         let Self { collection, read_barrier } = self;
         collection.records().log.epochs().check_process()?;
         collection.records().get_owing(collection.target(), key, read_barrier)
@@ -481,7 +485,8 @@ impl<M: Medium> CollectionWriter<'_, M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`].
-    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+    pub fn get_stamped(&self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'_>>)> {
+        let key = key.as_ref();
         self.writer.get_in(self.collection.target(), key)
     }
 
@@ -489,7 +494,8 @@ impl<M: Medium> CollectionWriter<'_, M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         let (writer_state, context) = self.writer.parts();
         writer_state.put(context, self.collection.target(), key, value, Meta::default())
     }
@@ -507,7 +513,8 @@ impl<M: Medium> CollectionWriter<'_, M> {
     ///
     /// # Errors
     /// As [`WriterOn::delete`].
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         let (writer_state, context) = self.writer.parts();
         writer_state.delete(context, self.collection.target(), key)
     }

@@ -6,6 +6,7 @@ mod close;
 mod collections;
 mod core;
 mod erase;
+mod iter;
 mod locks;
 mod open;
 mod range;
@@ -42,6 +43,7 @@ pub use check::{DamagedRecord, Remains, Report, check, check_on, salvage, salvag
 pub use close::CloseError;
 pub use collections::{Collection, CollectionOn, CollectionReader, CollectionWriter, ElementOrder};
 pub use erase::{STORE_HEAD_BYTES, begins_store, erase};
+pub use iter::Iter;
 pub use stats::Stats;
 pub use tables::{Table, TableOn, TableStats, TableWriter};
 pub use transaction::{Transaction, TransactionKeys, TransactionOn};
@@ -202,7 +204,8 @@ impl<M: Medium> StoreOn<M> {
     /// `Corrupt` when the key's record is damaged, or a damaged record may be the key's: the key is shown neither with
     /// a value nor as absent, until it is put or deleted. With `EveryWrite` on a page medium a value is shown only when
     /// it is durable: if the wait for that fails, its error.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
         self.log().epochs().check_process()?;
         self.records().get(Target::Store, key)
     }
@@ -211,7 +214,8 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`].
-    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
+        let key = key.as_ref();
         into.clear();
         self.log().epochs().check_process()?;
         self.records().get_into(Target::Store, key, into)
@@ -221,7 +225,8 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`].
-    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         Ok(self.get(key)?.is_some())
     }
 
@@ -332,7 +337,8 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// `InvalidInput` for a key above [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) or a value above
     /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX); `OutOfSpace`; `Poisoned`; `Io`.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.with_writer_state(|writer_state, context| {
             writer_state.put(context, Target::Store, key, value, Meta::default())
         })
@@ -342,7 +348,8 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.with_writer_state(|writer_state, context| {
             writer_state.put(context, Target::Store, key, value, meta)
         })
@@ -354,7 +361,8 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         self.with_writer_state(|writer_state, context| writer_state.delete(context, Target::Store, key))
     }
 
@@ -471,7 +479,8 @@ impl<M: Medium> StoreOn<M> {
     /// How often `key` was read recently, in any table, if that is counted: an estimate, up to 15 with eviction by
     /// frequency, up to 3 with eviction by recency, otherwise 0.
     #[must_use]
-    pub fn reads_of(&self, key: &[u8]) -> u8 {
+    pub fn reads_of(&self, key: impl AsRef<[u8]>) -> u8 {
+        let key = key.as_ref();
         let records = self.records();
         let (hash, guard) = (records.hasher.hash(key), reclaim::pin());
         if records.tables.store.check_open().is_err() {

@@ -219,6 +219,16 @@ impl<M: Medium> StoreOn<M> {
     }
 }
 
+impl Store {
+    /// Opens the store at `path` with the default options, or creates it. [`Options::open`] takes others.
+    ///
+    /// # Errors
+    /// As [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Options::default().open(path)
+    }
+}
+
 impl Options {
     /// Opens the store at `path`, or creates it.
     ///

@@ -38,7 +38,8 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::range`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'_, M>> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range<'_, M>> {
+        let prefix = prefix.as_ref();
         prefix_of(self.records(), Target::Store, None, prefix)
     }
 
@@ -72,7 +73,8 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::range`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'_, M>> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range<'_, M>> {
+        let prefix = prefix.as_ref();
         prefix_of(self.store().records(), Target::Store, self.read_barrier(), prefix)
     }
 }

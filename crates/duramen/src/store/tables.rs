@@ -175,7 +175,8 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// `InvalidInput` for a name above 1,024 bytes, when the table exists with an index of the other kind, or when
     /// there is none and this thread holds [keys](WriterOn::locked). Otherwise as [`StoreOn::put`].
-    pub fn table(&self, name: &[u8], kind: IndexKind) -> Result<TableOn<M>> {
+    pub fn table(&self, name: impl AsRef<[u8]>, kind: IndexKind) -> Result<TableOn<M>> {
+        let name = name.as_ref();
         let (core, records) = (self.core(), self.records());
         if let Some(table) = self.open_table(core.catalog.find_durable(records, name), kind)? {
             return Ok(table);
@@ -223,7 +224,8 @@ impl<M: Medium> StoreOn<M> {
     ///
     /// # Errors
     /// `InUse` in a forked child.
-    pub fn find_table(&self, name: &[u8]) -> Result<Option<TableOn<M>>> {
+    pub fn find_table(&self, name: impl AsRef<[u8]>) -> Result<Option<TableOn<M>>> {
+        let name = name.as_ref();
         self.log().epochs().check_process()?;
         let named = self.core().catalog.find_durable(self.records(), name);
         Ok(named.map(|named| TableOn { store: Part::new(self), named }))
@@ -252,7 +254,8 @@ impl<M: Medium> StoreOn<M> {
     /// # Errors
     /// As [`TableOn::clear`].
     #[track_caller]
-    pub fn drop_table(&self, name: &[u8]) -> Result<bool> {
+    pub fn drop_table(&self, name: impl AsRef<[u8]>) -> Result<bool> {
+        let name = name.as_ref();
         let core = self.core();
         let _alone = close_barrier(self.records(), "drop a table", Location::caller())?;
         let writer_state = &mut *core.catalog.writer_state(self.records(), "drop a table")?;
@@ -389,7 +392,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// `NotFound` when the table was dropped.
-    pub fn idle_seconds(&self, key: &[u8]) -> Result<Option<u64>> {
+    pub fn idle_seconds(&self, key: impl AsRef<[u8]>) -> Result<Option<u64>> {
+        let key = key.as_ref();
         self.records().idle(self.target(), key)
     }
 
@@ -409,7 +413,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`]; `NotFound` when the table was dropped, as for every other call.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
         self.records().log.epochs().check_process()?;
         self.records().get(self.target(), key)
     }
@@ -418,7 +423,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`TableOn::get`].
-    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
+        let key = key.as_ref();
         into.clear();
         self.records().log.epochs().check_process()?;
         self.records().get_into(self.target(), key, into)
@@ -428,7 +434,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`TableOn::get`].
-    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         Ok(self.get(key)?.is_some())
     }
 
@@ -505,7 +512,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`TableOn::range`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'_, M>> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range<'_, M>> {
+        let prefix = prefix.as_ref();
         prefix_of(self.records(), self.target(), None, prefix)
     }
 
@@ -513,7 +521,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.put_with(key, value, Meta::default())
     }
 
@@ -521,7 +530,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put_with(&self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.store.with_writer_state(|writer_state, context| {
             writer_state.put(context, self.target(), key, value, meta)
         })
@@ -531,7 +541,8 @@ impl<M: Medium> TableOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn delete(&self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         self.store.with_writer_state(|writer_state, context| writer_state.delete(context, self.target(), key))
     }
 
@@ -626,7 +637,8 @@ impl<M: Medium> TableWriter<'_, M> {
     ///
     /// # Errors
     /// As [`TableOn::get`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
         Ok(self.get_stamped(key)?.1)
     }
 
@@ -634,7 +646,8 @@ impl<M: Medium> TableWriter<'_, M> {
     ///
     /// # Errors
     /// As [`TableOn::get`].
-    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+    pub fn get_stamped(&self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'_>>)> {
+        let key = key.as_ref();
         self.writer.get_in(self.table.target(), key)
     }
 
@@ -650,7 +663,8 @@ impl<M: Medium> TableWriter<'_, M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.put_with(key, value, Meta::default())
     }
 
@@ -658,7 +672,8 @@ impl<M: Medium> TableWriter<'_, M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+    pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         let (writer_state, context) = self.writer.parts();
         writer_state.put(context, self.table.target(), key, value, meta)
     }
@@ -667,7 +682,8 @@ impl<M: Medium> TableWriter<'_, M> {
     ///
     /// # Errors
     /// As [`WriterOn::delete`].
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         let (writer_state, context) = self.writer.parts();
         writer_state.delete(context, self.table.target(), key)
     }
@@ -677,7 +693,8 @@ impl<M: Medium> TableWriter<'_, M> {
     ///
     /// # Errors
     /// As [`TableOn::get`].
-    pub fn expire(&mut self, key: &[u8]) -> Result<bool> {
+    pub fn expire(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         let (writer_state, context) = self.writer.parts();
         writer_state.expire(context.records, self.table.target(), key)
     }

@@ -245,7 +245,8 @@ impl<M: Medium> TransactionOn<'_, M> {
     ///
     /// # Errors
     /// As [`TransactionKeys::get`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
         Ok(get_noted(self.writer, &Whose::Store, self.read.as_ref(), key)?.1)
     }
 
@@ -253,7 +254,8 @@ impl<M: Medium> TransactionOn<'_, M> {
     ///
     /// # Errors
     /// As [`TransactionKeys::put`].
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.store().put(key, value)
     }
 
@@ -261,7 +263,8 @@ impl<M: Medium> TransactionOn<'_, M> {
     ///
     /// # Errors
     /// As [`TransactionKeys::put`].
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         self.store().delete(key)
     }
 }
@@ -343,7 +346,8 @@ impl<M: Medium> TransactionKeys<'_, M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`](crate::StoreOn::get).
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
         Ok(self.get_stamped(key)?.1)
     }
 
@@ -351,7 +355,8 @@ impl<M: Medium> TransactionKeys<'_, M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`](crate::StoreOn::get).
-    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+    pub fn get_stamped(&self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'_>>)> {
+        let key = key.as_ref();
         get_noted(self.writer, &self.whose, self.read, key)
     }
 
@@ -360,7 +365,8 @@ impl<M: Medium> TransactionKeys<'_, M> {
     /// # Errors
     /// `Conflict` when another active transaction has written the key, and neither may wait for the other; otherwise as
     /// [`StoreOn::put`](crate::StoreOn::put). Then `work` should return the error, so that the transaction is aborted.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.put_with(key, value, Meta::default())
     }
 
@@ -368,7 +374,8 @@ impl<M: Medium> TransactionKeys<'_, M> {
     ///
     /// # Errors
     /// As [`TransactionKeys::put`].
-    pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+    pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.write(key, Some((value, meta)), false).map(|_| ())
     }
 
@@ -376,7 +383,8 @@ impl<M: Medium> TransactionKeys<'_, M> {
     ///
     /// # Errors
     /// As [`TransactionKeys::put`]; deletes have space kept back for them.
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         Ok(self.replace(key, None)?.is_some())
     }
 

@@ -14,6 +14,10 @@ use std::marker::PhantomData;
 /// A writer, made by [`StoreOn::writer`]: a [`WriterOn`] on the media of this machine.
 pub type Writer = WriterOn<Mapped>;
 
+/// Makes a type neither `Send` nor `Sync`; the compiler's error shows this name. A thread's reads must see the writes of
+/// its own writer, so a writer never changes threads: make one in each thread.
+struct StaysInTheThreadThatMadeIt(PhantomData<*const ()>);
+
 /// Appends to its own blocks; one for each thread (Viper's client). `&mut self` to write, `&self` to read. Other
 /// writers of the same store contend with it only on the bucket of a key.
 ///
@@ -23,7 +27,7 @@ pub struct WriterOn<M: Medium = Mapped> {
     store: StoreOn<M>,
     /// Of the keys that it locks.
     pub(super) hashes: Vec<u64>,
-    _not_send: PhantomData<*const ()>,
+    _not_send: StaysInTheThreadThatMadeIt,
 }
 
 impl<M: Medium> WriterOn<M> {
@@ -32,7 +36,7 @@ impl<M: Medium> WriterOn<M> {
             writer_state: Held::new(&store.shared.core),
             store,
             hashes: Vec::new(),
-            _not_send: PhantomData,
+            _not_send: StaysInTheThreadThatMadeIt(PhantomData),
         }
     }
 
@@ -51,7 +55,8 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value<'_>>> {
+        let key = key.as_ref();
         Ok(self.get_stamped(key)?.1)
     }
 
@@ -59,7 +64,8 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::get`].
-    pub fn get_stamped(&self, key: &[u8]) -> Result<(Stamp, Option<Value<'_>>)> {
+    pub fn get_stamped(&self, key: impl AsRef<[u8]>) -> Result<(Stamp, Option<Value<'_>>)> {
+        let key = key.as_ref();
         self.get_in(Target::Store, key)
     }
 
@@ -87,7 +93,8 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.writer_state.writer_state.put(
             self.store.core().context(),
             Target::Store,
@@ -101,7 +108,8 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`].
-    pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> Result<()> {
+    pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.writer_state.writer_state.put(self.store.core().context(), Target::Store, key, value, meta)
     }
 
@@ -109,7 +117,8 @@ impl<M: Medium> WriterOn<M> {
     ///
     /// # Errors
     /// As [`StoreOn::put`]; deletes have space kept back for them.
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool> {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
         self.writer_state.writer_state.delete(self.store.core().context(), Target::Store, key)
     }
 

@@ -69,19 +69,22 @@ impl Batch {
     }
 
     /// Sets `key` to `value`.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.put_with(key, value, Meta::default())
     }
 
     /// Sets `key` to `value`, with this metadata. `meta.updatable` is ignored: a value written in a transaction is
     /// never updated in place.
-    pub fn put_with(&mut self, key: &[u8], value: &[u8], meta: Meta) -> &mut Self {
+    pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> &mut Self {
+        let (key, value) = (key.as_ref(), value.as_ref());
         self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value: value.to_vec(), meta }));
         self
     }
 
     /// Removes `key`.
-    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        let key = key.as_ref();
         self.writes.push((self.now.clone(), key.to_vec(), Op::Delete));
         self
     }

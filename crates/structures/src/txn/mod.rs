@@ -787,7 +787,7 @@ impl<'w> Txn<'w> {
             };
             let key = &arena[entry.key.clone()];
             match entry.value(arena) {
-                Some((bytes, meta)) => writer.in_transaction(table).put_with(key, &bytes, meta)?,
+                Some((bytes, meta)) => writer.in_transaction(table).put_with(key, &bytes[..], meta)?,
                 None => drop(writer.in_transaction(table).delete(key)?),
             }
         }
@@ -820,7 +820,7 @@ impl<'w> Txn<'w> {
             }
         }
         match (entry.value(arena), entry.seen) {
-            (Some((bytes, meta)), _) => writer.put_with(key, &bytes, meta)?,
+            (Some((bytes, meta)), _) => writer.put_with(key, &bytes[..], meta)?,
             (None, Some(Life::Absent)) => {}
             (None, Some(_)) => drop(writer.delete(key)?),
             // A delete looks first, and goes on where it met damage.
@@ -846,7 +846,7 @@ impl<'w> Txn<'w> {
             }
             let key = &arena[entry.key.clone()];
             match entry.value(arena) {
-                Some((bytes, meta)) => batch.put_with(key, &bytes, meta),
+                Some((bytes, meta)) => batch.put_with(key, &bytes[..], meta),
                 None => batch.delete(key),
             };
         }
