@@ -6,7 +6,7 @@
 //!
 //! as Redis writes them, so that the tools for its logs read these: process, `M`, time, level (`.` debug, `-` verbose, `*` notice,
 //! `#` warning), text. The time is UTC. A text says what happened, where, and what to do; a line of it that follows begins with two blanks.
-//! `docs/operating.md` has all of them.
+//! `docs/operations.md` has all of them.
 //!
 //! Lines go to standard output, or to the file `logfile`, which is opened for each of them: whoever rotates logs only moves it away.
 //! What cannot be written is lost: a full disk is no reason not to serve.

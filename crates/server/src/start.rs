@@ -399,7 +399,7 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
     let store = options.open(&config.path).map_err(|error| {
         let more = match error.kind() {
             duramen::ErrorKind::Corrupt if config.on_corruption == OnCorruption::Refuse => {
-                "; copy the store before anything else is tried, and read docs/operating.md, Check and salvage, before \
+                "; copy the store before anything else is tried, and read docs/operations.md, Damage, before \
                  \"duramen-on-corruption serve\": it may bring back older values, and keys that were deleted"
             }
             _ => "",

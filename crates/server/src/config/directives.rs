@@ -227,7 +227,7 @@ pub const DIRECTIVES: &[Directive] = &[
         true,
         "What is evicted when the store is full: noeviction (writes get an error), allkeys-lru, allkeys-lfu, \
          allkeys-random, or of keys that expire alone volatile-lru, volatile-lfu, volatile-random, volatile-ttl. See \
-         caching.md. memcached's `-m` sets allkeys-lru, its `-M` noeviction.",
+         docs/eviction.md. memcached's `-m` sets allkeys-lru, its `-M` noeviction.",
         |c| c.policy().name().to_owned(),
         |c, v| {
             c.maxmemory_policy = Some(Policy::named(v[0])?);
@@ -518,7 +518,7 @@ pub const DIRECTIVES: &[Directive] = &[
         false,
         "What a start does when it finds damage in the store, or when the server before had found some: refuse (it ends \
          with code 3 and changes nothing), or serve (the rest; a key whose record is damaged answers -CORRUPT until it is \
-         set or deleted; see Check and salvage for what a start after a crash does not know).",
+         set or deleted; see Damage in docs/operations.md for what a start after a crash does not know).",
         |c| c.on_corruption.to_string(),
         |c, v| {
             c.on_corruption = value::word(v[0])?;

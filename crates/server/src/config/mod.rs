@@ -3,7 +3,7 @@
 //!
 //! Sources, later wins: built-in values, the file, `DURAMEN_*` of the environment, the command line.
 //! What each directive means stands in [`directives::DIRECTIVES`], from which CONFIG GET, the help text and the
-//! table of docs/operating.md are made.
+//! table of docs/configuration.md are made.
 
 pub mod directives;
 pub mod inert;
