@@ -74,7 +74,7 @@ const FULL: Rule = Rule {
 const QUICK: Rule = Rule {
     sizes: &[10_000],
     // The program that tests build is some 3 times slower than the one that is shipped, in which the slowest command takes 9 times as long
-    // as Redis's (docs/measuring.md). What is quadratic is slower by a hundred.
+    // as Redis's (docs/benchmarks.md). What is quadratic is slower by a hundred.
     ratio: 10.0 * RATIO,
     floor: Duration::from_millis(25),
     // On a busy machine a thread waits for so long to run.

@@ -40,7 +40,7 @@ impl Samples {
     }
 }
 
-/// The study, see `docs/bench-kv.md`.
+/// The study, see `docs/internals/bench-kv.md`.
 pub(crate) fn forms(place: &Place, settings: &Settings) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for &shape in &settings.shapes {

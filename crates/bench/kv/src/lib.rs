@@ -12,7 +12,7 @@
 //!    engine, the thread schedule or the machine.
 //! 2. Every value that comes back is checked against the key it was asked for; the first wrong one ends the run
 //!    with an error and without figures.
-//! 3. Operations are made before the clock starts; what runs while it runs is stated in docs/bench-kv.md.
+//! 3. Operations are made before the clock starts; what runs while it runs is stated in docs/internals/bench-kv.md.
 #![forbid(unsafe_code)]
 
 pub mod bound;

@@ -635,7 +635,7 @@ impl<'f> Draft<'f> {
                 KNOBS.iter().flat_map(|knob| [knob.name].into_iter().chain(knob.aliases.iter().copied()));
             return Err(place.error(match nearest(&key.name, all) {
                 Some(near) => format!("unknown knob `{}`; did you mean `{near}`?", key.name),
-                None => format!("unknown knob `{}`; docs/bench-memory.md lists all", key.name),
+                None => format!("unknown knob `{}`; docs/internals/bench-memory.md lists all", key.name),
             }));
         };
         if let Some((line, _)) = self.lines.get(knob.name) {

@@ -1,6 +1,6 @@
 //! One workload: every knob with its meaning, bound and default, and what contradicts what.
 //!
-//! This struct is the manual; docs/bench-memory.md says it in a table, with the names that PerMA-Bench and its
+//! This struct is the manual; docs/internals/bench-memory.md says it in a table, with the names that PerMA-Bench and its
 //! successor have for each knob.
 
 use crate::error::bytes_text;

@@ -113,7 +113,7 @@ impl Prices {
         let place = path.display().to_string();
         let text = fs::read_to_string(path).map_err(|error| {
             Error::new(format!(
-                "cannot read prices from {place}: {error}; docs/bench-report.md shows such a file"
+                "cannot read prices from {place}: {error}; docs/internals/bench-report.md shows such a file"
             ))
         })?;
         Self::from_toml(&text, &place)
@@ -126,7 +126,7 @@ impl Prices {
     pub fn from_toml(text: &str, place: &str) -> Result<Self> {
         let prices: Self = toml::from_str(text).map_err(|error| {
             Error::new(format!(
-                "{place} is not a file of prices: {error}docs/bench-report.md shows such a file"
+                "{place} is not a file of prices: {error}docs/internals/bench-report.md shows such a file"
             ))
         })?;
         for (index, medium) in prices.medium.iter().enumerate() {

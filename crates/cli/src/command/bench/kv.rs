@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Run named workloads on a store of its own, beside the time of their bare memory accesses
 ///
 /// NAMES are workloads (--list shows them), studies (growth, recovery, compaction, breakdown, forms), `ablation`, which runs
-/// insert, get, update and overwrite on every variant, or `all`. docs/bench-kv.md says what each does.
+/// insert, get, update and overwrite on every variant, or `all`. docs/internals/bench-kv.md says what each does.
 #[derive(clap::Args)]
 pub struct Args {
     /// Workloads and studies [default: insert get get_many update overwrite delete]; rows, with --targets

@@ -25,7 +25,7 @@ const BOUND_TIME: Duration = Duration::from_millis(300);
 /// Measure what a memory can do: bandwidth, latency, persist instructions, index and log patterns
 ///
 /// Without files the built-in suite runs and ends in a verdict. Files describe workloads in YAML, as for
-/// PerMA-Bench; docs/bench-memory.md lists every knob. Memory is DRAM unless a medium or a path is given.
+/// PerMA-Bench; docs/internals/bench-memory.md lists every knob. Memory is DRAM unless a medium or a path is given.
 /// A file that is made for measuring has no name while it is used; one that is there is not touched without
 /// --overwrite.
 #[derive(clap::Args)]

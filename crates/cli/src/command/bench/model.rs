@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const KEY_BYTES: usize = 16;
 /// A record's header, as docs/internals/format.md has it.
 const HEADER_BYTES: u64 = 32;
-// What the index takes for a key in DRAM, at most (docs/measuring.md).
+// What the index takes for a key in DRAM, at most (docs/benchmarks.md).
 const INDEX_BYTES_PER_KEY: u64 = 24;
 const OPERATIONS: [&str; 4] = ["put", "get", "update", "delete"];
 

@@ -13,7 +13,7 @@ pub struct Args {
     /// Results that a bench command wrote with --json
     #[arg(required = true, value_name = "RUN.json")]
     runs: Vec<PathBuf>,
-    /// What media cost; docs/bench-report.md shows such a file
+    /// What media cost; docs/internals/bench-report.md shows such a file
     #[arg(long, value_name = "FILE.toml")]
     prices: PathBuf,
 }
