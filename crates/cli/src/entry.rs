@@ -116,7 +116,7 @@ impl Entry {
         self.element.is_some() || self.element_base64.is_some()
     }
 
-    /// Its name; an error if it says what is for other lines.
+    /// Its name; an error if it has fields of other lines.
     pub fn element(&self) -> Result<Vec<u8>, String> {
         let is_more = self.table.is_some() | self.table_base64.is_some()
             || self.key.is_some() | self.key_base64.is_some()

@@ -1,8 +1,7 @@
 //! The `duramen` program. One file per command; every error on standard error says what to do.
 //!
-//! Exit codes: 0 done; 1 the answer is "no" (key absent, store damaged), or `serve` was refused something by
-//! the system; 2 wrong usage or configuration; 3 the store or a file could not be used; 4 `serve` cannot
-//! listen on an address.
+//! Exit codes: 0 done; 1 the answer is "no" (key absent, store damaged), or the system refused something to `serve`; 2
+//! wrong usage or configuration; 3 the store or a file could not be used; 4 `serve` cannot listen on an address.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -17,9 +16,9 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "duramen", version, about)]
 #[command(
-    after_help = "Exit codes: 0 done; 1 the answer is no (key absent, store damaged), or serve was refused \
-                        something by the system; 2 wrong usage or configuration; 3 the store or a file could not \
-                        be used; 4 serve cannot listen on an address."
+    after_help = "Exit codes: 0 done; 1 the answer is no (key absent, store damaged), or the system refused \
+                  something to serve; 2 wrong usage or configuration; 3 the store or a file could not be \
+                  used; 4 serve cannot listen on an address."
 )]
 struct Args {
     #[command(subcommand)]
@@ -94,7 +93,7 @@ fn main() -> ExitCode {
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
-        // Whoever reads our output has gone: not an error of ours, nor of anybody's.
+        // The reader of our output has ended: not an error.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("duramen: {error}");
@@ -103,7 +102,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A benchmark and the server tell whose matter its errors are; all others are about a store or a file.
+/// Errors of a benchmark and of the server name their cause; all others concern a store or a file.
 fn code(error: &(dyn std::error::Error + 'static)) -> u8 {
     if let Some(error) = error.downcast_ref::<duramen_bench_memory::Error>() {
         return if error.kind() == duramen_bench_memory::ErrorKind::InvalidInput { 2 } else { 3 };

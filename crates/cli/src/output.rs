@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Refuses a place where a store lies: whoever names it meant the store, not the output.
+/// Refuses a path where a store is: a user who names it means the store, not the output.
 pub fn check(path: &Path) -> Result<(), Failure> {
     if is_store(path).unwrap_or(false) {
         return Err(format!(
@@ -20,7 +20,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
 }
 
 fn is_store(path: &Path) -> io::Result<bool> {
-    // Nothing else is opened: to read a pipe would wait for who writes to it.
+    // Nothing else is opened: reading a pipe would wait for its writer.
     if !fs::metadata(path)?.is_file() {
         return Ok(false);
     }
@@ -29,8 +29,8 @@ fn is_store(path: &Path) -> io::Result<bool> {
     Ok(duramen::begins_store(&head))
 }
 
-/// What is written takes the place of what is at `path` when it is [kept](Self::keep); until then it lies beside it, and
-/// goes when nobody keeps it. A pipe or a device is written to at once.
+/// An output that replaces the file at `path` when it is [kept](Self::keep). Until then it is a temporary file next to
+/// it, which is removed if it is not kept. A pipe or a device is written to at once.
 pub struct Output {
     path: PathBuf,
     file: File,

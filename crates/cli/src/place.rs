@@ -35,7 +35,7 @@ impl Place {
         Options { medium: self.medium, create: Create::OpenExisting, ..Options::default() }
     }
 
-    /// Opens a store that exists, to be read: what is there stays as it is.
+    /// Opens an existing store for reading and leaves it unchanged.
     pub fn open_to_read(&self) -> duramen::Result<Store> {
         self.open_to_read_with(&self.options())
     }
@@ -54,8 +54,8 @@ impl Place {
         self.options().open(&self.path)
     }
 
-    /// Opens a store that exists and verifies all that the open did not read; `None` when it is damaged, which standard error then
-    /// tells.
+    /// Opens an existing store and verifies all bytes that the open did not read. `None` when it is damaged, which is
+    /// reported on standard error.
     pub fn open_verified(&self) -> duramen::Result<Option<Store>> {
         match self.open_to_read().and_then(|store| store.verify().map(|()| store)) {
             Err(error) if error.kind() == duramen::ErrorKind::Corrupt => {
@@ -75,7 +75,7 @@ impl Place {
 /// Says where the keys of a server's clients are, if the command named no database.
 fn note_databases(store: &Store) {
     let has = |db: &u8| matches!(store.find_table(duramen_server::table_name(*db).as_bytes()), Ok(Some(_)));
-    // Where it has keys of its own, those are meant.
+    // If it has keys of its own, those are meant.
     if store.is_empty()
         && let Some(db) = (0..16).find(has)
     {
@@ -130,8 +130,8 @@ impl Keys {
         }
     }
 
-    /// What a server's clients see of a value, where it is kept in another form: integers that were counted, items of
-    /// memcached, and strings in pieces.
+    /// A value as a server's clients see it, if it is stored in another form: counted integers, memcached items, and
+    /// large strings.
     pub fn text(&self, store: &Store, value: &duramen::Value<'_>) -> Result<Option<Vec<u8>>, Failure> {
         if self.db.is_none() {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! All connections, as other connections may see them: CLIENT LIST, CLIENT KILL, INFO.
 //!
-//! A connection belongs to one worker. What others may know of it is a [`Client`]: the worker refreshes it
-//! once per turn of its event loop, on lines that no other connection uses. The registry's lock is taken
-//! when connections come and go and by the commands that list them, never by others.
+//! A connection belongs to one worker. Other workers see it as a [`Client`], which its worker updates once per turn of
+//! the event loop, on cache lines that no other connection uses. Only connecting, disconnecting and the commands that
+//! list connections take the registry's lock.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,31 +10,31 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What Redis has in a client's first buffer, and in each of the list.
+/// Sizes of a client's first reply buffer and of each further one in Redis.
 const REPLY_BUFFER_BYTES: u64 = 16 << 10;
 
-/// What others may know of a connection.
+/// The state of a connection that other connections may read.
 #[derive(Debug)]
 pub struct Client {
     /// Counts up from 1; never used twice.
     pub id: u64,
-    /// Which worker serves it.
+    /// The worker that serves it.
     pub worker: usize,
-    /// Where it comes from: `127.0.0.1:51234`, or `/path.sock:0`.
+    /// Its address: `127.0.0.1:51234`, or `/path.sock:0`.
     pub address: String,
-    /// Where it came to.
+    /// The address that it connected to.
     pub address_local: String,
     /// Connected through a Unix socket.
     pub unix: bool,
     /// File descriptor, as CLIENT LIST shows it.
     pub descriptor: i32,
-    /// Its listener's.
+    /// The mark of its listener.
     pub mark: u8,
-    /// Whether it needs no password: it comes from the server's own process.
+    /// Whether it needs no password, because it comes from the server's own process.
     pub trusted: bool,
-    /// When it came.
+    /// When it connected.
     pub since: Instant,
-    /// What CLIENT SETNAME and SETINFO said.
+    /// The values of CLIENT SETNAME and CLIENT SETINFO.
     pub names: Mutex<Names>,
     /// Unix seconds of its last command.
     pub active_at: AtomicU64,
@@ -46,43 +46,43 @@ pub struct Client {
     pub queued: AtomicI64,
     /// Watched keys.
     pub watched: AtomicU32,
-    /// Channels, patterns and channels of shards that it listens to.
+    /// Subscribed channels, patterns and shard channels.
     pub subscriptions: [AtomicU32; 3],
     /// Bytes received and not yet executed.
     pub input_bytes: AtomicU64,
-    /// Bytes that the input buffer could still take.
+    /// Free bytes of the input buffer.
     pub input_free_bytes: AtomicU64,
     /// Bytes waiting to be sent.
     pub output_bytes: AtomicU64,
-    /// What the buffer of replies takes, whatever is in it.
+    /// Capacity of the reply buffer.
     pub output_buffer_bytes: AtomicU64,
     /// Bytes of MULTI's queue and of watched keys.
     pub multi_bytes: AtomicU64,
-    /// Position of its last command in the table.
+    /// Position of its last command in the command table.
     pub command: AtomicU32,
     /// CLIENT NO-EVICT ON.
     pub no_evict: AtomicBool,
     /// CLIENT NO-TOUCH ON.
     pub no_touch: AtomicBool,
-    /// CLIENT TRACKING: the client that is told; 0: itself, -1: none.
+    /// CLIENT TRACKING REDIRECT: the client that receives the invalidations; 0: the client itself, -1: no tracking.
     pub redirect: AtomicI64,
     /// CLIENT TRACKING by prefixes.
     pub broadcast: AtomicBool,
-    /// The client that is told in its place has gone.
+    /// The client that received its invalidations has disconnected.
     pub redirect_broken: AtomicBool,
     /// MONITOR.
     pub monitors: AtomicBool,
-    /// Waiting, as after DEBUG SLEEP.
+    /// Sleeping, as after DEBUG SLEEP.
     pub paused: AtomicBool,
-    /// What [`Buffers`](crate::server::Buffers) counts for it.
+    /// The bytes that [`Buffers`](crate::server::Buffers) counts for it.
     pub charged: AtomicU64,
-    // To be closed by its worker.
+    // Its worker will close it.
     killed: AtomicBool,
     // See `leave`.
     leaving: AtomicBool,
 }
 
-/// What a client said about itself.
+/// What a client has set about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// CLIENT SETNAME.
@@ -96,7 +96,7 @@ pub struct Names {
 /// No command yet.
 pub const COMMAND_NONE: u32 = u32::MAX;
 
-/// Where a connection comes from and what serves it.
+/// Where a connection comes from, and its worker.
 pub struct Origin {
     /// See [`Client::worker`].
     pub worker: usize,
@@ -115,7 +115,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of whom no connection is.
+    /// A client without a connection.
     pub(crate) fn nowhere() -> Self {
         Self {
             worker: 0,
@@ -167,14 +167,14 @@ impl Client {
         }
     }
 
-    /// Nobody's: for what the server does itself.
+    /// A client for the server's own work.
     pub fn nobody() -> Arc<Self> {
         Arc::new(Self::new(0, Origin::nowhere()))
     }
 
-    /// It runs no further command. False when that was so before.
+    /// Kills it: it runs no further command. False if it was killed before.
     pub fn kill(&self) -> bool {
-        // Relaxed: nothing is published by it. Whoever has the reply of the kill sends later.
+        // Relaxed: it publishes nothing. A client that has the reply to its CLIENT KILL sends its next command later.
         !self.killed.swap(true, Ordering::Relaxed)
     }
 
@@ -184,7 +184,7 @@ impl Client {
         self.killed.load(Ordering::Relaxed)
     }
 
-    /// It has said QUIT, or is closed for an error: it gets its last reply, and nothing else.
+    /// It sent QUIT or is closed for an error: it gets its last reply and nothing else.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
@@ -193,23 +193,23 @@ impl Client {
         !self.is_killed() && !self.leaving.load(Ordering::Relaxed)
     }
 
-    /// Whether it listens to anything, as of the end of its last turn.
+    /// Whether it has subscriptions, as of the end of its last turn.
     pub fn listens(&self) -> bool {
         self.subscriptions.iter().any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
-    /// What its buffers take, and what it keeps for EXEC.
+    /// Bytes of its buffers and of the commands queued for EXEC.
     pub fn buffered(&self) -> u64 {
         let parts = [&self.input_bytes, &self.input_free_bytes, &self.output_bytes, &self.multi_bytes];
         parts.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// A copy of what the client said about itself.
+    /// A copy of what the client has set about itself.
     pub fn names(&self) -> Names {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes what the client says about itself.
+    /// Changes what the client has set about itself.
     pub fn rename(&self, change: impl FnOnce(&mut Names)) {
         change(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -241,10 +241,10 @@ impl Client {
         }
         let (input, input_free, output) =
             (get(&self.input_bytes), get(&self.input_free_bytes), get(&self.output_bytes));
-        // What waits to be sent, as Redis keeps it: one buffer, and a list of further ones.
+        // Unsent reply bytes, split as in Redis: one buffer, and a list of further ones.
         let (first, listed) = (output.min(REPLY_BUFFER_BYTES), output.saturating_sub(REPLY_BUFFER_BYTES));
         let buffers = listed.div_ceil(REPLY_BUFFER_BYTES);
-        // Arguments lie where they were read: they are counted with what is read.
+        // Arguments stay in the input buffer, so the input's bytes include them.
         let (multi, buffer) = (get(&self.multi_bytes), get(&self.output_buffer_bytes));
         let mut line = String::with_capacity(320);
         // Writing to a string cannot fail.
@@ -288,7 +288,7 @@ pub struct Clients {
 impl Clients {
     /// Enters a new connection.
     pub fn enter(&self, origin: Origin) -> Arc<Client> {
-        // Relaxed: only the number must be its own.
+        // Relaxed: the number only has to be unique.
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let client = Arc::new(Client::new(id, origin));
@@ -307,17 +307,17 @@ impl Clients {
         self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All connections that were not killed and do not leave, the oldest first.
+    /// All connections that are neither killed nor leaving, the oldest first.
     pub fn list(&self) -> Vec<Arc<Client>> {
         self.lock().values().filter(|client| client.is_there()).cloned().collect()
     }
 
-    /// The connection with this number, unless it was killed or leaves.
+    /// The connection with this number, unless it is killed or leaving.
     pub fn find(&self, id: u64) -> Option<Arc<Client>> {
         self.lock().get(&id).filter(|client| client.is_there()).cloned()
     }
 
-    /// The connection for which most is counted, of those that may be closed for it.
+    /// The connection with the largest count, among those that may be closed for it.
     pub fn largest(&self) -> Option<Arc<Client>> {
         let may_go = |client: &Client| !client.is_killed() && !client.no_evict.load(Ordering::Relaxed);
         let all = self.lock();
@@ -327,18 +327,18 @@ impl Clients {
         largest.map(|(_, client)| Arc::clone(client))
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// Begins anew to count those that come.
+    /// Resets the count of connections.
     pub fn history_reset(&self) {
         self.accepted.store(0, Ordering::Relaxed);
         self.rejected.store(0, Ordering::Relaxed);
     }
 
-    /// How many came since the start or [`Self::history_reset`], and how many of them were refused.
+    /// Connections since the start or since [`Self::history_reset`], and how many of them were refused.
     pub fn history(&self) -> (u64, u64) {
         (self.accepted.load(Ordering::Relaxed), self.rejected.load(Ordering::Relaxed))
     }

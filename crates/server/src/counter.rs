@@ -10,7 +10,7 @@ impl Counter {
     /// Adds, from the owning thread only.
     #[inline]
     pub fn add(&self, more: u64) {
-        // Relaxed, and no read-modify-write: there is one writer, and nothing is published by it.
+        // Relaxed, and no read-modify-write: there is one writer, and it publishes nothing.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 

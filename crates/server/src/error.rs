@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Whose matter it is.
+/// Where the cause lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -12,7 +12,7 @@ pub enum ErrorKind {
     Address,
     /// The store could not be opened or closed.
     Store,
-    /// The operating system refused something else.
+    /// The operating system refused another request.
     System,
 }
 
@@ -29,7 +29,7 @@ impl ErrorKind {
     }
 }
 
-/// Says what was attempted, on what, what stood in the way, and what to do.
+/// An error: what was attempted, on what, what prevented it, and what to do.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -42,7 +42,7 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// Whose matter it is.
+    /// Where the cause lies.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }

@@ -1,4 +1,4 @@
-//! What becomes known of keys that the store evicts: events and invalidations of Redis, counts of memcached.
+//! Reports keys that the store evicts: events and invalidations of Redis, counters of memcached.
 
 use crate::command::tracking;
 use crate::notifications::EVICTED;
@@ -7,8 +7,9 @@ use crate::worker_state::WorkerState;
 use duramen::OnEvicted;
 use std::sync::Arc;
 
-/// What the store is to call. It is called by the store's own thread, or by a worker whose write makes room, in the middle of its turn:
-/// so messages go by themselves, and are not the turn's. The caller has the key's lock, so that they come before those of later writes.
+/// The store's listener for evicted keys. The store's own thread calls it, or a worker in the middle of its turn when
+/// its write makes room. Messages are therefore sent at once and do not belong to a turn. The caller holds the key's
+/// lock, so they precede those of later writes.
 pub fn listener(server: &Arc<Server>) -> OnEvicted {
     let server = Arc::downgrade(server);
     Arc::new(move |evicted| {

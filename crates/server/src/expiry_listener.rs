@@ -1,4 +1,4 @@
-//! Telling of keys that the store sweeps because they have expired: those of which no worker looked at the right time
+//! Reports keys that the store sweeps after they expired, when no worker handled them in time
 //! ([`expiry_timers`](crate::expiry_timers)).
 
 use crate::clients::unix_millis;
@@ -7,8 +7,8 @@ use crate::worker_state::WorkerState;
 use duramen::OnExpired;
 use std::sync::Arc;
 
-/// What the store's own thread is to call. It has the key's lock meanwhile, so that the event comes before those of later writes. Messages go
-/// by themselves: they belong to no turn.
+/// The listener that the store's own thread calls. The thread holds the key's lock, so the event precedes those of
+/// later writes. Messages are sent at once: they belong to no turn.
 pub fn listener(server: &Arc<Server>) -> OnExpired {
     let server = Arc::downgrade(server);
     Arc::new(move |swept| {

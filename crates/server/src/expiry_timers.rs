@@ -1,12 +1,13 @@
-//! When keys expire, as far as somebody wants to know it in time: who follows events of class `x`, and who waits for a key that may go.
+//! Expiry times of the keys that need a timely event: for subscribers to events of class `x`, and for blocked clients
+//! whose key may expire.
 //!
-//! The store sweeps what has expired too, a second or so later, and tells of the keys that it sweeps
-//! ([`expirations`](crate::expiry_listener)). Here are the keys that were written, or waited for, since somebody wants
-//! to know; a worker looks at each at its time, under the key's lock, so the event has its place among those of the
-//! key's writes.
+//! The store also sweeps expired keys, about a second later, and reports the keys that it sweeps
+//! ([`expirations`](crate::expiry_listener)). This module holds the keys that were written or waited for since a client
+//! needs their events. A worker looks at each key at its time, under the key's lock, so the event has its place among
+//! those of the key's writes.
 //!
-//! **Invariant**: of a key of a database there is at most one time. It is noted by who has the key's lock, and is only a hint: who looks at
-//! the key at this time finds out what became of it.
+//! **Invariant**: there is at most one time for a key of a database. The holder of the key's lock records it. It is
+//! only a hint: the worker that looks at the key at this time finds its actual state.
 
 use crate::clients::unix_millis;
 use crate::waiting::{lock, place};
@@ -14,14 +15,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Keys of one turn: others have theirs.
+/// Keys per turn; other turns handle the rest.
 const TAKEN_MAX: usize = 1000;
 const NEVER: u64 = u64::MAX;
 
-/// See the module. One for all workers.
+/// See the module. All workers share it.
 pub struct ExpiryTimers {
     times: Mutex<Times>,
-    // The first of them.
+    // The earliest of them.
     next: AtomicU64,
 }
 
@@ -46,19 +47,19 @@ impl Default for ExpiryTimers {
 }
 
 impl ExpiryTimers {
-    /// Whether the time of any key is noted.
+    /// Whether any key's time is recorded.
     #[inline]
     pub fn is_any(&self) -> bool {
-        // Relaxed: a key's time is noted, and changed, under its lock.
+        // Relaxed: a key's time is recorded and changed under its lock.
         self.next.load(Ordering::Relaxed) != NEVER
     }
 
-    /// Whether a key may have expired by now; the clock is looked at if there is any.
+    /// Whether a key may have expired by now; reads the clock only if a time is recorded.
     pub fn is_due_by_now(&self) -> bool {
         self.is_any() && self.next.load(Ordering::Relaxed) <= unix_millis()
     }
 
-    /// When a key expires, whose lock the caller has; `None`: never, or it is not there.
+    /// Records when a key expires; the caller holds the key's lock. `None`: never, or the key is absent.
     pub fn note(&self, db: u8, key: &[u8], at: Option<u64>) {
         if at.is_none() && !self.is_any() {
             return;
@@ -76,7 +77,7 @@ impl ExpiryTimers {
         self.look_at_first(&times);
     }
 
-    /// Keys whose time has come by `now`, with their databases: some of them, and no longer noted.
+    /// Removes and returns some of the keys whose time is at most `now`, with their databases.
     pub fn take_due(&self, now: u64) -> Vec<(u8, Vec<u8>)> {
         let mut taken = Vec::new();
         if self.next.load(Ordering::Relaxed) > now {

@@ -1,4 +1,4 @@
-//! An RDB file of what a store has, for redis-server 7.0 and later.
+//! Writes a store as an RDB file for redis-server 7.0 and later.
 
 use crate::clients::unix_millis;
 use duramen::Store;
@@ -7,7 +7,7 @@ use duramen_structures::{DATABASES_MAX, Keyspace, Txn};
 use std::fmt;
 use std::io::Write;
 
-// Keys that are looked for at once.
+// Keys that are looked up together.
 const SCAN_KEYS: usize = 1024;
 
 /// Why an import or an export ended early.
@@ -28,8 +28,8 @@ impl Failure {
     }
 }
 
-/// Writes all databases of `store`, which nobody changes meanwhile, to `out`; the output, which is not flushed, and how many keys
-/// that were. `told` gets how many it were since it was told last.
+/// Writes all databases of `store` to `out`; nothing changes the store meanwhile. Returns the output, not flushed, and
+/// the number of keys. Calls `told` with the number of keys since the last call.
 ///
 /// # Errors
 /// When a value cannot be read, or the output fails.
@@ -40,7 +40,7 @@ pub fn store<W: Write>(store: Store, out: W, told: &mut dyn FnMut(u64)) -> Resul
     databases(&mut worker.begin(now), now, out, told)
 }
 
-/// Writes all databases as a transaction sees them, which locks all or is alone; otherwise as [`store`].
+/// Writes all databases as a transaction sees them, which has locked everything or is alone; otherwise like [`store`].
 ///
 /// # Errors
 /// As [`store`].

@@ -1,20 +1,20 @@
-//! Who runs in the server's own process besides it.
+//! In-process jobs next to the server, and their state.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What is told of them, by their names: INFO shows it.
+/// The last report of each job, by name; INFO shows it.
 #[derive(Debug, Default)]
 pub struct HostedJobs(Mutex<BTreeMap<String, String>>);
 
 impl HostedJobs {
-    /// Names, and what was told last.
+    /// Names and last reports.
     pub fn all(&self) -> Vec<(String, String)> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.iter().map(|(name, text)| (name.clone(), text.clone())).collect()
     }
 
-    /// Tells how it stands with who has this name; one line.
+    /// Reports the state of the named job, in one line.
     pub fn report(&self, name: &str, text: &str) {
         let text = text.replace(['\r', '\n'], " ");
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), text);

@@ -1,4 +1,4 @@
-//! A way in for what runs in the server's own process: jobs of continuous SQL.
+//! In-process clients: connections for jobs of continuous SQL in the server's own process.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -9,12 +9,12 @@ use crate::net::{Message, Stream};
 use crate::protocols::REDIS;
 use crate::server::Server;
 
-/// Lets connect to the server, in its own process and without a password. It does not keep the server alive.
+/// Connects to the server within its process, without a password. It does not keep the server alive.
 #[derive(Clone)]
 pub struct InProcessClient(Weak<Server>);
 
 impl InProcessClient {
-    /// Of this server.
+    /// To this server.
     pub(crate) fn of(server: &Arc<Server>) -> Self {
         Self(Arc::downgrade(server))
     }
@@ -23,10 +23,10 @@ impl InProcessClient {
         self.0.upgrade().ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the server has ended"))
     }
 
-    /// A new client that speaks Redis's protocol: this end of its connection.
+    /// Connects a new client that speaks Redis's protocol, and returns its end of the connection.
     ///
     /// # Errors
-    /// When the server has ended, and those of `socketpair`.
+    /// When the server has ended, and errors of `socketpair`.
     pub fn connect(&self) -> io::Result<UnixStream> {
         let server = self.server()?;
         let (here, there) = UnixStream::pair()?;
@@ -46,7 +46,7 @@ impl InProcessClient {
         Ok(here)
     }
 
-    /// Says in one line how it stands with who has this name.
+    /// Reports the state of the named job, in one line.
     pub fn report(&self, name: &str, text: &str) {
         if let Ok(server) = self.server() {
             server.hosted_jobs.report(name, text);

@@ -1,9 +1,9 @@
-//! Keys that a worker is to look at soon, in a turn of its own.
+//! A list of keys that a worker will process soon, in a turn of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// See the module. One for all workers.
+/// See the module. All workers share it.
 #[derive(Default)]
 pub struct KeyList {
     keys: Mutex<Vec<(u8, Vec<u8>)>>,
@@ -18,13 +18,13 @@ impl KeyList {
         self.is_any.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there are keys that nobody has taken.
+    /// Whether the list has keys.
     #[inline]
     pub fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Relaxed)
     }
 
-    /// Takes them all, with their databases.
+    /// Takes all keys, with their databases.
     pub fn take(&self) -> Vec<(u8, Vec<u8>)> {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_any.store(false, Ordering::Relaxed);

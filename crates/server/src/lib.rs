@@ -1,8 +1,8 @@
 //! Serves a Duramen store to Redis and memcached clients.
 //!
-//! [`serve`] is the whole server: it opens the store, listens, and returns after a clean shutdown.
-//! [`Started`] is the same in two steps, for whoever has other things to do meanwhile, and [`serve_with`] for what shall
-//! run in its process, which enters by the [`InProcessClient`].
+//! [`serve`] is the whole server: it opens the store, listens, and returns after a clean shutdown. [`Started`] does the
+//! same in two steps, for a caller with other work in between. [`serve_with`] also runs code in the server's process,
+//! which connects through the [`InProcessClient`].
 //!
 //! | module | is about |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | [`log`] | lines for the operator |
 //! | [`net`] | sockets, threads, one wait for durability per turn; knows no protocol |
 //! | [`redis`], [`memcached`] | the protocols, with their commands, on those; `protocols`: which is spoken where |
-//! | [`import`] | what another server saved, and back |
-//! | [`messages`], [`notifications`], [`tracking`] | what reaches a client without a request |
-//! | [`worker_state`], [`server`], [`clients`], [`session`], [`stats`], [`times`] | what commands may know of all that |
+//! | [`import`] | reads another server's files, and writes them |
+//! | [`messages`], [`notifications`], [`tracking`] | messages that clients get without a request |
+//! | [`worker_state`], [`server`], [`clients`], [`session`], [`stats`], [`times`] | the state that commands may use |
 #![forbid(unsafe_code)]
 
 pub mod clients;
@@ -50,7 +50,7 @@ mod waiting;
 pub mod worker_state;
 
 pub use config::Config;
-/// Types of values, as their tags in the store tell.
+/// Types of values, by their tags in the store.
 pub use duramen_structures::{Type, data_of_item, string_of_pieces, table_name, text_of_number};
 pub use error::{Error, ErrorKind};
 pub use in_process::InProcessClient;

@@ -1,17 +1,17 @@
-//! The server's log: lines for whoever is called at three in the morning.
+//! The server's log: lines for an operator who is called at three in the morning.
 //!
 //! ```text
 //! 21479:M 24 Nov 2026 10:00:00.123 * text
 //! ```
 //!
-//! as Redis writes them, so that the tools for its logs read these: process, `M`, time, level (`.` debug, `-` verbose, `*` notice,
-//! `#` warning), text. The time is UTC. A text says what happened, where, and what to do; a line of it that follows begins with two blanks.
-//! `docs/operations.md` has all of them.
+//! in Redis's format, so that tools for its logs can read these: process, `M`, time, level (`.` debug, `-` verbose, `*`
+//! notice, `#` warning), text. The time is UTC. A text says what happened, where, and what to do; its further lines
+//! begin with two blanks. `docs/operations.md` lists all texts.
 //!
-//! Lines go to standard output, or to the file `logfile`, which is opened for each of them: whoever rotates logs only moves it away.
-//! What cannot be written is lost: a full disk is no reason not to serve.
+//! Lines go to standard output, or to the file `logfile`. The file is opened for each line, so log rotation only has to
+//! move it. A line that cannot be written is lost: the server keeps serving when the disk is full.
 //!
-//! There is one log for the process: lines come from every thread, also before the server is there and when a thread panics.
+//! There is one log per process: lines come from every thread, also before the server exists and when a thread panics.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -29,13 +29,13 @@ pub fn counted(count: u64, noun: &str) -> String {
 /// How important a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For who looks for a fault of the server.
+    /// For finding a fault of the server.
     Debug,
-    /// Connections that come and go.
+    /// Connections opened and closed.
     Verbose,
-    /// Start, end, and what an operator wants to know of them.
+    /// Start, end, and other events for the operator.
     Notice,
-    /// Somebody has to do something.
+    /// The operator has to act.
     Warning,
     /// No line at all.
     Nothing,
@@ -67,13 +67,13 @@ impl Level {
 }
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Notice as u8);
-// Nothing: standard output. Locked while a line is written, so that lines do not mix.
+// `None`: standard output. Locked while a line is written, so that lines do not mix.
 static FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// From now on lines of this level and above go to `file`, or to standard output when that is empty.
+/// Sends lines of this level and above to `file`, or to standard output if it is empty.
 ///
 /// # Errors
-/// When the file cannot be opened to be appended to.
+/// When the file cannot be opened for appending.
 pub fn open(level: Level, file: &str) -> std::io::Result<()> {
     let file = (!file.is_empty()).then(|| PathBuf::from(file));
     if let Some(path) = &file {
@@ -84,28 +84,28 @@ pub fn open(level: Level, file: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// From now on lines of this level and above are written.
+/// Sets the level: lines of it and above are written.
 pub fn set_level(level: Level) {
     // Relaxed: publishes nothing.
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// Whether lines go to a file: then standard error tells its reader nothing.
+/// Whether lines go to a file: then standard error is not read together with them.
 pub fn is_to_file() -> bool {
     FILE.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// A connection that came or went.
+/// A connection opened or closed.
 pub fn verbose(text: impl Display) {
     line(Level::Verbose, &text);
 }
 
-/// What an operator wants to know.
+/// An event for the operator.
 pub fn notice(text: impl Display) {
     line(Level::Notice, &text);
 }
 
-/// What an operator has to do something about.
+/// An event on which the operator has to act.
 pub fn warning(text: impl Display) {
     line(Level::Warning, &text);
 }
@@ -141,7 +141,7 @@ fn time_text(millis: u64) -> String {
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // March is 0; months of 30.6 days, rounded, have the days that they have.
+    // March is 0; months of 30.6 days, rounded, have the right lengths.
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
     let year = 400 * era + year_of_era + u64::from(month >= 10);

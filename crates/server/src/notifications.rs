@@ -1,22 +1,22 @@
-//! Which changes of keys are told (`notify-keyspace-events`): classes, and their letters.
+//! Keyspace events (`notify-keyspace-events`): their classes and letters.
 //!
-//! What is told goes the way of every message: see [`messages`](crate::messages).
+//! Events are sent like all messages: see [`messages`](crate::messages).
 //!
-//! Commands tell of what they do to keys. That a key has expired, was looked for in vain, or is new is told for all of them in one place
-//! ([`Call::apply`](crate::command::Call::apply)): if somebody wants to know, the keys of a command are looked at before it runs.
-//! What has expired is swept and told of; what is absent is noted ([`Absent`]). It is new when the command tells something else of it,
-//! and was missed when the command counts a miss. Keys that nobody asks for are told of in their time
-//! ([`expiry_timers`](crate::expiry_timers)); those that were written before somebody wanted to know, when the store
-//! sweeps them, a second or two later.
+//! Commands report what they do to keys. Expired, missed and new keys are reported in one place for all commands
+//! ([`Call::apply`](crate::command::Call::apply)). If these events are wanted, the keys of a command are looked up
+//! before it runs. Expired keys are swept and reported; absent keys are recorded ([`Absent`]). An absent key is new
+//! when the command reports another event of it, and missed when the command counts a miss. Other keys are reported
+//! when they expire ([`expiry_timers`](crate::expiry_timers)). Keys that were written before the events were wanted are
+//! reported when the store sweeps them, a second or two later.
 
 use std::collections::HashSet;
 
-/// Classes of events, and where they are told: a set of bits.
+/// Classes of events and their channels, as a set of bits.
 pub type Classes = u32;
 
-/// Told in `__keyspace@db__:key`.
+/// Published in `__keyspace@db__:key`.
 pub const KEYSPACE: Classes = 1;
-/// Told in `__keyevent@db__:event`.
+/// Published in `__keyevent@db__:event`.
 pub const KEYEVENT: Classes = 1 << 1;
 /// Of keys of any type.
 pub const GENERIC: Classes = 1 << 2;
@@ -36,9 +36,9 @@ pub const EXPIRED: Classes = 1 << 8;
 pub const EVICTED: Classes = 1 << 9;
 /// Of streams.
 pub const STREAM: Classes = 1 << 10;
-/// A key was read that is not there.
+/// A missing key was read.
 pub const MISS: Classes = 1 << 11;
-/// Of modules' types, of which there are none.
+/// Of module types, which do not exist here.
 pub const MODULE: Classes = 1 << 12;
 /// A key is new.
 pub const NEW: Classes = 1 << 13;
@@ -64,13 +64,13 @@ const LETTERS: [(char, Classes); 14] = [
     ('m', MISS),
 ];
 
-/// Keys of the command that runs that were absent before it, in the order of its arguments.
+/// Keys of the current command that were absent before it, in the order of its arguments.
 #[derive(Default)]
 pub struct Absent {
     keys: Vec<AbsentKey>,
-    // By database and key: nobody was told yet that they are new.
+    // By database and key: absent keys not yet reported as new.
     untold: HashSet<(u8, Box<[u8]>)>,
-    // So many misses had been counted that were told of, or were none of these keys.
+    // The number of counted misses that are reported, or belong to none of these keys.
     misses: u64,
     // The first key that may be missed next.
     next: usize,
@@ -79,35 +79,35 @@ pub struct Absent {
 struct AbsentKey {
     db: u8,
     key: Box<[u8]>,
-    // The command looks for it, so it may be missed.
+    // The command reads it, so it may be missed.
     is_read: bool,
 }
 
 impl Absent {
-    /// Of none yet, when so many misses have been counted.
+    /// Clears it, at this number of counted misses.
     pub fn since(misses: u64) -> Self {
         Self { misses, ..Self::default() }
     }
 
-    /// A key was absent.
+    /// Records an absent key.
     pub fn add(&mut self, db: u8, key: &[u8], is_read: bool) {
         self.keys.push(AbsentKey { db, key: key.into(), is_read });
         self.untold.insert((db, key.into()));
     }
 
-    /// Whether there was one.
+    /// Whether there is an absent key.
     #[inline]
     pub fn is_any(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// The next key that was missed, when so many misses have been counted.
+    /// The next missed key, at this number of counted misses.
     pub fn next_missed(&mut self, misses: u64) -> Option<(u8, Box<[u8]>)> {
         if self.misses >= misses {
             return None;
         }
         self.misses += 1;
-        // From the beginning again: there are commands that look twice.
+        // Search again from the beginning: some commands look twice.
         let (before, rest) = self.keys.split_at(self.next);
         let found = rest.iter().chain(before).position(|it| it.is_read)?;
         let at = (self.next + found) % self.keys.len();
@@ -115,23 +115,23 @@ impl Absent {
         self.keys.get(at).map(|it| (it.db, it.key.clone()))
     }
 
-    /// A miss that was counted was of no key among these.
+    /// The counted miss belongs to none of these keys.
     pub fn skip_miss(&mut self) {
         self.misses += 1;
     }
 
-    /// Whether the key was absent, and nobody was told since that it is new.
+    /// Whether the key was absent and is not yet reported as new.
     pub fn may_be_new(&self, db: u8, key: &[u8]) -> bool {
         self.is_any() && self.untold.contains(&(db, key.into()))
     }
 
-    /// Everybody is told that the key is new.
+    /// Marks the key as reported new.
     pub fn note_new(&mut self, db: u8, key: &[u8]) {
         self.untold.remove(&(db, key.into()));
     }
 }
 
-/// What is true whatever becomes of the transaction that noticed.
+/// An event that is true even if the transaction that noticed it aborts.
 pub enum Absence {
     /// A key has expired.
     Expired(u8, Box<[u8]>),
@@ -139,7 +139,7 @@ pub enum Absence {
     Missed(u8, Box<[u8]>),
 }
 
-/// The classes of these letters.
+/// Parses the letters of classes.
 ///
 /// # Errors
 /// Redis's text.
@@ -155,12 +155,12 @@ pub fn parse(text: &str) -> Result<Classes, String> {
     Ok(classes)
 }
 
-/// The letters of these classes.
+/// Formats classes as letters.
 pub fn text(classes: Classes) -> String {
     let all = classes & ALL == ALL;
     let mut text = String::from(if all { "A" } else { "" });
     let told = LETTERS.iter().filter(|(_, class)| classes & class != 0 && !(all && ALL & class != 0));
-    // As Redis: NEW is not written beside `A`.
+    // As in Redis: NEW is not written after `A`.
     text.extend(told.filter(|(_, class)| !(all && *class == NEW)).map(|(letter, _)| letter));
     text
 }
@@ -187,7 +187,7 @@ mod tests {
         absent.add(0, b"two", true);
         assert!(absent.next_missed(5).is_none());
         assert_eq!(absent.next_missed(8).unwrap().1.as_ref(), b"one");
-        // One that is none of these.
+        // A letter that is none of these.
         absent.skip_miss();
         assert_eq!(absent.next_missed(8).unwrap().1.as_ref(), b"two");
         assert!(absent.next_missed(8).is_none());

@@ -1,13 +1,13 @@
-//! What the kernel says of this process: memory and processor time, for INFO.
+//! The kernel's numbers about this process, for INFO: memory and processor time.
 
 /// Numbers of this process and its machine. What cannot be read is 0 or empty.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     /// Memory that is in DRAM, the mapped medium included.
     pub resident_bytes: u64,
-    /// The most there ever was of it.
+    /// The peak of `resident`.
     pub resident_bytes_max: u64,
-    /// The part that belongs to no file: what the process itself has asked for.
+    /// The part that belongs to no file: memory that the process allocated.
     pub anonymous_bytes: u64,
     /// Memory of the machine.
     pub system_bytes: u64,
@@ -28,7 +28,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub fn read() -> Process {
     let status = text("/proc/self/status");
     let stat = text("/proc/self/stat");
-    // Behind the name in parentheses, which may itself hold blanks.
+    // After the name in parentheses, which may itself contain blanks.
     let times: Vec<f64> = stat
         .rsplit_once(')')
         .map_or("", |(_, rest)| rest)

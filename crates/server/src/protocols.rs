@@ -1,6 +1,7 @@
-//! The protocols that the server speaks, each on listeners of its own, over one engine writer for each worker.
+//! The protocols of the server, each on its own listeners, over one engine writer per worker.
 //!
-//! A turn has requests of all of them: they become durable together, and what failed of one is in doubt for all.
+//! A turn contains requests of all protocols. They become durable together, and after a failure the outcome of all of
+//! them is unknown.
 
 use crate::clients::Client;
 use crate::command::CommandError;
@@ -25,7 +26,7 @@ const PROTECTED: &[u8] =
     b"SERVER_ERROR only clients of the server's machine are served while there is no password: set \
 requirepass, or protected-mode no\r\n";
 
-/// All protocols, as one worker has them.
+/// All protocols of one worker.
 pub struct Protocols {
     redis: Redis,
     memcached: Option<Service>,
@@ -40,8 +41,8 @@ impl Protocols {
     }
 }
 
-/// What a connection has said.
-// Each is part of its connection, which is looked at with every request: no further pointer.
+/// The state of a connection's protocol.
+// Stored inside its connection, because every request needs it: no further pointer.
 #[allow(clippy::large_enum_variant)]
 pub enum Conversation {
     /// In Redis's protocol.
@@ -102,7 +103,7 @@ impl Protocol for Protocols {
             (Conversation::Memcached(connection), Some(memcached)) => {
                 memcached.execute(self.redis.worker(), connection, input, output, config)
             }
-            // There is no listener whose connections come here.
+            // No listener has this mark.
             (Conversation::Memcached(connection), None) => {
                 connection.closing = true;
                 Some(input.len())

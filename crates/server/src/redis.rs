@@ -42,13 +42,13 @@ impl Redis {
     }
 }
 
-/// What a connection has said, and how far its next request was read.
+/// The state of a connection, and how far its next request was read.
 pub struct Conversation {
     session: Session,
     requests: Requests,
 }
 
-/// What is said to a client that is not let in.
+/// The reply to a refused client.
 pub const fn refusal(why: Refusal) -> &'static [u8] {
     match why {
         Refusal::TooMany => TOO_MANY,
@@ -56,15 +56,15 @@ pub const fn refusal(why: Refusal) -> &'static [u8] {
     }
 }
 
-/// Appends what a client is told in place of the replies of a turn that was not settled, and closes the conversation.
+/// Appends the error that replaces the replies of a failed turn, and closes the conversation.
 pub fn refuse(conversation: &mut Conversation, failure: &CommandError, output: &mut Output) {
     Reply::new(output, conversation.session.protocol).error(failure.text());
     conversation.session.closing = true;
 }
 
-/// What [`net::Protocol`] wants of a protocol.
+/// The methods of [`net::Protocol`].
 impl Redis {
-    /// A connection has come.
+    /// A client has connected.
     pub fn conversation(&self, client: Arc<Client>) -> Conversation {
         Conversation {
             session: {
@@ -75,12 +75,12 @@ impl Redis {
         }
     }
 
-    /// Whether clients that have just come may do everything.
+    /// Whether new clients may run every command.
     pub fn needs_no_password(&self) -> bool {
         self.server.config().requirepass.is_empty()
     }
 
-    /// Begins a turn; what reads and writes keys in it, and its time in Unix milliseconds.
+    /// Begins a turn; sets the store's worker for it, and its time in Unix milliseconds.
     pub fn begin(&mut self) -> (&mut Worker, u64) {
         self.dispatcher.group();
         self.dispatcher.turn()
@@ -91,17 +91,17 @@ impl Redis {
         self.dispatcher.turn().0
     }
 
-    /// Takes note of what the store told another protocol of this turn.
+    /// Records a failure of the store that another protocol met in this turn.
     pub fn note(&mut self, failure: CommandError) {
         self.dispatcher.note(failure);
     }
 
-    /// Takes note of a panic in another protocol of this turn.
+    /// Records a panic in another protocol in this turn.
     pub fn panicked_elsewhere(&mut self) {
         self.dispatcher.note_panic();
     }
 
-    /// Fetches what the next requests in `input` need.
+    /// Prefetches what the next requests in `input` need.
     #[inline]
     pub fn look_ahead(&mut self, conversation: &Conversation, input: &[u8]) -> usize {
         self.dispatcher.look_ahead(&conversation.session, input)
@@ -131,7 +131,7 @@ impl Redis {
                     false => self.dispatcher.execute(session, args, merged, output),
                     true => duramen::uncounted(|| self.dispatcher.execute(session, args, merged, output)),
                 };
-                // One that is held comes again.
+                // A held connection retries.
                 Some(if is_done { bytes } else { 0 })
             }
             Ok(Request::Nothing { bytes }) => Some(bytes),
@@ -147,30 +147,30 @@ impl Redis {
 
     /// Makes the turn durable.
     ///
-    /// # Errors
+    /// When the commit failed.
     /// When that failed.
     pub fn settle(&mut self) -> Result<(), CommandError> {
         self.dispatcher.settle()
     }
 
-    /// The clients of this worker that get a message.
+    /// The clients of this worker that receive a message.
     pub fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {
         self.dispatcher.worker_state().subscribers.receivers(message, clients);
     }
 
-    /// A message has come for a connection that is not there any more, or cannot take it.
+    /// A message arrived for a connection that is closed or cannot receive it.
     pub fn undeliverable(&mut self, message: &Message) {
         if let Content::Reply { put_back: Some(put_back), .. } = &message.content {
             self.dispatcher.put_back(put_back);
         }
     }
 
-    /// Whether the next turn has something to do, whoever sends requests.
+    /// Whether the next turn has work even without requests.
     pub fn has_work(&self) -> bool {
         self.dispatcher.has_work()
     }
 
-    /// The time of one that waits has come.
+    /// The time of a waiting connection is reached.
     pub fn expire(&mut self, conversation: &mut Conversation, output: &mut Output) {
         self.dispatcher.expire(&mut conversation.session, output);
     }
@@ -215,7 +215,7 @@ impl net::Conversation for Conversation {
             let is_for_it = session.waiter.as_ref().is_some_and(|own| Arc::ptr_eq(own, waiter));
             if is_for_it {
                 (session.waiter, session.waits_until) = (None, None);
-                // One that was refused in the same turn has been told.
+                // A waiter that was refused in the same turn has its error already.
                 if !waiter.is_silent && !session.closing {
                     output.bytes.extend_from_slice(bytes);
                 }
@@ -283,7 +283,8 @@ impl net::Conversation for Conversation {
     }
 }
 
-/// Tells a client of keys that were written. In RESP2 only one that listens can be told, and only in place of another.
+/// Sends a client the invalidated keys. In RESP2 only a subscribed client can receive them, as the target of a
+/// redirection.
 fn write_invalidation(
     session: &mut Session,
     redirected: bool,
@@ -306,7 +307,7 @@ fn write_invalidation(
     keys.iter().for_each(|key| reply.bulk(key));
 }
 
-/// Writes a message once for each of its client's subscriptions that it comes by.
+/// Writes a message once for each of its client's matching subscriptions.
 fn write_message(reply: &mut Reply<'_>, message: &Message, subscribed: &Subscribed) {
     let sequence = message.sequence;
     let mut plain = |word: &[u8], channel: &[u8], payload: &[u8]| {

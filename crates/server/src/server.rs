@@ -1,4 +1,4 @@
-//! What all connections of a running server share.
+//! The state that all connections of a running server share.
 
 use crate::clients::{Client, Clients};
 use crate::command::CommandError;
@@ -22,29 +22,29 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// What all connections share. No command that only reads or writes keys takes a lock in here.
+/// The state that all connections share. A command that only reads or writes keys takes none of its locks.
 pub struct Server {
     /// The databases.
     pub keyspace: Keyspace,
-    /// What memcached's protocols need, where they are spoken.
+    /// State of memcached's protocols, if they are enabled.
     pub memcached: Option<Arc<Shared>>,
     /// All connections.
     pub clients: Clients,
-    /// Who listens to what.
+    /// Subscribers and their channels.
     pub subscriptions: Subscriptions,
-    /// Who said MONITOR.
+    /// Clients that sent MONITOR.
     pub monitors: Monitors,
-    /// Who keeps copies of keys.
+    /// Clients with CLIENT TRACKING.
     pub tracking: Tracking,
-    /// Who waits for keys.
+    /// Clients that wait for keys.
     pub waiting: Waiting,
-    /// When keys expire that somebody wants to know of.
+    /// Expiry times of keys whose events are wanted.
     pub expiry_timers: ExpiryTimers,
     /// Messages on their way.
     pub delivery: Delivery,
     /// When it started.
     pub started: Instant,
-    /// Forty hexadecimal digits that no other run has.
+    /// Forty hexadecimal digits, unique to this run.
     pub run_id: String,
     /// Each worker's counters.
     pub stats: Vec<Arc<WorkerStats>>,
@@ -52,44 +52,44 @@ pub struct Server {
     pub inboxes: Vec<Arc<Inbox>>,
     /// Ends the server.
     pub stop: Arc<Stop>,
-    /// What the buffers of clients take together, as far as they are large.
+    /// The sum of the clients' large buffers.
     pub buffers: Buffers,
-    /// How long things take.
+    /// Latencies.
     pub times: Times,
     /// CLIENT PAUSE.
     pub pause: Pause,
-    /// What else runs in this process.
+    /// In-process jobs.
     pub hosted_jobs: HostedJobs,
     /// Unix seconds of the last SAVE or BGSAVE, or of the start.
     pub saved_at: AtomicU64,
-    // Changes that were made by then.
+    // The number of changes at that time.
     saved_changes: AtomicU64,
     // Keys that had expired and been evicted as of the last CONFIG RESETSTAT.
     removed_reset: Mutex<(u64, u64)>,
-    // The most that the store has used.
+    // The peak of the used space.
     used_bytes_max: AtomicU64,
-    // What `config` says of notifications, for every command that writes.
+    // The value of `notify-keyspace-events`, for every command that writes.
     notifications: AtomicU32,
-    // What the store calls with keys that have expired, while somebody wants to know of them.
+    // The store's listener for expired keys, while their events are wanted.
     on_expired: OnceLock<OnExpired>,
     listening: Mutex<()>,
-    /// Keys that the store has swept while nothing was to change: that is told of when CLIENT PAUSE has ended.
+    /// Keys that the store swept during a CLIENT PAUSE; they are reported when it ends.
     pub swept: KeyList,
-    /// Streams with groups that were removed and are not cleared yet.
+    /// Streams with removed groups that are not cleared yet.
     pub leftovers: KeyList,
     config: RwLock<Arc<Config>>,
-    // Counts changes of `config`, so that workers need no lock to see that there is none.
+    // Counts changes of `config`, so that workers see without a lock that nothing changed.
     config_generation: AtomicU64,
     reset: Mutex<Totals>,
     // By command, as of the last CONFIG RESETSTAT.
     histograms_reset: Mutex<HashMap<usize, HistogramSums>>,
     samples: Mutex<Samples>,
-    // Damaged blocks that the log was told of, and that the store has failed.
+    // The number of damaged blocks that the log reported, and whether it reported the store's failure.
     damage_told: AtomicU64,
     failure_told: AtomicBool,
-    // A write was refused for want of space, or the limit was set, since room was found.
+    // A write was refused for lack of space, or the limit was lowered, since free space was last found.
     may_be_full: AtomicBool,
-    // Found by the last look.
+    // The state found by the last check.
     store_deleted: AtomicBool,
     deleted_told: Told,
     full_told: Told,
@@ -98,7 +98,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that has no connections yet, and counts for each of `commands` commands.
+    /// A server without connections, with counters for `commands` commands.
     pub fn new(
         config: Config,
         keyspace: Keyspace,
@@ -152,31 +152,31 @@ impl Server {
         }
     }
 
-    /// The configuration as it is now.
+    /// The current configuration.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes whenever the configuration does.
+    /// Changes with every change of the configuration.
     #[inline]
     pub fn config_generation(&self) -> u64 {
         // Acquire: pairs with the Release in `config_change`.
         self.config_generation.load(Ordering::Acquire)
     }
 
-    /// Which events of keys are told.
+    /// The enabled classes of keyspace events.
     #[inline]
     pub fn notifications(&self) -> Classes {
         self.notifications.load(Ordering::Relaxed)
     }
 
-    /// Whether anybody may want to know when keys expire, whichever.
+    /// Whether the expiry of any key is of interest.
     #[inline]
     pub fn follows_expiries(&self) -> bool {
         self.notifications() & EXPIRED != 0 || self.tracking.follows_prefixes()
     }
 
-    /// Changes the configuration, or leaves it as it was when `change` gives an error.
+    /// Changes the configuration, or leaves it unchanged if `change` returns an error.
     ///
     /// # Errors
     /// `change`'s.
@@ -184,7 +184,7 @@ impl Server {
         let mut current = self.config.write().unwrap_or_else(PoisonError::into_inner);
         let mut changed = Config::clone(&current);
         change(&mut changed)?;
-        // Relaxed: what runs at this moment may come before or after.
+        // Relaxed: a command that runs at this moment may come before or after.
         self.notifications.store(changed.notify_keyspace_events, Ordering::Relaxed);
         if (changed.notify_keyspace_events ^ current.notify_keyspace_events) & EXPIRED != 0 {
             self.listen_to_store();
@@ -195,23 +195,23 @@ impl Server {
         Ok(())
     }
 
-    /// From now on keys that the store sweeps are told of by `listener`, while somebody wants to know.
+    /// Sets the listener for keys that the store sweeps; it is called while their events are wanted.
     pub fn set_expired_listener(&self, listener: OnExpired) {
-        // The first is the only one.
+        // Only the first one counts.
         let _ = self.on_expired.set(listener);
         self.listen_to_store();
     }
 
-    /// Somebody else wants to know of keys that the store sweeps, or nobody any more.
+    /// Updates the store's listener after the interest in swept keys changed.
     pub fn listen_to_store(&self) {
-        // The last one to come sees what all others have changed.
+        // The last update sees the changes of all others.
         let _one = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
         let told = self.on_expired.get().filter(|_| self.follows_expiries());
         self.keyspace.store().set_on_expired(told.cloned());
     }
 
-    /// Has another connection closed by its worker. Once this has returned, no further command of it begins. False
-    /// when somebody else killed it before.
+    /// Has another connection closed by its worker. After this returned, it begins no further command. False if it was
+    /// killed before.
     pub fn kill(&self, client: &Client) -> bool {
         let first = client.kill();
         if first && let Some(inbox) = self.inboxes.get(client.worker) {
@@ -220,17 +220,17 @@ impl Server {
         first
     }
 
-    /// Kills the clients with the largest buffers, whichever workers they belong to, until the rest is within
-    /// `maxmemory-clients`. Gives how many.
+    /// Kills the clients with the largest buffers, of any worker, until the rest is within `maxmemory-clients`. Returns
+    /// their number.
     pub fn evict(&self, config: &Config) -> u64 {
-        // One worker at a time: two would both see what is too much, and kill twice for it.
+        // One worker at a time: two would see the same excess and kill twice for it.
         let _alone = self.evicting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = 0;
         while self.buffers.excess(config) > 0
             && let Some(client) = self.clients.largest()
         {
             evicted += u64::from(self.kill(&client));
-            // Its worker frees them soon: nobody else is to go for them.
+            // Its worker frees them soon; do not kill another client for them.
             self.buffers.charge(&client, 0);
         }
         evicted
@@ -238,12 +238,12 @@ impl Server {
 
     /// Sums over all workers since the last CONFIG RESETSTAT.
     pub fn totals(&self) -> Totals {
-        // The lock first: what is summed under it is not less than what was summed under it before.
+        // Take the lock first: a later sum under it is never smaller than an earlier one.
         let reset = self.reset.lock().unwrap_or_else(PoisonError::into_inner);
         self.totals_ever().since(&reset)
     }
 
-    /// How long a command took since then, by its position in the table.
+    /// Latencies of a command since then, by its position in the table.
     pub fn histogram(&self, command: usize) -> HistogramSums {
         let reset = self.histograms_reset.lock().unwrap_or_else(PoisonError::into_inner);
         let sums = self.histogram_ever(command);
@@ -261,7 +261,7 @@ impl Server {
         sums
     }
 
-    /// SAVE has ended, at this time.
+    /// Records that SAVE ended at this time.
     pub fn note_saved(&self, seconds: u64) {
         self.saved_changes.store(self.changes(), Ordering::Relaxed);
         self.saved_at.store(seconds, Ordering::Relaxed);
@@ -271,18 +271,18 @@ impl Server {
         self.stats.iter().map(|stats| stats.changes.get()).sum()
     }
 
-    /// How many changes were made since SAVE, or the start.
+    /// The number of changes since SAVE or the start.
     pub fn changes_since_save(&self) -> u64 {
         self.changes().saturating_sub(self.saved_changes.load(Ordering::Relaxed))
     }
 
-    /// Keys that have expired, and that were evicted, of `stats`, since CONFIG RESETSTAT.
+    /// Expired and evicted keys of `stats` since CONFIG RESETSTAT.
     pub fn removed(&self, stats: &duramen::Stats) -> (u64, u64) {
         let reset = self.removed_reset.lock().unwrap_or_else(PoisonError::into_inner);
         (stats.expired_keys.saturating_sub(reset.0), stats.evicted_keys.saturating_sub(reset.1))
     }
 
-    /// The most that the store has used, of which it uses so much now.
+    /// The peak of the used space; `now` is its current value.
     pub fn used_bytes_max(&self, now: u64) -> u64 {
         self.used_bytes_max.fetch_max(now, Ordering::Relaxed).max(now)
     }
@@ -304,7 +304,7 @@ impl Server {
         self.clients.history_reset();
     }
 
-    /// Notes the counters, about once in a second.
+    /// Samples the counters, about once a second.
     pub fn sample(&self) {
         self.log_damage();
         self.log_deleted();
@@ -326,8 +326,8 @@ impl Server {
         samples.before = samples.last.replace((Instant::now(), now));
     }
 
-    /// Tells the operator in how many blocks the store is damaged: when the first is known, when all has been verified and there are more, and
-    /// when all is whole again.
+    /// Reports the number of damaged blocks to the operator: when the first is found, when all blocks are verified and
+    /// there are more, and when none is left.
     pub fn log_damage(&self) {
         let stats = self.keyspace.store().stats();
         let (damaged, told) = (stats.damaged_blocks, self.damage_told.load(Ordering::Relaxed));
@@ -336,17 +336,17 @@ impl Server {
         }
         self.damage_told.store(damaged, Ordering::Relaxed);
         match damaged {
-            0 => log::notice("the store is not damaged any more: all that was has been written anew"),
+            0 => log::notice("the store is not damaged any more: all damaged records have been rewritten"),
             _ => log::warning(format_args!(
-                "the store is damaged in {}, which it leaves as they are: a key whose record is damaged, or may be, answers -CORRUPT until it \
-                 is set or deleted, all others are right. {}",
+                "the store is damaged in {}, which it leaves unchanged: a key whose record is or may be \
+                 damaged answers -CORRUPT until it is set or deleted; all other keys are intact. {}",
                 blocks_text(damaged),
                 self.damage_advice()
             )),
         }
     }
 
-    /// Tells at a clean end what the next start will meet.
+    /// Reports at a clean end what the next start will find.
     pub fn log_damage_at_end(&self) {
         let damaged = self.keyspace.store().stats().damaged_blocks;
         if damaged > 0 {
@@ -366,81 +366,82 @@ impl Server {
 
     fn damage_advice(&self) -> String {
         format!(
-            "Look at the device (dmesg, SMART, ndctl list --media-errors); with the server stopped \"duramen check --path {}\" names the \
-             places and keys, and --salvage NEW saves what is valid",
+            "Look at the device (dmesg, SMART, ndctl list --media-errors); with the server stopped \"duramen \
+             check --path {}\" names the places and keys, and --salvage NEW saves what is valid",
             self.config().path.display()
         )
     }
 
-    /// Tells, once, that the store has failed: it takes no writes until it is opened again.
+    /// Reports, once, that the store has failed: it takes no writes until it is opened again.
     pub fn log_failure(&self, error: &CommandError) {
         if !self.failure_told.swap(true, Ordering::Relaxed) {
             log::warning(format_args!(
-                "the store has failed and takes no writes any more; reads go on: {}. Look at the kernel's log (dmesg) and the device, then \
-                 start the server again",
+                "the store has failed and takes no more writes; reads still work: {}. Look at the kernel's \
+                 log (dmesg) and the device, then start the server again",
                 String::from_utf8_lossy(error.text())
             ));
         }
     }
 
-    /// Whether writes may be refused for want of space: the store knows.
+    /// Whether writes may be refused for lack of space, as the store knows.
     #[inline]
     pub fn may_be_full(&self) -> bool {
         self.may_be_full.load(Ordering::Relaxed)
     }
 
-    /// A write was refused for want of space, or may be from now on.
+    /// Records that a write was refused for lack of space, or may be from now on.
     pub fn note_full(&self) {
         self.may_be_full.store(true, Ordering::Relaxed);
     }
 
-    /// Room was found.
+    /// Records that free space was found.
     pub fn note_room(&self) {
         self.may_be_full.store(false, Ordering::Relaxed);
     }
 
-    /// Notes that a write was refused for want of space, and tells so at most once in a minute.
+    /// Records that a write was refused for lack of space, and logs it at most once a minute.
     pub fn log_full(&self, error: &CommandError) {
         self.note_full();
         if self.full_told.is_due() {
             log::warning(format_args!(
-                "writes are refused for want of space, deletes and reads go on: {}",
+                "out of space: rejecting writes; reads and deletes still work: {}",
                 String::from_utf8_lossy(error.text())
             ));
         }
     }
 
-    /// Tells that a client was not let in, at most once in a minute.
+    /// Logs that a client was refused, at most once a minute.
     pub fn log_refused(&self, address: &str, reply: &[u8]) {
         if self.refused_told.is_due() {
-            // The first sentence says it.
+            // The first sentence is sufficient.
             let why = reply.split(|byte| matches!(byte, b'.' | b'\r')).next().unwrap_or_default();
             log::warning(format_args!("{address} was refused: {}", String::from_utf8_lossy(why)));
         }
     }
 
-    /// Whether the store's file was deleted under the server, as of the last second.
+    /// Whether the store's file was deleted while the server runs, as of the last second.
     pub fn is_store_deleted(&self) -> bool {
         self.store_deleted.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the store's file is still there, and tells at once and then each minute when it is not.
+    /// Checks whether the store's file still exists; if not, logs it at once and then every minute.
     fn log_deleted(&self) {
         let deleted = self.keyspace.store().is_deleted();
         self.store_deleted.store(deleted, Ordering::Relaxed);
         if deleted && self.deleted_told.is_due() {
             let pid = std::process::id();
             log::warning(format_args!(
-                "the store's file {} was deleted or moved: all keys are lost when this process ends, whatever SAVE says, unless the file has \
-                 another name. Do not stop it. Move it back where it was moved; else have \
-                 clients stop writing, then copy what it has open: \"cp --sparse=always /proc/{pid}/fd/$(cd /proc/{pid}/fd && find . -lname \
-                 '*(deleted)' | head -1) NEW\", \"duramen check --path NEW\"; and start a server on NEW",
+                "the store's file {} was deleted or moved: all keys are lost when this process ends, even \
+                 after SAVE, unless the file has another name. Do not stop the server. If the file was \
+                 moved, move it back. Otherwise have clients stop writing and copy the open file: \"cp \
+                 --sparse=always /proc/{pid}/fd/$(cd /proc/{pid}/fd && find . -lname '*(deleted)' | head -1) \
+                 NEW\", \"duramen check --path NEW\"; then start a server on NEW",
                 self.config().path.display()
             ));
         }
     }
 
-    /// How much there was per second between the last two samples.
+    /// The rate per second between the last two samples.
     pub fn rates(&self) -> Rates {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some((from, before)), Some((to, last))) = (samples.before, samples.last) else {
@@ -468,12 +469,12 @@ fn blocks_text(count: u64) -> String {
     format!("{count} block{}", if count == 1 { "" } else { "s" })
 }
 
-/// When something was told last that stays as it is.
+/// When a lasting condition was last logged.
 #[derive(Default)]
 struct Told(Mutex<Option<Instant>>);
 
 impl Told {
-    /// Whether it is to be told now: at once, and then each minute.
+    /// Whether to log it now: at once, and then every minute.
     fn is_due(&self) -> bool {
         const PAUSE: Duration = Duration::from_secs(60);
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -502,8 +503,7 @@ struct Samples {
     last: Option<(Instant, Rates)>,
 }
 
-/// What the buffers of clients take together. Only large buffers are counted, so that no command of the usual kind
-/// touches this line.
+/// The sum of the clients' buffers. Only large buffers are counted, so that ordinary commands never touch this line.
 pub struct Buffers {
     bytes: AtomicI64,
     machine_bytes: u64,
@@ -518,7 +518,7 @@ impl Default for Buffers {
 impl Buffers {
     /// Counts `bytes` for a client. True when that is more than before.
     pub fn charge(&self, client: &Client, bytes: u64) -> bool {
-        // Relaxed: sums that publish nothing. The swap, since whoever kills the client takes it from the sum too.
+        // Relaxed: sums that publish nothing. A swap, because killing the client takes its bytes from the sum too.
         if client.charged.load(Ordering::Relaxed) == bytes {
             return false;
         }
@@ -527,7 +527,7 @@ impl Buffers {
         bytes > before
     }
 
-    /// How much they are beyond `maxmemory-clients`.
+    /// By how much they exceed `maxmemory-clients`.
     pub fn excess(&self, config: &Config) -> u64 {
         let most = match (config.maxmemory_clients, config.maxmemory) {
             (ClientsMemory::Bytes(0), _) => self.machine_bytes / 4,
@@ -547,10 +547,10 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Commands wait until then, all of them or those that write.
+    /// Commands wait until `until`: all commands, or only those that write.
     pub fn begin(&self, now: u64, until: u64, all: bool) {
         let joined = |before: u64| match before >> 1 > now {
-            // As in the reference, what is shorter, or of fewer commands, changes nothing.
+            // As in Redis, a shorter pause, or one of fewer commands, changes nothing.
             true => Some((before >> 1).max(until.min(u64::MAX >> 1)) << 1 | before & 1 | u64::from(all)),
             false => Some(until.min(u64::MAX >> 1) << 1 | u64::from(all)),
         };
@@ -558,18 +558,18 @@ impl Pause {
         let _ = self.until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, joined);
     }
 
-    /// They go on.
+    /// Ends the pause.
     pub fn end(&self) {
         self.until.store(0, Ordering::Relaxed);
     }
 
-    /// Whether there may be a pause: quick to ask.
+    /// Whether there may be a pause; a cheap check.
     #[inline]
     pub fn is_any(&self) -> bool {
         self.until.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether keys stay at `now`, though their time has come: nothing is to change.
+    /// Whether expired keys stay at `now`, because nothing is to change.
     #[inline]
     pub fn keeps_keys(&self, now: u64) -> bool {
         self.is_any() && self.holds(now, true)
@@ -582,14 +582,14 @@ impl Pause {
     }
 }
 
-/// Ends the server: from a signal, from SHUTDOWN, or from whoever started it.
+/// Ends the server: used by signals, by SHUTDOWN and by the code that started it.
 pub struct Stop {
     requested: AtomicBool,
     acceptor: mio::Waker,
 }
 
 impl Stop {
-    /// One that wakes the thread that accepts connections.
+    /// A handle that wakes the accepting thread.
     pub const fn new(acceptor: mio::Waker) -> Self {
         Self { requested: AtomicBool::new(false), acceptor }
     }
@@ -597,7 +597,7 @@ impl Stop {
     /// Asks the server to finish its commands and end.
     pub fn request(&self) {
         self.requested.store(true, Ordering::Release);
-        // If the acceptor cannot be woken it is on its way out already.
+        // If the acceptor cannot be woken, it is already stopping.
         let _ = self.acceptor.wake();
     }
 

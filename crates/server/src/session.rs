@@ -1,5 +1,4 @@
-//! What one connection has said about itself so far: who it is, which database it uses, which
-//! transaction it has open.
+//! The state of one connection: its name, its database, its open transaction.
 
 use crate::clients::Client;
 use crate::command::{Args, CommandError, OwnedArgs};
@@ -35,14 +34,14 @@ pub struct Queued {
     pub args: OwnedArgs,
 }
 
-/// What MULTI opened.
+/// The transaction that MULTI opened.
 #[derive(Default)]
 pub struct Transaction {
-    /// In the order they came.
+    /// In order of arrival.
     pub queue: Vec<Queued>,
     /// A command could not be queued: EXEC must refuse.
     pub aborted: bool,
-    /// What the queue takes.
+    /// Bytes of the queue.
     pub bytes: usize,
 }
 
@@ -81,7 +80,7 @@ impl WatchedKeys {
         self.keys.values()
     }
 
-    /// Forgets them.
+    /// Clears them.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -89,7 +88,7 @@ impl WatchedKeys {
 
 /// The state of one connection between commands.
 pub struct Session {
-    /// What other connections may know about it.
+    /// The part that other connections may read.
     pub client: Arc<Client>,
     /// The database that SELECT chose.
     pub db: u8,
@@ -99,39 +98,39 @@ pub struct Session {
     pub authenticated: bool,
     /// Whether replies are sent.
     pub reply_mode: ReplyMode,
-    /// MONITOR, since this number of a message.
+    /// MONITOR is on since this message number.
     pub monitors_since: Option<u64>,
     /// CLIENT TRACKING.
     pub tracks: Option<Box<Tracks>>,
     /// CLIENT PAUSE holds its next command.
     pub is_held: bool,
-    /// Its command puts back what was taken for a client that has gone.
+    /// Its command puts back what was removed for a disconnected client.
     pub puts_back: bool,
-    /// What it listens to, if anything.
+    /// Its subscriptions, if any.
     pub subscribed: Option<Box<Subscribed>>,
     /// Open since MULTI.
     pub transaction: Option<Transaction>,
-    /// Since WATCH. Forgotten by EXEC, DISCARD, UNWATCH and RESET.
+    /// Since WATCH. Cleared by EXEC, DISCARD, UNWATCH and RESET.
     pub watched: WatchedKeys,
     /// Set by EXEC and DISCARD: once their own transaction is committed, the dispatcher drops `transaction` and
-    /// `watched`. Until then both stay, so that they can run again.
+    /// `watched`. Until then both stay, so that EXEC can run again.
     pub transaction_over: bool,
     /// The connection ends when the replies so far are sent.
     pub closing: bool,
     /// Position of its last command in the table.
     pub command_last: u32,
-    /// A command inside EXEC met a failure of the store; the dispatcher takes note of it.
+    /// The failure of the store that a command inside EXEC received; the dispatcher handles it.
     pub store_failure: Option<CommandError>,
     /// No further command before this moment (DEBUG SLEEP).
     pub paused_until: Option<Instant>,
-    /// It waits for a key: nothing further is executed before that is answered.
+    /// It waits for a key: no further command runs before that is answered.
     pub waiter: Option<Arc<Waiter>>,
-    /// When to look at the waiter: its time is up.
+    /// When the waiter's time is up.
     pub waits_until: Option<Instant>,
 }
 
 impl Session {
-    /// A session that has said nothing yet.
+    /// A new session.
     pub fn new(client: Arc<Client>, authenticated: bool) -> Self {
         Self {
             client,
@@ -156,41 +155,41 @@ impl Session {
         }
     }
 
-    /// Drops the open transaction and what was watched for it.
+    /// Drops the open transaction and its watched keys.
     pub fn transaction_drop(&mut self) {
         self.transaction = None;
         self.watched.clear();
         self.transaction_over = false;
     }
 
-    /// What MULTI's queue takes.
+    /// Bytes of MULTI's queue.
     pub fn queued_bytes(&self) -> usize {
         self.transaction.as_ref().map_or(0, |open| open.bytes)
     }
 
-    /// What MULTI's queue and the watched keys take.
+    /// Bytes of MULTI's queue and of the watched keys.
     pub fn multi_bytes(&self) -> usize {
         self.queued_bytes() + self.watched.bytes
     }
 
-    /// How many names of a kind it listens to.
+    /// The number of its subscriptions of a kind.
     pub fn subscriptions(&self, kind: Kind) -> usize {
         self.subscribed.as_ref().map_or(0, |subscribed| subscribed.count(kind))
     }
 
-    /// Whether it may send nothing but what changes its subscriptions: in RESP2 a message could not be told from a reply.
+    /// Whether it may only send commands that change its subscriptions: in RESP2 a message looks like a reply.
     pub fn only_listens(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.subscribed.is_some()
     }
 
-    /// Memory that it takes, besides itself.
+    /// Bytes of memory, besides the struct itself.
     pub fn bytes(&self) -> usize {
         self.multi_bytes()
             + self.subscribed.as_ref().map_or(0, |subscribed| subscribed.bytes())
             + self.waiter.as_ref().map_or(0, |waiter| waiter.bytes())
     }
 
-    /// Tells other connections about this one.
+    /// Publishes its state to other connections.
     pub fn publish(&self) {
         let client = &self.client;
         client.db.store(self.db, Ordering::Relaxed);

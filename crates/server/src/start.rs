@@ -1,7 +1,7 @@
 //! How the server starts and ends.
 //!
-//! Start: listen (so that an address in use is told before a long recovery) → open the store → workers → accept.
-//! End: no more connections → workers finish their turn and close theirs → the store is closed.
+//! Start: listen (so that an address in use is reported before a long recovery) → open the store → workers → accept.
+//! End: no more connections → workers finish their turn and close their connections → the store is closed.
 
 use crate::command;
 use crate::config::{Config, value};
@@ -34,19 +34,19 @@ pub struct Started {
     pidfile: String,
 }
 
-/// Places of damage that a start names; `duramen check` names all.
+/// Damaged places that the log of a start lists; `duramen check` lists all.
 const DAMAGE_TOLD_MAX: usize = 20;
 
-/// Serves until SIGTERM, SIGINT or SHUTDOWN, telling in the log what it promises, what it found, and how it ended.
+/// Serves until SIGTERM, SIGINT or SHUTDOWN. The log says what the server promises, what it found, and how it ended.
 ///
 /// # Errors
-/// Why it could not start, or could not close the store; [`ErrorKind::exit_code`] is what to exit with.
+/// Why it could not start or could not close the store; [`ErrorKind::exit_code`] is the exit code.
 pub fn serve(config: Config) -> Result<(), Error> {
     serve_with(config, |_| ())
 }
 
-/// The same with something that runs beside the server, in its process: `beside` begins it once the server is ready, and
-/// it is dropped when the server has been asked to end and still answers.
+/// Like [`serve`], with code that runs in the server's process. `beside` starts it when the server is ready. Its result
+/// is dropped when the server was asked to end and still answers.
 ///
 /// # Errors
 /// As [`serve`].
@@ -57,7 +57,7 @@ pub fn serve_with<B>(config: Config, beside: impl FnOnce(InProcessClient) -> B) 
     log_panics();
     let logfile = Some(Path::new(&config.logfile)).filter(|_| log::is_to_file());
     duramen::report_faults(logfile);
-    // Whoever starts it is told by the error itself; whoever reads the file would not know why the log ends.
+    // The caller gets the error itself; a reader of the log file would not know why the log ends.
     serve_logged(config, beside).inspect_err(|error| {
         if log::is_to_file() {
             log::warning(format_args!("ends: {error}"));
@@ -78,7 +78,7 @@ fn serve_logged<B>(config: Config, beside: impl FnOnce(InProcessClient) -> B) ->
     Ok(())
 }
 
-/// A panic is a bug: it goes to the log with where it happened, whatever becomes of it.
+/// A panic is a bug: log it with its place, even if it is caught.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -99,7 +99,7 @@ impl Started {
     }
 
     fn with(mut config: Config, poll: Poll, stop: Arc<Stop>) -> Result<Self, Error> {
-        // Or what a burst of clients took stays with the process for good.
+        // Otherwise the memory of a burst of clients would stay with the process permanently.
         duramen::return_large_allocations();
         let clients = open_files::raise(config.maxclients);
         if clients < config.maxclients {
@@ -116,7 +116,7 @@ impl Started {
                 .map_err(|error| system("listen", &error))?;
         }
         let keyspace = open_store(&config)?;
-        // The store takes no less than its smallest, in which deletes and compaction have room.
+        // The store raises the limit to its minimum size, in which deletes and compaction have room.
         let least = keyspace.store().limit();
         if least > config.maxmemory {
             return Err(Error::new(
@@ -150,7 +150,7 @@ impl Started {
             memcached.transpose().map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
         let pidfile = config.pidfile.clone();
         if !pidfile.is_empty() {
-            // As redis-server: it serves without.
+            // As redis-server does: it serves without the file.
             if let Err(error) = std::fs::write(&pidfile, format!("{}\n", std::process::id())) {
                 log::warning(format_args!("cannot write pidfile {pidfile}: {error}; going on without it"));
             }
@@ -164,7 +164,7 @@ impl Started {
         for (index, poll) in polls.into_iter().enumerate() {
             if let Err(error) = started.start_worker(index, poll) {
                 started.server.stop.request();
-                // The first error is the one to tell.
+                // Report the first error.
                 let _ = started.finish();
                 return Err(error);
             }
@@ -178,9 +178,9 @@ impl Started {
         let inbox = Arc::clone(&server.inboxes[index]);
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("duramen-worker-{index}")).spawn(move || {
-            // Whatever ends a worker ends the server: its connections would wait for ever.
+            // The end of any worker ends the server; otherwise its connections would wait forever.
             let _guard = StopOnDrop(Arc::clone(&server.stop));
-            // The engine's writer stays with the thread that made it.
+            // The engine's writer belongs to the thread that made it.
             let keys = match server.keyspace.worker() {
                 Ok(keys) => {
                     let _ = ready.send(Ok(()));
@@ -202,20 +202,20 @@ impl Started {
         }
     }
 
-    /// Ends the server when asked to.
+    /// A handle that ends the server.
     pub fn stop(&self) -> Arc<Stop> {
         Arc::clone(&self.server.stop)
     }
 
-    /// The way in for what runs in this process.
+    /// The connector for clients within this process.
     pub fn in_process(&self) -> InProcessClient {
         InProcessClient::of(&self.server)
     }
 
-    /// Accepts connections until asked to end, then ends.
+    /// Accepts connections until it is asked to end, then ends.
     ///
     /// # Errors
-    /// What went wrong at the end: a worker that failed, or a store that could not be closed.
+    /// What failed at the end: a worker, or closing the store.
     pub fn run(self) -> Result<(), Error> {
         self.run_with(())
     }
@@ -223,7 +223,7 @@ impl Started {
     fn run_with<B>(mut self, beside: B) -> Result<(), Error> {
         let accepted = accept::<Protocols>(&self.server, &mut self.poll, &self.listeners);
         notify(STOPPING);
-        // It may still want replies.
+        // It may still need replies.
         drop(beside);
         let finished = self.finish();
         accepted.map_err(|error| system("wait for connections", &error))?;
@@ -247,15 +247,15 @@ impl Started {
             self.put_back_undelivered();
         }
         if !self.pidfile.is_empty() {
-            // The process ends in any case; a leftover is overwritten by the next start.
+            // The process ends anyway; the next start overwrites a leftover file.
             let _ = std::fs::remove_file(&self.pidfile);
         }
-        // Nobody else has the server now, so this closes the last handle of the store.
+        // No other handle is left now, so this closes the store.
         let store = self.server.keyspace.store().clone();
         store.set_on_expired(None);
         self.server.log_damage_at_end();
         drop(self.server);
-        // With `manual` durability nothing else would: a clean shutdown is one of the commits that were asked for.
+        // With `manual` durability nothing else would commit: a clean shutdown is one of the requested commits.
         let closed = store.commit().and_then(|()| Ok(store.close()?));
         if let Some(error) = failed {
             return Err(Error::new(ErrorKind::System, format!("a worker thread failed: {error}")));
@@ -263,25 +263,25 @@ impl Started {
         closed.map_err(|error| Error::new(ErrorKind::Store, error.to_string()))
     }
 
-    /// What workers took for clients of others, who had ended by then, is put back.
+    /// Puts back what workers removed for clients of workers that had already ended.
     fn put_back_undelivered(&self) {
         let mail: Vec<_> = self.server.inboxes.iter().flat_map(|inbox| inbox.take_mail()).collect();
         let (false, Ok(keys)) = (mail.is_empty(), self.server.keyspace.worker()) else { return };
         let mut protocol = Protocols::new(&self.server, keys, Arc::clone(&self.server.stats[0]), 0);
         mail.iter().for_each(|message| protocol.undeliverable(message));
         protocol.begin();
-        // If it fails the log tells.
+        // A failure is logged.
         let _ = protocol.settle();
     }
 
-    /// An empty store where another server has left its data: that is not read by itself.
+    /// Warns of an empty store next to data of another server, which is not read automatically.
     fn log_dump(&self, config: &Config) {
         let is_empty = (0..self.server.keyspace.databases()).all(|db| self.server.keyspace.keys(db, 0) == 0);
         let found = [config.dump_file(), Path::new(&config.dir).join("appendonlydir")];
         if let Some(found) = found.iter().find(|found| is_empty && found.exists()) {
             log::notice(format_args!(
-                "note: the store is empty, and {} is not read at a start; stop the server and run \"duramen import --path {} {}\" to have what \
-                 is in it",
+                "note: the store is empty, and {} is not read at a start; stop the server and run \"duramen \
+                 import --path {} {}\" to load it",
                 found.display(),
                 config.path.display(),
                 found.display()
@@ -289,7 +289,7 @@ impl Started {
         }
     }
 
-    /// Tells in the log where and on what the server runs, what that promises, and what it found.
+    /// Logs the addresses, the store, the durability and the findings of the start.
     fn greet(&self) {
         let config = self.server.config();
         let store = self.server.keyspace.store();
@@ -308,8 +308,9 @@ impl Started {
         self.server.log_damage();
         if !store.is_empty() {
             log::warning(format_args!(
-                "the store's own table, which is no database, holds {}: a program that embeds the store puts keys there, as does \
-                 \"duramen put\" without --db; clients do not see them. With the server stopped \"duramen dump\" writes them out",
+                "the store's own table, which is not a database, holds {}: programs that embed the store put \
+                 keys there, and so does \"duramen put\" without --db; clients do not see them. With the \
+                 server stopped, \"duramen dump\" writes them out",
                 log::counted(store.len(), "key")
             ));
         }
@@ -337,7 +338,7 @@ impl Started {
     }
 }
 
-/// Where each protocol is spoken.
+/// The addresses of each protocol.
 fn places(config: &Config) -> [Place<'_>; 2] {
     let bind = if config.memcached_bind.is_empty() { &config.bind } else { &config.memcached_bind };
     [
@@ -358,7 +359,7 @@ fn places(config: &Config) -> [Place<'_>; 2] {
     ]
 }
 
-/// What the open found, and how long it took.
+/// The findings of the open, and how long it took.
 fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
     let seconds = recovery.nanos as f64 / 1e9;
     let duramen::Summary { records, checkpointed, uncommitted, threads, .. } = recovery;
@@ -369,8 +370,8 @@ fn opened_text(recovery: &duramen::Summary, keys: u64) -> String {
             "opened in {seconds:.3} s: the store was closed cleanly; {keys}, {read} read, {checkpointed} known from the index checkpoint"
         ),
         (false, _) => format!(
-            "recovered in {seconds:.3} s: the process before did not close the store (a kill, a crash or a power failure); {keys}, {read} \
-             by {}, {checkpointed} known from the index checkpoint, {} left out",
+            "recovered in {seconds:.3} s: the previous process did not close the store (a kill, a crash or a \
+             power failure); {keys}, {read} by {}, {checkpointed} known from the index checkpoint, {} left out",
             log::counted(*threads as u64, "thread"),
             log::counted(*uncommitted, "uncommitted record")
         ),
@@ -399,8 +400,8 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
     let store = options.open(&config.path).map_err(|error| {
         let more = match error.kind() {
             duramen::ErrorKind::Corrupt if config.on_corruption == OnCorruption::Refuse => {
-                "; copy the store before anything else is tried, and read docs/operations.md, Damage, before \
-                 \"duramen-on-corruption serve\": it may bring back older values, and keys that were deleted"
+                "; copy the store before you try anything else, and read Damage in docs/operations.md before \
+                 \"duramen-on-corruption serve\": it may bring back older values and deleted keys"
             }
             _ => "",
         };
@@ -419,7 +420,7 @@ fn stop_for(poll: &Poll) -> Result<Arc<Stop>, Error> {
 }
 
 fn run_id() -> String {
-    // Keyed by the process's own random state: different in every run, and nothing depends on more.
+    // Keyed by the process's own random state: it differs in every run, and uniqueness is all that is needed.
     let word = || RandomState::new().hash_one(std::process::id());
     format!("{:016x}{:016x}{:08x}", word(), word(), word() as u32)
 }
@@ -436,7 +437,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// A second signal that comes so soon is the same request: to the process, and to the group that it is in.
+/// A second signal within this time is the same request, sent to the process and to its group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// The thread that waits for signals.
@@ -446,7 +447,7 @@ struct Signals {
 
 impl Signals {
     fn listen(stop: Arc<Stop>) -> Result<Self, Error> {
-        // SIGXFSZ, sent beyond `ulimit -f`, would end the process; without it the write is refused, and says why.
+        // SIGXFSZ, sent beyond `ulimit -f`, would end the process; without it the write fails with a reason.
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ])
             .map_err(|error| system("handle signals", &error))?;
         let handle = signals.handle();
@@ -454,7 +455,7 @@ impl Signals {
         let wait = move || {
             for signal in signals.forever() {
                 let name = match signal {
-                    // As Redis: the terminal may go, the server stays.
+                    // As in Redis: the server outlives its terminal.
                     SIGHUP | SIGXFSZ => continue,
                     SIGTERM => "SIGTERM",
                     _ => "SIGINT",
@@ -464,7 +465,8 @@ impl Signals {
                 }
                 if stop.is_requested() {
                     log::warning(format_args!(
-                        "{name} again: ending at once, without closing the store; what was acknowledged is recovered at the next start"
+                        "{name} again: ending at once, without closing the store; the next start recovers \
+                         all acknowledged writes"
                     ));
                     std::process::exit(i32::from(ErrorKind::System.exit_code()));
                 }

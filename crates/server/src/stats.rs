@@ -1,34 +1,34 @@
 //! Counters for INFO, without shared cache lines on the hot path.
 //!
-//! Each worker counts into its own [`WorkerStats`]; only that worker writes it, so adding is a load and a
-//! store. INFO sums over the workers. CONFIG RESETSTAT cannot zero what others write: it remembers the
-//! sums of that moment ([`Totals`]) and INFO subtracts them.
+//! Each worker counts into its own [`WorkerStats`]. Only that worker writes it, so adding is a load and a store. INFO
+//! sums over the workers. CONFIG RESETSTAT cannot zero another worker's counters: it remembers the current sums
+//! ([`Totals`]), and INFO subtracts them.
 
 use crate::counter::Counter;
 use crate::times::Histogram;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What is counted for one command.
+/// The counters of one command.
 #[derive(Debug, Default)]
 pub struct CommandCounters {
-    /// Times it ran.
+    /// Calls.
     pub calls: Counter,
-    /// Time it took, in nanoseconds.
+    /// Total nanoseconds.
     pub nanos: Counter,
-    /// How long it took.
+    /// Latencies.
     pub times: Histogram,
-    /// Times it was refused before it ran.
+    /// Calls refused before they ran.
     pub rejected: Counter,
-    /// Times it ran and answered with an error.
+    /// Calls that answered with an error.
     pub failed: Counter,
 }
 
-/// What one worker counts. Aligned so that two workers' counters never share a pair of lines.
+/// The counters of one worker. Aligned so that two workers' counters never share a pair of lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct WorkerStats {
-    /// By [`crate::command::Table`] position.
+    /// By position in the [`crate::command::Table`].
     pub commands: Box<[CommandCounters]>,
     /// Commands that ran.
     pub commands_processed: Counter,
@@ -44,32 +44,32 @@ pub struct WorkerStats {
     pub turns: Counter,
     /// Error replies.
     pub error_replies: Counter,
-    /// Keys that were there when a command read them, and those that were not. As in Redis only reads count, not
-    /// what a write looks at; a transaction that runs again counts again.
+    /// Keys that a command read and found, and those that it did not find. As in Redis only reads count, and not the
+    /// look-ups of a write. A transaction that runs again counts again.
     pub keyspace_hits: Counter,
     /// See `keyspace_hits`.
     pub keyspace_misses: Counter,
-    /// Transactions that ran again because something they had read changed.
+    /// Transactions that ran again because something that they had read changed.
     pub repeated: Counter,
     /// Keys that were written, once for each transaction.
     pub changes: Counter,
-    /// Keys that UNLINK, FLUSHDB ASYNC and FLUSHALL ASYNC removed, whose space comes back in the background.
+    /// Keys that UNLINK, FLUSHDB ASYNC and FLUSHALL ASYNC removed; their space is freed in the background.
     pub lazyfreed: Counter,
-    /// Clients cut off because they did not read their replies.
+    /// Clients disconnected because they did not read their replies.
     pub output_limit_disconnections: Counter,
-    /// Clients cut off because all clients' buffers together were too large.
+    /// Clients disconnected because all clients' buffers together were too large.
     pub evicted_clients: Counter,
-    /// Clients cut off because their request was too large.
+    /// Clients disconnected because their request was too large.
     pub query_limit_disconnections: Counter,
     /// Largest request buffer seen.
     pub input_bytes_max: Counter,
     /// Largest reply buffer seen.
     pub output_bytes_max: Counter,
-    // Errors are rare, and INFO rarer: a lock that is never waited for.
+    // Errors and INFO are rare: nobody waits for this lock.
     errors: Mutex<BTreeMap<String, u64>>,
 }
 
-// Redis stops at 128 kinds of errors, so that a client cannot make the table grow without end.
+// Redis stops at 128 kinds of errors, so that a client cannot grow the table without limit.
 const ERROR_CODES_MAX: usize = 128;
 
 impl WorkerStats {
@@ -98,14 +98,14 @@ impl WorkerStats {
         }
     }
 
-    /// Counts a key that a command read, and passes on what was found.
+    /// Counts a key that a command read, and returns the result of the read.
     #[inline]
     pub fn read<T>(&self, found: Option<T>) -> Option<T> {
         self.read_key(found.is_some());
         found
     }
 
-    /// Counts a key that a command read, whether or not it was there.
+    /// Counts a key that a command read, by whether it was found.
     #[inline]
     pub fn read_key(&self, there: bool) -> bool {
         if there { &self.keyspace_hits } else { &self.keyspace_misses }.add(1);
@@ -189,7 +189,7 @@ impl Totals {
         }
     }
 
-    /// What was counted since `base`.
+    /// The counts since `base`.
     pub fn since(mut self, base: &Self) -> Self {
         for (now, then) in self.commands.iter_mut().zip(&base.commands) {
             now.calls -= then.calls.min(now.calls);

@@ -1,16 +1,16 @@
-//! Tells systemd how far the server is (`Type=notify`): one datagram to the socket that it named.
+//! Notifies systemd of the server's state (`Type=notify`): one datagram to the socket that it named.
 
 use std::os::unix::net::UnixDatagram;
 
-/// The server answers.
+/// The server is ready.
 pub const READY: &str = "READY=1";
-/// The server is about to end.
+/// The server is stopping.
 pub const STOPPING: &str = "STOPPING=1";
 
-/// Sends `state` to whoever started the server, if that asked to be told. Failing to is no reason to stop.
+/// Sends `state` to the service manager if it asked for notifications. A failure is no reason to stop.
 pub fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    // An error here can be told to nobody who needs it: systemd will say that it was not notified.
+    // Reporting an error here would not help: systemd reports a missing notification itself.
     let _ = send(name.as_encoded_bytes(), state.as_bytes());
 }
 

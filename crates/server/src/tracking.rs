@@ -1,12 +1,13 @@
-//! Clients that keep copies of what they read, and are told when it changes (CLIENT TRACKING).
+//! CLIENT TRACKING: clients keep copies of keys that they read, and get an invalidation when a key changes.
 //!
-//! A client either has the keys remembered that it reads, of each of which it is told once, or names prefixes, and is told of every key
-//! that begins with one (BCAST). A key has a name and no database here, as in Redis: a client is told too often rather than not.
+//! For a client, the server either remembers the keys that it reads and notifies it once per key; or the client names
+//! prefixes and is notified of every key with one of them (BCAST). As in Redis a key has a name and no database here: a
+//! client gets too many invalidations rather than too few.
 //!
-//! - **Invariant 1**: a key is remembered for a client by whoever has the key's lock and has read it; whoever writes the key takes what is
-//!   remembered of it under that lock. So there is no moment between a read and its being remembered in which a write is missed.
-//! - **Invariant 2**: what was taken for a transaction that did not commit is put back.
-//! - **Invariant 3**: of a key there is at most one time in each database at which it will expire, and none once it is forgotten. The lock of
+//! - **Invariant 1**: a reader remembers a key for its client while it holds the key's lock, and a writer takes the
+//!   remembered clients under that lock. So no write between a read and its remembering is missed.
+//! - **Invariant 2**: entries taken for a transaction that did not commit are put back.
+//! - **Invariant 3**: a key has at most one expiry time in each database, and none once it is forgotten. The lock of
 //!   its shard is held while its times change.
 
 use crate::clients::{Client, unix_millis};
@@ -23,34 +24,34 @@ const SHARDS: usize = 64;
 pub struct Tracks {
     /// By prefixes.
     pub broadcast: bool,
-    /// Only what is read after CLIENT CACHING YES.
+    /// OPTIN: only keys read after CLIENT CACHING YES.
     pub opt_in: bool,
-    /// All but what is read after CLIENT CACHING NO.
+    /// OPTOUT: all keys except those read after CLIENT CACHING NO.
     pub opt_out: bool,
-    /// Not what it changes itself.
+    /// NOLOOP: not the client's own changes.
     pub no_loop: bool,
-    /// The client that is told in its place.
+    /// REDIRECT: the client that gets the invalidations.
     pub redirect: Option<u64>,
-    /// Since that has gone.
+    /// That client has disconnected.
     pub is_broken: bool,
-    /// CLIENT CACHING was said for the next command.
+    /// CLIENT CACHING was sent for the next command.
     pub caching: bool,
-    /// Of broadcasts; none is inside another.
+    /// Prefixes of BCAST; none is a prefix of another.
     pub prefixes: BTreeSet<Box<[u8]>>,
 }
 
 impl Tracks {
-    /// Whether what is read now is remembered.
+    /// Whether the keys of the current read are remembered.
     pub const fn remembers(&self) -> bool {
         let is_meant = if self.opt_in { self.caching } else { !(self.opt_out && self.caching) };
         is_meant && !self.broadcast
     }
 }
 
-/// Keys that were taken, with what was remembered of them.
+/// Taken keys, with their remembered clients and times.
 pub type Taken = Vec<(Box<[u8]>, Remembered)>;
 
-/// What is remembered of a key.
+/// The entry of a key.
 #[derive(Default)]
 pub struct Remembered {
     /// The clients that have read it.
@@ -63,7 +64,7 @@ type Expiry = (u64, u8, Box<[u8]>);
 
 type Shard = HashMap<Box<[u8]>, Remembered>;
 
-/// All that is tracked. Nobody who reads or writes need look while there is nothing.
+/// All that is tracked. Readers and writers skip it while no client tracks.
 pub struct Tracking {
     count: AtomicUsize,
     prefixes_count: AtomicUsize,
@@ -78,10 +79,10 @@ pub struct Tracking {
     next_expiry: AtomicU64,
 }
 
-/// What whoever writes has to know of a client that tracks.
+/// What a writer needs to know of a tracking client.
 #[derive(Clone)]
 pub struct Tracked {
-    /// Who.
+    /// The client.
     pub client: Arc<Client>,
     /// See [`Tracks::broadcast`].
     pub broadcast: bool,
@@ -111,11 +112,11 @@ impl Tracking {
     /// Whether a client tracks.
     #[inline]
     pub fn is_any(&self) -> bool {
-        // Acquire: pairs with the Release in `begin`. A client that is told OK has been counted by then.
+        // Acquire: pairs with the Release in `begin`. A client that received OK has been counted before.
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Whether a client tracks a prefix, and so wants to know of keys that it has not read.
+    /// Whether a client tracks a prefix, and so needs keys that it has not read.
     #[inline]
     pub fn follows_prefixes(&self) -> bool {
         // Acquire: as in `is_any`.
@@ -127,7 +128,7 @@ impl Tracking {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Keys that are remembered, and for how many clients together, and prefixes.
+    /// The number of remembered keys, of their clients together, and of prefixes.
     pub fn sizes(&self) -> (usize, usize, usize) {
         let items = self
             .shards
@@ -138,7 +139,7 @@ impl Tracking {
         (self.keys.load(Ordering::Relaxed), items, prefixes)
     }
 
-    /// A client tracks, in this way from now on.
+    /// Begins tracking for a client, or changes its options.
     pub fn begin(&self, client: &Arc<Client>, tracks: &Tracks) {
         let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
         for prefix in &tracks.prefixes {
@@ -157,7 +158,7 @@ impl Tracking {
         self.count.store(clients.len(), Ordering::Release);
     }
 
-    /// A client tracks no more. Keys that are remembered for it are forgotten when they are written.
+    /// Ends tracking for a client. Its remembered keys are forgotten when they are written.
     pub fn end(&self, client: u64, tracks: &Tracks) {
         let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
         for prefix in &tracks.prefixes {
@@ -173,7 +174,7 @@ impl Tracking {
         let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
         clients.remove(&client);
         if clients.is_empty() {
-            // Nobody looks any more.
+            // No writer looks any more.
             self.shards.iter().for_each(|shard| lock(shard).clear());
             self.keys.store(0, Ordering::Relaxed);
             lock(&self.expiry_timers).clear();
@@ -182,12 +183,12 @@ impl Tracking {
         self.count.store(clients.len(), Ordering::Release);
     }
 
-    /// Clients that track, whatever.
+    /// All tracking clients.
     pub fn all(&self) -> Vec<Tracked> {
         self.clients.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Those of these clients that still track keys one by one, or, by prefixes, and did not write themselves if they do not want to know.
+    /// Those of these clients that still track keys one by one, or by prefixes. Excludes the writer if it set NOLOOP.
     fn invalidated(&self, ids: &BTreeSet<u64>, broadcast: bool, writer: u64) -> Vec<Tracked> {
         let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
         let found = ids.iter().filter_map(|id| clients.get(id));
@@ -199,7 +200,7 @@ impl Tracking {
         lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
     }
 
-    /// A client has read a key, whose lock the caller has.
+    /// Remembers that a client has read a key; the caller holds the key's lock.
     pub fn remember(&self, key: &[u8], client: u64) {
         let mut shard = self.shard(key);
         match shard.get_mut(key) {
@@ -212,7 +213,7 @@ impl Tracking {
         }
     }
 
-    /// When a remembered key of a database will expire, or that it will not.
+    /// Sets when a remembered key of a database will expire, or that it will not.
     pub fn will_expire(&self, at: Option<u64>, db: u8, key: &[u8]) {
         let mut shard = self.shard(key);
         // It may have been one of too many.
@@ -226,7 +227,7 @@ impl Tracking {
         self.change_expiries(key, old, at.map(|at| (db, at)));
     }
 
-    /// Times at which a key will expire are others now. The caller has the lock of its shard.
+    /// Replaces the expiry times of a key. The caller holds the lock of its shard.
     fn change_expiries(
         &self,
         key: &[u8],
@@ -247,13 +248,13 @@ impl Tracking {
         self.next_expiry.load(Ordering::Relaxed) <= now
     }
 
-    /// The same for now, which is only looked at if there is any.
+    /// Like [`may_be_due`](Self::may_be_due) for the current time; reads the clock only if there are times.
     pub fn is_due_by_now(&self) -> bool {
         let next = self.next_expiry.load(Ordering::Relaxed);
         next != u64::MAX && next <= unix_millis()
     }
 
-    /// Keys that may have, which the caller looks at.
+    /// Keys that may have expired; the caller looks at them.
     pub fn due(&self, now: u64) -> Vec<(u8, Box<[u8]>)> {
         let mut expiry_timers = lock(&self.expiry_timers);
         let mut due = Vec::new();
@@ -261,7 +262,7 @@ impl Tracking {
             due.extend(expiry_timers.pop_first().map(|(_, db, key)| (db, key)));
         }
         self.next_expiry.store(expiry_timers.first().map_or(u64::MAX, |first| first.0), Ordering::Relaxed);
-        // The lock of a shard comes before this one.
+        // The lock of a shard is taken before this one.
         drop(expiry_timers);
         for (db, key) in &due {
             if let Some(remembered) = self.shard(key).get_mut(key) {
@@ -271,7 +272,7 @@ impl Tracking {
         due
     }
 
-    /// All that is remembered is forgotten: a database was emptied, and whoever tracks is told so.
+    /// Forgets all keys when a database was emptied. All tracking clients are notified.
     pub fn forget_all(&self) {
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -284,7 +285,7 @@ impl Tracking {
         }
     }
 
-    /// What is remembered of a key, whose lock the caller has: it is forgotten, and `taken` has it. Gives who is told.
+    /// Forgets a key, whose lock the caller holds, and adds its entry to `taken`. Returns the clients to notify.
     pub fn take(&self, key: &[u8], writer: u64, taken: &mut Taken) -> Vec<Tracked> {
         let mut shard = self.shard(key);
         let Some((key, remembered)) = shard.remove_entry(key) else { return Vec::new() };
@@ -298,7 +299,7 @@ impl Tracking {
         told
     }
 
-    /// What was taken is remembered again.
+    /// Remembers the taken entries again.
     pub fn put_back(&self, taken: Taken) {
         for (key, remembered) in taken {
             for client in remembered.clients {
@@ -310,7 +311,7 @@ impl Tracking {
         }
     }
 
-    /// Who is told of which of these keys by a prefix: for each prefix its keys.
+    /// The clients to notify of these keys by prefix: for each prefix its keys.
     pub fn of_prefixes(&self, keys: &[Box<[u8]>], writer: u64) -> Vec<(Tracked, Vec<Box<[u8]>>)> {
         let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner);
         let mut all = Vec::new();
@@ -326,7 +327,7 @@ impl Tracking {
         all
     }
 
-    /// A key of too many.
+    /// A key to forget when there are too many.
     pub fn surplus(&self, keys_max: usize) -> Option<Box<[u8]>> {
         if keys_max == 0 || self.keys.load(Ordering::Relaxed) <= keys_max {
             return None;
@@ -428,10 +429,10 @@ mod tests {
         tracking.put_back(taken);
         assert!(times() == 2 && tracking.is_due(5_999));
         tracking.will_expire(None, 0, b"session");
-        assert!(times() == 1 && !tracking.is_due(8_999), "it is there for good now");
+        assert!(times() == 1 && !tracking.is_due(8_999), "it stays permanently now");
         tracking.will_expire(Some(1), 0, b"nobody has read this");
         assert_eq!(times(), 1);
-        // Who looks at a key that is due and finds that it is there may be told the same time again.
+        // A worker that finds a due key still present may set the same time again.
         assert_eq!(tracking.due(9_000), [(3, Box::from(&b"session"[..]))]);
         tracking.will_expire(Some(9_000), 3, b"session");
         assert!(tracking.is_due(9_000));

@@ -1,5 +1,5 @@
-//! Clients that wait for a key to have something: BLPOP and its like. Who serves them, and why nobody is forgotten, is told in
-//! docs/internals/decisions/025-blocking.md.
+//! Clients that wait for elements of a key: BLPOP and similar commands. docs/internals/decisions/025-blocking.md explains how
+//! they are served and why none is forgotten.
 //!
 //! ```text
 //!              claim                     done
@@ -8,8 +8,8 @@
 //!      └───────────────────────┘
 //! ```
 //!
-//! - **Invariant 1**: a waiter is entered by who holds the locks of its keys.
-//! - **Invariant 2**: whoever has claimed a waiter is the only one who may answer its client, or release it.
+//! - **Invariant 1**: the holder of the locks of its keys enters a waiter.
+//! - **Invariant 2**: only the worker that has claimed a waiter may answer its client or release it.
 //! - **Invariant 3**: a waiter that is done is in no queue.
 
 use crate::clients::Client;
@@ -23,20 +23,20 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-// More than there are workers, so that two keys are seldom in one.
+// More than the number of workers, so that two keys seldom share one.
 const SHARDS: usize = 64;
 
 const WAITING: u8 = 0;
 const CLAIMED: u8 = 1;
 const DONE: u8 = 2;
 
-/// What a command tells that waits.
+/// The wait of a blocking command.
 pub struct Wait {
-    /// When it has waited for long enough; `None`: never.
+    /// The deadline; `None`: never.
     pub until: Option<Instant>,
     /// Its keys.
     pub keys: Vec<Awaited>,
-    /// Without keys it waits for replicas to write their files (WAITAOF), else to have what was written (WAIT).
+    /// Without keys it waits for replicas to write their files (WAITAOF), or to receive the writes (WAIT).
     pub is_for_file: bool,
 }
 
@@ -45,20 +45,20 @@ pub struct Wait {
 pub struct Awaited {
     /// The key.
     pub key: Box<[u8]>,
-    /// What it must have.
+    /// What it must contain.
     pub what: What,
-    /// The command to run then: the one that waits, about this key alone.
+    /// The command to run then: the blocked command, for this key alone.
     pub args: OwnedArgs,
 }
 
-/// What is waited for.
+/// The awaited content of a key.
 #[derive(Clone, Debug)]
 pub enum What {
     /// An element of a list.
     List,
     /// A member of a sorted set.
     SortedSet,
-    /// An entry of a stream behind this one.
+    /// An entry of a stream after this one.
     Entry(StreamId),
     /// An entry of a stream that this group has not read.
     Unread(Box<[u8]>),
@@ -74,7 +74,7 @@ impl What {
     }
 }
 
-/// The type of what is waited for.
+/// The awaited type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Lists.
@@ -86,20 +86,20 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::List, Self::SortedSet, Self::Stream];
 }
 
 /// A client that waits.
 #[derive(Debug)]
 pub struct Waiter {
-    /// Which one.
+    /// The client.
     pub client: Arc<Client>,
     /// Its command, by its position in the table.
     pub command: usize,
     /// In which database.
     pub db: u8,
-    /// In which protocol it is answered.
+    /// The protocol of its reply.
     pub protocol: Protocol,
     /// It wants no reply (CLIENT REPLY).
     pub is_silent: bool,
@@ -121,19 +121,19 @@ impl Waiter {
         wait: Wait,
     ) -> Self {
         let Wait { until, mut keys, is_for_file } = wait;
-        // Of a key that is named twice the first place counts: the sort keeps the order of equals.
+        // For a key that is named twice the first place counts: the sort keeps the order of equals.
         keys.sort_by(|a, b| a.key.cmp(&b.key));
         keys.dedup_by(|again, before| again.key == before.key);
         let state = AtomicU8::new(WAITING);
         Self { client, command, db, protocol, is_silent, until, keys, is_for_file, state }
     }
 
-    /// Makes it the caller's to answer; false when it is somebody else's, or was answered.
+    /// Claims it for the caller; false if it is claimed or was answered.
     pub fn claim(&self) -> bool {
         self.swap(WAITING, CLAIMED)
     }
 
-    /// It waits on, and is anybody's to answer.
+    /// Releases it: it keeps waiting, and any worker may claim it.
     pub fn release(&self) {
         self.swap(CLAIMED, WAITING);
     }
@@ -143,7 +143,7 @@ impl Waiter {
     }
 
     fn swap(&self, from: u8, to: u8) -> bool {
-        // SeqCst: rare, and one order of all that happens to it is easy to follow.
+        // SeqCst: rare, and one total order of its states is easy to follow.
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
@@ -153,28 +153,28 @@ impl Waiter {
         self.keys.get(at)
     }
 
-    /// Memory that it takes, about.
+    /// Approximate bytes of memory.
     pub fn bytes(&self) -> usize {
-        // 128: what the queues take for a key.
+        // 128: the queues' share for a key.
         let of_key =
             |awaited: &Awaited| awaited.key.len() * 2 + awaited.args.bytes() + size_of::<Awaited>() + 128;
         size_of::<Self>() + self.keys.iter().map(of_key).sum::<usize>()
     }
 }
 
-/// Those who wait for something of each kind, in the order in which they came.
+/// The waiters for each kind, in order of arrival.
 type Queues = [BTreeMap<u64, Arc<Waiter>>; Kind::ALL.len()];
 
-/// All that wait. See the module.
+/// All waiters. See the module.
 pub struct Waiting {
-    // Nobody who writes need look while there are none.
+    // Writers skip the queues while this is 0.
     count: AtomicUsize,
     tickets: AtomicU64,
     hasher: RandomState,
     // By database and key.
     shards: [Mutex<HashMap<Box<[u8]>, Queues>>; SHARDS],
     by_client: Mutex<HashMap<u64, Entered>>,
-    /// Keys that went by themselves while somebody waited for them.
+    /// Keys that were removed without a command while a client waited for them.
     pub gone: KeyList,
 }
 
@@ -196,7 +196,7 @@ impl Default for Waiting {
     }
 }
 
-/// Locks, also after a panic of somebody who had it.
+/// Locks, also after a panic of an earlier holder.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -207,10 +207,10 @@ pub fn place(db: u8, key: &[u8]) -> Box<[u8]> {
 }
 
 impl Waiting {
-    /// How many clients wait.
+    /// The number of waiting clients.
     #[inline]
     pub fn count(&self) -> usize {
-        // Relaxed: whoever writes to a key has its lock, under which waiters for it are entered.
+        // Relaxed: a writer of a key holds its lock, under which its waiters are entered.
         self.count.load(Ordering::Relaxed)
     }
 
@@ -219,7 +219,7 @@ impl Waiting {
         lock(&self.shards[hash % SHARDS])
     }
 
-    /// Enters a waiter in the queues of its keys, whose locks the caller has.
+    /// Enters a waiter in the queues of its keys, whose locks the caller holds.
     pub fn enter(&self, waiter: &Arc<Waiter>) {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
         for awaited in &waiter.keys {
@@ -228,17 +228,17 @@ impl Waiting {
             let queues = shard.entry(place).or_default();
             queues[awaited.what.kind() as usize].insert(ticket, Arc::clone(waiter));
         }
-        // Last: whoever finds it here, without the locks of its keys, may take it out.
+        // Last: another worker that finds it here, without the locks of its keys, may take it out.
         let entered = Entered { ticket, waiter: Arc::clone(waiter) };
         lock(&self.by_client).insert(waiter.client.id, entered);
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a waiter out that the caller has claimed, for good.
+    /// Removes a waiter that the caller has claimed, permanently.
     pub fn leave(&self, waiter: &Waiter) {
         waiter.done();
         let mut by_client = lock(&self.by_client);
-        // It may have come again.
+        // A newer waiter of the client may be there.
         let is_same = |entered: &Entered| std::ptr::eq(&*entered.waiter, waiter);
         let Some(ticket) = by_client.get(&waiter.client.id).filter(|it| is_same(it)).map(|it| it.ticket)
         else {
@@ -259,7 +259,7 @@ impl Waiting {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The first of those who wait for something of this kind at a key, and came after `ticket`.
+    /// The first waiter for this kind at a key that came after `ticket`.
     pub fn next(&self, db: u8, key: &[u8], kind: Kind, ticket: u64) -> Option<(u64, Arc<Waiter>)> {
         let place = place(db, key);
         let shard = self.shard(&place);
@@ -267,20 +267,20 @@ impl Waiting {
         Some((*ticket, Arc::clone(waiter)))
     }
 
-    /// Whether anybody waits for a key.
+    /// Whether any client waits for a key.
     pub fn is_awaited(&self, db: u8, key: &[u8]) -> bool {
         let place = place(db, key);
         self.shard(&place).contains_key(&place)
     }
 
-    /// The store has removed a key: who waits for it is looked at by one of the workers, soon.
+    /// Records that the store has removed a key: a worker checks its waiters soon.
     pub fn note_gone(&self, db: u8, key: &[u8]) {
         if self.count() > 0 && self.is_awaited(db, key) {
             self.gone.add(db, key);
         }
     }
 
-    /// The keys of a database that are waited for.
+    /// The awaited keys of a database.
     pub fn keys(&self, db: u8) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
         for shard in &self.shards {
@@ -289,7 +289,7 @@ impl Waiting {
         keys
     }
 
-    /// How many keys are waited for, and for how many of them also that they are there no longer.
+    /// The number of awaited keys, and for how many of them their removal is awaited too.
     pub fn keys_count(&self) -> (usize, usize) {
         let may_go = |queues: &Queues| {
             let waiters = queues[Kind::Stream as usize].values();
@@ -300,7 +300,7 @@ impl Waiting {
         })
     }
 
-    /// What a client waits for.
+    /// The content that a client waits for.
     pub fn of_client(&self, client: u64) -> Option<Arc<Waiter>> {
         lock(&self.by_client).get(&client).map(|entered| Arc::clone(&entered.waiter))
     }
@@ -347,7 +347,7 @@ mod tests {
         let mut keys = waiting.keys(3);
         keys.sort();
         assert_eq!(keys, [b"a", b"b"]);
-        // One that is done is in no queue; to take it out again does nothing to another of its client.
+        // A finished waiter is in no queue; removing it again does not affect another waiter of its client.
         assert!(all[0].claim() && !all[0].claim());
         waiting.leave(&all[0]);
         all[0].release();

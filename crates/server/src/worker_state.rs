@@ -1,4 +1,4 @@
-//! What commands have of the worker that runs them, besides its keys.
+//! The worker's state that commands use, besides its keys.
 
 use crate::clients::Client;
 use crate::command::{Args, Flags, OwnedArgs, Spec, redacted};
@@ -16,75 +16,75 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct WorkerState {
     /// The worker's number.
     pub worker: usize,
-    /// Its connections that listen to something.
+    /// Its connections that have subscriptions.
     pub subscribers: Subscribers,
-    /// Messages of the turn that runs.
+    /// Messages of the current turn.
     pub outgoing: Outgoing,
-    /// The command that runs waits.
+    /// The current command blocks.
     pub wait: Option<Wait>,
-    /// What the command that runs took for a client that waits: how to put it back.
+    /// How to put back what the current command removed for a blocked client.
     pub put_back: Option<OwnedArgs>,
-    /// The command that runs empties a database.
+    /// The current command empties a database.
     pub is_flushed: bool,
-    /// What was remembered of keys that the command that runs has written.
+    /// The removed tracking entries of the keys that the current command wrote.
     pub untracked: Taken,
-    /// How long the client of the command that runs sleeps: Redis counts that as the command's time.
+    /// How long the client of the current command sleeps: Redis counts it as the command's time.
     pub slept: Duration,
-    /// Keys that the command that runs has not found, if anybody wants to know.
+    /// Keys that the current command did not find, if their events are wanted.
     pub absent: Absent,
-    /// What was told in the command that runs and stays true, whatever becomes of it.
+    /// Events of the current command that stay true if its transaction aborts.
     pub absences: Vec<Absence>,
-    /// Who waited and is answered by the command that runs, once its transaction has committed.
+    /// Waiters that the current command answers once its transaction has committed.
     pub claims: Vec<Claim>,
-    /// What these are told of keys that were written, behind their replies.
+    /// Invalidations for these waiters' clients, sent after their replies.
     pub behind_replies: Vec<(Arc<Client>, Content)>,
-    /// How many of the commands that run as one are not done: the last ones, which are to run by themselves.
+    /// How many commands of the current batch are not done: the last ones, which then run one at a time.
     pub undone: usize,
-    /// How many commands of the run that runs read the key and found it, and how many did not.
+    /// How many commands of the current batch read the key and found it, and how many did not find it.
     pub reads: (u64, u64),
-    /// Which part of what it removes the command that runs removes, where it is done in parts; nothing: all.
+    /// The part that the current command removes, if it removes in parts; `None`: everything.
     pub share: Option<Share>,
-    /// What the command that runs tells a client of its subscriptions that gets no replies (CLIENT REPLY): it gets that.
+    /// Confirmations of subscriptions for a client that gets no replies (CLIENT REPLY): it gets these.
     pub pushed: Vec<u8>,
 }
 
-/// Which part of what a command removes it is to remove now.
+/// The part that a command removes now.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// So many elements at most.
+    /// The maximum number of elements.
     pub most: usize,
-    /// So many are gone already.
+    /// The number of elements already removed.
     pub removed: usize,
 }
 
-/// A waiter that was claimed, and what its client is told.
+/// A claimed waiter and the reply to its client.
 pub struct Claim {
-    /// Who.
+    /// The waiter.
     pub waiter: Arc<Waiter>,
     /// The reply.
     pub reply: Box<[u8]>,
-    /// How to put back what was taken for it.
+    /// How to put back what was removed for it.
     pub put_back: Option<OwnedArgs>,
-    /// Its command, which was run about this key: how long that took.
+    /// Its command, which ran for this key, and how long it took.
     pub ran: Option<(Box<[u8]>, u64)>,
     /// The first word of the error with which its command failed.
     pub failed: Option<String>,
 }
 
 impl Claim {
-    /// A waiter that is told this, though its command was not run.
+    /// A claim with this reply for a waiter whose command did not run.
     pub fn answered(waiter: Arc<Waiter>, reply: Box<[u8]>) -> Self {
         Self { waiter, reply, put_back: None, ran: None, failed: None }
     }
 }
 
 impl WorkerState {
-    /// That of a worker.
+    /// The state of a worker.
     pub fn new(worker: usize) -> Self {
         Self { worker, ..Self::default() }
     }
 
-    /// Publishes; how often the message is received.
+    /// Publishes a message; returns the number of receivers.
     pub fn publish(&mut self, server: &Server, is_shard: bool, channel: &[u8], payload: &[u8]) -> usize {
         let (count, workers) = server.subscriptions.receivers(is_shard, channel);
         if count > 0 {
@@ -98,7 +98,7 @@ impl WorkerState {
         count
     }
 
-    /// Tells of an event of a key, if anybody wants to know.
+    /// Reports an event of a key, if it is wanted.
     #[inline]
     pub fn notify(&mut self, server: &Server, class: Classes, event: &str, db: u8, key: &[u8]) {
         let wanted = server.notifications();
@@ -107,7 +107,7 @@ impl WorkerState {
         }
     }
 
-    /// Tells what stays true.
+    /// Sends the events that stay true.
     pub fn notify_absence(&mut self, server: &Server, absence: Absence) {
         self.notify_absence_now(server, &absence);
         self.absences.push(absence);
@@ -120,8 +120,8 @@ impl WorkerState {
         }
     }
 
-    /// Takes back all messages but the first `count`, and those that stay true. A command that `runs_again` will miss again what
-    /// it missed.
+    /// Drops all messages except the first `count` and those that stay true. With `runs_again` the command will report
+    /// its misses again.
     pub fn take_back(&mut self, server: &Server, count: usize, runs_again: bool) {
         self.outgoing.take_back(count);
         self.pushed.clear();
@@ -131,7 +131,8 @@ impl WorkerState {
         self.absences = absences;
     }
 
-    /// Tells that a key has expired, which was no client's doing. Clients that read it are told when its time has come.
+    /// Reports the expiry of a key, which no client caused. Tracking clients that read it are notified when its time is
+    /// reached.
     pub fn notify_expired(&mut self, server: &Server, db: u8, key: &[u8]) {
         self.notify(server, EXPIRED, "expired", db, key);
         if server.tracking.is_any() {
@@ -148,14 +149,14 @@ impl WorkerState {
         });
     }
 
-    /// Tells clients that track prefixes of these keys, but for the writer, if it does not want to know.
+    /// Notifies the clients that track prefixes of these keys; excludes the writer if it asked for that.
     pub fn invalidate_by_prefix(&mut self, server: &Server, writer: u64, keys: &[Box<[u8]>]) {
         for (tracked, keys) in server.tracking.of_prefixes(keys, writer) {
             self.invalidate(server, &tracked, Some(keys));
         }
     }
 
-    /// Tells a client that what it keeps of these keys, or of all, is old.
+    /// Tells a client that its copies of these keys, or of all keys, are invalid.
     pub fn invalidate(&mut self, server: &Server, tracked: &Tracked, keys: Option<Vec<Box<[u8]>>>) {
         let own = Arc::clone(&tracked.client);
         let (client, content) = match tracked.redirect.map(|id| (id, server.clients.find(id))) {
@@ -165,7 +166,8 @@ impl WorkerState {
             }
             Some((redirect, None)) => (Arc::clone(&own), Content::RedirectBroken { client: own, redirect }),
         };
-        // Who is answered by the command that runs is told of what its own wrote behind its reply, as any client is.
+        // A client that the current command answers gets the invalidations of its own write after its reply, as any
+        // client does.
         if self.claims.iter().any(|claim| claim.waiter.client.id == client.id) {
             self.behind_replies.push((client, content));
         } else {
@@ -184,9 +186,9 @@ impl WorkerState {
         }
     }
 
-    /// A connection begins to listen to `name`.
+    /// A connection subscribes to `name`.
     pub fn subscribe(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) {
-        // First: who finds it among the subscriptions takes a later number.
+        // First: a publisher that finds the connection among the subscribers takes a later number.
         let since = server.delivery.next();
         if session.subscribed.get_or_insert_default().add(kind, name, since) {
             self.subscribers.add(kind, name, session.client.id);
@@ -194,7 +196,7 @@ impl WorkerState {
         }
     }
 
-    /// A connection ends to listen to `name`; whether it did.
+    /// A connection unsubscribes from `name`; returns whether it was subscribed.
     pub fn unsubscribe(&mut self, server: &Server, session: &mut Session, kind: Kind, name: &[u8]) -> bool {
         let Some(subscribed) = &mut session.subscribed else { return false };
         if !subscribed.remove(kind, name) {
@@ -208,7 +210,7 @@ impl WorkerState {
         true
     }
 
-    /// A connection ends to listen to anything.
+    /// A connection unsubscribes from everything.
     pub fn unsubscribe_all(&mut self, server: &Server, session: &mut Session) {
         for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
             for name in
@@ -219,7 +221,7 @@ impl WorkerState {
         }
     }
 
-    /// A connection tracks keys no more.
+    /// A connection stops tracking keys.
     pub fn track_no_more(&mut self, server: &Server, session: &mut Session) {
         if let Some(tracks) = session.tracks.take() {
             server.tracking.end(session.client.id, &tracks);
@@ -227,7 +229,7 @@ impl WorkerState {
         }
     }
 
-    /// A connection is sent what all clients do.
+    /// A connection starts MONITOR.
     pub fn monitor(&mut self, server: &Server, session: &mut Session) {
         // First, as in `subscribe`.
         session.monitors_since = Some(server.delivery.next());
@@ -235,7 +237,7 @@ impl WorkerState {
         server.monitors.change(self.worker, true);
     }
 
-    /// It is not any more.
+    /// It no longer monitors.
     pub fn unmonitor(&mut self, server: &Server, session: &mut Session) {
         if session.monitors_since.take().is_some() {
             self.subscribers.monitors.remove(&session.client.id);
@@ -243,7 +245,7 @@ impl WorkerState {
         }
     }
 
-    /// Shows a command that has run to those who said MONITOR.
+    /// Shows a completed command to the MONITOR clients.
     #[inline]
     pub fn show(&mut self, server: &Server, spec: &Spec, args: Args<'_>, session: &Session) {
         if server.monitors.are_any() && !spec.flags.has_any(Flags::SKIP_MONITOR.with(Flags::ADMIN)) {

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-/// How many: more than a core has misses under way, few enough that the first lines fetched are still in the nearest
+/// The maximum: more than a core has misses in flight, few enough that the first fetched lines are still in the nearest
 /// cache when they are used.
 pub const AHEAD_MAX: usize = 16;
 

@@ -1,7 +1,7 @@
 //! What can go wrong between a command and a value.
 //!
-//! Redis clients match on error texts, so `Display` gives them letter for letter as Redis 7.0 words
-//! them, code word included (`ERR`, `WRONGTYPE`): the server sends the text as it is.
+//! Redis clients match on error texts, so `Display` gives them letter for letter as Redis 7.0 words them, code word
+//! included (`ERR`, `WRONGTYPE`): the server sends the text unchanged.
 
 use std::fmt;
 
@@ -48,13 +48,13 @@ pub enum Error {
     NoSuchKey,
     /// There are not so many databases.
     NoSuchDatabase,
-    /// What is stored at a key is no collection of the type that its tag tells.
+    /// The value at a key is not a collection of the type of its tag.
     Malformed {
         /// The type.
         type_: Type,
         /// The key.
         key: Box<[u8]>,
-        /// What is wrong, and where.
+        /// The flaw, and its place.
         malformed: Malformed,
     },
     /// The group of transactions could not be made durable, as an earlier error said.
@@ -65,7 +65,7 @@ pub enum Error {
     SeveralWrites,
     /// A transaction that named no key came to a value that is read under its key's lock. It names the key and begins again.
     NeedsKey,
-    /// The engine refused; `kind()` tells whose fault it is.
+    /// The engine refused; `kind()` gives the cause.
     Engine(duramen::Error),
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for Error {
                     (&key[..key.len().min(KEY_SHOWN_BYTES_MAX)], key.len() > KEY_SHOWN_BYTES_MAX);
                 return write!(
                     f,
-                    "CORRUPT the {} at key '{}{}' cannot be read {malformed}; delete the key or put it anew",
+                    "CORRUPT the {} at key '{}{}' cannot be read {malformed}; delete the key or set it again",
                     type_.name(),
                     shown.escape_ascii(),
                     if dots { "..." } else { "" },

@@ -1,9 +1,9 @@
 //! What concerns all keys of a database: FLUSHDB, FLUSHALL, SWAPDB; and deletes of more keys than a transaction takes.
 //!
-//! They run while nobody else writes, or is within a transaction that names keys: others see all of it or nothing, and what is watched
-//! changes at that moment.
-//! Each database that is emptied, and each pair that is swapped, is one write of the engine, which is durable before anybody sees
-//! it. A crash within FLUSHALL leaves some databases empty and others as they were; nothing of it was acknowledged then.
+//! They run while no other worker writes or runs a transaction that names keys. Others see all of it or nothing, and
+//! watched keys change at that moment. Each emptied database, and each swapped pair, is one write of the engine, which
+//! is durable before it is visible. A crash within FLUSHALL leaves some databases empty and others unchanged; it was
+//! not acknowledged then.
 
 use crate::error::{Error, Result};
 use crate::keyspace::{Keyspace, table_name};
@@ -15,7 +15,7 @@ impl Keyspace {
     fn clear(&self, db: u8) -> Result<()> {
         let Some(table) = self.table(db) else { return Ok(()) };
         let kind = self.store().index_kind();
-        // What is damaged counts as no key, and goes.
+        // A damaged record counts as no key, and is removed.
         if table.is_empty() && table.index_kind()? == kind && self.store().stats().damaged_blocks == 0 {
             return Ok(());
         }
@@ -52,8 +52,8 @@ impl Worker {
         })
     }
 
-    /// Deletes keys one after the other, for who meets a store that has no room to delete all of them at once; how many were
-    /// there. Others see them go, and a crash or an error leaves the rest.
+    /// Deletes keys one after the other, when a store has no room to delete all of them at once; returns how many
+    /// existed. Others see the keys vanish, and a crash or an error leaves the rest.
     pub fn delete_each<'k>(&mut self, db: u8, keys: impl Iterator<Item = &'k [u8]>, now: u64) -> Result<u64> {
         let mut deleted = 0;
         for key in keys {

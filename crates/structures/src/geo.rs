@@ -1,10 +1,10 @@
 //! Places on the earth as scores of a sorted set, and searches around a place.
 //!
-//! The earth's longitudes and latitudes (of the latter those that a Mercator map shows) are halved [`STEPS`] times each. The
-//! bits that say which halves a place is in, by turns, are its score: 52 bits, which a double holds. So each *cell* of a
-//! coarser division is a range of scores, and what lies near a place is in its cell or in the eight around that, if cells are
-//! as large as the search. This, and the order of the cells in which a search visits them, is as in Redis, so that scores and
-//! replies are the same.
+//! The earth's longitudes and latitudes (only the latitudes of a Mercator map) are halved [`STEPS`] times each. The
+//! alternating bits that give the halves of a place are its score: 52 bits, which fit into a double. So each *cell* of
+//! a coarser division is a range of scores. If cells are as large as the search, all places near a point are in its
+//! cell or in the eight around it. This, and the order in which a search visits the cells, is as in Redis, so that
+//! scores and replies are the same.
 
 use std::f64::consts::PI;
 
@@ -181,7 +181,7 @@ fn gather(bits: u64) -> u32 {
     (0..u32::BITS).fold(0, |sum, at| sum | ((bits >> (2 * at)) as u32 & 1) << at)
 }
 
-/// What a search is for: what lies in this around a place.
+/// The area of a search, around a place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// A circle.

@@ -3,9 +3,9 @@
 //! `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^a-z]` one byte of a class, `\` the next byte as it is.
 //! Patterns are never wrong: a class without its `]` ends with the pattern.
 //!
-//! Redis tries every way to divide the text among the stars. Here only the last star is ever tried
-//! again, which finds the same matches (a shorter fit of an earlier star leaves more text to the later
-//! ones) in at most pattern × text steps, so no pattern can hold up a worker.
+//! Redis tries every way to divide the text among the stars. Here only the last star is ever tried again. This finds
+//! the same matches (a shorter fit of an earlier star leaves more text to the later ones) in at most pattern × text
+//! steps, so no pattern can block a worker.
 
 /// Whether `text` fits `pattern`.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
@@ -24,13 +24,13 @@ pub fn literal_prefix(pattern: &[u8]) -> &[u8] {
 }
 
 fn run(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
-    // Redis looks at the pattern only while there is text: only the empty pattern, and the `*` that
-    // its callers treat apart, fit the empty text.
+    // Redis looks at the pattern only while there is text. So only the empty pattern, and the `*` that its callers
+    // treat separately, fit the empty text.
     if text.is_empty() {
         return pattern.is_empty() || pattern == b"*";
     }
     let (mut p, mut t) = (0, 0);
-    // Where to go on when a byte does not fit: behind the last star, one byte further in the text.
+    // Where to continue when a byte does not fit: after the last star, one byte further in the text.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         let step = match pattern.get(p) {
@@ -69,7 +69,7 @@ fn one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     }
 }
 
-/// Whether `byte` is in the class that begins behind `[`, and how long the class is with its `]`.
+/// Whether `byte` is in the class that begins after `[`, and the length of the class including its `]`.
 fn one_of_class(class: &[u8], byte: u8, ignore_case: bool) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);

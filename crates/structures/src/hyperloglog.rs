@@ -10,9 +10,9 @@
 //! | 8 | 8 | the count when it was last taken, little-endian; the highest bit: an element came since |
 //! | 16 | | the registers |
 //!
-//! There are 16,384 registers. The lowest 14 bits of an element's hash choose one, which keeps the greatest number of
-//! zeros, plus one, that the other bits of such a hash begin with. *Dense*: 6 bits each, from the lowest bit of the first
-//! byte on. *Sparse*: runs of equal registers, in one byte each but for the second:
+//! There are 16,384 registers. The lowest 14 bits of an element's hash choose one. It keeps the maximum, over its
+//! elements, of the number of leading zeros of the other bits plus one. *Dense*: 6 bits each, from the lowest bit of
+//! the first byte on. *Sparse*: runs of equal registers, in one byte each except the second kind:
 //!
 //! | byte | is |
 //! |---|---|
@@ -55,7 +55,7 @@ const ALPHA: f64 = 0.721_347_520_444_481_7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupted;
 
-/// A HyperLogLog in bytes of its own.
+/// A HyperLogLog that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HyperLogLog(Vec<u8>);
 
@@ -249,7 +249,7 @@ impl HyperLogLog {
         self.0[COUNT.end - 1] |= FORGOTTEN;
     }
 
-    /// How many different elements there were, about: counted anew and kept in the bytes at [`COUNT`].
+    /// The approximate number of different elements: counted again and kept in the bytes at [`COUNT`].
     ///
     /// # Errors
     /// When the runs do not cover the registers.
@@ -262,8 +262,8 @@ impl HyperLogLog {
     }
 }
 
-/// Bytes of the dense form in which an element's register lies, and what it is raised to: to add to a HyperLogLog of which
-/// only these are read.
+/// The bytes of the dense form with an element's register, and its new value: to add to a HyperLogLog by reading only
+/// these.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     index: usize,
@@ -275,7 +275,7 @@ impl Place {
     pub fn of(element: &[u8]) -> Self {
         let hash = murmur64a(element, 0xadc8_3b19);
         let index = hash as usize & (REGISTERS - 1);
-        // The bit behind the last one ends the zeros.
+        // The bit after the last one ends the zeros.
         let counted = hash >> INDEX_BITS | 1 << COUNTED_BITS;
         Self { index, value: counted.trailing_zeros() as u8 + 1 }
     }
@@ -302,7 +302,7 @@ impl Place {
     }
 }
 
-/// What a HyperLogLog's first bytes tell.
+/// The contents of a HyperLogLog's first bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Head([u8; HEAD_BYTES]);
 

@@ -20,7 +20,7 @@ use crate::watch::Watchers;
 pub const DATABASES_DEFAULT: u8 = 16;
 /// Most databases a keyspace can have.
 pub const DATABASES_MAX: u8 = 128;
-// Tables behind those of the databases.
+// Tables after those of the databases.
 const OTHERS: [&str; 2] = ["memcached", "memcached.state"];
 /// Longest user key.
 pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
@@ -28,10 +28,10 @@ pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
 /// See [`Keyspace::packed_bytes_max`].
 pub const PACKED_BYTES_MAX_DEFAULT: usize = 1024;
 
-// A database of no more keys is counted by looking at them, some microseconds: then what has expired does not count, though the
-// engine has not swept it yet.
+// A smaller database is counted by visiting its keys, in some microseconds: then expired keys do not count even if the
+// engine has not swept them yet.
 const VISITED_MAX: u64 = 128;
-// Of a larger one, so many places and entries behind each are looked at for how many of its keys expire.
+// In a larger one, this many places and entries after each are sampled for the share of keys that expire.
 const SAMPLES: usize = 16;
 const SAMPLE_ENTRIES: usize = 64;
 
@@ -49,7 +49,7 @@ pub struct Keyspace {
 pub(crate) struct Shared {
     tables: Box<[OnceLock<Table>]>,
     store: Store,
-    // Held while a table is made, so that what is watched in it knows.
+    // Held while a table is made, so that its watched keys are updated.
     making: Mutex<()>,
     packed_bytes_max: AtomicUsize,
     thresholds: thresholds::Shared,
@@ -107,16 +107,16 @@ impl Keyspace {
             let store = &self.shared.store;
             let table = store.table(name(self.databases(), db).as_bytes(), store.index_kind())?;
             may_evict(&table, self.databases(), db);
-            // Before anybody can write to it: what is watched is still absent.
+            // Before any worker can write to it: watched keys are still absent.
             let made = table.clone();
             let _ = self.shared.watchers.made(db, &table, store, || place.set(made))?;
         }
         place.get().ok_or(Error::NoSuchDatabase)
     }
 
-    /// Keys in `db` at `now` (Unix milliseconds), exact when no write is under way; those that have expired count until the
-    /// engine has swept them, some seconds later, unless there are few keys in all. It may tell of
-    /// writes that are not durable yet, which [`Txn::count`](crate::Txn::count) does not.
+    /// Keys in `db` at `now` (Unix milliseconds), exact when no write is in progress. Expired keys count until the
+    /// engine has swept them, some seconds later, unless there are few keys in all. It may include writes that are not
+    /// durable yet, unlike [`Txn::count`](crate::Txn::count).
     ///
     /// Of more than 128 keys, how many expire is an estimate, from looking at a thousand.
     pub fn count(&self, db: u8, now: u64) -> KeyCount {
@@ -150,7 +150,7 @@ impl Keyspace {
         self.shared.packed_bytes_max.load(Relaxed)
     }
 
-    /// Sets [`packed_bytes_max`](Self::packed_bytes_max), for what is written from now on.
+    /// Sets [`packed_bytes_max`](Self::packed_bytes_max), for later writes.
     pub fn set_packed_bytes_max(&self, bytes: usize) {
         self.shared.packed_bytes_max.store(bytes, Relaxed);
     }
@@ -228,7 +228,7 @@ fn may_evict(table: &Table, databases: u8, db: u8) {
     table.set_evictable((db <= databases).then_some(u32::from(db)));
 }
 
-/// The name of the table of `db`, behind `databases` of Redis.
+/// The name of the table of `db`, including those after the `databases` of Redis.
 fn name(databases: u8, db: u8) -> String {
     match db.checked_sub(databases).and_then(|other| OTHERS.get(usize::from(other))) {
         Some(other) => (*other).to_owned(),
@@ -257,7 +257,7 @@ fn visit_all(table: &Table, now: u64) -> Option<KeyCount> {
     None
 }
 
-/// Visits some thousand values of a table, from places drawn at random; what is damaged is passed over.
+/// Visits some thousand values of a table, from random places; skips damaged ones.
 fn sample(table: &Table, visit: &mut dyn FnMut(&Value<'_>)) {
     for _ in 0..SAMPLES {
         let cursor = table.cursor_at(random()).unwrap_or_default();

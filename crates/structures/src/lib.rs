@@ -1,9 +1,8 @@
 //! Typed values over the Duramen engine: what a command of the server means, without its wire form.
 //!
-//! A [`Keyspace`] divides one store into numbered databases. Each thread that runs commands takes a
-//! [`Worker`] from it and begins a [`Txn`] for every command, or for every MULTI/EXEC: all reads and
-//! writes of keys pass through that one door. The other modules are pure functions on bytes: they know
-//! neither keys nor the engine.
+//! A [`Keyspace`] divides one store into numbered databases. Each thread that runs commands takes a [`Worker`] from it
+//! and begins a [`Txn`] for every command, or for every MULTI/EXEC. All reads and writes of keys pass through it. The
+//! other modules are pure functions on bytes: they know neither keys nor the engine.
 //!
 //! ```
 //! # let dir = tempfile::tempdir().unwrap();
@@ -82,9 +81,9 @@ pub use txn::{
 pub use watch::Watched;
 pub use worker::Worker;
 
-/// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. So are tag 0x81, a string that is
-/// kept as an integer, since INCR or its like wrote it (its form is at the head of `src/txn/number.rs`), tag 0x82, a string that
-/// memcached's commands wrote (`src/txn/head.rs`), and tag 0x83, one that they counted (`src/txn/counter.rs`).
+/// Type of a value, kept in the engine's tag byte. Numbers are part of the stored format. Further tags: 0x81, a string
+/// kept as an integer because INCR or a similar command wrote it (see `src/txn/number.rs`); 0x82, a string that
+/// memcached's commands wrote (`src/txn/head.rs`); 0x83, one that they counted (`src/txn/counter.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Type {

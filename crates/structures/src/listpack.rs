@@ -3,14 +3,14 @@
 //! | bytes | meaning |
 //! |---|---|
 //! | 4 | bytes of the whole, little-endian |
-//! | 2 | entries, little-endian; 65,535: not told |
+//! | 2 | entries, little-endian; 65,535: not given |
 //! | … | the entries |
 //! | 1 | 255 |
 //!
-//! An entry is a string or an integer of up to 64 bits, whose first bits tell which and how long; behind it stands how many
-//! bytes that took, in groups of 7 bits, so that a listpack is read from its end too.
+//! An entry is a string or an integer of up to 64 bits; its first bits give kind and length. Its length follows it
+//! again, in groups of 7 bits, so that a listpack can also be read from its end.
 //!
-//! 1. Any bytes may come: what is no entry is an error that tells the place, never a panic.
+//! 1. Any bytes may come: a malformed entry is an error with its place, never a panic.
 //! 2. An entry that is put has the least encoding, as Redis's has.
 
 use std::ops::Deref;
@@ -25,7 +25,7 @@ pub const END: u8 = 0xff;
 /// That many entries or more.
 pub const COUNT_NOT_TOLD: usize = 0xffff;
 
-// First bytes of what is not told by the first bits of one.
+// First bytes of encodings that the first bits alone do not give.
 const STRING_32_BITS: u8 = 0xf0;
 const INTEGER_16_BITS: u8 = 0xf1;
 const INTEGER_24_BITS: u8 = 0xf2;
@@ -99,7 +99,7 @@ impl Builder {
 /// What an entry says.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
-    /// The text of what is kept as an integer.
+    /// The text of a value that is kept as an integer.
     Integer(Text),
     /// Any other bytes.
     Bytes(&'a [u8]),
@@ -196,7 +196,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What is told at the begin of `rest`, and its bytes.
+/// The encoding at the start of `rest`, and its bytes.
 fn raw(first: u8, rest: &[u8]) -> Option<(Raw<'_>, usize)> {
     let bytes = |start: usize, length: usize| {
         let bytes = rest.get(start..start.checked_add(length)?)?;
@@ -280,8 +280,8 @@ fn encode_string(string: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(string);
 }
 
-/// What stands behind an entry of so many bytes, so that it is read from behind: groups of 7 bits, the lowest last; and how
-/// many bytes these are.
+/// The trailing length of an entry of this many bytes, to be read backwards: groups of 7 bits, the lowest last; and its
+/// size.
 fn length_back(length: usize) -> ([u8; 5], usize) {
     // The limits are Redis's: one less than what would fit.
     let bytes = match length {

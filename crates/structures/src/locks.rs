@@ -9,7 +9,7 @@ pub enum Locks<'n> {
     One(&'n [u8]),
     /// Some keys, in any databases.
     Keys(&'n Keys),
-    /// Whatever it comes to: all others wait meanwhile.
+    /// Any keys: all other workers wait meanwhile.
     #[default]
     All,
 }

@@ -17,11 +17,11 @@
 //! What the strings are is the type's matter: members of a set, elements of a list, fields and values of a hash by turns.
 //! They keep the order in which they were put.
 //!
-//! 1. Any bytes may come: what is not of this form is an error that tells the place ([`Malformed`]), never a panic. The
-//!    head is looked at when a run is opened, each string when it is read; whoever reads to the end learns also whether
-//!    there are as many as the head says and nothing behind them.
+//! 1. Any bytes may come: malformed ones are an error with their place ([`Malformed`]), never a panic. The head is
+//!    checked when a run is opened, each string when it is read. A reader that reaches the end also checks that the
+//!    count of the head is right and no bytes follow.
 //! 2. A run has one encoding: equal strings and flags are equal bytes.
-//! 3. A change moves what lies behind it: it takes time in proportion to the whole run.
+//! 3. A change moves the bytes after it: it takes time in proportion to the whole run.
 
 use std::fmt;
 use std::ops::Range;
@@ -37,9 +37,9 @@ const LENGTH_OF_2_BYTES: u8 = 254;
 const LENGTH_OF_4_BYTES: u8 = 255;
 const LENGTH_BYTES_MAX: usize = 5;
 
-/// What is told where a head has flags that its type does not have.
+/// The error of a head with flags that its type does not have.
 pub const UNKNOWN_FLAGS: Malformed = Malformed { at: 0, why: "it has flags that this version does not know" };
-/// What is told where something is not there that must be by the head.
+/// The error of a missing part that must exist by the head.
 pub const BEYOND: Malformed =
     Malformed { at: HEAD_BYTES, why: "it ends before an entry that it says it has" };
 
@@ -48,7 +48,7 @@ pub const BEYOND: Malformed =
 pub struct Malformed {
     /// Where, in bytes from the begin.
     pub at: usize,
-    /// What is wrong there.
+    /// The flaw.
     pub why: &'static str,
 }
 
@@ -154,7 +154,8 @@ impl<'a> Iterator for Elements<'a> {
         Some(element)
     }
 
-    /// Passes over what is short by its first byte alone: RPOP of a node of short elements walks over all of them.
+    /// Skips a string whose length is in its first byte without reading it: RPOP on a node of short elements walks over
+    /// all of them.
     fn nth(&mut self, mut count: usize) -> Option<Self::Item> {
         while count > 0 && self.left > 0 {
             let end = match self.bytes.get(self.at) {
@@ -183,8 +184,8 @@ pub fn set_flags(run: &mut [u8], flags: u8) {
     run[0] = run[0] & FORM_BITS | flags << FLAGS_SHIFT;
 }
 
-/// Puts `strings` where `removed` strings lie now, at `place`: the place of an [`Element`] of this run, from the begin
-/// of one to the end of another, or the empty one at the begin of an element or at the end of the run.
+/// Replaces the `removed` strings at `place` by `strings`. `place` is the place of [`Element`]s of this run, from the
+/// start of one to the end of another, or an empty one at the start of an element or at the end of the run.
 pub fn splice(run: &mut Vec<u8>, place: Range<usize>, removed: usize, strings: &[&[u8]]) {
     let added: usize = strings.iter().map(|string| length_bytes(string.len()) + string.len()).sum();
     let old_end = run.len();
@@ -206,7 +207,7 @@ pub fn splice(run: &mut Vec<u8>, place: Range<usize>, removed: usize, strings: &
     run[1..HEAD_BYTES].copy_from_slice(&(count as u32).to_le_bytes());
 }
 
-/// Puts strings behind the last one.
+/// Appends strings.
 pub fn push(run: &mut Vec<u8>, strings: &[&[u8]]) {
     let end = run.len();
     splice(run, end..end, 0, strings);
@@ -223,7 +224,7 @@ fn length_bytes(length: usize) -> usize {
 
 fn encoded_length(length: usize) -> ([u8; LENGTH_BYTES_MAX], usize) {
     let bytes = length_bytes(length);
-    // A longer string than 4 bytes can tell is longer than any value, which the engine refuses.
+    // A string longer than 4 bytes can express is longer than any value, which the engine refuses.
     let [a, b, c, d] = (length as u32).to_le_bytes();
     let encoded = match bytes {
         1 => [a, 0, 0, 0, 0],

@@ -1,7 +1,7 @@
 //! Lists in their packed form: elements in a [`packed`] run, in the order of the list, without flags.
 //!
-//! An element is found by walking there from the left end, and a change moves what lies behind it: everything but the
-//! length takes time in proportion to the list. What is done to many elements at once takes no longer.
+//! An element is found by walking from the left end, and a change moves the bytes after it. Everything except the
+//! length takes time in proportion to the list. An operation on many elements at once takes no longer.
 
 use std::ops::{ControlFlow, Deref, Range};
 
@@ -52,7 +52,7 @@ impl PackedList<Vec<u8>> {
         Self { run }
     }
 
-    /// Puts each element at this end, one after the other: of several at the left the last comes to be the first.
+    /// Pushes each element at this end, one after the other: of several at the left the last becomes the first.
     pub fn push<'a>(&mut self, end: End, elements: impl DoubleEndedIterator<Item = &'a [u8]>) {
         let (at, elements): (usize, Vec<&[u8]>) = match end {
             End::Left => (HEAD_BYTES, elements.rev().collect()),
@@ -146,13 +146,13 @@ impl PackedList<Vec<u8>> {
         Ok(removed)
     }
 
-    /// Removes what is not in this part, whose end is not behind that of the list.
+    /// Removes all elements outside this part, which ends within the list.
     pub fn trim(&mut self, kept: Range<usize>) -> Result<(), Malformed> {
         self.cut(kept.end..self.len())?;
         self.cut(0..kept.start)
     }
 
-    /// Puts an element before the one at `index`, or behind all if that is how many there are.
+    /// Puts an element before the one at `index`, or at the end if `index` is the length.
     pub fn put_at(&mut self, index: usize, element: &[u8]) -> Result<(), Malformed> {
         let at = self.start_of(index)?;
         packed::splice(&mut self.run, at..at, 0, &[element]);
@@ -317,7 +317,7 @@ mod tests {
         prop_oneof![Just(End::Left), Just(End::Right)]
     }
 
-    /// Few, so that they meet again.
+    /// Few, so that they repeat.
     fn element() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![8 => "[abc]{0,1}".prop_map(String::into_bytes), 1 => Just(vec![b'x'; 300])]
     }
@@ -402,7 +402,7 @@ mod tests {
                 let wanted: Vec<_> = model.iter().take(part.1).skip(part.0).cloned().collect();
                 prop_assert_eq!(visited, wanted);
             }
-            // What is stored is opened as what it was, and has one encoding.
+            // A stored value is opened unchanged, and has one encoding.
             let run = list.into_run();
             let mut again = PackedList::empty();
             again.push(End::Right, model.iter().map(Vec::as_slice));

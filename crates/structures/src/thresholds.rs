@@ -1,5 +1,6 @@
-//! Up to which sizes Redis keeps a value in a compact encoding. Those of hashes, sets and sorted sets decide what OBJECT ENCODING tells, in
-//! which order a small collection is told, and whether a score can be -0; not how it is stored.
+//! The sizes up to which Redis keeps a value in a compact encoding. Those of hashes, sets and sorted sets decide the
+//! answer of OBJECT ENCODING, the order of a small collection in replies, and whether a score can be -0. They do not
+//! decide how the value is stored.
 //!
 //! As in Redis they are looked at when a collection changes: one that has another encoding keeps it.
 

@@ -1,8 +1,9 @@
-//! Turns of workers: who tells of what others wrote, and cannot tell which of it, waits until those turns have ended in which it may
-//! have been written.
+//! Turns of workers. A worker that shows writes of others, without knowing whose, first waits for the end of all turns
+//! that may have written them.
 //!
-//! Who is in a turn says so in a line of its own before it writes; who read something looks afterwards who is in a turn. With a fence
-//! between, what was read is durable or its turn is seen. Whoever waits is in no turn, so that two do not wait for each other.
+//! A worker enters its turn in its own cache line before it writes. A reader checks afterwards which workers are in a
+//! turn. With a fence between, every read write is durable or its turn is seen. A waiting worker is in no turn, so that
+//! two do not wait for each other.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -68,7 +69,7 @@ impl Turn {
         count % 2 == 1
     }
 
-    /// Ends the turn: what it did can be seen by who waits for that.
+    /// Ends the turn: a worker that waits for it can see its writes.
     #[inline]
     pub(crate) fn end(&self) {
         // Release: pairs with the Acquire in `count`. Even, and another number than before it began.
@@ -128,7 +129,7 @@ mod tests {
                         turn.end();
                         others.wait();
                         let now = written[1 - mine].load(Relaxed);
-                        assert!(seen % 2 == 0 || now > seen, "what was seen of a turn that has not ended");
+                        assert!(seen % 2 == 0 || now > seen, "a read from a turn that has not ended");
                     }
                     turns.go(&turn);
                 });

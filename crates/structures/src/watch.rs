@@ -1,14 +1,15 @@
 //! Keys under WATCH.
 //!
-//! A watched key is compared by its stamp, which the engine changes with every write. When a whole database is emptied or
-//! swapped, Redis takes those keys for changed that were there before or are there then, and no others; the stamp of a key that
-//! is absent from another table says nothing of that. So who empties or swaps looks at all that is watched, while nobody else writes or
-//! runs a transaction that names keys, and gives what was and stays absent its new stamp. The same for a database that gets its table.
+//! A watched key is compared by its stamp, which the engine changes with every write. When a whole database is emptied
+//! or swapped, Redis counts as changed the keys that existed before or exist then, and no others. The stamp of a key
+//! that is absent from another table does not show that. So the worker that empties or swaps checks all watched keys,
+//! while no other worker writes or runs a transaction that names keys. Keys that were and stay absent get their new
+//! stamp. The same happens for a database that gets its table.
 //!
-//! Of a large value an element can change and the record of its key stay: who changes one says so (`Watchers::touch`).
+//! An element of a large value can change without the record of its key: its writer reports that (`Watchers::touch`).
 //!
-//! Invariant: nothing is watched, and nothing that is watched is compared, while a database is emptied or swapped, since
-//! who watches a key names it.
+//! Invariant: no key is watched or compared while a database is emptied or swapped, because a client that watches a key
+//! names it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
@@ -30,7 +31,7 @@ pub struct Watched {
 /// Of a key that is watched: its database, its name, and a number that no other has.
 type Place = (u8, Box<[u8]>, u64);
 
-/// What is known of a key that is watched.
+/// The state of a watched key.
 pub(crate) struct Key {
     pub(crate) db: u8,
     pub(crate) key: Box<[u8]>,
@@ -51,7 +52,8 @@ pub(crate) enum Then {
 #[derive(Default)]
 pub(crate) struct Watchers {
     keys: Mutex<Keys>,
-    /// How many are in `keys`. Who has a key's lock sees at least those of that key, since who watches one locks it.
+    /// The number of `keys`. The holder of a key's lock sees at least those of that key, because watching a key locks
+    /// it.
     count: AtomicUsize,
 }
 
@@ -116,7 +118,7 @@ impl Watchers {
         Ok(Watched { key, expires_at, number, watchers: Arc::clone(self) })
     }
 
-    /// What is at `key` changes, though its record may stay. Under the key's lock, or by the only one who writes.
+    /// The value at `key` changes, though its record may stay. Called under the key's lock, or by the only writer.
     pub(crate) fn touch(&self, db: u8, key: &[u8]) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -144,7 +146,7 @@ impl Watchers {
         Ok(publish())
     }
 
-    /// Before the tables of `dbs` become others: what is there in one of them has changed, by that alone.
+    /// Called before the tables of `dbs` change: existing keys in them are thereby changed.
     pub(crate) fn look<'t>(
         &self,
         dbs: &[u8],
@@ -170,7 +172,7 @@ impl Watchers {
         Ok(())
     }
 
-    /// After that: what was absent and is absent is as it was.
+    /// Called after that: keys that were absent and still are count as unchanged.
     pub(crate) fn again<'t>(
         &self,
         dbs: &[u8],

@@ -1,7 +1,7 @@
 //! A worker: what one thread has of a keyspace to run transactions.
 //!
-//! It owns the engine's writer and the memory that its transactions reuse, so that a
-//! command in the steady state allocates nothing and writes no cache line that another worker writes.
+//! It owns the engine's writer and the memory that its transactions reuse. So a command in the steady state allocates
+//! nothing and writes no cache line that another worker writes.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub struct Worker {
     pub(crate) scratch: Scratch,
     // While it is in a group.
     turn: Arc<Turn>,
-    // Turns of others that something was read of which this one must not tell before they have ended.
+    // Turns of other workers whose writes were read; this one must not return them before they have ended.
     others: Others,
     // A transaction was to write to a database that has no table yet.
     pub(crate) wants_table: Option<u8>,
@@ -78,15 +78,15 @@ impl Worker {
         }
     }
 
-    /// Makes all that the group wrote or read durable, and ends the group; waits for the turns of others that it told of. Without a
-    /// group, nothing.
+    /// Makes all writes and reads of the group durable, and ends the group; waits for the turns of others whose writes
+    /// it read. Without a group, nothing.
     ///
     /// # Errors
-    /// When that failed; then again and again, until the next [`group`](Self::group): what the group did must
-    /// not be shown, whoever noticed first.
+    /// When that failed; then again at every call, until the next [`group`](Self::group): the group's effects must not
+    /// be shown, whichever call noticed first.
     pub fn settle(&mut self) -> Result<()> {
         self.settle_own()?;
-        // Who waits is in no turn: two of them would wait for each other.
+        // A waiting worker is in no turn: otherwise two of them would wait for each other.
         std::mem::take(&mut self.others).wait();
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Worker {
     /// Does what a commit wanted that failed with `error`, so that it need not the next time.
     ///
     /// # Errors
-    /// `error`, if it wanted nothing; those of what is done.
+    /// `error`, if no space was missing; else the errors of the work done for it.
     #[cold]
     pub fn before_again(&mut self, error: Error) -> Result<()> {
         if let Some(db) = self.wants_table.take() {
@@ -126,7 +126,7 @@ impl Worker {
     /// As [`Writer::find_room`](duramen::Writer::find_room).
     ///
     /// # Errors
-    /// Of that.
+    /// Errors of that work.
     pub fn find_room(&mut self) -> Result<()> {
         Ok(self.writer.find_room()?)
     }
@@ -137,7 +137,8 @@ impl Worker {
         self.changes
     }
 
-    /// What other workers wrote so far is told of: [`settle`](Self::settle) waits until it is durable, or failed to be.
+    /// The group returns other workers' writes so far: [`settle`](Self::settle) waits until they are durable, or have
+    /// failed.
     pub(crate) fn owe_others(&mut self) -> Result<()> {
         self.others.add(self.keyspace.shared.turns.others(&self.turn));
         if !self.grouped {
@@ -190,7 +191,7 @@ impl Worker {
     }
 }
 
-/// The end of a worker's turn, also by a panic: whoever wants to be alone waits for it.
+/// The end of a worker's turn, also by a panic: exclusive work waits for it.
 struct EndOfTurn<'a>(&'a Turn);
 
 impl Drop for EndOfTurn<'_> {
@@ -294,7 +295,7 @@ mod tests {
                 Ok(txn.get(0, b"other")?.map(|found| found.to_vec()))
             });
             assert_eq!((seen.unwrap().as_deref(), runs), (Some(&b"theirs"[..]), 2));
-            // An error of its own is one.
+            // An error of the transaction itself is a failure.
             let failed = worker.run::<(), Error>(0, Locks::One(b"mine"), |_| Err(Error::NoSuchKey));
             assert!(matches!(failed, Err(Error::NoSuchKey)));
         });
@@ -307,7 +308,7 @@ mod tests {
         let store = options.open(dir.path().join("store")).unwrap();
         let mut worker = Keyspace::open(store, 1).unwrap().worker().unwrap();
         worker.group();
-        // As a settle leaves it that met an error of the medium.
+        // The state after a settle that got an error of the medium.
         (worker.grouped, worker.failed) = (false, true);
         for _ in 0..2 {
             assert!(matches!(worker.settle(), Err(Error::Unsettled)));

@@ -20,7 +20,7 @@ pub struct Args {
     /// Save what is valid, of each key the newest valid version, into a new store here
     #[arg(long, value_name = "NEW")]
     salvage: Option<PathBuf>,
-    /// Write what was found as JSON here
+    /// Write the findings as JSON here
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// The file to write, which takes the place of what is there once it is whole; standard output when not given
+    /// The file to write; replaces an existing one once it is complete [default: standard output]
     file: Option<PathBuf>,
 }
 

@@ -9,7 +9,7 @@ use std::io::Write;
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// Yes: what is there cannot be read any more
+    /// Confirm: existing data will be lost
     #[arg(long, required = true)]
     force: bool,
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// The file to write, which takes the place of what is there once it is whole
+    /// The file to write; replaces an existing one once it is complete
     file: PathBuf,
 }
 

@@ -1,5 +1,5 @@
-//! Jobs of continuous SQL that run in the served process: directive `duramen-sql`. Why their own state is not in the
-//! served store is told in `docs/internals/decisions/031-jobs-in-the-server.md`.
+//! Jobs of continuous SQL in the server process: directive `duramen-sql`. `docs/internals/decisions/031-jobs-in-the-server.md`
+//! explains why their state is not in the served store.
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ impl Settings {
     /// By the directives.
     ///
     /// # Errors
-    /// When the served store forgets what was acknowledged.
+    /// When the served store may lose acknowledged writes in a crash.
     pub fn of(config: &Config) -> Result<Settings, Failure> {
         if !config.sql.is_empty() && config.durability == Durability::Manual {
             let message = "duramen-sql with duramen-durability manual: a crash would take results back that their jobs \
@@ -74,7 +74,7 @@ impl Settings {
         Ok(Settings { scripts, directory, every: Duration::from_millis(config.sql_every), existing })
     }
 
-    /// Starts all jobs. What is wrong with one is told, and the server and the others go on.
+    /// Starts all jobs. A failing job is reported; the server and the other jobs continue.
     pub fn start(self, in_process: InProcessClient) -> Jobs {
         show_notices(|text| log::notice(format_args!("{text}")));
         let mut jobs = Jobs { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
@@ -130,7 +130,7 @@ fn parse(script: &Path, in_process: &InProcessClient) -> Result<Vec<Job>, String
 }
 
 fn report_failed(in_process: &InProcessClient, name: &str, why: &str) {
-    log::warning(format_args!("job {name} has failed; the server goes on without it: {why}"));
+    log::warning(format_args!("job {name} has failed; the server keeps running without it: {why}"));
     in_process.report(name, &format!("state=failed,error={why}"));
 }
 
@@ -144,7 +144,7 @@ impl Drop for Jobs {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // One that panicked has told it.
+            // A job that panicked has reported it.
             let _ = thread.join();
         }
     }
@@ -201,7 +201,7 @@ impl Run {
         let start = Start { existing: self.existing, ..Start::here(Some(&keep), None, own) };
         let mut running = Running::start_on(&self.job.optimised, start)?;
         let before = running.records_before();
-        log::notice(format_args!("job {} goes on after {}", self.name, log::counted(before, "record")));
+        log::notice(format_args!("job {}: resumed after {}", self.name, log::counted(before, "record")));
         let report = |state: &str, text: String| format!("state={state},{text}");
         let ended = running.run(&self.stop, |progress| {
             self.in_process.report(&self.name, &report("running", line(progress, before)));

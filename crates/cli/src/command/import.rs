@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicBool;
 
 /// Put the keys of an RDB file, an append-only file or a running Redis into a store, which is made when there is none
 ///
-/// Database 3 of Redis is database 3 of a server on the store. Keys that exist are overwritten. Stops at the first thing that
-/// cannot be read, and says at which byte and of which key; what came before it is stored.
+/// Database 3 of Redis becomes database 3 of a server on the store. Existing keys are overwritten. Stops at the first
+/// value that cannot be read, and says at which byte and of which key; all values before it are stored.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub struct Args {
     /// A running server instead: its snapshot, as a replica gets it
     #[arg(long, value_name = "redis://[[USER]:PASSWORD@]HOST[:PORT]", conflicts_with = "file")]
     from: Option<Origin>,
-    /// With --from: go on with what is written there, until SIGINT or SIGTERM; then end when all is here that was written by then
+    /// With --from: keep replicating until Ctrl-C (SIGINT or SIGTERM), then catch up and exit
     #[arg(long, requires = "from")]
     follow: bool,
     /// Leave out values of modules, and name them, instead of stopping
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    // What is made for an import that brings nothing goes with it.
+    // A store that was made for an import without keys is removed again.
     let is_new = !args.place.path().exists();
     let store = args.place.open_or_create()?;
     let bar = match &files {

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 /// Lines between two waits for durability.
 const GROUP_LINES: u64 = 256;
 
-/// Put what `dump` wrote into a store, which is made when there is none; keys that exist are overwritten,
-/// tables that do not exist are made
+/// Put the output of `dump` into a store, which is created if it does not exist. Existing keys are overwritten, and
+/// missing tables are created
 ///
 /// Stops at the first line that is wrong, and says which; the lines before it are stored.
 #[derive(clap::Args)]
@@ -109,12 +109,12 @@ fn parse(line: &str) -> Result<Line, String> {
     }
 }
 
-/// What is known from the lines before.
+/// The state from earlier lines.
 #[derive(Default)]
 struct Loader {
     // By name.
     tables: HashMap<Vec<u8>, Table>,
-    /// A root whose elements come. It is put behind them, so that no crash leaves it with a part of them.
+    /// A root whose elements follow. It is put after them, so that no crash leaves it with only some of them.
     root: Option<(Collection, Pair)>,
 }
 

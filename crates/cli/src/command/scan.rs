@@ -7,27 +7,27 @@ use std::io::{BufWriter, Write};
 
 /// List keys, one a line, in the order of their bytes; bytes that are not printable are escaped
 ///
-/// --from, --to and --prefix may be combined. The store's own table is opened with an ordered index, whatever others open it with; of a
-/// named table whose index is a hash all keys are gathered first.
+/// --from, --to and --prefix may be combined. The store's own table is opened with an ordered index, whichever index
+/// others use. For a named table with a hash index, all keys are collected first.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
     keys: Keys,
-    /// Only keys that begin so
+    /// Only keys with this prefix
     #[arg(long, default_value = "")]
     prefix: String,
-    /// Only this key and those behind it
+    /// Only this key and those after it
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
     /// Only keys before this one
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
-    /// From the last to the first
+    /// In descending order
     #[arg(long)]
     reverse: bool,
-    /// At most this many
+    /// Maximum number of keys
     #[arg(long)]
     limit: Option<u64>,
 }

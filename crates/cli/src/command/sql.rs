@@ -19,7 +19,8 @@ use crate::{Answer, Failure};
 pub struct Args {
     /// The script; - for standard input
     script: PathBuf,
-    /// A store for checkpoints, made if it is not there: a job goes on from its last one, also after a crash
+    /// A store for checkpoints, created if it does not exist: a job resumes from its last checkpoint, also after a
+    /// crash
     #[arg(long, value_name = "PATH")]
     store: Option<PathBuf>,
     /// Medium of the store: auto, file, shm, fsdax, devdax
@@ -31,27 +32,27 @@ pub struct Args {
     /// The job's name in the store; the script's by default. A second job of the script is NAME-2
     #[arg(long, requires = "store")]
     name: Option<String>,
-    /// Threads of each job whose rows can be parted by keys, as EXPLAIN tells [default: as many as its checkpoint has,
-    /// or else the machine; one for a job that keeps nothing by keys, whose rows then stay in order]
+    /// Parallelism of each job [default: from its checkpoint, else the CPU count; 1 for jobs without keyed state, whose
+    /// rows then stay in order]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// A running server, HOST:PORT: tables of connector 'duramen' are in the store that it serves. With --store it gets the
     /// results of each checkpoint in one unit, exactly once
     #[arg(long, value_name = "ADDRESS")]
     attach: Option<String>,
-    /// Bytes of state in memory, of all threads: beyond them large vectors lie on files without names beside the store, which
-    /// the kernel pages [default: half of the memory that the process may have]
+    /// Memory for job state, in bytes, for all threads; larger state spills to unlinked files next to the store
+    /// [default: half of the memory available to the process]
     #[arg(long, value_name = "BYTES", requires = "store")]
     memory: Option<usize>,
     /// Forget what the store has of the job, delete what it has written, and begin again
     #[arg(long, requires = "store")]
     from_start: bool,
-    /// Delete keys and files of others that stand where the job will write, which it refuses otherwise. Without --store: the
-    /// one file of a sink takes the place of what is there, when the job succeeds
+    /// Delete existing keys and files where the job will write; by default the job refuses to start. Without --store,
+    /// the single file of a sink replaces the existing one when the job succeeds
     #[arg(long, conflicts_with = "adopt")]
     overwrite: bool,
-    /// Keep keys and files of others that stand where the job will write, as its own: it replaces keys that it writes
-    /// itself, and without --store appends to the one file of a sink
+    /// Keep existing keys and files where the job will write, as its own: it replaces the keys that it writes, and
+    /// without --store it appends to the single file of a sink
     #[arg(long)]
     adopt: bool,
 }
@@ -150,7 +151,7 @@ impl Script {
             return Ok(());
         }
         if before > 0 {
-            eprintln!("goes on after {}", counted(before, "record"));
+            eprintln!("resumed after {}", counted(before, "record"));
         }
         // Drawn on standard error, when that is a terminal, unless rows are printed there too: each would be between two
         // of its lines.
@@ -215,7 +216,7 @@ pub struct Note {
     pub memory: Option<usize>,
 }
 
-/// The store of jobs while this process has it. A file beside it says which process that is.
+/// The jobs' store, while this process has it open. A file next to it names the process.
 pub struct Open {
     pub store: Store,
     path: PathBuf,
@@ -245,7 +246,7 @@ pub fn runs(store: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The store of jobs: what is in it counts from commit to commit.
+/// The jobs' store: its content counts from commit to commit.
 pub fn open(path: &Path, medium: MediumKind) -> duramen::Result<Store> {
     let durability = Durability::Manual;
     open_store(&Options { medium, create: Create::OpenOrCreate, durability, ..Options::default() }, path)
@@ -259,7 +260,7 @@ pub fn name_of(script: &Path) -> String {
     stem.chars().map(from_script).collect()
 }
 
-/// A script that is wrong, or asks for what is not there.
+/// A script that is wrong, or that needs a missing feature.
 #[derive(Debug)]
 pub struct Refused(String);
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// Verify all records before, so that damaged_blocks tells of all of them; takes as long as to read the store
+    /// Verify all records first, so that damaged_blocks counts all of them; takes as long as reading the store
     #[arg(long)]
     verify: bool,
     /// Write the numbers as JSON here
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     if stats.unverified_bytes > 0 {
         writeln!(
             out,
-            "note: damaged_blocks tells what is known; {} bytes are not verified: --verify reads them",
+            "note: damaged_blocks counts known damage; {} bytes are not verified: --verify reads them",
             stats.unverified_bytes
         )?;
     }

@@ -167,7 +167,7 @@ fn keys_of_the_stores_own_table_are_told_and_left_alone() {
     };
     duramen(&["put", "own", "value"]);
     let server = Server::start(dir, &[]);
-    server.await_line("the store's own table, which is no database, holds 1 key:");
+    server.await_line("the store's own table, which is not a database, holds 1 key:");
     assert_eq!(server.ask("DBSIZE"), ":0\r\n");
     assert_eq!(server.ask("SET key value"), "+OK\r\n");
     assert_eq!(server.ask("FLUSHALL"), "+OK\r\n");

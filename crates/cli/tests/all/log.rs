@@ -113,7 +113,7 @@ fn the_log_tells_what_happened_and_what_to_do() {
         refused.starts_with("-OOM ") && refused.contains("ulimit -f") && !refused.contains("maxmemory"),
         "{refused}"
     );
-    let line = server.await_line("for want of space");
+    let line = server.await_line("out of space: rejecting writes");
     assert!(line.contains(" # ") && line.contains("24 MiB"), "{line}");
     assert_eq!(ask(&mut client, "DEL 10"), ":1\r\n");
     assert_eq!(ask(&mut client, "GET kept"), "1\r\n");
@@ -129,7 +129,7 @@ fn the_log_tells_what_happened_and_what_to_do() {
     fs::hard_link(directory.join("duramen-data"), directory.join("other-name")).unwrap();
     fs::remove_file(directory.join("duramen-data")).unwrap();
     let line = server.await_line("was deleted");
-    assert!(line.contains(" # ") && line.contains("Do not stop it"), "{line}");
+    assert!(line.contains(" # ") && line.contains("Do not stop the server"), "{line}");
     assert!(ask(&mut client, "INFO duramen").contains("duramen_store_deleted:1\r\n"));
     // As the line says.
     let pid = server.child.id();

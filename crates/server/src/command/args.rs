@@ -25,7 +25,7 @@ impl<'a> Args<'a> {
         Self { buffer, spans }
     }
 
-    /// Bytes of the buffer: of a request, it and those behind it that were read with it.
+    /// Bytes of the buffer: the request, and those after it that were read with it.
     pub const fn buffer_bytes(&self) -> usize {
         self.buffer.len()
     }

@@ -1,8 +1,8 @@
 //! What becomes of clients that wait for a key, besides being served ([`serve`](super::wake)): they are answered, their
 //! time runs out, they go.
 //!
-//! - **Invariant**: a waiter that was claimed is either answered, once the transaction has committed ([`Dispatcher::answer`]), or released
-//!   ([`Dispatcher::release`]), and then its keys are looked at again.
+//! - **Invariant**: a claimed waiter is either answered, once the transaction has committed ([`Dispatcher::answer`]),
+//!   or released ([`Dispatcher::release`]); its keys are then checked again.
 
 use super::dispatch::Dispatcher;
 use super::wake::{Wake, error_reply, null_reply};
@@ -19,13 +19,13 @@ use duramen_structures::{Locks, Type};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-// Whoever has claimed a waiter is done with it before long.
+// A worker that has claimed a waiter finishes with it soon.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Elements of a removed group that a turn deletes: some 0.5 ms.
 const LEFTOVERS_PART: usize = 500;
 
 impl Dispatcher {
-    /// The transaction has committed: whoever it answered gets his reply when the turn has settled.
+    /// The transaction has committed: the clients that it serves get their replies when the turn has settled.
     pub(super) fn answer(&mut self) {
         for Claim { waiter, reply, put_back, ran, failed } in std::mem::take(&mut self.worker_state.claims) {
             self.server.waiting.leave(&waiter);
@@ -54,12 +54,12 @@ impl Dispatcher {
         self.server.delivery.add(&mut self.worker_state.outgoing, content, vec![worker]);
     }
 
-    /// The transaction was dropped: whoever it was about to answer waits on.
+    /// The transaction was dropped: the waiters that it was about to answer keep waiting.
     pub(super) fn release(worker_state: &mut WorkerState, again: &mut Vec<(u8, Vec<u8>)>) {
         worker_state.behind_replies.clear();
         for Claim { waiter, .. } in worker_state.claims.drain(..) {
             waiter.release();
-            // Who wrote to another key of it meanwhile passed over it.
+            // A writer to another of its keys skipped it meanwhile.
             again.extend(waiter.keys.iter().map(|awaited| (waiter.db, awaited.key.to_vec())));
         }
     }
@@ -75,7 +75,7 @@ impl Dispatcher {
         self.look_again();
     }
 
-    /// Serves who waits for keys that somebody passed over.
+    /// Serves waiters that another writer skipped.
     pub(super) fn look_again(&mut self) {
         for (db, key) in std::mem::take(&mut self.again) {
             let before = self.worker_state.outgoing.len();
@@ -111,14 +111,15 @@ impl Dispatcher {
         }
     }
 
-    /// Those who were answered in a turn that did not settle are told so, as whoever it served is, and go.
+    /// After a failed turn, the clients that it answered get the error instead, as its own clients do, and are
+    /// disconnected.
     pub(super) fn refuse_answered(&mut self, error: &CommandError) {
         for waiter in std::mem::take(&mut self.answered) {
             self.post(&waiter, error_reply(&waiter, error), None, true);
         }
     }
 
-    /// The time of a client that waits has come. It is told so, unless it is being answered.
+    /// The time of a waiting client is up. It gets the reply for that, unless it is being answered.
     pub fn expire(&mut self, session: &mut Session, output: &mut Output) {
         if session.is_held {
             // Its command is looked at again, and held again if need be.
@@ -146,7 +147,7 @@ impl Dispatcher {
         }
     }
 
-    /// A client has gone before it got what was taken for it: that is put back in the next turn.
+    /// A client disconnected before it got its elements: the next turn puts them back.
     pub fn put_back(&mut self, put_back: &PutBack) {
         self.put_backs.push((put_back.db, put_back.args.clone()));
     }
@@ -179,7 +180,7 @@ impl Dispatcher {
             if let Err(error) = self.put_back_now(db, &args) {
                 let key = args.args().at(1).escape_ascii();
                 log::warning(format_args!(
-                    "what was taken from '{key}' of database {db} for a client that had gone could not be put back: {}",
+                    "could not restore elements popped from '{key}' (db {db}) for a disconnected client: {}",
                     String::from_utf8_lossy(error.text())
                 ));
                 self.note(error);

@@ -19,8 +19,8 @@ const READS: KeyFlags = KeyFlags::RO.with(KeyFlags::ACCESS);
 /// Does what the command says and writes exactly one reply. An error makes the dispatcher take back
 /// whatever was written to the reply and write the error in its place.
 ///
-/// May be called again for the same command, when space had to be made for it: what it does outside the transaction must bear
-/// repeating. The keys that it works on are those that `commands.jsonl` tells.
+/// May be called again for the same command after space was made for it: its effects outside the transaction must be
+/// repeatable. Its keys are those that `commands.jsonl` gives.
 pub type Apply = fn(&mut Call<'_, '_>) -> Result<(), CommandError>;
 
 /// One command, or one subcommand, in the list of its group.
@@ -66,9 +66,9 @@ pub struct Call<'c, 'w> {
     pub stats: &'c WorkerStats,
     /// Unix milliseconds; the same for all commands of one transaction.
     pub now: u64,
-    /// What is to be done once the transaction is committed.
+    /// Actions for after the transaction's commit.
     pub after: &'c mut After,
-    /// How many commands of the client run as this one, each of which is replied to: see [`Command::merged`].
+    /// How many commands of the client run as this one, each with a reply of its own: see [`Command::merged`].
     pub merged: usize,
     /// Run by EXEC, or for a client that waited: it does not wait.
     pub in_transaction: bool,
@@ -116,14 +116,14 @@ impl<'w> Call<'_, 'w> {
         !self.in_transaction
     }
 
-    /// Notes how to put back what was taken, for the case that the client waited for it and has gone.
+    /// Records how to put back the removed elements, for the case that the waiting client has disconnected.
     pub fn put_back(&mut self, args: impl FnOnce() -> OwnedArgs) {
         if self.is_served {
             self.worker_state.put_back = Some(args());
         }
     }
 
-    /// Does what the command says, and tells what is told of its keys besides.
+    /// Runs the command, and reports the events of its keys that all commands share.
     #[inline]
     pub fn apply(&mut self) -> Result<(), CommandError> {
         // What was taken out already, and is put back, is not refused.
@@ -154,7 +154,7 @@ impl<'w> Call<'_, 'w> {
         let mut absent = Absent::since(self.stats.keyspace_misses.get());
         for place in spec.keys_found(args) {
             let key = args.at(place.index);
-            // What is damaged the command tells.
+            // The command reports damage itself.
             if wanted & EXPIRED != 0 && !keeps && matches!(self.txn.expire(db, key), Ok(true)) {
                 self.worker_state.notify_absence(self.server, Absence::Expired(db, key.into()));
             }
@@ -175,14 +175,14 @@ impl<'w> Call<'_, 'w> {
     fn notify_missed(&mut self) {
         let misses = self.stats.keyspace_misses.get();
         while let Some((db, key)) = self.worker_state.absent.next_missed(misses) {
-            // OBJECT counts, and does not tell.
+            // OBJECT counts misses without an event.
             if self.entry.container_name() != "object" {
                 self.worker_state.notify_absence(self.server, Absence::Missed(db, key));
             }
         }
     }
 
-    /// The command has just counted a miss of a key that its arguments do not tell.
+    /// The command has just counted a miss of a key that is not among its arguments.
     pub fn missed(&mut self, db: u8, key: &[u8]) {
         if self.wanted() & MISS != 0 {
             self.worker_state.absent.skip_miss();
@@ -191,7 +191,7 @@ impl<'w> Call<'_, 'w> {
         }
     }
 
-    /// The command is about to write a key that its arguments do not tell.
+    /// The command is about to write a key that is not among its arguments.
     pub fn will_write(&mut self, key: &[u8]) {
         let db = self.db();
         if self.wanted() & NEW != 0 && matches!(self.txn.exists(db, key), Ok(false)) {
@@ -208,7 +208,7 @@ impl<'w> Call<'_, 'w> {
         self.worker_state.notify(self.server, class, event, self.session.db, key);
     }
 
-    /// Tells what comes before an event of a key: what was missed, and that the key is new.
+    /// Reports the events that precede another event of a key: misses, and that the key is new.
     #[cold]
     fn notify_before(&mut self, key: &[u8]) {
         let db = self.db();
@@ -249,8 +249,8 @@ impl<'w> Call<'_, 'w> {
         }
     }
 
-    /// Runs another command inside this one's transaction, as EXEC does with what was queued: its reply is
-    /// appended to this one's, an error included.
+    /// Runs another command inside this one's transaction, as EXEC does with queued commands. Its reply, or its error,
+    /// is appended to this one's.
     pub fn run(&mut self, entry: &'static Entry, args: Args<'_>) {
         let mark = self.reply.mark();
         let mut call = Call {

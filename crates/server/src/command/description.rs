@@ -1,4 +1,4 @@
-//! Reads `commands.jsonl`, which describes each command on a line as Redis tells it, subcommands on lines of their own.
+//! Reads `commands.jsonl`: each line describes a command or a subcommand as Redis does.
 //!
 //! A line is made by a redis-server of version 7.0, so that nobody has to write it:
 //!
@@ -18,15 +18,15 @@ use std::collections::HashMap;
 
 const LINES: &str = include_str!("commands.jsonl");
 
-/// What Redis tells about a command: a line of `commands.jsonl`.
+/// Redis's description of a command: a line of `commands.jsonl`.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// Number of arguments with the name; negative: at least so many.
     pub arity: i16,
     /// What the command may do, and where it may be used.
     pub flags: Flags,
-    /// First and last key and the step between them, for clients that know nothing newer. Only told: keys are found by
-    /// `key_specs`.
+    /// First and last key and the step between them, for clients that know nothing newer. For display only: keys are
+    /// found by `key_specs`.
     pub key_range: [i64; 3],
     /// For `ACL` and `COMMAND LIST`.
     pub categories: Categories,
@@ -38,7 +38,7 @@ pub struct Description {
 
 /// The descriptions of all commands and subcommands, by their names.
 ///
-/// A line that says what is not known here is left out, and with it its command; a test finds it.
+/// A line with an unknown word is left out together with its command; a test finds it.
 pub fn by_name() -> HashMap<String, Description> {
     LINES.lines().filter_map(|line| parse(&serde_json::from_str(line).ok()?)).collect()
 }

@@ -1,7 +1,7 @@
 //! From arguments to a reply: which command, whether it may run here, and its transaction.
 //!
-//! The order of the checks is Redis's, since each has its own error and clients see the first:
-//! known → arity → authenticated → allowed inside MULTI → queue or run.
+//! The checks are in Redis's order, because each has its own error and clients see the first: known → arity →
+//! authenticated → allowed inside MULTI → queue or run.
 
 use super::call::subcommand_error;
 use super::errors::{SHOWN_BYTES_MAX, StoreFailure, shown_of};
@@ -28,16 +28,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PANICKED: CommandError = CommandError::new(
-    "ERR internal error: the command panicked, and may have been done or not; the server's log has more",
-);
+const PANICKED: CommandError =
+    CommandError::new("ERR internal error: command crashed; its effect is unknown, see the server's log");
 const NOT_SETTLED: CommandError = CommandError::failed(
-    "MISCONF internal error: a panic while writes were made durable; they may be kept or not; the server's log has more",
+    "MISCONF internal error: crash while committing; the effect of the writes is unknown, see the server's log",
 );
 // Without `maxmemory`.
-const FULL: CommandError = CommandError::new(
-    "OOM the store has no more space: its device, or the address space reserved for it, is used up; delete keys",
-);
+const FULL: CommandError =
+    CommandError::new("OOM store is full (device or address-space limit reached); delete keys");
 // A held command is looked at again: CLIENT UNPAUSE is noticed so soon.
 const LOOK_AT_PAUSE: Duration = Duration::from_millis(20);
 // What Redis may send to replicas though it writes no key.
@@ -57,11 +55,11 @@ pub struct Dispatcher {
     pub(super) worker: Worker,
     pub(super) stats: Arc<WorkerStats>,
     pub(super) worker_state: WorkerState,
-    // Who waited and was answered in this turn.
+    // Waiters that were answered in this turn.
     pub(super) answered: Vec<Arc<Waiter>>,
-    // Keys at which somebody who waits may have been passed over, with their databases.
+    // Keys whose waiters may have been skipped, with their databases.
     pub(super) again: Vec<(u8, Vec<u8>)>,
-    // Commands that put back what was taken for clients that had gone.
+    // Commands that put back the elements of disconnected clients.
     pub(super) put_backs: Vec<(u8, OwnedArgs)>,
     // Messages before the command that runs.
     outgoing_before: usize,
@@ -83,7 +81,7 @@ pub struct Dispatcher {
     are_steps: bool,
     // The command that was looked for last, which is to run next.
     next: Option<&'static Entry>,
-    // The engine was told to fetch the keys of what ran last as one: so it will be of the next ones.
+    // The engine prefetched the keys of the last batch, so it will also prefetch the next ones.
     fetches: bool,
     pub(super) now: u64,
     // The store failed during this turn, whichever command noticed.
@@ -121,7 +119,7 @@ impl Dispatcher {
         }
     }
 
-    /// Begins a turn: what follows until [`Self::settle`] becomes durable together.
+    /// Begins a turn: all commands until [`Self::settle`] become durable together.
     pub fn group(&mut self) {
         self.worker.group();
         self.clock = Instant::now();
@@ -177,15 +175,15 @@ impl Dispatcher {
         if let Err(error) = &settled {
             self.note(error.clone());
         }
-        // A scan or a save settles in the middle of a turn: when that failed, what was written before is in doubt
-        // though nothing is left to settle now.
+        // A scan or a save settles in the middle of a turn. If that failed, the earlier writes are in doubt although
+        // nothing is left to settle now.
         let settled = self.failed.take().map_or(settled, Err);
         self.hand_over(settled.is_ok());
         match &settled {
             Ok(()) => self.answered.clear(),
             Err(error) if !self.answered.is_empty() => {
                 self.refuse_answered(error);
-                // They tell of nothing that the turn did.
+                // They report nothing that the turn did.
                 self.hand_over(true);
             }
             Err(_) => {}
@@ -213,7 +211,7 @@ impl Dispatcher {
         self.worker_state.leave(&self.server, session);
     }
 
-    /// Whether those behind a command that name its key may run with it as one: nobody may be able to tell.
+    /// Whether the commands after this one that name its key may run in one batch with it, unnoticed by any client.
     #[inline]
     pub fn merges(&mut self, session: &Session, args: Args<'_>) -> bool {
         self.fetches = false;
@@ -222,8 +220,8 @@ impl Dispatcher {
         self.next.is_some_and(|entry| entry.spec.merged_args == args.len()) && self.may_merge(session)
     }
 
-    /// Has those behind the command that was asked for last, and is the first of `input`, run with it as one: how many they are, and
-    /// where the last one ends. Of different keys no more than the engine fetches at once.
+    /// Merges the commands after the current one, which is the first in `input`, into one batch; returns their number
+    /// and where the last one ends. With different keys at most as many as the engine prefetches at once.
     pub fn merge(
         &mut self,
         session: &Session,
@@ -281,9 +279,9 @@ impl Dispatcher {
             && !server.subscriptions.are_any()
     }
 
-    /// Runs one command, or `merged` that were merged to one, and appends the replies to `out`. A command that panics is answered by
-    /// an error; all others go on, the same connection's too. False, and nothing has happened, when CLIENT PAUSE holds it: the
-    /// session says for how long.
+    /// Runs one command, or a batch of `merged` commands, and appends the replies to `out`. A command that panics is
+    /// answered by an error; all others continue, also those of the same connection. False, with no effect, when CLIENT
+    /// PAUSE holds it: the session has the time until then.
     pub fn execute(
         &mut self,
         session: &mut Session,
@@ -335,9 +333,9 @@ impl Dispatcher {
         self.server.pause.holds(unix_millis(), writes)
     }
 
-    /// What a panic left behind becomes what an error leaves. The engine poisons the store when it was within a write, and the
-    /// transaction was dropped with the stack: nothing of it is written later. What the turn wrote before is settled with it, or all of
-    /// the turn is refused.
+    /// Turns a panic into an error. The engine poisons the store if the panic was within a write, and the transaction
+    /// was dropped with the stack: none of it is written later. The turn's earlier writes are settled with it, or the
+    /// whole turn is refused.
     #[cold]
     fn panicked(&mut self, session: &mut Session) {
         session.store_failure = None;
@@ -357,7 +355,7 @@ impl Dispatcher {
                 counters.failed.add(1);
             }
             self.stats.commands_processed.add(all.len() as u64);
-            // Otherwise MULTI and WATCH stay: an EXEC that follows must not take less for granted than it was told to.
+            // Otherwise MULTI and WATCH stay: a following EXEC must still check them.
             if entry.spec.name == "exec" || session.transaction_over {
                 session.transaction_drop();
             }
@@ -365,9 +363,10 @@ impl Dispatcher {
         self.stats.error(PANICKED.code());
         let name = self.running.map_or("a command", |entry| entry.spec.name);
         let writes = if self.note_panic() {
-            "it was within a write, so the store takes no writes until the server is started again; reads go on"
+            "it was within a write, so the store takes no writes until the server is started again; reads \
+             still work"
         } else {
-            "the server goes on"
+            "the server keeps running"
         };
         log::warning(format_args!(
             "the panic above was in {name} of client {} ({}), which was answered an error; {writes}. It is a bug: please report it with these \
@@ -385,7 +384,7 @@ impl Dispatcher {
     }
 
     fn execute_checked(&mut self, session: &mut Session, args: Args<'_>, out: &mut Output) {
-        // Of what is pipelined most is the same command again.
+        // In a pipeline the next command is usually the same one.
         let again = self.next.take().or(self.running).filter(|entry| entry.is_called(args.at(0)));
         let Some(entry) = again.or_else(|| self.table.find(args)) else {
             if args.is(0, "post") || args.is(0, "host:") {
@@ -505,7 +504,7 @@ impl Dispatcher {
                 if tracking::remembers(&entry.spec, session) {
                     tracking::remember(&self.server, txn, session, &entry.spec, args)?;
                 }
-                // Where a database is emptied all are told of everything.
+                // When a database is emptied, all tracking clients are notified of everything anyway.
                 if !worker_state.is_flushed {
                     tracking::invalidate_written(&self.server, txn, worker_state, session.client.id);
                 }
@@ -542,7 +541,7 @@ impl Dispatcher {
             session.waiter = Some(waiter);
         }
         let done = match committed {
-            // There is room for one delete at a time, each of which makes some.
+            // There is space for one delete at a time, each of which frees some.
             Err(error) if error.code() == "OOM" && matches!(entry.spec.name, "del" | "unlink") => {
                 out.truncate(start);
                 let keys: Vec<Box<[u8]>> = args.from(1).map(Box::from).collect();
@@ -660,7 +659,8 @@ impl Dispatcher {
         }
     }
 
-    /// Looks at keys whose time has come: tells that they have expired, and whoever waits for them. What moved its time is looked at then.
+    /// Processes keys whose time is reached: reports their expiry and serves their waiters. A key whose expiry moved is
+    /// scheduled again.
     pub(super) fn look_at_due(&mut self) {
         for (db, key) in self.server.expiry_timers.take_due(self.now) {
             let before = self.worker_state.outgoing.len();
@@ -715,8 +715,8 @@ impl Dispatcher {
         if running.steps.is_empty() { call.apply() } else { merge_run::run(&mut call, running.steps) }
     }
 
-    /// Charges the time since the last charge to the command that ran. The clock is read when the command changes
-    /// and at the end of a turn, not after each of a pipeline's equal commands: their sum is the same.
+    /// Charges the time since the last charge to the command that ran. The clock is read when the command changes and
+    /// at the end of a turn, not after each of a pipeline's equal commands: their sum is the same.
     fn charge(&mut self) {
         if let Some(entry) = self.running.take() {
             self.charge_to(entry, Duration::ZERO);
@@ -740,7 +740,7 @@ impl Dispatcher {
     #[inline]
     fn timed(&mut self, entry: &'static Entry, args: Args<'_>, session: &Session) {
         self.uncharged += self.merged as u64;
-        // A fast command of few arguments takes no time of its own: the clock is looked at for several of them at once.
+        // A fast command with few arguments takes almost no time: the clock is read once for several of them.
         let is_fast = entry.spec.flags.has(Flags::FAST) && args.len() <= FAST_ARGUMENTS_MAX;
         let is_due = !is_fast || self.uncharged % LOOK_AT_CLOCK < self.merged as u64;
         let slept = !self.worker_state.slept.is_zero();
@@ -811,8 +811,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Takes note of a failure of the store. An earlier one is an error of the command that meets it, and of no other: whether
-    /// what the turn wrote before is in doubt is for `settle` to say. So the clients that only read go on.
+    /// Records a failure of the store. A failure found earlier is an error of the command that finds it, and of no
+    /// other; `settle` decides whether the turn's earlier writes are in doubt. So clients that only read continue.
     pub fn note(&mut self, error: CommandError) {
         let Some(failure) = error.store_failure() else { return };
         if failure == StoreFailure::Now || !self.failed_before {
@@ -824,12 +824,12 @@ impl Dispatcher {
         }
     }
 
-    /// An error of want of space says what is full, and the log does too.
+    /// Completes an out-of-space error with what is full, and logs it.
     fn report_full(&self, error: CommandError) -> CommandError {
         if error.code() != "OOM" {
             return error;
         }
-        // Of the two limits that which was met: the medium may be smaller than `maxmemory`.
+        // Which of the two limits was reached: the medium may be smaller than `maxmemory`.
         let is_medium = || {
             let (store, maxmemory) = (self.server.keyspace.store(), self.server.config().maxmemory);
             maxmemory == 0 || store.stats().medium_bytes < maxmemory
@@ -883,7 +883,7 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    /// The same for whoever waits for its keys.
+    /// The same state for serving waiters.
     fn wake(self) -> Wake<'a> {
         Wake { table: self.table, server: self.server, stats: self.stats, now: self.now }
     }
@@ -898,7 +898,7 @@ fn each_kind(commands: &[&'static Entry], mut visit: impl FnMut(&'static Entry, 
     }
 }
 
-/// Looks whether writes are refused for want of space, and as what. Of other errors a write tells.
+/// Checks whether writes are refused for lack of space, and with which error. A write reports other errors itself.
 #[cold]
 fn find_room(server: &Server, worker: &mut Worker) -> Result<(), CommandError> {
     match worker.find_room().map_err(CommandError::from) {
@@ -910,8 +910,8 @@ fn find_room(server: &Server, worker: &mut Worker) -> Result<(), CommandError> {
     }
 }
 
-/// Whether a command is refused in a transaction where writes are refused for want of space: what is queued takes
-/// memory, whatever it is, and EXEC does what was queued.
+/// Whether a command is refused inside MULTI while writes are refused for lack of space: queueing takes memory for any
+/// command, and EXEC runs the queued ones.
 #[cold]
 fn needs_room(table: &Table, spec: &Spec, transaction: &Transaction) -> bool {
     match spec.name {

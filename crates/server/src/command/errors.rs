@@ -97,10 +97,10 @@ impl CommandError {
     }
 }
 
-/// What is shown at most of a name that there is not, as in Redis.
+/// The maximum shown of an unknown name, as in Redis.
 pub const SHOWN_BYTES_MAX: usize = 128;
 
-/// What is shown of such a name.
+/// The shown part of such a name.
 pub fn shown_of(name: &[u8]) -> &[u8] {
     &name[..name.len().min(SHOWN_BYTES_MAX)]
 }
@@ -144,7 +144,8 @@ fn one_line(text: &str) -> String {
 
 /// Options that do not fit together or are not known.
 pub const SYNTAX: CommandError = CommandError::new("ERR syntax error");
-/// Several commands would be told apart from one by who waits. No client sees it: they run each for itself then.
+/// Waiting clients could tell a batch from single commands. No client sees this error: the commands then run one at a
+/// time.
 pub const NOT_MERGED: CommandError = CommandError::new("ERR commands cannot run as one");
 /// Not an integer, or not one of 64 bits.
 pub const NOT_INTEGER: CommandError = CommandError::new("ERR value is not an integer or out of range");

@@ -47,7 +47,7 @@ named_set! {
 }
 
 impl Flags {
-    // Ours, never told.
+    // Internal; never sent to clients.
     /// Runs at once even when a MULTI is open.
     pub const NOT_QUEUED: Self = Self(1 << 31);
 }

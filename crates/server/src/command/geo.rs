@@ -98,8 +98,8 @@ pub fn geohash(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// GEOSEARCH key FROMMEMBER member | FROMLONLAT longitude latitude, BYRADIUS radius unit | BYBOX width height unit, [ASC |
-/// DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]: what lies there.
+/// GEOSEARCH key FROMMEMBER member | FROMLONLAT longitude latitude, BYRADIUS radius unit | BYBOX width height unit,
+/// [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]: the members within the area.
 pub fn geosearch(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 1, options: 2, from: From::Options, stores: false })
 }
@@ -109,8 +109,8 @@ pub fn geosearchstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 2, options: 3, from: From::Options, stores: true })
 }
 
-/// GEORADIUS key longitude latitude radius unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE
-/// key | STOREDIST key]: what lies in a circle.
+/// GEORADIUS key longitude latitude radius unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]
+/// [STORE key | STOREDIST key]: the members within a circle.
 pub fn georadius(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 1, options: 6, from: From::Place, stores: true })
 }
@@ -183,7 +183,7 @@ struct Form {
     /// The first that is an option.
     options: usize,
     from: From,
-    /// Whether what is found may become the value of a key.
+    /// Whether the result may be stored at a key.
     stores: bool,
 }
 
@@ -201,12 +201,12 @@ enum Sort {
     Descending,
 }
 
-/// What is searched, and what becomes of what is found.
+/// The search, and how its result is used.
 #[derive(Default)]
 struct Options<'a> {
     from: Option<Place>,
     shape: Option<Shape>,
-    /// Meters of the unit in which distances are told.
+    /// Meters per unit of the returned distances.
     unit: f64,
     /// The search is around a member; without a place its key is missing.
     is_around_member: bool,

@@ -81,7 +81,7 @@ mod tests {
         for entry in table().all().filter(|entry| entry.spec.merged_args > 0) {
             let Spec { name, merged_args, locks, keys_differ, .. } = entry.spec;
             assert!(entry.spec.arity_allows(merged_args), "{name}");
-            // Where each is done for itself, the read of one plain value is without a lock as ever.
+            // When each runs alone, the read of one plain value takes no lock, as usual.
             assert!(locks == LockSpec::One(1) || keys_differ && locks == LockSpec::Nothing, "{name}");
             assert!(
                 entry.subcommands.is_empty() && (entry.spec.is_merged || entry.spec.step.is_some()),

@@ -118,7 +118,7 @@ pub fn pfcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// PFMERGE destination [source …]: what was added to any of them, the destination too, becomes its value.
+/// PFMERGE destination [source …]: merges the sources and the destination into the destination.
 pub fn pfmerge(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (registers, is_dense) = merged(call, call.args.skip(1))?;
     let key = call.args.at(1);
@@ -133,7 +133,7 @@ pub fn pfmerge(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// PFSELFTEST: counts what is known, in both forms.
+/// PFSELFTEST: counts known elements in both forms.
 pub fn pfselftest(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     const ELEMENTS: u64 = 100_000;
     // Some six times the standard error of 0.81 %.

@@ -8,7 +8,7 @@ use super::names::named_set;
 use std::ops::Range;
 
 named_set! {
-    /// What is done with a key: a set.
+    /// How a key is used: a set.
     KeyFlags {
         /// Its value is read, and not changed.
         RO = 0, "RO";
@@ -18,7 +18,7 @@ named_set! {
         OW = 2, "OW";
         /// It is removed.
         RM = 3, "RM";
-        /// The reply tells of the value.
+        /// The reply depends on the value.
         ACCESS = 4, "access";
         /// The value is changed.
         UPDATE = 5, "update";
@@ -40,7 +40,7 @@ named_set! {
 pub struct Key {
     /// Which argument.
     pub index: usize,
-    /// What is done with it.
+    /// How it is used.
     pub flags: KeyFlags,
 }
 
@@ -49,7 +49,7 @@ pub struct Key {
 pub struct KeySpec {
     /// A remark on the flags.
     pub notes: Option<String>,
-    /// What is done with the keys.
+    /// How the keys are used.
     pub flags: KeyFlags,
     /// Where to begin.
     pub begin: Begin,
@@ -65,7 +65,7 @@ pub enum Begin {
     /// Behind this word, which may be missing. Looked for from this argument on; from the end, and towards the
     /// begin, when negative.
     Keyword(String, i64),
-    /// Not told.
+    /// Not given.
     Unknown,
 }
 
@@ -73,7 +73,7 @@ pub enum Begin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
     /// Every `step`-th up to `last`, which counts from the end of all arguments when negative; with a `limit` above 1
-    /// only the first of so many parts of the rest are keys.
+    /// only the first of that many parts of the rest are keys.
     Range {
         /// Index of the last key.
         last: i64,
@@ -91,13 +91,12 @@ pub enum Find {
         /// Distance from one key to the next.
         step: i64,
     },
-    /// Not told.
+    /// Not given.
     Unknown,
 }
 
 impl KeySpec {
-    /// The places of the keys among `args`; `None` when they cannot be told, or there are fewer arguments than there
-    /// would have to be.
+    /// The positions of the keys among `args`; `None` when they cannot be determined, or arguments are missing.
     #[inline]
     pub fn places(&self, args: Args<'_>) -> Option<std::iter::StepBy<Range<usize>>> {
         let count = args.len() as i64;
@@ -129,7 +128,7 @@ impl KeySpec {
     }
 }
 
-/// The index of `word`, behind which another argument must follow.
+/// The index of `word`, after which another argument must follow.
 fn keyword(args: Args<'_>, word: &str, from: i64) -> Option<usize> {
     let end = args.len().saturating_sub(1);
     let distance = usize::try_from(from.unsigned_abs()).ok()?;

@@ -1,11 +1,10 @@
 //! Runs: see [`step`](super::merge_step). One transaction opens the value of the key once, has each command do its
-//! step, and writes what they have changed: a node of a list once, whatever was pushed and popped, and an element that
-//! came and went not at all.
+//! step, and writes the changes: a node of a list once, for any number of pushes and pops, and an element that was
+//! pushed and popped not at all.
 //!
-//! Nobody can tell a run from its commands one after the other: none is run where somebody listens, tracks keys,
-//! waits or is shown commands ([`Dispatcher::merges`](super::Dispatcher::merges)), and one that fails has its
-//! commands executed each by itself ([`WorkerState::undone`](crate::worker_state::WorkerState::undone), or all of
-//! them).
+//! A run is indistinguishable from its commands one after the other. There is no run while a client subscribes, tracks
+//! keys, waits or monitors ([`Dispatcher::merges`](super::Dispatcher::merges)). After a failure, commands are executed
+//! one at a time ([`WorkerState::undone`](crate::worker_state::WorkerState::undone), or all of them).
 
 use super::merge_step::{Done, Step};
 use super::{Args, Call, CommandError, Entry, MERGED_BYTES_MAX, errors};
@@ -24,7 +23,7 @@ struct Outcome {
     events: Vec<(&'static str, bool)>,
 }
 
-/// Executes commands, whose arguments behind the key follow on each other in those of the call.
+/// Executes commands; their arguments after the key follow each other in those of the call.
 pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
     let Some(first) = commands.first().and_then(|entry| entry.spec.step) else {
@@ -84,8 +83,8 @@ pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), C
     Ok(())
 }
 
-/// The names that the commands are about, of hashes, sets and sorted sets: what is last behind the key of one of a sorted
-/// set, which has a score before it, and first of others.
+/// The names that the commands use, of hashes, sets and sorted sets: the last argument of a sorted set's command, which
+/// has a score before it, and the first after the key of others.
 fn names<'a>(commands: &[&'static Entry], args: Args<'a>) -> impl Iterator<Item = &'a [u8]> {
     let mut at = 2;
     commands.iter().filter_map(move |entry| {
@@ -96,8 +95,8 @@ fn names<'a>(commands: &[&'static Entry], args: Args<'a>) -> impl Iterator<Item 
     })
 }
 
-/// Has each command do its step, until the replies are long. Where each is done for good, one that fails ends the run
-/// before it, else the run fails.
+/// Has each command do its step, until the replies are long. If the steps are permanent, a failing one ends the run
+/// before it; otherwise the run fails.
 fn each(
     commands: &[&'static Entry],
     args: Args<'_>,
@@ -131,7 +130,7 @@ fn each(
     Ok(outcome)
 }
 
-/// Tells what was done, and has it counted.
+/// Reports the changes, and counts them.
 fn notify(call: &mut Call<'_, '_>, outcome: &Outcome, class: Classes, commands: usize) {
     call.worker_state.reads = (outcome.found, outcome.missed);
     let key = call.args.at(1);

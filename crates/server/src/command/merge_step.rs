@@ -1,8 +1,8 @@
 //! What one command does in a *run*: commands of one client that follow each other, name the same one key, and are
 //! executed as one.
 //!
-//! A step is given the value as the steps before it left it, and what the command has behind its key. One that failed has
-//! changed nothing, and [`run`](super::merge_run) takes back what it has replied.
+//! A step gets the value as the earlier steps left it, and the command's arguments after its key. A failed step has
+//! changed nothing, and [`run`](super::merge_run) takes back its reply.
 
 use super::{Args, CommandError};
 use crate::resp::Reply;
@@ -34,11 +34,11 @@ pub enum Done {
     Read(bool),
     /// It writes, and nothing was to be changed.
     Nothing,
-    /// It has changed the value: the event of that.
+    /// It has changed the value, with this event.
     Changed(&'static str),
 }
 
-/// HDEL, SREM or ZREM of one name, which tells this event.
+/// HDEL, SREM or ZREM of one name, with this event.
 pub fn remove(
     edit: &mut Edit<'_, '_>,
     reply: &mut Reply<'_>,

@@ -2,8 +2,8 @@
 //! parse, apply, reply.
 //!
 //! To add a command: write its function in `command/<group>/<family>.rs`, enter it in the `COMMANDS` of the group's
-//! module, and add its lines to `commands.jsonl` and `docs.jsonl`, which a redis-server makes ([`description`]).
-//! `commands.jsonl` is where its arity, flags, keys and categories stand, and nowhere else.
+//! module, and add its lines to `commands.jsonl` and `docs.jsonl`, which a redis-server generates ([`description`]).
+//! Only `commands.jsonl` has its arity, flags, keys and categories.
 //!
 //! - **Invariant 1**: an `apply` that returns `Ok` has written exactly one reply; one that returns an error may
 //!   have written anything, which is taken back.

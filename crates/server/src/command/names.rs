@@ -1,6 +1,6 @@
-//! Sets of what Redis gives names to: flags, ACL categories, what is done with a key.
+//! Sets of names from Redis: flags, ACL categories, uses of keys.
 
-/// Makes a set type: a bit for each member, whose names are told in this order, which is Redis's.
+/// Makes a set type: a bit for each member; the names are listed in this order, which is Redis's.
 macro_rules! named_set {
     ($(#[$about:meta])* $set:ident { $($(#[$doc:meta])* $constant:ident = $bit:literal, $name:literal;)* }) => {
         $(#[$about])*

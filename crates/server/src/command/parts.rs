@@ -1,11 +1,12 @@
 //! Removals that a full store does in parts.
 //!
-//! A command is one transaction: each element that it removes takes a record, and nothing of what goes is free before it commits. In a
-//! full store these records go to what is kept for deletes (`log::space` of the engine). A command that removes more than fits there is
-//! divided: each part is a transaction, and the next one may use what it freed. So every removal goes through, of any number of elements.
+//! A command is one transaction: each removed element takes a record, and no space is freed before it commits. In a
+//! full store these records use the space kept for deletes (`log::space` of the engine). A command that removes more
+//! than fits there is divided: each part is a transaction, and the next one may use the space that it freed. So every
+//! removal succeeds, for any number of elements.
 //!
-//! The price: between two parts another client may see what is left, and a crash may leave it. Neither happens while the store has
-//! room, nor within MULTI, where such a command is refused.
+//! The price: between two parts another client may see the rest, and a crash may leave it. Neither happens while the
+//! store has free space, nor within MULTI, where such a command is refused.
 //!
 //! | commands | parts |
 //! |---|---|

@@ -12,7 +12,7 @@ const OUT_OF_RANGE: CommandError = CommandError::new(
 /// How many are to be drawn: negative when one may come again.
 ///
 /// # Errors
-/// Redis's, for what is no number, and for the one that has no opposite.
+/// Redis's errors for an argument that is no number, and for the number without an opposite.
 pub fn draws(args: Args<'_>, index: usize) -> Result<i64, CommandError> {
     match args.integer(index)? {
         i64::MIN => Err(OUT_OF_RANGE),
@@ -20,7 +20,7 @@ pub fn draws(args: Args<'_>, index: usize) -> Result<i64, CommandError> {
     }
 }
 
-/// What is to be drawn of a collection whose names have values.
+/// The parts to draw from a collection whose names have values.
 #[derive(Clone, Copy)]
 pub enum Draw {
     /// One name.
@@ -55,7 +55,7 @@ impl Draw {
     }
 }
 
-/// Replies with what is drawn; `write` writes a value.
+/// Replies with the drawn entries; `write` writes a value.
 ///
 /// # Errors
 /// When the collection cannot be read.

@@ -133,7 +133,7 @@ impl Gathered {
         }
     }
 
-    /// Replies with all as a part of a scan that goes on at `cursor`.
+    /// Replies with all as a part of a scan that continues at `cursor`.
     pub fn reply_part(&self, reply: &mut Reply<'_>, cursor: u64) {
         reply.array(2);
         reply.bulk(cursor.to_string().as_bytes());

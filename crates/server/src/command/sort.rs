@@ -1,4 +1,5 @@
-//! SORT and SORT_RO: the elements of a list, a set or a sorted set in an order of their own, or by what other keys hold.
+//! SORT and SORT_RO: the elements of a list, a set or a sorted set, ordered by themselves or by the values of other
+//! keys.
 
 use super::{Args, Call, Command, CommandError, errors};
 use crate::notifications::LIST;
@@ -102,7 +103,7 @@ fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let options = Options::parse(args, stores)?;
     let (elements, type_) = elements(call)?;
-    // A set has no order that would be the same again in what is stored.
+    // A set has no stable order that could be stored.
     let orders_set = options.keeps_order() && type_ == Some(Type::Set) && options.destination.is_some();
     let sorted: Vec<&[u8]> = if options.keeps_order() && !orders_set {
         let backwards = options.is_descending && type_ != Some(Type::Set);
@@ -150,7 +151,7 @@ fn run(call: &mut Call<'_, '_>, stores: bool) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What is to be sorted, in the order that it has.
+/// The elements to sort, in their present order.
 fn elements(call: &mut Call<'_, '_>) -> Result<(Vec<Vec<u8>>, Option<Type>), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
     let tag = call.stats.read(call.txn.look(db, key)?).map(|found| found.tag);
@@ -223,8 +224,8 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// What a pattern leads to from an element: the element itself from `#`; else the string at the key that it becomes with the
-/// element in the place of its first `*`, or the field behind `->` of the hash there.
+/// Looks up a pattern for an element. `#` is the element itself. Otherwise the element replaces the first `*`, which
+/// gives the key of a string, or with `->` the key and field of a hash.
 fn look_up<'e>(
     call: &mut Call<'_, '_>,
     pattern: &[u8],

@@ -1,8 +1,7 @@
 //! What a command is to the table: data alone.
 //!
-//! Code says of a command only what Redis does not know: its name and the function behind it ([`Command`]).
-//! Everything else, from its arity to where its keys are, stands in its line of `commands.jsonl`; the table joins the
-//! two to an [`Entry`], once.
+//! Code contains only what Redis's description lacks: a command's name and its function ([`Command`]). Everything else,
+//! from the arity to the keys, is in its line of `commands.jsonl`; the table joins the two to an [`Entry`], once.
 //!
 //! `A` is what runs. Nothing in here calls it, so its type, which names all that a command is given, stands above, in
 //! [`call`](super::call).
@@ -21,7 +20,7 @@ pub struct Command<A: 'static> {
     pub name: &'static str,
     /// Subcommands, found by the second argument.
     pub subcommands: &'static [Self],
-    /// What runs; for a container without a subcommand of that name.
+    /// The function; for a container, that for a missing or unknown subcommand.
     pub apply: A,
     not_queued: bool,
     merged_args: usize,
@@ -61,15 +60,15 @@ impl<A: Copy> Command<A> {
         Self { not_queued: true, ..self }
     }
 
-    /// The command, of which several in a row of so many arguments and with the same key run as one: that has the name and the key once,
-    /// and then what each has behind them.
+    /// Marks the command: several in a row with this number of arguments and the same key run as one batch. The batch
+    /// has the name and the key once, then the arguments of each after the key.
     #[must_use]
     pub const fn merged(self, args: usize) -> Self {
         Self { merged_args: args, is_merged: true, ..self }
     }
 
-    /// The command, of which several in a row of so many arguments run as one, whatever their keys: each is done, or not, for itself.
-    /// That has the name once, and then what each has behind it.
+    /// Marks the command: several in a row with this number of arguments and any keys run as one batch. Each succeeds
+    /// or fails alone. The batch has the name once, then the arguments of each after it.
     #[must_use]
     pub const fn merged_of_any_keys(self, args: usize) -> Self {
         Self { merged_args: args, is_merged: true, keys_differ: true, ..self }
@@ -81,8 +80,8 @@ impl<A: Copy> Command<A> {
         Self { merged_args: args, step: Some(step), ..self }
     }
 
-    /// The command, which removes entries, elements or keys, and adds none, or writes in their place what is no longer: in a full store
-    /// all that is kept for deletes is for what it writes to do so.
+    /// Marks a command that removes entries, elements or keys and adds none, or replaces them with nothing longer. In a
+    /// full store it may use all space that is kept for deletes.
     #[must_use]
     pub const fn removes(self) -> Self {
         Self { removes: true, ..self }
@@ -95,7 +94,7 @@ impl<A: Copy> Command<A> {
     }
 }
 
-/// One command, or one subcommand, as the table holds it: what every call looks at, and behind a pointer what is told.
+/// One command or subcommand in the table: the fields that every call needs, and behind a pointer its description.
 #[derive(Debug)]
 pub struct Spec {
     /// Lower case; for a subcommand with its container: `client|id`.
@@ -104,11 +103,11 @@ pub struct Spec {
     pub arity: i16,
     /// What the command may do, and where it may be used.
     pub flags: Flags,
-    /// What is told about it.
+    /// Its description.
     pub description: Box<Description>,
-    /// What is locked while it runs.
+    /// The locks while it runs.
     pub locks: LockSpec,
-    /// How many arguments one has that runs with those behind it as one; 0: none does.
+    /// How many arguments a command of a batch has; 0: it never runs in a batch.
     pub merged_args: usize,
     /// Its function is called for several in a row of this command.
     pub is_merged: bool,
@@ -121,16 +120,16 @@ pub struct Spec {
     key_flags: Option<fn(Args<'_>) -> KeyFlags>,
 }
 
-/// What is locked while a command runs, as far as it is known without its arguments.
+/// The locks of a command while it runs, as far as they are known without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockSpec {
     /// Nothing: it has no keys, or reads one plain value.
     Nothing,
     /// The key that is this argument.
     One(usize),
-    /// Its keys; everything where its arguments do not tell them.
+    /// Its keys; everything if its arguments do not name them all.
     Keys,
-    /// Those of the commands that were queued, and what is watched.
+    /// The keys of the queued commands, and the watched keys.
     Queued,
     /// Everything, once it looks at a key.
     All,
@@ -168,7 +167,7 @@ impl LockSpec {
 }
 
 impl Spec {
-    /// The command with what is told about it.
+    /// The command with its description.
     pub fn new<A>(command: &Command<A>, description: Description) -> Self {
         let own = if command.not_queued { Flags::NOT_QUEUED } else { Flags::NONE };
         Self {
@@ -214,7 +213,7 @@ impl Spec {
         count > 0 && other.merged_args == count && is_like()
     }
 
-    /// Whether the command works on keys that it is not told, or on all of a database.
+    /// Whether the command works on keys that are not among its arguments, or on all keys of a database.
     pub fn works_on_any(&self) -> bool {
         !self.has_keys() && (self.flags.has(Flags::READONLY) || self.flags.has(Flags::WRITE))
     }
@@ -224,14 +223,14 @@ impl Spec {
         self.key_specs().next().is_some()
     }
 
-    /// The keys among `args`; `None` when the arguments do not tell all of them.
+    /// The keys among `args`; `None` when the arguments do not name all of them.
     #[inline]
     pub fn keys<'a>(&'a self, args: Args<'a>) -> Option<impl Iterator<Item = Key> + 'a> {
         let tells = |spec: &KeySpec| !spec.flags.has(KeyFlags::INCOMPLETE) && spec.places(args).is_some();
         self.key_specs().all(tells).then(|| self.keys_found(args))
     }
 
-    /// Those keys among `args` that the arguments tell.
+    /// The keys that are among `args`.
     #[inline]
     pub fn keys_found<'a>(&'a self, args: Args<'a>) -> impl Iterator<Item = Key> + 'a {
         self.key_specs().flat_map(move |spec| {

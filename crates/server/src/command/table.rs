@@ -111,7 +111,7 @@ impl<A: Copy> Table<A> {
         self.all.len()
     }
 
-    /// The command or subcommand at a position that this table told.
+    /// The command or subcommand at a position in this table.
     ///
     /// # Panics
     /// When there are fewer.

@@ -1,4 +1,4 @@
-//! How long a command waits, as it is told: seconds, with decimals; 0 is for ever.
+//! The timeout argument of a command: seconds, with decimals; 0 is forever.
 
 use super::CommandError;
 use duramen_structures::strings::long_double;
@@ -13,7 +13,7 @@ const NOT_A_FLOAT: CommandError = CommandError::new("ERR timeout is not a float 
 pub fn timeout(text: &[u8]) -> Result<Option<Instant>, CommandError> {
     let seconds = long_double::parse(text).ok_or(NOT_A_FLOAT)?;
     let seconds: f64 = seconds.text().parse().map_err(|_| NOT_A_FLOAT)?;
-    // Redis counts in whole milliseconds, of which what is too much becomes negative.
+    // Redis counts in whole milliseconds; an overflow becomes negative.
     let millis = (seconds * 1000.0).ceil();
     after_millis(if millis < i64::MAX as f64 { millis as i64 } else { i64::MIN })
 }

@@ -1,4 +1,4 @@
-//! What is noted of a command that took long.
+//! The record of a slow command.
 
 use super::Args;
 use super::flags::Flags;

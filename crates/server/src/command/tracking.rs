@@ -1,4 +1,5 @@
-//! What commands do for clients that track keys: remember what is read, tell what is written. See [`crate::tracking`].
+//! CLIENT TRACKING for commands: remember the keys that are read, notify of those that are written. See
+//! [`crate::tracking`].
 
 use super::flags::Flags;
 use super::spec::Spec;
@@ -52,14 +53,14 @@ pub fn invalidate(server: &Server, worker_state: &mut WorkerState, writer: u64, 
 /// Tells that a database was emptied: whatever anybody keeps is not to be relied on.
 #[cold]
 pub fn invalidate_flushed(server: &Server, worker_state: &mut WorkerState) {
-    // First: what is remembered of a read behind this is of what the flush left.
+    // First: a read that is remembered after this sees the flushed state.
     server.tracking.forget_all();
     for tracked in server.tracking.all() {
         worker_state.invalidate(server, &tracked, None);
     }
 }
 
-/// Tells of keys of which too many are remembered, so that they are forgotten.
+/// Invalidates surplus remembered keys, so that they are forgotten.
 pub fn invalidate_surplus(server: &Server, worker_state: &mut WorkerState) {
     let keys_max = server.config().tracking_table_max_keys;
     while let Some(key) = server.tracking.surplus(keys_max) {

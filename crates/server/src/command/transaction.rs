@@ -12,7 +12,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("unwatch", unwatch),
 ];
 
-/// MULTI: what follows is queued for EXEC.
+/// MULTI: queues the following commands for EXEC.
 fn multi(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if call.session.transaction.is_some() {
         return Err(CommandError::new("ERR MULTI calls can not be nested"));
@@ -57,7 +57,7 @@ fn run(call: &mut Call<'_, '_>, queue: &[Queued]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// DISCARD: forgets what MULTI queued, and what is watched.
+/// DISCARD: drops the queued commands and the watched keys.
 fn discard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if call.session.transaction.is_none() {
         return Err(CommandError::new("ERR DISCARD without MULTI"));
@@ -84,7 +84,7 @@ fn watch(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// UNWATCH: forgets what is watched. Inside MULTI, of no effect: EXEC forgets it anyway.
+/// UNWATCH: drops the watched keys. Without effect inside MULTI: EXEC drops them anyway.
 fn unwatch(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if !call.in_transaction {
         call.session.watched.clear();

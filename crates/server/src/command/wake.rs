@@ -1,4 +1,4 @@
-//! Serves clients that wait for a key, in the transaction of whoever wrote to it: see docs/internals/decisions/025-blocking.md.
+//! Serves clients that wait for a key, in the transaction of the writer: see docs/internals/decisions/025-blocking.md.
 
 use super::{After, Args, Call, CommandError, Entry, Table, errors};
 use crate::net::Output;
@@ -26,11 +26,11 @@ enum Look {
     Never(CommandError),
 }
 
-/// Groups of a stream of which it is known that they have read all entries: what was found for one who waits for such a group holds for
-/// the others, until an entry is added.
+/// Groups of a stream that have read all entries: the result for one waiter of such a group holds for the others, until
+/// an entry is added.
 type AllRead = HashSet<Box<[u8]>>;
 
-/// What is there for a waiter. A key that cannot be read has nothing.
+/// The content for a waiter. A key that cannot be read has none.
 fn look(server: &Server, txn: &mut Txn<'_>, db: u8, awaited: &Awaited, all_read: &mut AllRead) -> Look {
     if let What::Unread(group) = &awaited.what
         && all_read.contains(group)
@@ -55,7 +55,7 @@ fn look_at(server: &Server, txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Loo
         (What::SortedSet, type_) => is(type_ == Some(Type::SortedSet)),
         (What::Entry(_), Some(Type::Stream)) | (What::Unread(_), Some(Type::Stream)) => {
             if matches!(awaited.what, What::Unread(_)) {
-                // When it goes by itself who waits for it is told.
+                // Its waiters are notified when it expires.
                 server.expiry_timers.note(db, key, expires_at);
             }
             let Ok(Some(stream)) = txn.stream(db, key) else { return Look::Nothing };
@@ -87,7 +87,7 @@ pub(super) struct Wake<'a> {
 }
 
 impl Wake<'_> {
-    /// Serves who waits for one of the keys that the transaction has written, before it commits.
+    /// Serves the waiters for the keys that the transaction has written, before it commits.
     pub(super) fn wake_written(
         self,
         txn: &mut Txn<'_>,
@@ -122,7 +122,7 @@ impl Wake<'_> {
         Ok(())
     }
 
-    /// Serves who waits for a key whose lock the transaction has.
+    /// Serves the waiters for a key whose lock the transaction holds.
     pub(super) fn wake(
         self,
         txn: &mut Txn<'_>,
@@ -201,7 +201,7 @@ impl Wake<'_> {
         let micros = begun.elapsed().as_micros() as u64;
         let (reply, failed) = match applied {
             Ok(()) => (output.bytes.into(), None),
-            // Whoever wrote is told, and whoever waits waits on.
+            // The writer gets the error, and the waiter keeps waiting.
             Err(error) if error.store_failure().is_some() => return Err(error),
             Err(error) => (error_reply(waiter, &error), Some(error.code().to_owned())),
         };
@@ -239,20 +239,20 @@ impl Wake<'_> {
     }
 }
 
-/// What a client is told whose command failed.
+/// The reply to a client whose command failed.
 pub(super) fn error_reply(waiter: &Waiter, error: &CommandError) -> Box<[u8]> {
     let mut output = Output::default();
     Reply::new(&mut output, waiter.protocol).error(error.text());
     output.bytes.into()
 }
 
-/// What a client is told whose time is up.
+/// The reply to a client whose time is up.
 pub fn null_reply(waiter: &Waiter) -> Box<[u8]> {
     let mut output = Output::default();
     let mut reply = Reply::new(&mut output, waiter.protocol);
     match (waiter.keys.is_empty(), waiter.is_for_file) {
         (false, _) => reply.null_array(),
-        // WAIT, for replicas, of which there are none.
+        // WAIT, for replicas, which do not exist.
         (true, false) => reply.integer(0),
         // WAITAOF: the file here has it.
         (true, true) => {
@@ -272,7 +272,7 @@ pub(super) fn take_out(server: &Server, waiter: Option<Arc<Waiter>>) {
     }
 }
 
-/// Names the keys of a command; whether its arguments tell all of them.
+/// Adds the keys of a command; returns whether its arguments name all of them.
 pub(super) fn add_keys(entry: &Entry, args: Args<'_>, keys: &mut Keys) -> bool {
     let Some(places) = entry.spec.keys(args) else { return !entry.spec.has_keys() };
     places.for_each(|key| keys.add(args.at(key.index)));

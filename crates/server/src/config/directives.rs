@@ -1,4 +1,4 @@
-//! Every directive, in one table: what CONFIG GET and SET, the help text and the documentation are made of.
+//! The table of all directives; CONFIG GET, CONFIG SET, the help text and the documentation are made from it.
 
 use super::policy::Policy;
 use super::{Allowed, ClientsMemory, Config, OUTPUT_CLASSES, OutputLimit, value};
@@ -12,13 +12,13 @@ pub struct Directive {
     pub name: &'static str,
     /// Whether CONFIG SET may change it while the server runs.
     pub mutable: bool,
-    /// How many values it takes: least and most.
+    /// How many values it takes: minimum and maximum.
     pub values: (usize, usize),
     /// What it means, with units and bounds.
     pub text: &'static str,
     /// The present value, as redis.conf has it.
     pub get: fn(&Config) -> String,
-    /// Takes new values, or tells why not.
+    /// Sets new values, or returns the reason for refusing them.
     pub set: fn(&mut Config, &[&str]) -> Result<(), String>,
 }
 
@@ -38,7 +38,7 @@ macro_rules! directive {
     };
 }
 
-// A size up to which Redis keeps a value in a compact encoding.
+// A maximum size at which Redis keeps a value in a compact encoding.
 macro_rules! threshold {
     ($name:literal, $parse:path, $text:literal, $($place:ident).+) => {
         directive!($name, true, $text, |c| c.thresholds.$($place).+.to_string(), |c, v| {
@@ -49,7 +49,7 @@ macro_rules! threshold {
 }
 
 const MIB: u64 = 1 << 20;
-// What the engine keeps in one value.
+// The engine's maximum for one value.
 const VALUE_BYTES_MAX: u64 = duramen::VALUE_BYTES_MAX as u64;
 
 /// Words of `duramen-sql-existing`.
@@ -62,21 +62,30 @@ pub const DIRECTIVES: &[Directive] = &[
         "bind",
         false,
         1..=16,
-        "Addresses to listen on. A leading minus: no error where the address is not available. `*` is every address.",
+        "Addresses that the server listens on, 1 to 16. By default these are the loopback addresses, so \
+         only local clients can connect. `*` means all addresses. With a leading minus, an address that is \
+         not available is skipped without an error.",
         |c| c.bind.join(" "),
         |c, v| {
             c.bind = v.iter().flat_map(|v| v.split_whitespace()).map(str::to_owned).collect();
             Ok(())
         }
     ),
-    directive!("port", false, "TCP port; 0 listens on none.", |c| c.port.to_string(), |c, v| {
-        c.port = value::integer(v[0], 0, 65_535)? as u16;
-        Ok(())
-    }),
+    directive!(
+        "port",
+        false,
+        "TCP port for Redis clients, 0 to 65535. 0 disables the port.",
+        |c| c.port.to_string(),
+        |c, v| {
+            c.port = value::integer(v[0], 0, 65_535)? as u16;
+            Ok(())
+        }
+    ),
     directive!(
         "protected-mode",
         true,
-        "Without a password, refuse clients that are not on this machine.",
+        "Refuse connections from other machines while `requirepass` is empty. Ignored once a password is \
+         set.",
         |c| value::yes_no_text(c.protected_mode),
         |c, v| {
             c.protected_mode = value::yes_no(v[0])?;
@@ -86,7 +95,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "tcp-backlog",
         false,
-        "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+        "Connections that may wait to be accepted. The kernel caps the value at net.core.somaxconn.",
         |c| c.tcp_backlog.to_string(),
         |c, v| {
             c.tcp_backlog = value::integer(v[0], 0, i32::MAX as u64)? as u32;
@@ -96,7 +105,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "tcp-keepalive",
         true,
-        "Seconds of silence after which the kernel asks whether the client is alive; 0 never.",
+        "Seconds without traffic before the kernel probes a TCP connection. The connection is closed after \
+         three failed probes, a third of this time apart. 0 disables the probes. Ignored for Unix sockets.",
         |c| c.tcp_keepalive.to_string(),
         |c, v| {
             c.tcp_keepalive = value::integer(v[0], 0, i32::MAX as u64)? as u32;
@@ -106,7 +116,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "unixsocket",
         false,
-        "Path of a Unix socket to listen on as well; empty for none.",
+        "Path of a Unix socket to listen on for Redis clients, in addition to `port`. Empty: no Unix \
+         socket.",
         |c| c.unixsocket.clone(),
         |c, v| {
             c.unixsocket = v[0].to_owned();
@@ -116,7 +127,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "unixsocketperm",
         false,
-        "Permissions of the Unix socket, in octal; 0 leaves them to the umask.",
+        "Permissions of the Unix sockets, in octal, at most 777. 0 leaves them to the umask.",
         |c| format!("{:o}", c.unixsocketperm),
         |c, v| {
             c.unixsocketperm = u32::from_str_radix(v[0], 8)
@@ -130,7 +141,9 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "timeout",
         true,
-        "Seconds after which a client that neither sends nor reads is disconnected; 0 never.",
+        "Seconds after which an idle client is disconnected. A client is idle while it neither sends \
+         requests nor reads replies. 0 disables the limit. Clients that are blocked, subscribed or paused \
+         are exempt.",
         |c| c.timeout.to_string(),
         |c, v| {
             c.timeout = value::integer(v[0], 0, i32::MAX as u64)? as u32;
@@ -140,7 +153,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "maxclients",
         true,
-        "Most clients at a time. The limit of open files is raised for them at start where that is allowed.",
+        "Maximum number of connected clients, at least 1. At start the server raises its limit of open \
+         files to match, if the system allows it; otherwise it lowers this value and logs it.",
         |c| c.maxclients.to_string(),
         |c, v| {
             c.maxclients = value::integer(v[0], 1, u64::from(u32::MAX))? as u32;
@@ -150,7 +164,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "requirepass",
         true,
-        "Password of the user `default`; empty for none.",
+        "Password of the user `default`. Empty: no password is needed.",
         |c| c.requirepass.clone(),
         |c, v| {
             c.requirepass = v[0].to_owned();
@@ -160,7 +174,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "proto-max-bulk-len",
         true,
-        "Longest argument and longest string, in bytes; 1mb to 512mb.",
+        "Maximum length of one argument and of one string, in bytes; 1mb to 512mb.",
         |c| c.proto_max_bulk_len.to_string(),
         |c, v| {
             c.proto_max_bulk_len = value::bytes(v[0], MIB, VALUE_BYTES_MAX)?;
@@ -170,7 +184,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "client-query-buffer-limit",
         true,
-        "Bytes of one request and of what MULTI has queued, after which its client is disconnected; at least 1mb.",
+        "Maximum bytes of one request together with the commands that MULTI has queued; at least 1mb. A \
+         client that exceeds it is disconnected.",
         |c| c.client_query_buffer_limit.to_string(),
         |c, v| {
             c.client_query_buffer_limit = value::bytes(v[0], MIB, i64::MAX as u64)?;
@@ -181,16 +196,19 @@ pub const DIRECTIVES: &[Directive] = &[
         "client-output-buffer-limit",
         true,
         4..=12,
-        "Replies that a client may leave unread: class (normal, replica, pubsub), hard limit, soft limit, seconds \
-         that the soft limit may be exceeded; 0 for none. Unlike Redis, normal clients have a limit too.",
+        "Maximum bytes of replies that a client may leave unread. Each group of four values is a class \
+         (normal, replica or pubsub), a hard limit, a soft limit and seconds. A client is disconnected \
+         once it exceeds the hard limit, or the soft limit for that many seconds. 0 disables a limit. \
+         Unlike in Redis, normal clients have a limit by default: 1088mb, or 256mb for 60 seconds.",
         output_limit_text,
         output_limit
     ),
     directive!(
         "maxmemory-clients",
         true,
-        "Bytes that the buffers of all clients may take together, or with a percent sign a share of maxmemory; beyond it the one with the \
-         largest is disconnected, unless it said CLIENT NO-EVICT. 0: a quarter of the machine's memory.",
+        "Maximum bytes of all clients' buffers together, or with a percent sign a share of `maxmemory` (of \
+         the machine's memory if `maxmemory` is 0). When it is exceeded, the client with the largest \
+         buffers is disconnected, unless it has set CLIENT NO-EVICT. 0: a quarter of the machine's memory.",
         |c| match c.maxmemory_clients {
             ClientsMemory::Bytes(bytes) => bytes.to_string(),
             ClientsMemory::Percent(percent) => format!("{percent}%"),
@@ -214,8 +232,10 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "maxmemory",
         true,
-        "Most bytes that the store may take on its medium; 0: what the medium has, of a file 1 TiB. Beyond it writes get an error, or keys \
-         are evicted (`maxmemory-policy`). Lowered, it is reached by evicting; the medium keeps what it has.",
+        "Maximum bytes that the store takes on its medium. When it is reached, writes fail, or keys are \
+         evicted (see `maxmemory-policy`). 0: the size of the device; for a file 1 TiB. A lower value \
+         takes effect by evicting keys or as keys are deleted; the medium never shrinks. At start, a value \
+         below the smallest possible store is an error.",
         |c| c.maxmemory.to_string(),
         |c, v| {
             c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
@@ -225,9 +245,10 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "maxmemory-policy",
         true,
-        "What is evicted when the store is full: noeviction (writes get an error), allkeys-lru, allkeys-lfu, \
-         allkeys-random, or of keys that expire alone volatile-lru, volatile-lfu, volatile-random, volatile-ttl. See \
-         docs/eviction.md. memcached's `-m` sets allkeys-lru, its `-M` noeviction.",
+        "Which keys are evicted when the store is full. `noeviction`: none, writes get an error. \
+         `allkeys-lru`, `allkeys-lfu` and `allkeys-random` choose among all keys. `volatile-lru`, \
+         `volatile-lfu`, `volatile-random` and `volatile-ttl` choose among the keys that expire. See \
+         docs/eviction.md. memcached's option `-m` sets `allkeys-lru`, and `-M` sets `noeviction`.",
         |c| c.policy().name().to_owned(),
         |c, v| {
             c.maxmemory_policy = Some(Policy::named(v[0])?);
@@ -237,26 +258,33 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "appendfsync",
         true,
-        "When an acknowledged write survives a power failure: `always` before its reply (duramen-durability \
-         every-write), `everysec` within a second (interval 1s), `no` within 30 seconds (interval 30s). A crash \
-         of the process loses none of them.",
+        "When an acknowledged write survives power loss. `always`: before its reply (`duramen-durability` \
+         every-write). `everysec`: within a second (interval 1s). `no`: within 30 seconds (interval 30s). \
+         None of them loses acknowledged writes when only the process crashes.",
         |c| value::appendfsync_text(c.durability),
         |c, v| {
             c.durability = value::appendfsync(v[0])?;
             Ok(())
         }
     ),
-    directive!("appendonly", true, "Always yes: the store is its own log.", |_| "yes".to_owned(), |c, v| {
-        if !value::yes_no(v[0])? {
-            c.notices.push("appendonly no has no effect: the store is its own log".to_owned());
+    directive!(
+        "appendonly",
+        true,
+        "Always yes, because the store is its own log. Setting it to no has no effect and is logged.",
+        |_| "yes".to_owned(),
+        |c, v| {
+            if !value::yes_no(v[0])? {
+                c.notices.push("appendonly no has no effect: the store is its own log".to_owned());
+            }
+            Ok(())
         }
-        Ok(())
-    }),
+    ),
     directive!(
         "save",
         true,
         0..=64,
-        "Kept, and of no effect: every write is kept, there are no snapshots to schedule. SAVE writes one.",
+        "Has no effect, because every write is stored and there are no snapshots to schedule. The value is \
+         kept for CONFIG GET. The command SAVE writes an RDB file.",
         |c| c.save.clone(),
         |c, v| {
             c.save = v.iter().flat_map(|v| v.split_whitespace()).collect::<Vec<_>>().join(" ");
@@ -271,7 +299,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "dir",
         false,
-        "Where SAVE writes its file. Other paths do not depend on it.",
+        "Directory of the RDB file that SAVE writes. Other paths do not depend on it.",
         |c| std::path::absolute(&c.dir).map_or_else(|_| c.dir.clone(), |dir| dir.display().to_string()),
         |c, v| {
             c.dir = v[0].to_owned();
@@ -281,7 +309,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "dbfilename",
         false,
-        "The name of the RDB file that SAVE writes.",
+        "Name of the RDB file that SAVE writes; not a path.",
         |c| c.dbfilename.clone(),
         |c, v| {
             if v[0].is_empty() || v[0].contains('/') {
@@ -295,7 +323,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-path",
         false,
-        "Where the store lies: a file, a directory for one, or a device (/dev/dax0.0).",
+        "Path of the store: a file, a directory in which the file is created, or a device such as \
+         /dev/dax0.0.",
         |c| c.path.display().to_string(),
         |c, v| {
             c.path = PathBuf::from(v[0]);
@@ -305,7 +334,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-medium",
         false,
-        "auto (from the path), devdax, fsdax, shm, file, volatile.",
+        "Kind of medium: auto (detected from the path), devdax, fsdax, shm, file or volatile.",
         |c| c.medium.to_string(),
         |c, v| {
             c.medium = value::word(v[0])?;
@@ -316,8 +345,9 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-durability",
         true,
         1..=2,
-        "When an acknowledged write survives a power failure: every-write, an interval (1s, 250ms), or manual (only \
-         SAVE, BGSAVE and a clean shutdown keep anything).",
+        "When an acknowledged write survives power loss. `every-write`: before its reply. An interval such \
+         as 1s or 250ms: within that time. `manual`: after SAVE, BGSAVE or a clean shutdown; even a crash \
+         of the process loses later writes. CONFIG SET cannot change from or to `manual`.",
         |c| value::durability_text(c.durability),
         |c, v| {
             c.durability = value::durability(v)?;
@@ -327,8 +357,9 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-index",
         false,
-        "How keys are found: hash, or ordered, with which SCAN goes in the order of the keys and KEYS prefix* takes time \
-         in proportion to its answer. A database gets it when it is first written, or flushed; until then it keeps what it has.",
+        "Kind of index: hash or ordered. With `ordered`, SCAN returns keys in order, and KEYS prefix* \
+         takes time in proportion to its result. A database adopts a changed kind when it is first written \
+         or flushed.",
         |c| c.index.to_string(),
         |c, v| {
             c.index = value::word(v[0])?;
@@ -338,7 +369,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-index-cache-slots",
         false,
-        "Slots of 8 bytes in which an ordered index keeps where keys were found last; 0: none.",
+        "Slots of the ordered index's cache of key positions, \
+         rounded up to a power of two, at most 2^32. Each takes 8 bytes of DRAM. 0 disables the cache. Ignored with `duramen-index hash`.",
         |c| c.index_cache_slots.to_string(),
         |c, v| {
             c.index_cache_slots = value::integer(v[0], 0, 1 << 32)? as usize;
@@ -348,22 +380,30 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-residence",
         false,
-        "How much of the index outlives a crash: dram (nothing: after a crash every record is read), or persistent (all but \
-         what was written of late). A clean shutdown keeps it in either case. Every start may choose anew.",
+        "Where the index is kept. `dram`: in DRAM only; after a crash it is rebuilt from all records. \
+         `persistent`: also checkpointed to the medium; after a crash only recent writes are read again. A \
+         clean shutdown stores the index with either value. Every start may change it. Ignored (dram) with \
+         `duramen-durability manual`.",
         |c| c.residence.to_string(),
         |c, v| {
             c.residence = value::word(v[0])?;
             Ok(())
         }
     ),
-    directive!("duramen-len-max", false, "The same as maxmemory.", |c| c.maxmemory.to_string(), |c, v| {
-        c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
-        Ok(())
-    }),
+    directive!(
+        "duramen-len-max",
+        false,
+        "Older name of `maxmemory`.",
+        |c| c.maxmemory.to_string(),
+        |c, v| {
+            c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
+            Ok(())
+        }
+    ),
     directive!(
         "duramen-threads",
         false,
-        "Worker threads; 0: one for each core.",
+        "Worker threads, at most 1024. 0: one per core.",
         |c| c.threads.to_string(),
         |c, v| {
             c.threads = value::integer(v[0], 0, 1024)? as usize;
@@ -373,8 +413,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-checkpoint-bytes",
         false,
-        "With residence persistent: bytes written between two checkpoints of the index, which is about what a start \
-         after a crash reads; 0: an eighth of what the store uses, at least 64 MiB.",
+        "Bytes written between two checkpoints of the index. A start after a crash reads about as much. 0: \
+         an eighth of the used space, at least 64 MiB. Ignored with `duramen-residence dram`.",
         |c| c.checkpoint_bytes.to_string(),
         |c, v| {
             c.checkpoint_bytes = value::bytes(v[0], 0, u64::MAX)?;
@@ -384,7 +424,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-recovery-threads",
         false,
-        "Threads that read the store when it is opened; 0: one for each core.",
+        "Threads that read the store when it is opened, at most 1024. 0: one per core.",
         |c| c.recovery_threads.to_string(),
         |c, v| {
             c.recovery_threads = value::integer(v[0], 0, 1024)? as usize;
@@ -394,8 +434,9 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-flush-instruction",
         false,
-        "How lines of the medium are flushed: auto, or one of clwb, clflushopt, clflush, nt-avx512, nt-avx2, nt-sse2, \
-         movdir64b, order-only, dc-cvap, dc-cvac, for measuring.",
+        "Instruction that flushes cache lines to the medium, for measurements. `auto` chooses the best one \
+         for the CPU and the medium. Others: clwb, clflushopt, clflush, nt-avx512, nt-avx2, nt-sse2, \
+         movdir64b, order-only, dc-cvap, dc-cvac.",
         |c| c.flush_instruction.map_or_else(|| "auto".to_owned(), |step| step.to_string()),
         |c, v| {
             c.flush_instruction =
@@ -406,7 +447,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-compaction-rate",
         false,
-        "Bytes that compaction may move in a second; 0: no limit.",
+        "Maximum bytes per second that background compaction reads. 0: no limit. Ignored when a write \
+         finds no free space: compaction then runs at once.",
         |c| c.compaction_rate.to_string(),
         |c, v| {
             c.compaction_rate = value::bytes(v[0], 0, u64::MAX)?;
@@ -416,9 +458,10 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-compaction-dead-percent",
         false,
-        "Percent of the used space that may be dead before compaction begins, 5 to 90. Lower saves space, higher saves \
-         work: at 50 the store takes up to twice what is live. Of a small store 45 may be, up to 64 MiB or a \
-         sixteenth of `maxmemory`, until the medium has no more room, unless less than 25 is asked for.",
+        "Background compaction starts when this percentage of the used space is garbage, 5 to 90. A lower \
+         value saves space, a higher one saves work: with 50 the store takes up to twice the live data. \
+         With 25 or more, a small store waits for 45 while its medium has free space. A store is small up \
+         to 64 MiB or a sixteenth of its maximum size.",
         |c| c.compaction_dead_percent.to_string(),
         |c, v| {
             c.compaction_dead_percent = value::integer(v[0], 5, 90)? as u32;
@@ -428,85 +471,86 @@ pub const DIRECTIVES: &[Directive] = &[
     threshold!(
         "hash-max-listpack-entries",
         value::integer,
-        "Fields up to which OBJECT ENCODING calls a hash a listpack. These thresholds change what Redis would tell of small values, as their \
-         order, and not how they are stored. A value that is beyond when it changes is so from then on.",
+        "Maximum fields of a hash that OBJECT ENCODING reports as a listpack. Like the other thresholds, \
+         it changes only what Redis would show of small values, such as their order, and not how they are \
+         stored. A value that exceeds a threshold when it is written keeps the larger encoding.",
         hash.entries
     ),
     threshold!(
         "hash-max-ziplist-entries",
         value::integer,
-        "The older name of hash-max-listpack-entries.",
+        "Older name of `hash-max-listpack-entries`.",
         hash.entries
     ),
     threshold!(
         "hash-max-listpack-value",
         value::bytes,
-        "Bytes of a field or value up to which OBJECT ENCODING calls a hash a listpack.",
+        "Maximum bytes of a field or value in a hash that OBJECT ENCODING reports as a listpack.",
         hash.bytes
     ),
     threshold!(
         "hash-max-ziplist-value",
         value::bytes,
-        "The older name of hash-max-listpack-value.",
+        "Older name of `hash-max-listpack-value`.",
         hash.bytes
     ),
     threshold!(
         "set-max-intset-entries",
         value::integer,
-        "Members up to which OBJECT ENCODING calls a set of integers an intset.",
+        "Maximum members of a set of integers that OBJECT ENCODING reports as an intset.",
         set.entries
     ),
     threshold!(
         "zset-max-listpack-entries",
         value::integer,
-        "Members up to which OBJECT ENCODING calls a sorted set a listpack.",
+        "Maximum members of a sorted set that OBJECT ENCODING reports as a listpack.",
         sorted_set.entries
     ),
     threshold!(
         "zset-max-ziplist-entries",
         value::integer,
-        "The older name of zset-max-listpack-entries.",
+        "Older name of `zset-max-listpack-entries`.",
         sorted_set.entries
     ),
     threshold!(
         "zset-max-listpack-value",
         value::bytes,
-        "Bytes of a member up to which OBJECT ENCODING calls a sorted set a listpack.",
+        "Maximum bytes of a member in a sorted set that OBJECT ENCODING reports as a listpack.",
         sorted_set.bytes
     ),
     threshold!(
         "zset-max-ziplist-value",
         value::bytes,
-        "The older name of zset-max-listpack-value.",
+        "Older name of `zset-max-listpack-value`.",
         sorted_set.bytes
     ),
     threshold!(
         "stream-node-max-bytes",
         value::bytes,
-        "Bytes of a stream's node, of which all are written with each entry; 0: any number.",
+        "Maximum bytes of a stream's node. Each XADD writes the whole last node. 0: no limit.",
         stream.bytes
     ),
     threshold!(
         "stream-node-max-entries",
         value::integer,
-        "Entries of a stream's node, which XADD and XTRIM with ~ remove together; 0: any number.",
+        "Maximum entries of a stream's node. XADD and XTRIM with `~` remove whole nodes. 0: no limit.",
         stream.entries
     ),
     threshold!(
         "hll-sparse-max-bytes",
         value::bytes,
-        "Bytes up to which the registers of a HyperLogLog are kept sparse.",
+        "Maximum bytes of a HyperLogLog in the sparse encoding.",
         sparse_bytes
     ),
     directive!(
         "duramen-packed-bytes-max",
         false,
-        "Up to how many bytes a hash, list, set, sorted set or stream is one record, which every write to it writes anew. A \
-         larger one has a record for each entry (a stream for each node of some 100 entries, and each that is pending), which is written by itself, and keeps it when it \
-         shrinks; then each record takes 20 to 34 bytes of DRAM. Any start may change this: a value changes its form when it is written as a \
-         whole or grows. A hash, set or \
-         sorted set with a name longer than 64 KiB is one record whatever its size. A string of which a part is written has a record for each \
-         KiB once it is longer than four times this, and than a KiB.",
+        "Maximum bytes of a hash, list, set, sorted set or stream that is stored as one record; each write \
+         rewrites the whole record. A larger one is stored per element (a stream per node and per pending \
+         entry) and stays so when it shrinks. Each element then takes 20 to 34 bytes of DRAM. Every start \
+         may change it: a value changes its form when it grows or is written as a whole. A string longer than 1 KiB and than four \
+         times this value is split into records of 1 KiB once a part of it is written. Ignored for a hash, set or sorted set with a name longer than 64 KiB, which is always \
+         one record.",
         |c| c.packed_bytes_max.to_string(),
         |c, v| {
             c.packed_bytes_max = value::bytes(v[0], 0, u64::MAX)?;
@@ -516,9 +560,10 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-on-corruption",
         false,
-        "What a start does when it finds damage in the store, or when the server before had found some: refuse (it ends \
-         with code 3 and changes nothing), or serve (the rest; a key whose record is damaged answers -CORRUPT until it is \
-         set or deleted; see Damage in docs/operations.md for what a start after a crash does not know).",
+        "What a start does with a store in which it finds damage, or in which damage is already known. \
+         `refuse`: exit with code 3 and change nothing. `serve`: serve the intact keys; a key with a \
+         damaged record answers -CORRUPT until it is set or deleted. After a crash, `serve` may show older \
+         values of damaged keys: see Damage in docs/operations.md.",
         |c| c.on_corruption.to_string(),
         |c, v| {
             c.on_corruption = value::word(v[0])?;
@@ -528,9 +573,9 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-verify-at-start",
         false,
-        "Verify all records before the first client is served, also those that the index checkpoint of a clean shutdown spares \
-         the start to read: it then takes as long as to read the whole store. What it finds is met as duramen-on-corruption \
-         says. Without it they are verified in the background.",
+        "Verify all records before the first client is served. A start then takes as long as reading the \
+         whole store. `duramen-on-corruption` says what happens when it finds damage. With `no`, a start \
+         after a clean shutdown verifies the records in the background.",
         |c| value::yes_no_text(c.verify_at_start),
         |c, v| {
             c.verify_at_start = value::yes_no(v[0])?;
@@ -542,8 +587,9 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-sql",
         false,
         0..=16,
-        "Scripts of continuous SQL that run in the server, as docs/stream.md tells, in builds with the feature `sql`. Their \
-         tables of the connector 'duramen' are in the served store.",
+        "Paths of up to 16 scripts of continuous SQL that run in the server; see docs/stream.md. Their \
+         tables with the connector 'duramen' are in the served store. Needs a build with the feature \
+         `sql`.",
         |c| c.sql.join(" "),
         |c, v| {
             c.sql = v.iter().flat_map(|v| v.split_whitespace()).map(str::to_owned).collect();
@@ -553,7 +599,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-sql-directory",
         false,
-        "Where jobs of duramen-sql keep their own state, a store for each; empty: the store's path with `.jobs` behind it.",
+        "Directory for the state of the jobs of `duramen-sql`, with one store per job. Empty: the path of \
+         the store with the suffix `.jobs`.",
         |c| c.sql_directory.clone(),
         |c, v| {
             c.sql_directory = v[0].to_owned();
@@ -563,7 +610,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-sql-every",
         false,
-        "Milliseconds from checkpoint to checkpoint of these jobs: their results come as often.",
+        "Milliseconds between two checkpoints of the jobs of `duramen-sql`, 1 to 86400000. Results are \
+         published at each checkpoint.",
         |c| c.sql_every.to_string(),
         |c, v| {
             c.sql_every = value::integer(v[0], 1, 86_400_000)?;
@@ -573,8 +621,9 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "duramen-sql-existing",
         false,
-        "What one of these jobs does when it begins and keys or files of others stand where it will write: refuse (it fails, \
-         and names them), overwrite (they go), adopt (they stay, and it replaces them).",
+        "What a new job of `duramen-sql` does with existing keys or files where it will write. `refuse`: \
+         the job fails and names them. `overwrite`: it deletes them. `adopt`: it keeps them and replaces \
+         them as it writes.",
         |c| c.sql_existing.clone(),
         |c, v| {
             c.sql_existing = EXISTING[value::one_of(v[0], &EXISTING)?].to_owned();
@@ -585,8 +634,9 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "notify-keyspace-events",
         true,
-        "Which changes of keys are published, by letters: K and E say where (by key, by event), the others what (g $ l s h z t, x \
-         expired, e evicted; A is all of them; m missed, n new); empty: none.",
+        "Which events are published, as letters. K publishes by key, E by event. g $ l s h z t select \
+         generic, string, list, set, hash, sorted set and stream commands. x: expired, e: evicted, m: \
+         missed, n: new. A stands for all but m and n. Empty: no events.",
         |c| notifications::text(c.notify_keyspace_events),
         |c, v| {
             c.notify_keyspace_events = notifications::parse(v[0])?;
@@ -596,8 +646,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "tracking-table-max-keys",
         true,
-        "Keys that are remembered for clients that track what they read (CLIENT TRACKING); of more, some are told as if they had been \
-         written; 0: no limit.",
+        "Maximum number of keys remembered for clients with CLIENT TRACKING. When it is exceeded, random \
+         keys are invalidated, as in Redis. 0: no limit.",
         |c| c.tracking_table_max_keys.to_string(),
         |c, v| {
             c.tracking_table_max_keys = value::integer(v[0], 0, i64::MAX as u64)? as usize;
@@ -608,8 +658,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "slowlog-log-slower-than",
         true,
-        "Microseconds from which on a command enters the slow log (SLOWLOG); 0: each does, -1: none. Below 10000 the clock is read after \
-         each command of a pipeline, too.",
+        "Commands that take at least this many microseconds enter the slow log (SLOWLOG). 0 logs every \
+         command, -1 none. Below 10000 the clock is also read after each command of a pipeline.",
         |c| c.slowlog_log_slower_than.to_string(),
         |c, v| {
             c.slowlog_log_slower_than = value::signed(v[0], -1, i64::MAX)?;
@@ -619,7 +669,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "slowlog-max-len",
         true,
-        "Commands that the slow log keeps.",
+        "Maximum number of commands that the slow log keeps.",
         |c| c.slowlog_max_len.to_string(),
         |c, v| {
             c.slowlog_max_len = value::integer(v[0], 0, i64::MAX as u64)? as usize;
@@ -629,8 +679,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "latency-monitor-threshold",
         true,
-        "Milliseconds from which on an event is noted (LATENCY): a command, a fast command, or the wait for durability \
-         (aof-fsync-always); 0: none.",
+        "Events that take at least this many milliseconds are recorded (LATENCY). Events are a command, a \
+         fast command and the wait for durability (aof-fsync-always). 0: none.",
         |c| c.latency_monitor_threshold.to_string(),
         |c, v| {
             c.latency_monitor_threshold = value::integer(v[0], 0, i64::MAX as u64)?;
@@ -640,8 +690,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "latency-tracking",
         true,
-        "Whether it is counted how long each command takes (INFO latencystats, LATENCY HISTOGRAM). In a pipeline, commands of one kind that \
-         follow each other count with their average.",
+        "Record latency histograms per command, for INFO latencystats and LATENCY HISTOGRAM. In a \
+         pipeline, consecutive commands of one kind are recorded with their average.",
         |c| value::yes_no_text(c.latency_tracking),
         |c, v| {
             c.latency_tracking = value::yes_no(v[0])?;
@@ -652,7 +702,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "latency-tracking-info-percentiles",
         true,
         0..=64,
-        "Percentiles that INFO latencystats shows.",
+        "Percentiles that INFO latencystats shows, up to 64, each from 0 to 100.",
         |c| {
             let all: Vec<String> = c.latency_tracking_info_percentiles.iter().map(f64::to_string).collect();
             all.join(" ")
@@ -666,8 +716,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "memcached",
         false,
-        "TCP port on which memcached's protocols are spoken, text, meta and binary; 0: none. With `port 0` the server speaks \
-         nothing else.",
+        "TCP port for memcached clients (text, meta and binary protocol), 0 to 65535. 0 disables it. With \
+         `port 0`, the server speaks only memcached's protocols.",
         |c| c.memcached.to_string(),
         |c, v| {
             c.memcached = value::integer(v[0], 0, 65_535)? as u16;
@@ -678,7 +728,7 @@ pub const DIRECTIVES: &[Directive] = &[
         "memcached-bind",
         false,
         1..=16,
-        "Addresses of that port; empty: those of `bind`.",
+        "Addresses for the port `memcached`, 1 to 16. Empty: the addresses of `bind`.",
         |c| c.memcached_bind.join(" "),
         |c, v| {
             c.memcached_bind = v.iter().flat_map(|v| v.split([' ', ','])).map(str::to_owned).collect();
@@ -689,7 +739,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "memcached-socket",
         false,
-        "Path of a Unix socket for memcached's protocols; empty for none. Its permissions are `unixsocketperm`.",
+        "Path of a Unix socket for memcached clients. Empty: no Unix socket. `unixsocketperm` sets its \
+         permissions.",
         |c| c.memcached_socket.clone(),
         |c, v| {
             c.memcached_socket = v[0].to_owned();
@@ -699,8 +750,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "memcached-database",
         false,
-        "Database whose strings memcached's commands read and write too; empty: items have a table of their own, which no command of \
-         Redis reaches.",
+        "Redis database whose strings the memcached commands read and write. Empty: items have their own \
+         table, which Redis commands cannot access.",
         |c| c.memcached_database.map_or_else(String::new, |db| db.to_string()),
         |c, v| {
             c.memcached_database = match v[0] {
@@ -713,7 +764,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "memcached-max-item-size",
         false,
-        "Bytes of the largest item, its key and memcached's 60 bytes for each among them; 1kb to 512mb.",
+        "Maximum bytes of an item, including its key and memcached's overhead of 60 bytes; 1kb to 512mb.",
         |c| c.memcached_max_item_size.to_string(),
         |c, v| {
             c.memcached_max_item_size = value::bytes(v[0], 1024, VALUE_BYTES_MAX)?;
@@ -723,7 +774,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "memcached-enable-shutdown",
         false,
-        "Whether memcached's command `shutdown` ends the server.",
+        "Allow memcached's command `shutdown` to stop the server.",
         |c| value::yes_no_text(c.memcached_enable_shutdown),
         |c, v| {
             c.memcached_enable_shutdown = value::yes_no(v[0])?;
@@ -734,7 +785,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "pidfile",
         false,
-        "File to write the process number to; empty for none.",
+        "File for the process ID. Empty: no file.",
         |c| c.pidfile.clone(),
         |c, v| {
             c.pidfile = v[0].to_owned();
@@ -744,7 +795,7 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "loglevel",
         true,
-        "Which lines the log has: debug, verbose (connections too), notice, warning (only what somebody has to do something about), \
+        "Log verbosity. debug; verbose (adds connections); notice; warning (only lines that need action); \
          nothing.",
         |c| c.loglevel.word().to_owned(),
         |c, v| {
@@ -755,7 +806,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "logfile",
         false,
-        "File for the log, which is opened for each line, so that it can be moved away at any time; empty for standard output.",
+        "File for the log. It is opened for each line, so it may be moved or removed at any time. Empty: \
+         standard output.",
         |c| c.logfile.clone(),
         |c, v| {
             c.logfile = v[0].to_owned();
@@ -765,7 +817,8 @@ pub const DIRECTIVES: &[Directive] = &[
     directive!(
         "enable-debug-command",
         false,
-        "Who may say DEBUG, but for SLEEP and HELP: no, local (this machine's clients), yes.",
+        "Who may run DEBUG: no (no client), local (clients on this machine) or yes (all clients). DEBUG \
+         SLEEP and DEBUG HELP are always allowed.",
         |c| Allowed::WORDS[c.enable_debug_command as usize].to_owned(),
         |c, v| {
             c.enable_debug_command = Allowed::at(value::one_of(v[0], &Allowed::WORDS)?);
@@ -774,7 +827,7 @@ pub const DIRECTIVES: &[Directive] = &[
     ),
 ];
 
-// Redis's, which change nothing that a client could tell; a redis.conf that has them is accepted.
+// Directives of Redis without an effect that a client could observe; a redis.conf may contain them.
 const WITHOUT_EFFECT: &[&str] = &[
     "active-defrag-cycle-max",
     "active-defrag-cycle-min",
@@ -853,7 +906,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "locale-collate",
 ];
 
-// Redis's, on which somebody relies: to go on without them would be worse than to stop.
+// Directives of Redis that change what users rely on: ignoring them would be worse than not starting.
 const NOT_SUPPORTED: &[(&str, &str)] = &[
     ("aclfile", "users other than `default`"),
     ("user", "users other than `default`"),
@@ -866,15 +919,15 @@ const NOT_SUPPORTED: &[(&str, &str)] = &[
     ("tls-port", "TLS"),
 ];
 
-/// What is known about a directive's name.
+/// The result of looking up a directive's name.
 pub enum Known {
     /// It is one.
     Directive(&'static Directive),
     /// Redis has it; here it changes nothing.
     WithoutEffect,
-    /// Redis has it; here it is not supported, and this is what it would need.
+    /// Redis has it; here it is not supported, for lack of this feature.
     NotSupported(&'static str),
-    /// Nobody has it; this is the nearest that is known.
+    /// Unknown; this is the nearest known name.
     Unknown(Option<&'static str>),
 }
 
@@ -895,12 +948,12 @@ pub fn find(name: &str) -> Known {
         .iter()
         .map(|directive| (distance(&lower, directive.name), directive.name))
         .min()
-        // A third of the letters wrong is no longer a slip.
+        // With a third of the letters wrong it is no longer a typing mistake.
         .filter(|(steps, nearest)| *steps <= nearest.len().div_ceil(3));
     Known::Unknown(nearest.map(|(_, name)| name))
 }
 
-/// Letters to insert, remove or replace to get from `a` to `b`.
+/// The number of letters to insert, remove or replace to get from `a` to `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -924,7 +977,7 @@ fn output_limit_text(config: &Config) -> String {
 }
 
 fn output_limit(config: &mut Config, values: &[&str]) -> Result<(), String> {
-    // CONFIG SET gives all of them in one value.
+    // CONFIG SET passes all of them in one value.
     let words: Vec<&str> = values.iter().flat_map(|value| value.split_whitespace()).collect();
     if words.is_empty() || !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".to_owned());

@@ -1,12 +1,13 @@
-//! Redis's directives that mean nothing here: they have Redis's built-in values, and most can be set, since clients and tools do.
+//! Redis's directives without an effect here. They have Redis's default values, and most can be set, because clients
+//! and tools set them.
 //!
-//! Those that are [`Inert::Fixed`] cannot: who sets them would rely on what is not done.
+//! An [`Inert::Fixed`] directive cannot be set: a user who sets it would rely on an effect that does not exist.
 
 use super::{Config, value};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// What may be set.
+/// The values that may be set.
 #[derive(Clone, Copy, Debug)]
 pub enum Inert {
     /// Nothing.
@@ -23,7 +24,7 @@ pub enum Inert {
     Text,
 }
 
-/// Their names, built-in values, and what may be set. Names with `slave` are older ones of those with `replica`.
+/// Their names, default values and allowed values. Names with `slave` are older names of those with `replica`.
 pub const INERT: &[(&str, &str, Inert)] = {
     use Inert::{Bytes, Fixed, Integer, Text, Word, YesNo};
     &[
@@ -188,7 +189,7 @@ pub fn find(name: &str) -> Option<usize> {
     INERT.iter().position(|(other, ..)| other.eq_ignore_ascii_case(name))
 }
 
-/// Takes a new value, of which nothing follows.
+/// Sets a new value, which has no effect.
 ///
 /// # Errors
 /// Redis's texts.

@@ -32,8 +32,9 @@ const MEMCACHED_OPTIONS: [(&str, &str); 12] = [
     ("-b", "tcp-backlog"),
 ];
 
-/// Those that change nothing here, and whether they have a value: a line of the log tells so. Items need no room of their own before,
-/// a service manager or the caller runs the server in the background and as which user, and there is no UDP.
+/// memcached's options without an effect here, and whether they take a value; a log line names those that are used.
+/// Items need no preallocated memory, a service manager starts the server in the background and as its user, and there
+/// is no UDP.
 const MEMCACHED_WITHOUT_EFFECT: [(&str, bool); 19] = [
     ("-U", true),
     ("-v", false),
@@ -56,23 +57,23 @@ const MEMCACHED_WITHOUT_EFFECT: [(&str, bool); 19] = [
     ("-X", false),
 ];
 
-/// What `duramen serve --help` says of the directives.
+/// The text of `duramen serve --help` about the directives.
 pub fn help() -> String {
     let config = Config::default();
     let mut text = String::from(
-        "duramen serve [FILE.conf | FILE.toml | -] [--directive value…]…\n\n\
-         Directives, on the command line with --, in a file one on each line, in the environment as DURAMEN_NAME\n\
-         (DURAMEN_PORT, DURAMEN_MEDIUM for duramen-medium, as --medium is --duramen-medium). Later\n\
-         wins: file, environment, command line.\n\n",
+        "duramen serve [FILE.conf | FILE.toml | -] [--directive value…]…\n\nA directive is set on the \
+         command line with --, on a line of the file, or in the environment as DURAMEN_NAME\n(for example \
+         DURAMEN_PORT). The prefix duramen- may be left out: --medium and DURAMEN_MEDIUM set \
+         duramen-medium.\nLater sources override earlier ones: file, environment, command line.\n\n",
     );
     for directive in DIRECTIVES {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {} (now: {})", directive.name, quoted(&(directive.get)(&config)));
+        let _ = writeln!(text, "  {} (default: {})", directive.name, quoted(&(directive.get)(&config)));
         let _ = writeln!(text, "      {}", directive.text);
     }
     text.push_str(
-        "\n  --tune FILE\n      Settings for this medium as duramen bench mem --tune FILE writes them; on the command line \
-         only, and what\n      stands behind it wins.\n",
+        "\n  --tune FILE\n      Read settings for this medium from a file that duramen bench mem --tune FILE \
+         wrote. Command line only; arguments after\n      it override its settings.\n",
     );
     text.push_str("\n  Options of memcached's:");
     for (option, name) in MEMCACHED_OPTIONS {
@@ -105,7 +106,7 @@ impl Config {
         config.load_environment(environment)?;
         while let Some(argument) = args.next() {
             if let Some((option, value)) = split_memcached(&argument) {
-                // Some stand alone.
+                // Some options take no value.
                 let value = value.map(str::to_owned).or_else(|| args.next_if(|next| !begins_option(next)));
                 config
                     .set_memcached(option, value.as_deref())
@@ -138,7 +139,7 @@ impl Config {
                 config.load_toml(profile, &read(profile)?)?;
                 continue;
             }
-            // As in the environment: an engine's directive by its own name.
+            // As in the environment, an engine directive may be named without its prefix.
             let own = format!("duramen-{name}");
             let name = if matches!(find(&own), Known::Directive(_)) { &own } else { name };
             config
@@ -149,7 +150,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets a directive by an option of memcached's: bytes are in its units, where `k` is 1024, and memory is in MiB.
+    /// Sets a directive by one of memcached's options. Sizes are in memcached's units: `k` is 1024, and memory is in
+    /// MiB.
     fn set_memcached(&mut self, option: &'static str, value: Option<&str>) -> Result<(), String> {
         self.is_memcached |= matches!(option, "-p" | "-s");
         let Some((_, name)) = MEMCACHED_OPTIONS.into_iter().find(|(known, _)| *known == option) else {
@@ -157,7 +159,7 @@ impl Config {
             return match (has_value, value) {
                 (true, None) => Err("wants a value".to_owned()),
                 (false, Some(_)) => Err("takes no value".to_owned()),
-                // What is not there anyway.
+                // UDP does not exist here anyway.
                 (true, Some("0")) if option == "-U" => Ok(()),
                 (_, value) => {
                     let value = value.map_or_else(String::new, |value| format!(" {value}"));
@@ -174,11 +176,11 @@ impl Config {
             }
             (_, None) => return Err("wants a value".to_owned()),
             ("maxmemory", Some(megabytes)) => {
-                // It is memcached's default to evict.
+                // memcached evicts by default.
                 self.maxmemory_policy.get_or_insert(Policy::CACHE);
                 format!("{megabytes}mb")
             }
-            // Each adds one.
+            // Each `-l` adds one address.
             ("memcached-bind", Some(address)) if self.memcached_bind_is_option => {
                 format!("{} {address}", self.memcached_bind.join(" "))
             }
@@ -192,8 +194,8 @@ impl Config {
         self.set(name, &[&value])
     }
 
-    /// Of a server that was started as memcached is, by its options for where to listen: it speaks nothing else, and keeps its items in
-    /// memory, unless it was told otherwise.
+    /// Applies memcached's defaults to a server that was started with memcached's options for its address. It speaks
+    /// only memcached's protocols and keeps its items in memory, unless other directives are set.
     fn end_as_memcached(&mut self) {
         let is_given = |name: &str| self.given.contains(name);
         if !self.is_memcached {
@@ -231,7 +233,7 @@ impl Config {
             let own = format!("duramen-{name}");
             let name = if matches!(find(&own), Known::Directive(_)) { own } else { name };
             if !matches!(find(&name), Known::Directive(_)) {
-                // Somebody else's: other parts of Duramen have variables too.
+                // Other parts of Duramen have variables too.
                 continue;
             }
             let values: Vec<&str> = value.split_whitespace().collect();
@@ -263,7 +265,7 @@ impl Config {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // A file of memcached's, as /etc/memcached.conf.
+            // A line of a memcached file such as /etc/memcached.conf.
             if let Some((option, value)) = line.split_whitespace().next().and_then(split_memcached) {
                 let value =
                     value.or_else(|| line.split_once(char::is_whitespace).map(|(_, rest)| rest.trim()));
@@ -326,7 +328,7 @@ impl Config {
     /// Sets one directive.
     fn set(&mut self, name: &str, values: &[&str]) -> Result<(), String> {
         let known = match find(name) {
-            // CONFIG GET has it.
+            // CONFIG GET returns it.
             Known::Unknown(_) if inert::find(name).is_some() => Known::WithoutEffect,
             known => known,
         };
@@ -342,15 +344,15 @@ impl Config {
             Known::WithoutEffect => {
                 self.note_no_effect(name);
                 if let (Some(at), [value]) = (inert::find(name), values) {
-                    // What cannot be set is told by the same notice.
+                    // The same notice reports a value that cannot be set.
                     let _ = inert::set(self, at, value);
                 }
                 Ok(())
             }
-            // "no", "0" and "" ask for what is the case anyway.
+            // "no", "0" and "" turn the feature off, which is the case anyway.
             Known::NotSupported(_) if matches!(values, ["no" | "0" | ""]) => Ok(()),
             Known::NotSupported(what) => {
-                Err(format!("{what} is not supported; remove the line to go on without"))
+                Err(format!("{what} is not supported; remove the line to start without it"))
             }
             Known::Unknown(nearest) => Err(match nearest {
                 Some(nearest) => format!("unknown directive \"{name}\"; did you mean \"{nearest}\"?"),
@@ -360,7 +362,7 @@ impl Config {
     }
 }
 
-/// An option of memcached's, and its value where that stands behind it in one word, as in `-m64`.
+/// Splits one of memcached's options from a value in the same word, as in `-m64`.
 fn split_memcached(argument: &str) -> Option<(&'static str, Option<&str>)> {
     let with_values = MEMCACHED_OPTIONS
         .into_iter()
@@ -564,11 +566,11 @@ mod tests {
             (MediumKind::Volatile, "/run/x.pid", 1024)
         );
         assert_eq!(config.notices[0], "without effect here: -u memcache, -vv, -d, -o modern, -k");
-        // What is said of Redis's port, or of the place, counts.
+        // An explicit port or path overrides the defaults of memcached.
         let config = from(&["-p", "1", "--port", "2", "--path", "/x"], &[]).unwrap();
         assert_eq!((config.port, config.path.to_str(), config.medium), (2, Some("/x"), MediumKind::Auto));
         assert_eq!(from(&["--memcached", "1"], &[]).unwrap().port, 6379);
-        // As Debian has it.
+        // As on Debian.
         let text = "# memcached default config file\n-d\nlogfile /var/log/memcached.log\n# -v\n-m 64\n-p 11211\n-u memcache\n\
                     -l 127.0.0.1\n-l ::1\n-c 1024\n-P /var/run/memcached/memcached.pid\n";
         let (_dir, path) = file("memcached.conf", text);

@@ -1,9 +1,9 @@
 //! How the server is configured: redis.conf's directives where the meaning is the same, `duramen-…` for the
 //! engine and the medium.
 //!
-//! Sources, later wins: built-in values, the file, `DURAMEN_*` of the environment, the command line.
-//! What each directive means stands in [`directives::DIRECTIVES`], from which CONFIG GET, the help text and the
-//! table of docs/configuration.md are made.
+//! Later sources override earlier ones: built-in values, the file, `DURAMEN_*` of the environment, the command line.
+//! [`directives::DIRECTIVES`] describes each directive; CONFIG GET, the help text and the table of docs/configuration.md
+//! are made from it.
 
 pub mod directives;
 pub mod inert;
@@ -77,7 +77,7 @@ pub struct Config {
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
     pub packed_bytes_max: u64,
-    /// When Redis would convert a value to another encoding.
+    /// The thresholds at which Redis converts a value to another encoding.
     pub thresholds: Thresholds,
     pub on_corruption: OnCorruption,
     pub verify_at_start: bool,
@@ -86,59 +86,59 @@ pub struct Config {
     pub sql_every: u64,
     /// One of the words of `duramen-sql-existing`.
     pub sql_existing: String,
-    /// What was set of [`inert`] ones.
+    /// The values that were set of the [`inert`] directives.
     pub inert: BTreeMap<&'static str, String>,
-    /// Directives that were set, by whom and however.
+    /// Directives that were set, by any source.
     pub given: BTreeSet<&'static str>,
-    /// It was started by memcached's options for where to listen.
+    /// The server was started with memcached's options for its address.
     pub is_memcached: bool,
-    /// Its option -l was given before.
+    /// An option -l was given before.
     pub memcached_bind_is_option: bool,
-    /// The file it came from; nothing for `-` and for none.
+    /// The file that was loaded; `None` for `-` and without a file.
     pub file: Option<PathBuf>,
-    /// What whoever starts the server should know about the configuration.
+    /// Notices for the operator about this configuration.
     pub notices: Vec<String>,
 }
 
-/// Who may use what is for tests.
+/// Which clients may run commands that are meant for tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allowed {
-    /// Nobody.
+    /// None.
     #[default]
     No,
-    /// Clients of this machine.
+    /// Clients on this machine.
     Local,
-    /// Everybody.
+    /// All clients.
     Yes,
 }
 
 impl Allowed {
-    /// The directives' words, in this order.
+    /// The directive's words, in the order of the variants.
     pub const WORDS: [&str; 3] = ["no", "local", "yes"];
 
-    /// The value of a word's position.
+    /// The value at a word's position.
     pub fn at(index: usize) -> Self {
         [Self::No, Self::Local, Self::Yes].get(index).copied().unwrap_or_default()
     }
 }
 
-/// What the buffers of all clients may take together.
+/// The maximum that the buffers of all clients may take together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientsMemory {
-    /// So much; 0: a quarter of the machine's memory.
+    /// Bytes; 0: a quarter of the machine's memory.
     Bytes(u64),
-    /// Of `maxmemory`, or of the machine's memory where there is none.
+    /// A share of `maxmemory`, or of the machine's memory if `maxmemory` is 0.
     Percent(u8),
 }
 
-/// When a client that does not read its replies is cut off. 0 means never.
+/// When a client that does not read its replies is disconnected. 0 means never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// At once, beyond so many bytes.
+    /// Immediately, above this many bytes.
     pub hard_bytes: u64,
-    /// Beyond so many bytes…
+    /// Above this many bytes…
     pub soft_bytes: u64,
-    /// …for so long.
+    /// …for this many seconds.
     pub soft_seconds: u32,
 }
 
@@ -164,8 +164,8 @@ impl Default for Config {
             proto_max_bulk_len: 512 * MIB,
             client_query_buffer_limit: 1024 * MIB,
             client_output_buffer_limit: [
-                // Redis has no limit for normal clients, so one that sends requests and never reads can take all
-                // memory. 1 GiB holds the replies to any sane pipeline, two of the largest values included.
+                // Redis has no limit for normal clients, so a client that never reads its replies can use up all
+                // memory. 1 GiB holds the replies to any sane pipeline, including two of the largest values.
                 OutputLimit { hard_bytes: 1024 * MIB + 64 * MIB, soft_bytes: 256 * MIB, soft_seconds: 60 },
                 OutputLimit { hard_bytes: 256 * MIB, soft_bytes: 64 * MIB, soft_seconds: 60 },
                 OutputLimit { hard_bytes: 32 * MIB, soft_bytes: 8 * MIB, soft_seconds: 60 },
@@ -224,12 +224,12 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether memcached's protocols are spoken anywhere.
+    /// Whether the server listens for memcached clients.
     pub const fn speaks_memcached(&self) -> bool {
         self.memcached != 0 || !self.memcached_socket.is_empty()
     }
 
-    /// What is evicted.
+    /// The eviction policy.
     pub fn policy(&self) -> Policy {
         self.maxmemory_policy.unwrap_or_default()
     }

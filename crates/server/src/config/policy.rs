@@ -1,4 +1,4 @@
-//! What is evicted (`maxmemory-policy`): Redis's names, and what they are to the engine.
+//! The eviction policies (`maxmemory-policy`): their Redis names, and the engine's options for them.
 
 use duramen::{EvictBy, Eviction};
 
@@ -23,15 +23,15 @@ const POLICIES: [(&str, Policy); 8] = [
 ];
 
 impl Policy {
-    /// That of a cache: allkeys-lru.
+    /// The policy of a cache: allkeys-lru.
     pub const CACHE: Self = policy(EvictBy::Recency, false);
 
-    /// That which does so.
+    /// The policy with these engine options.
     pub const fn of(eviction: Eviction) -> Self {
         Self(Some(eviction))
     }
 
-    /// That of this name, in letters of any case.
+    /// The policy with this name, ignoring case.
     ///
     /// # Errors
     /// Redis's text.
@@ -43,22 +43,22 @@ impl Policy {
         })
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         POLICIES.iter().find(|(_, policy)| *policy == self).map_or("noeviction", |(name, _)| name)
     }
 
-    /// What the engine is told.
+    /// The engine's options for it.
     pub const fn eviction(self) -> Option<Eviction> {
         self.0
     }
 
-    /// Whether keys are judged by how often they are read.
+    /// Whether keys are chosen by how often they are read.
     pub fn is_lfu(self) -> bool {
         self.0.is_some_and(|eviction| eviction.by == EvictBy::Frequency)
     }
 
-    /// Whether it is kept when they were read.
+    /// Whether keys are chosen by when they were last read.
     pub fn is_lru(self) -> bool {
         self.0.is_some_and(|eviction| eviction.by == EvictBy::Recency)
     }

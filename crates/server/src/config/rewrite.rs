@@ -1,4 +1,4 @@
-//! CONFIG REWRITE: brings the configuration file up to date, leaving its comments and order as they are.
+//! CONFIG REWRITE: updates the configuration file and leaves its comments and order unchanged.
 
 use super::Config;
 use super::directives::{DIRECTIVES, Directive};
@@ -25,10 +25,10 @@ pub fn rewrite(config: &Config, file: &Path) -> std::io::Result<()> {
         Err(error) => return Err(error),
     };
     let text = updated(&old, config);
-    // What a link leads to, and who may read it, stay: there may be a password in it.
+    // The target of a link and its permissions stay, because the file may contain a password.
     let file = &std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let permissions = std::fs::metadata(file).map(|found| found.permissions());
-    // A new file in the same directory, then a rename: whoever reads sees the old file or the new one.
+    // Write a new file in the same directory, then rename it: a reader sees either the old file or the new one.
     let temporary = file.with_extension(format!("conf-{}", std::process::id()));
     let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     let written = permissions
@@ -40,8 +40,8 @@ pub fn rewrite(config: &Config, file: &Path) -> std::io::Result<()> {
     })
 }
 
-/// `old` with the lines of changed directives replaced, and those that it does not have and that differ from the
-/// built-in values at the end.
+/// `old` with the lines of changed directives replaced. Directives that it lacks and that differ from the built-in
+/// values follow at the end.
 fn updated(old: &str, config: &Config) -> String {
     let built_in = Config::default();
     let mut done = BTreeSet::new();
@@ -50,7 +50,7 @@ fn updated(old: &str, config: &Config) -> String {
         let name = line.split_whitespace().next().unwrap_or_default();
         let directive = DIRECTIVES.iter().find(|directive| directive.name.eq_ignore_ascii_case(name));
         match directive {
-            // A later line of the same directive would win over the one already written.
+            // A later line of the same directive would override the line already written.
             Some(directive) if !done.insert(directive.name) => {}
             Some(directive) => line_of(&mut text, directive, config),
             None => {
@@ -59,7 +59,7 @@ fn updated(old: &str, config: &Config) -> String {
             }
         }
     }
-    // Two names for one setting: the Redis name is enough.
+    // Two names for one setting: the Redis name is sufficient.
     let twins = [("duramen-len-max", "maxmemory"), ("appendfsync", "duramen-durability")];
     let mut signed = old.contains(SIGNATURE);
     for directive in DIRECTIVES {
@@ -91,7 +91,7 @@ fn line_of(text: &mut String, directive: &Directive, config: &Config) {
     let _ = writeln!(text, "{} {value}", directive.name);
 }
 
-/// `value` in quotes where it needs them to be read back as one word.
+/// `value`, quoted where that is needed to read it back as one word.
 fn quoted(value: &str) -> String {
     if !value.is_empty()
         && value.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'#'))

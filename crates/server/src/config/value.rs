@@ -1,4 +1,4 @@
-//! Values of directives, read and written as redis.conf has them. Errors are Redis's texts, which CONFIG SET shows.
+//! Values of directives, parsed and formatted as in redis.conf. Errors are Redis's texts, which CONFIG SET returns.
 
 use duramen::Durability;
 use std::str::FromStr;
@@ -29,7 +29,7 @@ pub fn integer(text: &str, least: u64, most: u64) -> Result<u64, String> {
     within(parsed(text)?.into(), least, most)
 }
 
-/// The same where it may be negative.
+/// A signed integer within bounds.
 ///
 /// # Errors
 /// Redis's texts.
@@ -88,7 +88,7 @@ fn within(value: i128, least: u64, most: u64) -> Result<u64, String> {
         .ok_or_else(|| format!("argument must be between {least} and {most} inclusive"))
 }
 
-/// One of some words, by position.
+/// The position of a word in `words`.
 ///
 /// # Errors
 /// Redis's text.
@@ -99,13 +99,13 @@ pub fn one_of(text: &str, words: &[&str]) -> Result<usize, String> {
         .ok_or_else(|| format!("argument(s) must be one of the following: {}", words.join(", ")))
 }
 
-// Redis leaves writing back to the kernel with `no`, which by default does so within 30 seconds.
+// With `no`, Redis leaves write-back to the kernel, which by default writes within 30 seconds.
 const KERNEL_WRITE_BACK: Duration = Duration::from_secs(30);
 
 /// `appendfsync`'s words.
 pub const APPENDFSYNC: [&str; 3] = ["everysec", "always", "no"];
 
-/// What `appendfsync` promises, as a durability.
+/// The durability that keeps the promise of an `appendfsync` word.
 ///
 /// # Errors
 /// Redis's text.
@@ -117,7 +117,7 @@ pub fn appendfsync(text: &str) -> Result<Durability, String> {
     })
 }
 
-/// The word of `appendfsync` that promises no more than `durability` does.
+/// The strongest word of `appendfsync` that `durability` keeps.
 pub fn appendfsync_text(durability: Durability) -> String {
     match durability {
         Durability::EveryWrite => "always",
@@ -130,7 +130,7 @@ pub fn appendfsync_text(durability: Durability) -> String {
 /// `every-write`, `manual`, or an interval such as `1s` or `250ms` (also `interval 1s`, `interval(1s)`).
 ///
 /// # Errors
-/// What is allowed.
+/// The allowed values.
 pub fn durability(words: &[&str]) -> Result<Durability, String> {
     let text = words.join(" ").to_ascii_lowercase();
     match text.as_str() {
@@ -145,7 +145,7 @@ pub fn durability(words: &[&str]) -> Result<Durability, String> {
     Ok(Durability::Interval(interval))
 }
 
-/// As [`durability`] reads it.
+/// The text that [`durability`] parses.
 pub fn durability_text(durability: Durability) -> String {
     match durability {
         Durability::EveryWrite => "every-write".to_owned(),
@@ -170,7 +170,7 @@ fn duration(text: &str) -> Option<Duration> {
 /// A word that the engine knows.
 ///
 /// # Errors
-/// The words that it knows.
+/// The known words.
 pub fn word<T: FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
     text.to_ascii_lowercase().parse().map_err(|error: T::Err| error.to_string())
 }

@@ -1,4 +1,5 @@
-//! Append-only files: an RDB file or nothing, and commands behind it; Redis 7.0 has several, which a manifest lists in their order.
+//! Append-only files: an optional RDB file, and commands after it; Redis 7.0 has several, which a manifest lists in
+//! their order.
 //!
 //! A command that is cut off at the very end was never acknowledged: it is left out, as Redis does with `aof-load-truncated
 //! yes`. So is a MULTI without its EXEC.
@@ -24,7 +25,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// What is at `path`: an RDB file, an append-only file, a manifest, or a directory that has one.
+    /// The files at `path`: an RDB file, an append-only file, a manifest, or a directory with one.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
@@ -130,8 +131,8 @@ impl Import<'_> {
         // Commands may follow. What else does is none of them, and cutting the file would cut off nothing that counts.
         if !matches!(rest.first(), None | Some(b'*' | b'#')) {
             return Err(Failure(format!(
-                "the RDB file ends at byte {}, and what follows is no command; all {} of it are imported, and what is behind is of something \
-                 else",
+                "the RDB file ends at byte {}, and no command follows; all {} of it are imported, and the \
+                 rest is not part of it",
                 self.done.bytes - before,
                 self.done
             )));
@@ -139,7 +140,7 @@ impl Import<'_> {
         self.aof(rest, source, before, is_last)
     }
 
-    /// Executes what is in `buffer` and what follows in `source`; the file's first byte is byte `before` of all.
+    /// Executes the commands in `buffer` and then in `source`; `before` is the offset of the first byte in the file.
     fn aof(&mut self, buffer: Vec<u8>, source: impl Read, before: u64, is_last: bool) -> Result<(), Failure> {
         self.commands.group();
         let executed = self.aof_commands(buffer, source, before, is_last);
@@ -166,8 +167,8 @@ impl Import<'_> {
                 Some(_) => {
                     let offset = self.done.bytes - before;
                     return Err(Failure(format!(
-                        "at byte {offset}: what begins there is no command; a copy of the file that redis-check-aof --fix has cut there has \
-                         what is before"
+                        "at byte {offset}: no command begins there; to import the part before it, cut a copy of \
+                         the file with redis-check-aof --fix"
                     )));
                 }
             };

@@ -14,7 +14,7 @@ use crate::stats::WorkerStats;
 use duramen_structures::Keyspace;
 use std::sync::Arc;
 
-// What has no meaning for who has no clients.
+// Commands without a meaning where there are no clients.
 const PASSED_OVER: [&[u8]; 4] = [b"ping", b"replconf", b"publish", b"spublish"];
 
 /// What executes them, as if one client had sent them all.
@@ -82,18 +82,19 @@ impl Commands {
         self.session.db
     }
 
-    /// Whether no MULTI is open: what was executed so far is whole.
+    /// Whether no MULTI is open: the executed commands are complete.
     pub(super) fn is_whole(&self) -> bool {
         self.session.transaction.is_none()
     }
 
-    /// Executes the command at the begin of `input`, which has the same begin, and more behind it, when it was incomplete before.
+    /// Executes the command at the beginning of `input`. After an incomplete command, the next call has the same bytes
+    /// and more.
     pub(super) fn step(&mut self, input: &[u8]) -> Result<Step, Failure> {
         let bytes = match self.requests.next(input, &self.limits) {
             Ok(Request::Command { bytes }) => bytes,
             Ok(Request::Nothing { bytes }) => return Ok(Step::Command { bytes, is_executed: false }),
             Ok(Request::Incomplete { .. }) => return Ok(Step::Incomplete),
-            Err(error) => return Err(Failure(format!("what begins there is no command: {error}"))),
+            Err(error) => return Err(Failure(format!("the bytes there are not a command: {error}"))),
         };
         let args = self.requests.args(input);
         let name = args.at(0).to_ascii_lowercase();
@@ -113,7 +114,7 @@ impl Commands {
     }
 }
 
-/// The first error in a reply, also within what EXEC tells.
+/// The first error in a reply, also within the reply of EXEC.
 fn first_error(reply: &[u8]) -> Option<&[u8]> {
     let mut rest = reply;
     while let Some(end) = rest.iter().position(|&byte| byte == b'\r') {

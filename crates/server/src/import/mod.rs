@@ -4,11 +4,11 @@
 //! |---|---|
 //! | this one | RDB files |
 //! | [`aof`] | append-only files, with an RDB file at their begin or not, and the directories of Redis 7.0 |
-//! | [`replica`] | a running server: its snapshot, and then what is written to it |
+//! | [`replica`] | a running server: its snapshot, and then its writes |
 //! | `commands` | commands of the last two, which the server's own code executes |
 //! | [`export`] | a store, and writes an RDB file |
 //!
-//! 1. A key that is there already gets the value of what is imported.
+//! 1. Imported values replace existing keys.
 //! 2. Whatever stops an import, all before it is in the store, and the error says how much that is.
 
 pub mod aof;
@@ -54,7 +54,7 @@ pub struct Done {
     pub skipped_names: Vec<String>,
     /// Databases that keys were put into.
     pub databases: BTreeSet<u8>,
-    /// All of a running server's snapshot is here; what comes behind it was written there since.
+    /// The snapshot of a running server is complete; later commands were written since.
     pub has_snapshot: bool,
     /// Bytes of that snapshot.
     pub snapshot_bytes: Option<u64>,
@@ -87,7 +87,7 @@ impl fmt::Display for Done {
     }
 }
 
-/// Puts what is imported into a store.
+/// Imports keys into a store.
 pub struct Import<'a> {
     worker: Worker,
     commands: Commands,
@@ -98,7 +98,7 @@ pub struct Import<'a> {
 }
 
 impl<'a> Import<'a> {
-    /// An import into `store`, which tells `told` from time to time what it has done, and ends when `stop` is set.
+    /// An import into `store`. It calls `told` from time to time with its progress, and ends when `stop` is set.
     ///
     /// # Errors
     /// When the store's tables cannot be had.
@@ -119,7 +119,7 @@ impl<'a> Import<'a> {
         &self.done
     }
 
-    /// Reads an RDB file to its end; what was taken of the source behind it, and the source.
+    /// Reads an RDB file to its end. Returns the bytes read after it, and the source.
     ///
     /// # Errors
     /// What in the file stands in the way and where, or that the store does not take it.

@@ -1,12 +1,13 @@
-//! A running server, of which this is a replica for a while: its snapshot, and then the commands that it executes.
+//! Replicates a running server for a while: its snapshot, and then the commands that it executes.
 //!
 //! ```text
 //! connect → AUTH → REPLCONF → PSYNC ? -1 → snapshot (an RDB file) ─┬─► end
 //!                                                  with `follow` └─► commands … told to stop → its offset at that moment → end
 //! ```
 //!
-//! The server's offset counts the bytes of its commands. It is told that all up to an offset is here when that is durable. An end
-//! that was asked for comes when all is here that the server had executed by then: whoever stops its clients before has everything.
+//! The server's offset counts the bytes of its commands. An offset is acknowledged when all commands up to it are
+//! durable here. A requested end waits for all commands that the server had executed at that time: after stopping its
+//! clients first, nothing is missing.
 
 use super::commands::Step;
 use super::{Failure, Import};
@@ -21,7 +22,7 @@ const READ_BYTES: usize = 64 << 10;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 const FOLLOW_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Where a server is, and who asks.
+/// The address of a server, and the credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     host: String,
@@ -56,8 +57,7 @@ impl std::str::FromStr for Origin {
     }
 }
 
-/// A part of an address without its percent signs, each with two digits behind it; `None` where there are none, or what they spell is no
-/// text.
+/// Decodes the percent signs in a part of an address; `None` if they are malformed or the result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [first, behind @ ..] = rest {
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// The next line that is not empty: those only tell that the server is at work.
+    /// The next non-empty line: empty ones only show that the server is alive.
     fn line(&mut self) -> Result<String, Failure> {
         loop {
             let mut line = Vec::new();
@@ -134,10 +134,10 @@ fn lost(error: &io::Error) -> Failure {
 }
 
 impl Import<'_> {
-    /// Takes the snapshot of a running server, and with `follow` all that it executes afterwards, until told to stop.
+    /// Imports the snapshot of a running server, and with `follow` all later commands, until it is asked to stop.
     ///
     /// # Errors
-    /// When the server does not let it, a command is not known here, or the connection is lost: with what was imported until then.
+    /// When the server refuses, a command is unknown here, or the connection is lost: with the progress so far.
     pub fn replica(&mut self, origin: &Origin, follow: bool) -> Result<(), Failure> {
         let mut connection = Connection::open(origin)?;
         connection.ask(&["REPLCONF", "capa", "psync2"])?;

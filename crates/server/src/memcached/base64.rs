@@ -14,8 +14,8 @@ pub fn encode(bytes: &[u8], into: &mut Vec<u8>) {
     }
 }
 
-/// The bytes that `text` stands for. As memcached decodes it: what is in no alphabet is passed over, and
-/// text behind the padding is not looked at. `None` for what is not whole, and for nothing.
+/// Decodes `text` as memcached does: other characters are skipped, and text after the padding is ignored. `None` for
+/// incomplete or empty input.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let digits: Vec<(u8, bool)> = text.iter().filter_map(|byte| digit(*byte)).collect();
     if digits.is_empty() || !digits.len().is_multiple_of(4) {

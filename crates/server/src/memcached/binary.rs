@@ -430,7 +430,7 @@ fn stat(request: &mut Request<'_>, packet: &Packet<'_>) {
     packet.reply(request.out, OK, 0, &[], &[], &[]);
 }
 
-/// PLAIN: whom to be, a name and the password, with zeros between them.
+/// PLAIN: the identity, the name and the password, separated by zeros.
 fn sasl(request: &mut Request<'_>, connection: &mut ConnectionState, packet: &Packet<'_>) {
     request.items.counters.add(Count::AuthCmds);
     let mut parts = packet.value.split(|byte| *byte == 0).skip(1);

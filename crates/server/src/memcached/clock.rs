@@ -47,8 +47,8 @@ pub fn millis_of(deadline: Deadline) -> Option<u64> {
     deadline.map(|seconds| seconds.saturating_mul(1000))
 }
 
-/// The deadline of what expires then in the store. Of what was not written by memcached's commands it may be up to a second
-/// earlier, never later.
+/// The deadline of an entry by its expiry time in the store. Unless memcached's commands wrote it, the deadline may be
+/// up to a second early, never late.
 pub fn deadline_of(expires_at: Option<u64>) -> Deadline {
     expires_at.map(|millis| millis / 1000)
 }

@@ -1,4 +1,4 @@
-//! What is remembered of one connection.
+//! memcached's state of one connection.
 
 use crate::clients::Client;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ pub struct ConnectionState {
     pub closing: bool,
     /// It gave the password, or none is asked for.
     pub authenticated: bool,
-    /// What it speaks, which its first byte tells.
+    /// Its protocol, which its first byte selects.
     pub dialect: Option<Dialect>,
     /// Bytes of data that nobody wants, still to come.
     pub swallow: u64,
     /// Bytes of a line that has not ended, in which no end need be looked for again.
     pub scanned: usize,
-    /// Where its listing of items goes on, which is under way.
+    /// Where its listing of items continues, if one is running.
     pub dumps_from: Option<u64>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 macro_rules! counts {
     ($($count:ident $name:literal,)*) => {
-        /// What is counted.
+        /// The counters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)] // Each is named in `NAMES`.
         pub enum Count { $($count,)* }
@@ -77,7 +77,7 @@ pub struct AllCounters {
 pub struct Evictions {
     /// All.
     pub all: u64,
-    /// Those of which it is not known that they were fetched.
+    /// Evicted items that are not known to have been fetched.
     pub unfetched: u64,
     /// Those that were fetched in the last minute.
     pub active: u64,
@@ -125,7 +125,7 @@ impl AllCounters {
         sums
     }
 
-    /// Begins anew.
+    /// Resets the counters.
     pub fn reset(&self) {
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = self.ever();
         self.evictions.iter().for_each(|count| count.store(0, Relaxed));

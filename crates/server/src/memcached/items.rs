@@ -13,8 +13,8 @@ use duramen_structures::{CAS_RUN, CountedItem, Error, Item, ItemHead, Locks, Res
 /// Longest key.
 pub const KEY_BYTES_MAX: usize = 250;
 
-// What memcached 1.6.18 needs for an item besides key, data and flags: its header, the CAS number, a zero behind the key and a
-// line end behind the data.
+// memcached 1.6.18's overhead of an item besides key, data and flags: its header, the CAS number, a zero after the key
+// and a line end after the data.
 const ITEM_BYTES: u64 = 48 + 8 + 1 + 2;
 const FLAGS_BYTES: u64 = 4;
 
@@ -43,15 +43,15 @@ pub enum Mode {
     Add,
     /// Where something is.
     Replace,
-    /// Behind what is there.
+    /// After the existing data.
     Append,
-    /// Before what is there.
+    /// Before the existing data.
     Prepend,
-    /// If what is there has this CAS number.
+    /// If the existing item has this CAS number.
     Cas,
 }
 
-/// What is to be stored.
+/// A store request.
 #[derive(Clone, Copy, Debug)]
 pub struct Put<'a> {
     /// How.
@@ -99,7 +99,7 @@ pub enum Counted {
         /// Nothing was there.
         is_new: bool,
     },
-    /// What is there is no number.
+    /// The existing value is not a number.
     NotNumeric,
     /// Nothing is there.
     NotFound,
@@ -152,7 +152,7 @@ impl Items<'_> {
         Self::bytes_of(key.len(), flags, data_bytes) <= self.bytes_max
     }
 
-    /// The item at `key`, as it is stored. What is no string is none.
+    /// The item at `key`, as it is stored. A value that is not a string is no item.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Result<Option<Item<'_>>> {
         match self.worker.item(self.now.millis, self.shared.db, key) {
@@ -367,7 +367,7 @@ impl Items<'_> {
                 true => ItemHead { cas, ..old },
                 false => ItemHead { cas, flags: old.flags, ..ItemHead::default() },
             };
-            // Padded with blanks to what was there before, as memcached does that changes it in place.
+            // Padded with blanks to its old length, as memcached does when it changes it in place.
             txn.put_counter(db, key, head, value, width, millis_of(deadline))?;
             Ok::<_, Error>(Counted::Done { value, cas, before: until, is_new: false })
         })?;
@@ -418,7 +418,7 @@ pub fn flush_due(worker: &mut Worker, shared: &Shared, now: Now) -> Result<()> {
     worker.run(now.millis, Locks::One(FLUSH_AT), |txn| txn.delete(state, FLUSH_AT).map(drop))
 }
 
-/// What is at a key, as far as a command that changes it has to know.
+/// The state of a key, as far as a command that changes it needs it.
 pub enum Old<T> {
     /// Nothing.
     Absent,

@@ -1,13 +1,13 @@
-//! When items were used last, and whether they were fetched at all: what the flags `l` and `h` of `mg` tell, and `me`.
+//! When items were last used, and whether they were fetched at all: for the flags `l` and `h` of `mg`, and for `me`.
 //!
-//! A table of fixed size in DRAM, one word for many keys: who comes later takes the word over, and after a restart it is empty. Of an
-//! item whose word was taken it is not known that it was fetched. As in memcached an item's first fetch only marks it; from the
-//! second on its time is that of the last.
+//! A table of fixed size in DRAM, one word for many keys: a later key takes the word over, and after a restart the
+//! table is empty. If its word was taken over, an item counts as never fetched. As in memcached, an item's first fetch
+//! only marks it; from the second on its time is that of the last.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-// 8 MiB of address space, of which only the pages that are used take memory.
+// 8 MiB of address space; only used pages take memory.
 const WORDS: usize = 1 << 20;
 
 const FETCHED: u64 = 1 << 32;
@@ -17,7 +17,7 @@ const TAG_FROM: u32 = 34;
 /// The table. A word: bits 0 to 31 Unix seconds, 32 fetched, 33 fetched twice, 34 to 63 of the key's hash.
 pub struct LastUsed(Box<[AtomicU64]>);
 
-/// What is known of an item.
+/// The use of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// It was fetched.
@@ -46,7 +46,7 @@ impl LastUsed {
         let hash = hash(key);
         let now = now & u64::from(u32::MAX);
         let word = self.word(hash);
-        // Relaxed: a hint, of which any value that was ever right will do.
+        // Relaxed: it is a hint, and any value that was ever right is good enough.
         let before = word.load(Relaxed);
         let after = match before {
             _ if before >> TAG_FROM != tag(hash) >> TAG_FROM => tag(hash) | FETCHED | now,
@@ -59,7 +59,7 @@ impl LastUsed {
         }
     }
 
-    /// What is known of an item.
+    /// The use of an item.
     pub fn of(&self, key: &[u8], now: u64) -> Use {
         let hash = hash(key);
         let word = self.word(hash).load(Relaxed);
@@ -79,7 +79,7 @@ fn tag(hash: u64) -> u64 {
     hash >> TAG_FROM << TAG_FROM
 }
 
-/// Good enough to spread keys; who makes two keys meet has only made the server forget when they were used.
+/// Good enough to spread keys: a client that makes two keys collide only makes the server forget when they were used.
 fn hash(key: &[u8]) -> u64 {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let (words, rest) = key.as_chunks::<8>();

@@ -1,4 +1,4 @@
-//! Lines: their words, and the data behind them.
+//! Lines: their words, and the data after them.
 
 /// Words of a line that commands look at: as many as memcached splits off.
 const WORDS_MAX: usize = 23;
@@ -51,7 +51,7 @@ pub enum Data<'a> {
     Missing,
 }
 
-/// The data of so many bytes behind a line.
+/// The data of `bytes` bytes after a line.
 pub fn data(rest: &[u8], bytes: usize) -> Data<'_> {
     match rest.get(..bytes + 2) {
         None => Data::Missing,

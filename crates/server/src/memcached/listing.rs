@@ -1,5 +1,5 @@
-//! Which items there are: `stats cachedump` and `lru_crawler metadump`, which tools and tests of others use. All items are of class 1, as
-//! `stats items` tells.
+//! Lists items: `stats cachedump` and `lru_crawler metadump`, which other tools and tests use. All items are in class
+//! 1, as in `stats items`.
 
 use super::clock::deadline_of;
 use super::connection_state::ConnectionState;
@@ -14,12 +14,12 @@ use std::io::Write as _;
 const CLASS: u32 = 1;
 /// Classes that memcached could have.
 const CLASSES_MAX: u32 = 63;
-/// As in memcached: what `stats cachedump` tells at most.
+/// As in memcached: the maximum output of `stats cachedump`.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 /// Keys that are looked for at once.
 const SCAN_KEYS: usize = 256;
 
-/// `stats cachedump CLASS [LIMIT]`: some items, 0: as many as are told at most.
+/// `stats cachedump CLASS [LIMIT]`: some items, 0: as many as fit.
 pub fn cachedump(request: &mut Request<'_>, words: &Words<'_>) {
     if words.len() < 3 {
         return request.line(b"CLIENT_ERROR bad command line");
@@ -55,8 +55,8 @@ pub fn cachedump(request: &mut Request<'_>, words: &Words<'_>) {
     request.line(b"END");
 }
 
-/// `lru_crawler metadump all|hash|CLASS[,CLASS…]`: a part of all items, behind those that were told before. While there are more the line
-/// stays to be executed again, when the client has read what there is.
+/// `lru_crawler metadump all|hash|CLASS[,CLASS…]`: lists the next part of all items. If there are more, the line stays
+/// and is executed again when the client has read this part.
 pub fn metadump(request: &mut Request<'_>, connection: &mut ConnectionState, words: &Words<'_>) {
     let mut is_wanted = matches!(words.at(2), b"all" | b"hash");
     if !is_wanted {
@@ -106,7 +106,7 @@ pub fn metadump(request: &mut Request<'_>, connection: &mut ConnectionState, wor
     request.line(b"END");
 }
 
-/// Has each of some keys told, from the cursor on, which is 0 behind the last. What is no item is passed over.
+/// Lists some keys, from the cursor on; the cursor is 0 after the last one. Keys that are no items are skipped.
 fn part(
     request: &mut Request<'_>,
     cursor: &mut u64,

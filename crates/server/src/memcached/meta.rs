@@ -1,4 +1,5 @@
-//! The meta commands: `mg`, `ms`, `md`, `ma`, `me`, with flags of one letter each, in whose order replies tell what was asked for.
+//! The meta commands: `mg`, `ms`, `md`, `ma`, `me`, with flags of one letter each; replies follow the order of the
+//! flags.
 
 use super::base64;
 use super::clock::{Deadline, deadline_of, millis_of};
@@ -77,7 +78,7 @@ impl<'a> Flags<'a> {
             by: 1,
         };
         let mut seen = 0u128;
-        // The last mistake is told.
+        // The last error is reported.
         let mut error: Option<&'static [u8]> = None;
         let now = request.items.now;
         for word in words {
@@ -156,7 +157,7 @@ impl<'a> Flags<'a> {
         self.words.iter().any(|word| word[0] == b'O' && word.len() > OPAQUE_BYTES_MAX)
     }
 
-    /// Appends what is told of the request itself: opaque and key.
+    /// Appends the parts of the request that the reply repeats: opaque and key.
     fn echo(&self, out: &mut Output) {
         for word in self.words {
             match word[0] {
@@ -199,7 +200,7 @@ fn ttl(out: &mut Output, request_now: super::clock::Now, deadline: Deadline) {
     }
 }
 
-/// An item as `mg` tells it.
+/// An item in the reply of `mg`.
 struct Shown<'a> {
     head: ItemHead,
     deadline: Deadline,
@@ -274,7 +275,7 @@ impl Shown<'_> {
 /// The key and the flags of a command.
 type Line<'a> = (&'a [u8], &'a [&'a [u8]]);
 
-/// The key and the flags of a command, or what is wrong with its line.
+/// The key and the flags of a command, or the error of its line.
 fn line<'a>(words: &'a Words<'a>, long: &'static [u8]) -> Result<Line<'a>, &'static [u8]> {
     if words.len() < 2 {
         return Err(b"ERROR");

@@ -7,7 +7,7 @@
 //! | `items` | what commands do, whatever protocol they came by |
 //! | [`numbering`] | CAS numbers |
 //! | [`clock`], `last_used` | seconds and deadlines; when items were used |
-//! | `shared`, `counters`, `stats` | what all workers have, and what is told of it |
+//! | `shared`, `counters`, `stats` | the state that all workers share, and its statistics |
 //! | [`number`], [`base64`] | numbers and keys as clients write them |
 //! | `offline` | all of it without sockets, for fuzz targets |
 //!

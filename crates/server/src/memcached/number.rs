@@ -1,7 +1,7 @@
 //! Numbers as memcached reads and writes them.
 //!
-//! It reads them as C's `strtoul` does, blanks and signs before them included, and takes what ends with a blank or with the text.
-//! A number that is too large for where it is kept loses its upper bits; only one that 64 bits do not hold is refused.
+//! Parses as C's `strtoul` does, with leading blanks and signs, up to a blank or the end of the text. A number that is
+//! too large for its field loses its upper bits; only one that does not fit into 64 bits is refused.
 
 /// An unsigned number; `None` for none, and for one that is negative as a signed one and was written with a sign.
 pub fn unsigned(text: &[u8]) -> Option<u64> {

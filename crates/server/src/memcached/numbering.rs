@@ -1,13 +1,13 @@
 //! CAS numbers: after each change of an item another one, never the same twice, also over restarts.
 //!
-//! A number is a count, and the worker who gave it out: bits 10 to 61 and 0 to 9. A worker's counts only rise, so no two are the
-//! same. They are above those of the item before, and of all that was settled before the turn, so the later of two
-//! changes of an item has the greater number.
+//! A number is a count and the worker that gave it out: bits 10 to 61 and 0 to 9. A worker's counts only rise, so no
+//! two are the same. They are above those of the previous item and of all turns that settled before this one. So the
+//! later of two changes of an item has the greater number.
 //!
 //! A counter takes a run of counts when its record is written, one for each change that is made in place.
 //!
-//! Counts stay below a *ceiling* that is durable before the first count below it is given out; the next start begins
-//! at the ceiling it finds. So what was given out before a crash is not given out again, whatever became of the items.
+//! Counts stay below a *ceiling* that is durable before the first count below it is given out; the next start begins at
+//! the ceiling that it finds. So no number is given out again after a crash, whatever happened to the items.
 //!
 //! **Invariant**: a count that is given out is below the durable ceiling.
 
@@ -15,12 +15,12 @@ use duramen_structures::CAS_STEP;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Workers that numbers can tell apart.
+/// The number of workers that the numbers can distinguish.
 pub const WORKERS_MAX: usize = 1 << WORKER_BITS;
 
 const WORKER_BITS: u32 = CAS_STEP.ilog2();
-// As many as 2^30 changes of one worker: it is raised once in a second when half is used, so it would take 500 million changes in a
-// second to reach it, or that counters begin 2 million runs. 2^52 counts are enough for four million starts.
+// 2^30 changes of one worker. The ceiling is raised once a second when half is used. Reaching it would take 500 million
+// changes in a second, or 2 million runs that counters begin. 2^52 counts are enough for four million starts.
 const CEILING_STEP: u64 = 1 << 30;
 
 /// What all workers know.
@@ -65,7 +65,8 @@ impl Numbering {
 
     /// A turn begins.
     pub fn begin(&mut self, numbers: &Numbers) {
-        // Relaxed: a number that a client was sent is behind its worker's settling, and so are we, through the client.
+        // Relaxed: a client got a number only after its worker settled, and this turn comes after that client's
+        // request.
         self.last = self.last.max(numbers.settled.load(Relaxed));
     }
 

@@ -79,7 +79,7 @@ impl Offline {
                     &self.config,
                 )
             {
-                assert!(bytes > 0 && bytes <= end - start, "a request is within what has arrived");
+                assert!(bytes > 0 && bytes <= end - start, "a request is within the received bytes");
                 start += bytes;
                 continue;
             }

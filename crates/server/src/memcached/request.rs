@@ -9,7 +9,7 @@ use crate::net::Output;
 use crate::server::Server;
 use duramen_structures::{Error, Locks};
 
-/// What clients are told to be talking to: they look at it to know what it can do.
+/// The version that clients see: they derive the supported commands from it.
 pub const VERSION: &str = "1.6.18";
 /// Texts that both text protocols have.
 pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format";
@@ -33,7 +33,7 @@ pub struct Request<'a> {
     pub failure: &'a mut Option<CommandError>,
 }
 
-/// An error of the store, as a client is told.
+/// An error of the store, as a client sees it.
 pub struct Refused {
     /// There is no space.
     pub is_full: bool,
@@ -55,7 +55,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether this is the password of the user of that name.
+    /// Whether this is the password of the named user.
     pub fn is_password(&self, user: &[u8], password: &[u8]) -> bool {
         is_password(self.config, user, password)
     }
@@ -99,7 +99,7 @@ impl Request<'_> {
         self.items.flush(at.filter(|at| *at > now.seconds))
     }
 
-    /// Tells what the store refused as a line, in place of what was appended since `start`.
+    /// Reports the store's refusal as a line, which replaces the output since `start`.
     #[cold]
     pub fn refuse(&mut self, start: usize, error: Error) {
         self.out.truncate(start);

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 const PANICKED: &[u8] =
-    b"SERVER_ERROR internal error: the command panicked, and may have been done or not; the server's log has more\r\n";
+    b"SERVER_ERROR internal error: command crashed; its effect is unknown, see the server's log\r\n";
 
 /// What one worker has of memcached.
 pub struct Service {

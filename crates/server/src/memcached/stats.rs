@@ -1,4 +1,4 @@
-//! What `stats` tells: names and order are memcached's; what does not exist here is 0.
+//! The output of `stats`: names and order are memcached's; values without a meaning here are 0.
 
 use super::clock::Now;
 use super::counters::{Count, NAMES};
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Names and values.
 pub struct Stats(pub Vec<(String, String)>);
 
-/// What there is to tell.
+/// The subjects of `stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Without a word.
@@ -70,7 +70,7 @@ pub fn command(request: &mut Request<'_>, words: &Words<'_>) {
     }
 }
 
-/// All there is to tell of a subject.
+/// All values of a subject.
 pub fn stats_of(request: &Request<'_>, subject: Subject) -> Stats {
     let mut stats = Stats(Vec::new());
     match subject {

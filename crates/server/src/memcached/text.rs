@@ -1,4 +1,4 @@
-//! The text protocol: a line, for some commands data behind it, and a reply. Error lines are those of memcached 1.6.18.
+//! The text protocol: a line, for some commands data after it, and a reply. Error lines are those of memcached 1.6.18.
 //!
 //! `noreply` drops the reply of a command, errors of its arguments included, as there.
 
@@ -42,7 +42,7 @@ pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: 
         return authenticate(request, connection, line, rest).map(|more| end + 1 + more);
     }
     let taken = command(request, connection, line, rest).map(|more| end + 1 + more);
-    // It is executed again while there is more to tell.
+    // It is executed again while there are more items.
     if connection.dumps_from.is_some() { Some(0) } else { taken }
 }
 
@@ -91,7 +91,7 @@ fn authenticate(
     Some(bytes + 2)
 }
 
-/// Executes a line; how many bytes of what follows it took.
+/// Executes a line; returns how many of the bytes after it it took.
 fn command(
     request: &mut Request<'_>,
     connection: &mut ConnectionState,
@@ -155,7 +155,7 @@ fn unknown(request: &mut Request<'_>, connection: &mut ConnectionState, words: &
     }
 }
 
-/// What stands behind so many words.
+/// The rest after this many words.
 fn after(line: &[u8], words: usize) -> &[u8] {
     let mut rest = line;
     for _ in 0..words {

@@ -1,11 +1,12 @@
-//! The order of all messages, and their way from the turn that caused them to the workers of those who get them.
+//! The order of all messages, and their way from the turn that caused them to the workers of their receivers.
 //!
-//! A command that has a message takes a number for it at once ([`Delivery::add`]). When its turn has settled, the worker puts what it
-//! has into one queue ([`Delivery::hand_over`]), from whose head all go whose predecessors went. So a message waits for the turns of
-//! other workers that took numbers before, and those are short; nobody waits for it.
+//! A command with a message takes a number for it at once ([`Delivery::add`]). When its turn has settled, the worker
+//! puts its messages into one queue ([`Delivery::hand_over`]). A message leaves the head of the queue once all its
+//! predecessors have left. So a message waits for the turns of other workers that took earlier numbers; those are
+//! short, and no worker waits for it.
 //!
-//! **Invariant**: every number that was taken comes to the queue, with a message or without: a turn that failed, or a command that
-//! was taken back, leaves the place empty.
+//! **Invariant**: every taken number reaches the queue, with a message or without: a failed turn or an undone command
+//! leaves its place empty.
 
 use super::message::{Content, Message};
 use std::collections::BTreeMap;
@@ -59,7 +60,8 @@ impl Outgoing {
 impl Delivery {
     /// The number that the next message gets.
     pub fn next(&self) -> u64 {
-        // Relaxed: who subscribes enters itself under a lock afterwards, which whoever publishes takes before it takes a number.
+        // Relaxed: a subscriber enters itself under a lock afterwards, which a publisher takes before it takes a
+        // number.
         self.next.load(Ordering::Relaxed)
     }
 
@@ -75,8 +77,8 @@ impl Delivery {
         }
     }
 
-    /// The turn is over: its messages go, after those before them. When it did not settle they are dropped. `send` gets what goes to a
-    /// worker now; it is called under the lock, so that all workers get messages in one order.
+    /// Ends a turn: its messages leave after their predecessors, or are dropped if it did not settle. `send` gets each
+    /// worker's messages. It is called under the lock, so that all workers get messages in one order.
     pub fn hand_over(
         &self,
         outgoing: &mut Outgoing,

@@ -1,4 +1,4 @@
-//! What a message says.
+//! The content of a message.
 
 use crate::clients::Client;
 use crate::command::OwnedArgs;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 pub struct Message {
     /// Its place in the order of all messages.
     pub sequence: u64,
-    /// What it says.
+    /// The content.
     pub content: Content,
 }
 
-/// How to put back what was taken for a client that waited, and has gone.
+/// How to put back what was removed for a blocked client that has disconnected.
 #[derive(Debug)]
 pub struct PutBack {
     /// In which database.
@@ -28,11 +28,11 @@ pub struct PutBack {
 pub enum Content {
     /// The reply to a command that waited.
     Reply {
-        /// Whose command.
+        /// The client.
         waiter: Arc<Waiter>,
-        /// What it is told.
+        /// The reply.
         bytes: Box<[u8]>,
-        /// What is done when it has gone.
+        /// To run if the client has disconnected.
         put_back: Option<PutBack>,
         /// The connection ends with it.
         closes: bool,
@@ -46,21 +46,21 @@ pub enum Content {
     },
     /// Keys that a client keeps copies of were written.
     Invalidate {
-        /// Who is told.
+        /// The receiver.
         client: Arc<Client>,
-        /// In place of another.
+        /// As the target of another client's redirection.
         redirected: bool,
         /// Which keys; `None`: all.
         keys: Option<Vec<Box<[u8]>>>,
     },
-    /// The client that was to be told in place of this one has gone.
+    /// The client that received this one's invalidations has disconnected.
     RedirectBroken {
-        /// Who is told.
+        /// The receiver.
         client: Arc<Client>,
-        /// Who has gone.
+        /// The disconnected client.
         redirect: u64,
     },
-    /// A line for those who said MONITOR.
+    /// A line for MONITOR clients.
     Monitor {
         /// With its line end.
         line: Box<[u8]>,

@@ -1,13 +1,14 @@
-//! What reaches a client not within a turn of its own: messages of pub/sub, what is told about keys, and replies to commands that
-//! waited.
+//! Messages to clients outside their own turns: pub/sub, invalidations and events of keys, and replies to blocked
+//! commands.
 //!
 //! ```text
 //!  a command ──► Outgoing ── turn settles ──► Delivery ── in order ──► inboxes of workers ──► Subscribers ──► connections
 //! ```
 //!
-//! - **Invariant 1**: a message is handed to workers after the turn that caused it has settled, and never when it failed to.
-//! - **Invariant 2**: every connection gets messages in the order in which their commands ran, whichever workers ran them:
-//!   each takes a number when its command runs, and those are handed over in the order of their numbers.
+//! - **Invariant 1**: a message is handed to workers after the turn that caused it has settled, and never when the turn
+//!   failed.
+//! - **Invariant 2**: every connection gets messages in the order in which their commands ran, on any worker: each
+//!   takes a number when its command runs, and messages are handed over in the order of their numbers.
 //! - **Invariant 3**: a worker's inbox is woken once for all that a turn has for it.
 
 mod delivery;

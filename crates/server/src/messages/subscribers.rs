@@ -1,4 +1,4 @@
-//! The connections of one worker that listen to something.
+//! The subscribed connections of one worker.
 
 use super::message::{Content, Message};
 use super::subscriptions::Kind;
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 /// The numbers of clients, by what they listen to.
 #[derive(Default)]
 pub struct Subscribers {
-    /// Those who said MONITOR.
+    /// The MONITOR clients.
     pub monitors: BTreeSet<u64>,
     clients: [HashMap<Box<[u8]>, BTreeSet<u64>>; 3],
 }

@@ -1,11 +1,11 @@
-//! Who listens to what: the counts that all workers share, and what one connection listens to.
+//! Subscriptions: the counts that all workers share, and those of one connection.
 
 use duramen_structures::glob;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-/// What one can listen to.
+/// Kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SUBSCRIBE: a channel.
@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As clients are told that they begin and end to listen.
+    /// The words that confirm a subscription and its end.
     pub const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Channel => ("subscribe", "unsubscribe"),
@@ -46,7 +46,7 @@ impl Monitors {
     /// Whether there is one.
     #[inline]
     pub fn are_any(&self) -> bool {
-        // Relaxed: who comes at this moment may come before or after.
+        // Relaxed: a client that comes at this moment may come before or after.
         self.any.load(Ordering::Relaxed) > 0
     }
 
@@ -56,10 +56,10 @@ impl Monitors {
     }
 }
 
-/// How many connections listen to what, and on which workers. Locked for reading by whoever publishes.
+/// How many connections subscribe to each name, and on which workers. Publishers lock it for reading.
 #[derive(Default)]
 pub struct Subscriptions {
-    // How many subscriptions to channels and patterns there are: nobody need be looked for while there are none.
+    // The number of subscriptions to channels and patterns: publishers skip the search while it is 0.
     any: AtomicUsize,
     counts: RwLock<[HashMap<Box<[u8]>, Counts>; 3]>,
 }
@@ -118,7 +118,7 @@ impl Subscriptions {
     /// Whether anybody listens to channels or patterns at all.
     #[inline]
     pub fn are_any(&self) -> bool {
-        // Relaxed: who subscribes at this moment may come before or after.
+        // Relaxed: a client that subscribes at this moment may come before or after.
         self.any.load(Ordering::Relaxed) > 0
     }
 
@@ -126,7 +126,7 @@ impl Subscriptions {
         self.counts.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who gets what is published to `channel` (of a shard or not): how often it is received, and on which workers.
+    /// The receivers of a message to `channel` (of a shard or not): their number, and their workers.
     pub fn receivers(&self, is_shard: bool, channel: &[u8]) -> (usize, Vec<u32>) {
         if !is_shard && !self.are_any() {
             return (0, Vec::new());
@@ -164,7 +164,8 @@ impl Subscriptions {
     }
 }
 
-/// What one connection listens to, each since a number of [`Delivery`](super::Delivery): what was published before is not for it.
+/// The subscriptions of one connection, each since a number of [`Delivery`](super::Delivery): earlier messages are not
+/// for it.
 #[derive(Debug, Default)]
 pub struct Subscribed {
     names: [BTreeMap<Box<[u8]>, u64>; 3],

@@ -18,7 +18,7 @@ pub const WAKE: Token = Token(usize::MAX);
 
 // When no more files can be opened, the connection stays in the kernel's queue until some are closed.
 const RETRY: Duration = Duration::from_millis(50);
-// How often the rates of INFO are renewed.
+// How often the rates of INFO are sampled.
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Accepts until the server is asked to end.
@@ -50,7 +50,7 @@ pub fn accept<P: Protocol>(server: &Server, poll: &mut Poll, listeners: &[Listen
     Ok(())
 }
 
-/// Accepts what waits at one listener; false when some of it must be tried again later.
+/// Accepts the waiting connections of one listener; false when some of them must be retried later.
 fn accept_all<P: Protocol>(server: &Server, listener: &Listener, next: &mut usize) -> bool {
     loop {
         match listener.accept() {
@@ -82,7 +82,7 @@ fn admit<P: Protocol>(server: &Server, mut incoming: Incoming, next: &mut usize)
     if let Some(refusal) = refusal.map(|why| P::refusal(why, incoming.mark)) {
         server.clients.reject();
         server.log_refused(&incoming.address, refusal);
-        // Whoever does not read it in one piece does without.
+        // A client that cannot take it in one write does not get it.
         let _ = incoming.stream.write(refusal);
         return;
     }
@@ -107,7 +107,7 @@ fn keep_alive(stream: &Stream, config: &Config) {
     if config.tcp_keepalive == 0 {
         return;
     }
-    // As Redis: ask after the interval, then three times within a third of it each.
+    // As in Redis: probe after the interval, then three times within a third of it each.
     let seconds = u64::from(config.tcp_keepalive);
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(seconds))

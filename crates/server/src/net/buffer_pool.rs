@@ -1,7 +1,7 @@
 //! Empty output buffers of a worker, for the next connections that have something to say.
 //!
-//! A connection holds one only while it has replies to send. What a burst of many connections left is given back soon: at
-//! each tick those go that were not needed since the tick before.
+//! A connection holds one only while it has replies to send. After a burst of connections, each tick frees the buffers
+//! that were not needed since the tick before.
 
 // A larger one is not worth keeping: to fill it takes longer than to get it.
 const BUFFER_BYTES_MAX: usize = 256 << 10;

@@ -6,17 +6,17 @@
 //!    └── end of input, error, limit, killed, idle ──────────────────────────►┘
 //! ```
 //!
-//! Lingering: after an error reply, what the client has sent and nobody will read would make the kernel reset the
-//! connection, and the reply would be lost with it. So the sending side is closed and the rest read and dropped.
+//! Lingering: unread input of the client after an error reply would make the kernel reset the connection and lose the
+//! reply. So the sending side is closed, and the remaining input is read and dropped.
 //!
-//! Reads go to the worker's own buffer; only what does not make a whole request is kept with the connection. An idle
-//! connection has no buffers at all.
+//! Reads go to the worker's own buffer; the connection keeps only an incomplete request. An idle connection has no
+//! buffers.
 //!
-//! Backpressure: a client may pipeline more than it reads. Once [`OUTPUT_UNREAD_BYTES_MAX`] of its replies are unread, no
-//! further request of it begins until half of that is read ([`Connection::backed_up`]). Its requests are read on meanwhile, since a
-//! client may send all of them before it reads the first reply; beyond [`INPUT_AHEAD_BYTES_MAX`] they stay in the kernel, which
-//! then stops the client. So what one connection takes is bounded, and nobody is cut off for reading slowly: the
-//! limit of output is for what a single request makes.
+//! Backpressure: a client may pipeline more than it reads. Once [`OUTPUT_UNREAD_BYTES_MAX`] of its replies are unread,
+//! none of its requests begins until half of that is read ([`Connection::backed_up`]). Its requests are still read
+//! meanwhile, because a client may send all of them before it reads the first reply. Beyond [`INPUT_AHEAD_BYTES_MAX`]
+//! they stay in the kernel, which then stops the client. So the memory of a connection is bounded, and no client is
+//! disconnected for reading slowly: the limit of output applies to the reply of a single request.
 
 use super::buffer_pool::BufferPool;
 use super::output::Output;
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 // Kept input grows by doubling from here, so that a large argument is copied a constant number of times.
 const INPUT_BYTES_MIN: usize = 16 << 10;
-// The most that one connection reads in one turn, so that others have theirs.
+// The maximum that one connection reads in one turn, so that the others get their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
 // An input buffer larger than this is given back when little of it is used.
 const INPUT_KEPT_BYTES_MAX: usize = 64 << 10;
@@ -45,7 +45,7 @@ const INPUT_AHEAD_BYTES_MAX: usize = 64 << 20;
 const CHARGED_BYTES_MIN: u64 = 64 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What became of a connection in a turn.
+/// The state of a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It waits for the socket.
@@ -56,7 +56,7 @@ pub enum Step {
     Ends,
 }
 
-/// What the turns of all connections of a worker share.
+/// The state that the turns of all connections of a worker share.
 pub struct Turn<'a, P> {
     /// Executes the requests.
     pub protocol: &'a mut P,
@@ -76,29 +76,29 @@ pub struct Turn<'a, P> {
 pub struct Connection<P: Protocol> {
     /// The socket.
     pub stream: Stream,
-    /// What its client said so far.
+    /// The protocol's state.
     pub conversation: P::Conversation,
-    /// When its client last sent something, or took some of a reply.
+    /// When its client last sent bytes or took reply bytes.
     pub active: Instant,
     /// Events say that it can be read, or that there is input to execute.
     pub readable: bool,
-    /// The client sends no more: reading goes on until it says so, since no further event will tell.
+    /// The client sends no more: keep reading until a read returns the end, because no further event comes.
     pub read_closed: bool,
-    /// Nothing that is sent can reach the client any more.
+    /// No reply can reach the client any more.
     pub gone: bool,
-    /// When the worker looks at it, since what it waits for takes too long.
+    /// When the worker checks it because it has waited for too long.
     pub timer: Option<Instant>,
     /// Is in the worker's list of connections with work.
     pub listed: bool,
-    // Input that is not executed yet: from `input_from` to `input_used`; what is behind is room.
+    // Unexecuted input, from `input_from` to `input_used`; the rest is free.
     input: Vec<u8>,
     input_from: usize,
     input_used: usize,
     // Some of `input` may be executed without reading more (after a pause).
     input_ready: bool,
-    // The client has ended its sending; what it sent is still executed, and what it is owed sent.
+    // The client has ended its sending; its requests are still executed and answered.
     input_over: bool,
-    // So many replies are unread that no further request begins.
+    // Too many replies are unread, so no further request begins.
     backed_up: bool,
     output: Output,
     // How much of `output` is sent already.
@@ -107,14 +107,14 @@ pub struct Connection<P: Protocol> {
     output_settled: usize,
     // The socket takes no more until it says so.
     blocked: bool,
-    // More than the limit was waiting when a message came: it ends.
+    // More than the limit was unsent when a message came: the connection ends.
     flooded: bool,
     over_soft_limit_since: Option<Instant>,
     lingering_until: Option<Instant>,
 }
 
 impl<P: Protocol> Connection<P> {
-    /// A connection that has said nothing yet.
+    /// A new connection.
     pub fn new(stream: Stream, conversation: P::Conversation, now: Instant) -> Self {
         Self {
             stream,
@@ -146,7 +146,7 @@ impl<P: Protocol> Connection<P> {
         self.blocked = false;
     }
 
-    /// Reads once and executes what has arrived. Nothing is sent yet.
+    /// Reads once and executes the requests that have arrived. Nothing is sent yet.
     pub fn execute(&mut self, turn: &mut Turn<'_, P>) -> Step {
         self.output_settled = self.output.len();
         if self.lingering_until.is_some() {
@@ -161,7 +161,7 @@ impl<P: Protocol> Connection<P> {
         }
         self.conversation.go_on();
         if self.conversation.is_waiting() {
-            // A client that has ended its sending has gone, as in the reference: nothing else tells.
+            // A client that has ended its sending counts as disconnected, as in Redis: there is no other sign.
             if self.gone || self.read_closed || self.input_over {
                 return Step::Ends;
             }
@@ -207,7 +207,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Reads behind what is kept. `Err` when there was nothing to read.
+    /// Reads after the kept input. `Err` when there was nothing to read.
     fn read_kept(&mut self, turn: &Turn<'_, P>) -> Result<Step, Step> {
         if self.input_used == self.input.len() {
             if self.input_from > 0 {
@@ -232,7 +232,8 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Reads requests that are not executed before replies have been read, so that a client that sends first can go on.
+    /// Reads requests that are not executed until replies have been read, so that a client that sends first can
+    /// continue.
     fn read_ahead(&mut self, turn: &mut Turn<'_, P>) -> Step {
         if self.gone {
             return Step::Ends;
@@ -262,7 +263,7 @@ impl<P: Protocol> Connection<P> {
     /// The client sends no more.
     fn input_ended(&mut self) -> Step {
         self.input_over = true;
-        // Whoever has only ended its sending, as `nc -N` does, still wants the replies.
+        // A client that has only ended its sending, as `nc -N` does, still wants the replies.
         if self.gone || !self.backed_up && !self.input_ready && self.unread() == 0 {
             return Step::Ends;
         }
@@ -299,7 +300,7 @@ impl<P: Protocol> Connection<P> {
     fn log_limit(&self, limit: &str, bytes: usize) {
         let client = self.conversation.client();
         log::warning(format_args!(
-            "client {} ({}) is cut off: {bytes} bytes are beyond its {limit}",
+            "closing client {} ({}): {bytes} bytes exceed {limit}",
             client.id, client.address
         ));
     }
@@ -329,7 +330,7 @@ impl<P: Protocol> Connection<P> {
         while done < input.len() && !self.conversation.is_closing() && !self.conversation.client().is_killed()
         {
             if done >= TURN_BYTES_MAX {
-                // What was read ahead is executed in several turns: others have theirs.
+                // Input that was read ahead is executed in several turns, so that other connections get theirs.
                 self.input_ready = true;
                 break;
             }
@@ -355,7 +356,7 @@ impl<P: Protocol> Connection<P> {
             }
         }
         if self.conversation.is_closing() {
-            // Before its last reply is sent: who has seen that finds it gone.
+            // Before its last reply is sent: a client that has read it finds the connection gone.
             self.conversation.client().leave();
             turn.protocol.leave(&mut self.conversation);
             return input.len();
@@ -370,7 +371,7 @@ impl<P: Protocol> Connection<P> {
         let kept = self.input_kept() + self.conversation.request_bytes();
         turn.stats.input_bytes_max.set(turn.stats.input_bytes_max.get().max(kept as u64));
         turn.stats.output_bytes_max.set(turn.stats.output_bytes_max.get().max(self.output.len() as u64));
-        // What is queued is input that is not executed yet. What was read ahead is no single request.
+        // Queued commands are input that is not executed yet. Input that was read ahead is not a single request.
         let request = if self.input_ready { 0 } else { kept };
         if (request + self.conversation.queued_bytes()) as u64 > turn.config.client_query_buffer_limit {
             turn.stats.query_limit_disconnections.add(1);
@@ -421,7 +422,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Appends a message to what is to be sent, unless more is waiting than may, or the client has gone; false when it was not taken.
+    /// Appends a message to the output. False if the client is gone or more than the limit is unsent.
     pub fn receive(&mut self, message: &Message, turn: &mut Turn<'_, P>) -> bool {
         let hard = turn.config.client_output_buffer_limit[self.conversation.output_class()].hard_bytes;
         let is_waiting = self.conversation.is_waiting();
@@ -435,16 +436,15 @@ impl<P: Protocol> Connection<P> {
             return false;
         }
         self.take_output(turn);
-        // A message is not cut: what is beyond the limit ends the connection.
+        // A message is never cut: exceeding the limit ends the connection.
         self.output.limit(usize::MAX);
         let is_taken = self.conversation.receive(message, &mut self.output);
-        // Between two turns: a turn that fails takes back only what is its own.
+        // Between two turns: a failed turn takes back only its own output.
         self.output_settled = self.output.len();
         is_taken
     }
 
-    /// This turn could not be made durable: what it would have shown is replaced by the failure, and the
-    /// connection ends.
+    /// This turn could not be made durable: the failure replaces its replies, and the connection ends.
     pub fn unsettled(&mut self, failure: &P::Failure) {
         if self.output.len() > self.output_settled {
             self.output.truncate(self.output_settled);
@@ -452,7 +452,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Sends what is there to send, as far as the socket takes it.
+    /// Sends the output, as far as the socket accepts it.
     pub fn flush(&mut self, turn: &mut Turn<'_, P>) -> Step {
         if self.output.is_cut() {
             turn.stats.output_limit_disconnections.add(1);
@@ -509,8 +509,8 @@ impl<P: Protocol> Connection<P> {
         step
     }
 
-    /// Drops what is sent of `output`, which a client that is always a little behind would never have cleared. Only
-    /// when that is more than the rest, so that for each byte moved one was sent.
+    /// Drops the sent part of `output`, which would otherwise never be cleared for a client that always reads a little
+    /// late. Only when that part is larger than the rest, so that for each byte moved one was sent.
     fn drop_sent(&mut self) {
         if self.output_sent > self.output.len() / 2 {
             self.output.bytes.drain(..self.output_sent);
@@ -551,7 +551,7 @@ impl<P: Protocol> Connection<P> {
             && turn.now.duration_since(self.active) > Duration::from_secs(u64::from(timeout))
     }
 
-    /// Tells what its buffers take now, when that is much, or was. True when it is more than before.
+    /// Reports the bytes of its buffers, if they are or were large. True when they have grown.
     pub fn charge(&self, buffers: &Buffers) -> bool {
         let client = self.conversation.client();
         let bytes = self.buffer_bytes();
@@ -597,8 +597,8 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
-/// The replies that may be unread before no further request begins. No more than half of what the limit of output allows, so
-/// that what a request finds there leaves room for its own.
+/// The unread replies at which no further request begins: at most half of the limit of output, so that a request has
+/// room for its own reply.
 fn unread_max(limit: &OutputLimit) -> usize {
     let halves =
         [limit.hard_bytes, limit.soft_bytes].into_iter().filter(|bytes| *bytes > 0).map(|bytes| bytes / 2);

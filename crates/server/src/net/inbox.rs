@@ -6,7 +6,7 @@ use crate::messages;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a worker is told.
+/// A message to a worker.
 pub enum Message {
     /// Serve this connection.
     Connection(Stream, Arc<Client>),
@@ -48,13 +48,13 @@ impl Inbox {
         self.send(Message::Kill(id));
     }
 
-    /// Leaves what connections are to be sent, behind what was left before. `wakes`: not by the worker itself, which looks when its turn
-    /// has settled.
+    /// Leaves messages for connections, after those left before. `wakes` is false for the worker itself, which looks
+    /// when its turn has settled.
     pub fn send_mail(&self, mail: Vec<Arc<messages::Message>>, wakes: bool) {
         let mut waiting = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = waiting.is_empty();
         waiting.extend(mail);
-        // Relaxed, here and below: the lock orders what is behind it, and the waker tells of it.
+        // Relaxed, here and below: the lock orders the mail, and the waker announces it.
         self.has_mail.store(true, Ordering::Relaxed);
         drop(waiting);
         if wakes && was_empty {

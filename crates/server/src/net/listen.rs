@@ -150,7 +150,7 @@ impl Listener {
         }
     }
 
-    /// Begins to tell of connections.
+    /// Registers it for events of new connections.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,5 +1,4 @@
-//! Sockets and threads: the acceptor and the workers. Which protocol is spoken there, nobody in here knows: see
-//! [`Protocol`].
+//! Sockets and threads: the acceptor and the workers. Nothing here depends on the protocol: see [`Protocol`].
 //!
 //! ```text
 //!   acceptor (the calling thread)            worker 0 … N-1
@@ -7,8 +6,8 @@
 //!                             round robin
 //! ```
 //!
-//! A connection stays with the worker it was handed to. Workers share the store and nothing else that is written
-//! on the way of a request. See docs/internals/decisions/009-server-event-loop.md.
+//! A connection stays with its worker. Workers share the store and nothing else that a request writes to. See
+//! docs/internals/decisions/009-server-event-loop.md.
 
 mod accept;
 mod buffer_pool;

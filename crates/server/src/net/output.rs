@@ -1,10 +1,10 @@
 //! The bytes of replies that wait to be sent, and how many may wait.
 
-/// Replies of one connection. A reply that begins to be too much is cut: what it still appends is dropped, so that no
-/// single request takes much more memory than the limit allows. Of a cut reply nothing may be sent.
+/// Replies of one connection. A reply that exceeds the limit is cut: further appends are dropped, so that no single
+/// request takes much more memory than the limit. Nothing of a cut reply may be sent.
 #[derive(Debug)]
 pub struct Output {
-    /// What is there to be sent.
+    /// The unsent bytes.
     pub bytes: Vec<u8>,
     // With more than this no further value is appended: the last one may go beyond it.
     bytes_max: usize,
@@ -75,7 +75,7 @@ impl Output {
         Mark { bytes: self.bytes.len(), is_cut: self.is_cut }
     }
 
-    /// Puts what was written since `since` before what was written since `place`, which is earlier.
+    /// Moves the bytes since `since` before those since `place`, which is earlier.
     pub fn put_before(&mut self, place: Mark, since: Mark) {
         self.bytes[place.bytes..].rotate_left(since.bytes - place.bytes);
     }

@@ -1,13 +1,13 @@
-//! What the event loop knows of a protocol: how to find requests in what a connection received, have them executed,
-//! and tell a client what became of them. Which bytes that are, and what a request means, is the protocol's.
+//! The event loop's interface to a protocol: find requests in the received bytes, execute them, and report a failed
+//! turn to the client. The bytes and the meaning of a request belong to the protocol.
 //!
 //! A worker runs one type of protocol, so every call below is a direct one. A server of several protocols gives its
 //! workers an enum of them.
 //!
-//! - **Invariant 1**: requests of a connection are executed in the order of their bytes, and what they append to its
-//!   output are their replies in that order. Between [`Protocol::begin`] and [`Protocol::settle`] nothing of it is sent.
-//! - **Invariant 2**: after [`Protocol::settle`] failed, nothing that was appended since [`Protocol::begin`] is sent:
-//!   [`Protocol::refuse`] says what is, once the output was taken back.
+//! - **Invariant 1**: requests of a connection are executed in the order of their bytes, and their replies are appended
+//!   to its output in that order. Between [`Protocol::begin`] and [`Protocol::settle`] none of them is sent.
+//! - **Invariant 2**: after a failed [`Protocol::settle`], nothing that was appended since [`Protocol::begin`] is sent.
+//!   The output is taken back, and [`Protocol::refuse`] appends the error.
 
 use super::output::Output;
 use crate::clients::Client;
@@ -18,12 +18,12 @@ use std::time::Instant;
 
 /// A protocol, as one worker has it.
 pub trait Protocol {
-    /// What is remembered of one connection.
+    /// The protocol's state of one connection.
     type Conversation: Conversation;
     /// Why a turn could not be made durable.
     type Failure;
 
-    /// What is said to a client of a listener with this mark that is not let in.
+    /// The reply to a refused client, by the mark of its listener.
     fn refusal(why: Refusal, mark: u8) -> &'static [u8];
 
     /// A connection has come; [`Client::mark`] is its listener's.
@@ -32,13 +32,13 @@ pub trait Protocol {
     /// Begins a turn: all that is executed until [`Self::settle`] becomes durable together.
     fn begin(&mut self);
 
-    /// Fetches what the next requests in `input` need, while those before them execute; changes nothing. Gives the bytes
-    /// of the requests that were looked at.
+    /// Prefetches for the next requests in `input` while earlier ones execute; changes nothing. Returns the bytes of
+    /// the requests that it looked at.
     fn look_ahead(&mut self, conversation: &Self::Conversation, input: &[u8]) -> usize;
 
-    /// Executes the request at the beginning of `input` and appends its reply. Gives how many bytes to go on behind, which may
-    /// also be bytes that mean nothing; `None` when the request does not end yet. After `None` the next call has the same
-    /// bytes and more. What is no request is answered, and closes the conversation.
+    /// Executes the request at the beginning of `input` and appends its reply. Returns how many bytes to skip, which
+    /// may be meaningless ones; `None` when the request is incomplete. After `None` the next call has the same bytes
+    /// and more. A malformed request is answered, and closes the conversation.
     fn execute(
         &mut self,
         conversation: &mut Self::Conversation,
@@ -59,7 +59,7 @@ pub trait Protocol {
     /// A message has come for a connection that is not there any more, or cannot take it.
     fn undeliverable(&mut self, message: &Message);
 
-    /// Whether the next turn has something to do, whoever sends requests.
+    /// Whether the next turn has work even without requests.
     fn has_work(&self) -> bool;
 
     /// The time of [`Conversation::waits_until`] has come. It may be another one afterwards.
@@ -68,11 +68,11 @@ pub trait Protocol {
     /// A connection has ended, or is about to: nothing more of it is executed. May be called again.
     fn leave(&mut self, conversation: &mut Self::Conversation);
 
-    /// Appends what a client is told in place of the replies of a turn that was not settled, and closes the conversation.
+    /// Appends the error that replaces the replies of a failed turn, and closes the conversation.
     fn refuse(conversation: &mut Self::Conversation, failure: &Self::Failure, output: &mut Output);
 }
 
-/// What a protocol remembers of one connection, as far as the event loop has to know.
+/// The protocol's state of one connection, as far as the event loop needs it.
 pub trait Conversation {
     /// What other connections may know of it.
     fn client(&self) -> &Client;
@@ -92,7 +92,8 @@ pub trait Conversation {
     /// When that is.
     fn waits_until(&self) -> Option<Instant>;
 
-    /// Appends a message to what its client is sent, if it is for it. What caused it is durable. False when it is for nobody.
+    /// Appends a message to the client's output, if it is for it. The writes that caused it are durable. False when it
+    /// is for no client.
     fn receive(&mut self, message: &Message, output: &mut Output) -> bool;
 
     /// Which of the limits of output it falls under: its position in [`OUTPUT_CLASSES`](crate::config::OUTPUT_CLASSES).
@@ -114,7 +115,7 @@ pub trait Conversation {
     fn publish(&self);
 }
 
-/// Why a client is not let in.
+/// The reason for refusing a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There are `maxclients` already.

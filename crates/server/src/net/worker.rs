@@ -1,4 +1,4 @@
-//! A worker: an event loop over its connections, with an engine writer of its own.
+//! A worker: an event loop over its connections, with its own engine writer.
 //!
 //! One turn of the loop:
 //!
@@ -87,7 +87,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Serves until told to stop.
+    /// Serves until it is asked to stop.
     ///
     /// # Errors
     /// When the kernel's event queue fails, which it does only by a mistake of ours.
@@ -105,7 +105,7 @@ impl<P: Protocol> Worker<P> {
                     continue;
                 }
                 let Some(Some(connection)) = self.connections.get_mut(event.token().0) else { continue };
-                // A closed or failed socket is readable: the read tells.
+                // A closed or failed socket is readable: the read returns the cause.
                 connection.read_closed |= event.is_read_closed() || event.is_error();
                 connection.gone |= event.is_write_closed() || event.is_error();
                 connection.readable |= event.is_readable() || connection.read_closed;
@@ -125,7 +125,7 @@ impl<P: Protocol> Worker<P> {
         self.close_all();
         if self.protocol.has_work() {
             self.protocol.begin();
-            // If it fails the log tells; nobody waits for it.
+            // A failure is logged; no client waits for it.
             let _ = self.protocol.settle();
         }
         Ok(())
@@ -154,8 +154,8 @@ impl<P: Protocol> Worker<P> {
                     let id = client.id;
                     let conversation = self.protocol.conversation(client);
                     let mut connection = Box::new(Connection::new(stream, conversation, Instant::now()));
-                    // Both at once and edge-triggered: the kernel tells of each change once, and nothing need
-                    // be registered again later.
+                    // Both at once and edge-triggered: the kernel reports each change once, and nothing has to be
+                    // registered again.
                     let interest = Interest::READABLE | Interest::WRITABLE;
                     if self.poll.registry().register(&mut connection.stream, Token(index), interest).is_err()
                     {
@@ -176,7 +176,7 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-    /// Appends what has come for connections to their output, and lists them as working.
+    /// Appends messages to the output of their connections, and lists these as working.
     fn deliver(
         mail: &[Arc<Message>],
         connections: &mut [Option<Box<Connection<P>>>],
@@ -274,7 +274,7 @@ impl<P: Protocol> Worker<P> {
             let seconds = unix_seconds();
             for &index in &working {
                 let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
-                // Before its replies can be read: CLIENT LIST knows what was answered.
+                // Before its replies can be read: CLIENT LIST then includes the answered requests.
                 connection.conversation.publish();
                 // A connection that has ended may still take the replies of what it sent before.
                 match connection.flush(&mut turn) {
@@ -291,7 +291,7 @@ impl<P: Protocol> Worker<P> {
                     self.timers.extend(until.map(|until| (until, id)));
                 }
             }
-            // Before the limits are looked at again: a connection is cut off, and counted, once.
+            // Before the limits are checked again: a connection is disconnected, and counted, once.
             for index in ended {
                 self.close(index);
             }

@@ -1,8 +1,8 @@
-//! The keys of commands that have arrived but not yet run, so that the engine can fetch their lines from memory
-//! while those before them execute.
+//! The keys of commands that have arrived but not yet run: the engine can fetch their lines from memory while earlier
+//! commands execute.
 //!
-//! It only looks: what it finds is a hint. It may be wrong (an argument that is no key) or nothing (an inline
-//! command, something malformed, a command that is not whole), and changes no reply.
+//! The result is only a hint. It may be wrong (an argument that is no key) or empty (an inline, malformed or incomplete
+//! command), and changes no reply.
 
 use crate::command::Span;
 use duramen_structures::AHEAD_MAX;

@@ -14,7 +14,7 @@ pub struct Unbalanced;
 /// Splits `line`: the arguments' bytes are appended to `buffer`, their places to `spans`.
 ///
 /// # Errors
-/// [`Unbalanced`]; what was appended so far stays.
+/// [`Unbalanced`]; the arguments appended so far stay.
 pub fn split(line: &[u8], buffer: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), Unbalanced> {
     let line = line.split(|byte| *byte == 0).next().unwrap_or_default();
     let mut at = 0;
@@ -47,7 +47,7 @@ fn argument(line: &[u8], mut at: usize, buffer: &mut Vec<u8>) -> Result<usize, U
 
 type Escape = fn(&[u8]) -> Option<(u8, usize)>;
 
-/// Reads to the end of a quote; `escape` reads an escape and tells how many bytes it took.
+/// Reads to the end of a quote; `escape` reads an escape and returns its length.
 fn quoted(line: &[u8], mut at: usize, buffer: &mut Vec<u8>, escape: Escape) -> Result<usize, Unbalanced> {
     let quote = line[at - 1];
     loop {

@@ -1,7 +1,7 @@
 //! Writes replies, in RESP2 or RESP3 as the client asked for.
 //!
-//! Each method writes one value. What RESP2 has no word for is written as Redis writes it there: maps and
-//! sets as arrays, doubles and big numbers as bulk strings, booleans as integers, null as `$-1` or `*-1`.
+//! Each method writes one value. Types that RESP2 lacks are written as in Redis: maps and sets as arrays, doubles and
+//! big numbers as bulk strings, booleans as integers, null as `$-1` or `*-1`.
 
 use crate::net::{Mark, Output};
 
@@ -61,7 +61,7 @@ impl<'a> Reply<'a> {
         self.out.rollback(mark);
     }
 
-    /// Whether a further value has room; when not, the reply is cut, and none need be looked for any more.
+    /// Whether a further value has room; if not, the reply is cut, and the command may stop.
     pub const fn takes(&mut self) -> bool {
         self.out.takes()
     }
@@ -227,7 +227,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Text for people: `txt` in RESP3, a bulk string in RESP2.
+    /// Text for users: `txt` in RESP3, a bulk string in RESP2.
     pub fn verbatim(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),

@@ -9,13 +9,13 @@
 //! ```
 //!
 //! - **Invariant 1**: the commands found do not depend on how the input was cut into reads.
-//! - **Invariant 2**: no byte of an argument is looked at twice, however many reads it takes to arrive: the
-//!   parser goes on where it stopped.
+//! - **Invariant 2**: no byte of an argument is looked at twice, however many reads it takes to arrive: the parser
+//!   continues where it stopped.
 //! - **Invariant 3**: memory is taken for bytes that have arrived, never for bytes that were announced.
 //!
-//! The rules, limits and error texts are those of Redis 7.0's `processMultibulkBuffer` and
-//! `processInlineBuffer`, with their peculiarities: the two bytes behind a bulk are not looked at, and a
-//! zero byte in a head keeps its line from ever ending.
+//! The rules, limits and error texts are those of Redis 7.0's `processMultibulkBuffer` and `processInlineBuffer`, with
+//! their peculiarities: the two bytes after a bulk are not checked, and a line whose head contains a zero byte never
+//! ends.
 
 use super::inline;
 use crate::command::{Args, Span, integer};
@@ -61,7 +61,7 @@ pub enum Request {
     },
 }
 
-/// A request that is none; the connection ends after the error.
+/// A malformed request; the connection ends after the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
     /// An array head without an end.
@@ -85,7 +85,7 @@ pub enum ProtocolError {
 }
 
 impl fmt::Display for ProtocolError {
-    /// Redis's text, behind `ERR Protocol error: `.
+    /// Redis's text, after `ERR Protocol error: `.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::CountTooLong => "too big mbulk count string",
@@ -124,7 +124,7 @@ impl Requests {
     /// bytes and more; after the other two the input must have moved on by `bytes`.
     ///
     /// # Errors
-    /// What is wrong with the request. There is no way to go on after it.
+    /// The error of the request. Parsing cannot continue after it.
     pub fn next(&mut self, input: &[u8], limits: &Limits) -> Result<Request, ProtocolError> {
         if self.finished {
             self.restart();
@@ -160,10 +160,11 @@ impl Requests {
         Args::new(if self.is_inline { &self.inline } else { input }, &self.spans)
     }
 
-    /// Adds to the command that was found at the beginning of `input` those that follow it, name the same key as their second argument,
-    /// and are accepted by `joins`, which is given the name and how many arguments there are: their other arguments come behind its own,
-    /// and its bytes are those of all. What `joins` said of each that follows comes to `joined`. How many commands it is then, of at most
-    /// `most`, and where the last one ends. An inline command stays alone, and so does one that begins otherwise than those before.
+    /// Extends the command at the beginning of `input` by the commands that follow it, as long as they have the same
+    /// key as their second argument and `joins` accepts them. `joins` gets the name and the number of arguments; its
+    /// results are pushed to `joined`. The other arguments of each are appended to those of the first, and the bytes
+    /// are those of all. Returns the number of commands, at most `most`, and where the last one ends. An inline command
+    /// stays alone, and so does one that begins differently from those before.
     pub fn merge<T: Copy>(
         &mut self,
         input: &[u8],
@@ -174,7 +175,7 @@ impl Requests {
     ) -> Option<(usize, usize)> {
         let key = *self.spans.get(1).filter(|_| !self.is_inline)?;
         let first = &input[self.spans[0].start..self.spans[0].end];
-        // All that is before the arguments behind the key, and how many these are: most commands are like one before.
+        // All bytes before the arguments after the key, and their number: most commands equal an earlier one.
         let mut heads: [Option<(&[u8], usize, T)>; HEADS] = [None; HEADS];
         let mut known = 0;
         if let Some(own) = joins(first, self.spans.len()) {
@@ -209,8 +210,8 @@ impl Requests {
         Some((count, self.at))
     }
 
-    /// The same, of commands that have this one's name and as many arguments, and may name any keys: all that is behind the name comes
-    /// behind its own.
+    /// Like [`merge`](Self::merge) for commands with the same name and number of arguments and any keys: all arguments
+    /// after the name are appended.
     pub fn merge_of_any_keys(
         &mut self,
         input: &[u8],
@@ -244,7 +245,8 @@ impl Requests {
         (self.at, self.arguments_missing, self.bulk_bytes, self.searched) = (at, 0, None, 0);
     }
 
-    /// Adds the arguments of the command that follows, if it names this key and may join: what it is, and how many are behind the key.
+    /// Adds the arguments of the next command, if it names this key and may join. Returns its tag and the number of
+    /// arguments after the key.
     fn other<T>(
         &mut self,
         input: &[u8],
@@ -409,7 +411,7 @@ impl Requests {
     }
 }
 
-/// Where the `\r` of the line end is, when the byte after it has come too. A zero byte hides what follows it.
+/// The position of the line end's `\r`, once the byte after it has arrived. A zero byte hides the bytes after it.
 fn line_end(line: &[u8]) -> Option<usize> {
     let end = line.iter().position(|byte| ends_search(*byte))?;
     (line[end] == b'\r' && end + 1 < line.len()).then_some(end)
@@ -502,7 +504,7 @@ mod tests {
                 assert_eq!((merged, &joined[..]), (Some((7, all.len())), &[2, 1, 2, 2, 3, 1][..]));
                 let args: Vec<_> = requests.args(&input).iter().map(<[u8]>::to_vec).collect();
                 assert_eq!(args, [&b"push"[..], b"key", b"1", b"22", b"name", b"value", b""]);
-                // What is left is found as ever, whatever of it has come.
+                // The rest is parsed as usual, however much of it has arrived.
                 let is_whole = cut > 0 && cut == end.len();
                 let next = requests.next(&input[all.len()..], &LIMITS).unwrap();
                 assert_eq!(matches!(next, Request::Command { .. }), is_whole, "{end}");
@@ -535,7 +537,7 @@ mod tests {
             assert_eq!(merge(&mut requests, input.as_bytes(), 64), Some((3, alike.len())));
             let args: Vec<_> = requests.args(input.as_bytes()).iter().map(<[u8]>::to_vec).collect();
             assert_eq!(args, [&b"LPUSH"[..], b"key", b"a", b"bb", b""]);
-            // What is left is found as ever.
+            // The rest is parsed as usual.
             let left = &input.as_bytes()[alike.len()..];
             let next = requests.next(left, &LIMITS).unwrap();
             assert_eq!(matches!(next, Request::Command { .. }), !end.is_empty() && end.len() != cut);
@@ -623,7 +625,7 @@ mod tests {
 
     #[test]
     fn a_large_argument_in_many_reads_is_looked_at_once() {
-        // Were the parser to begin anew at each read, this would take 2^40 steps.
+        // If the parser started again at each read, this would take 2^40 steps.
         let bytes = 8 << 20;
         let mut input = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").into_bytes();
         input.resize(input.len() + bytes, b'v');

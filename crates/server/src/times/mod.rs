@@ -1,8 +1,8 @@
 //! How long commands take: percentiles of each ([`Histogram`]), those that took long ([`SlowLog`]), and the moments at which anything
 //! took long ([`Spikes`]).
 //!
-//! Time is measured by the dispatcher. To read the clock costs as much as a short command, so in a pipeline of one command it is read
-//! once for several of them, unless somebody wants to know of times below [`TICK_MICROS`].
+//! The dispatcher measures the time. Reading the clock costs as much as a short command, so in a pipeline of one
+//! command it is read once for several of them. Only times below [`TICK_MICROS`] need it after each.
 
 mod histogram;
 mod slow_log;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 /// The coarse clock of Linux moves every 1 to 10 ms: what takes longer is seen by it.
 pub const TICK_MICROS: u64 = 10_000;
 
-/// What is known of times, and what is wanted to be known.
+/// The recorded times, and which ones to record.
 #[derive(Default)]
 pub struct Times {
     /// SLOWLOG.

@@ -4,10 +4,10 @@ use crate::clients::unix_seconds;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// As Redis: samples of an event, of which there is one for a second.
+// As in Redis: samples of an event, at most one per second.
 const SAMPLES_MAX: usize = 160;
 
-/// What is known of an event.
+/// The record of an event.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     /// Unix seconds and milliseconds; the last one last.

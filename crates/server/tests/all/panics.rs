@@ -6,7 +6,7 @@ use duramen_server::config::Allowed;
 use std::path::Path;
 
 const PANICKED: &str =
-    "-ERR internal error: the command panicked, and may have been done or not; the server's log has more\r\n";
+    "-ERR internal error: command crashed; its effect is unknown, see the server's log\r\n";
 
 fn server(medium: MediumKind, path: &Path) -> Server {
     Server::with(|config| {

@@ -1,4 +1,4 @@
-//! Whole bitmaps, of which only those parts are kept that are not known to be zeros.
+//! Whole bitmaps, of which only the parts that may contain ones are kept.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Bitmap {
         self.parts.len() * PART * 2 >= self.len
     }
 
-    /// Sets bytes from `at` on, which must be behind all that were set.
+    /// Sets bytes from `at` on, which must be after all bytes set before.
     pub(crate) fn set(&mut self, at: usize, mut bytes: &[u8]) {
         let mut at = at;
         self.len = self.len.max(at + bytes.len());
@@ -51,7 +51,7 @@ impl Bitmap {
         Self { len, ..self }
     }
 
-    /// What is kept, ascending, each with the place of its first byte; the last ends where the bitmap does.
+    /// The kept parts, ascending, each with the position of its first byte; the last part ends where the bitmap ends.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let parts = self.parts.iter().map(|(number, part)| (number * PART, &part[..]));
         let ends_with = |(at, part): &(usize, &[u8])| at + part.len() == self.len;
@@ -85,7 +85,7 @@ impl Bitmap {
     pub fn combine(&mut self, operation: Operation, source: Self) {
         self.len = self.len.max(source.len);
         if operation == Operation::And {
-            // What is zeros in one of them is so in the result.
+            // Parts that are zeros in one of them are zeros in the result.
             self.parts.retain(|number, _| source.parts.contains_key(number));
         }
         for (number, part) in source.parts {
@@ -139,7 +139,7 @@ mod tests {
                 operation.combine(&mut wanted, source);
             }
             prop_assert_eq!(result.to_vec(), &wanted[..]);
-            // What is written of it makes the same string.
+            // The written parts make the same string.
             let mut written = Vec::new();
             for (at, part) in result.parts() {
                 let end = (at + part.len()).max(written.len());

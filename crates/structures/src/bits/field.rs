@@ -89,7 +89,7 @@ impl Field {
         (self.offset + self.width.bits()).div_ceil(8)
     }
 
-    /// The same field in what is behind the first `bytes` of the string.
+    /// The same field, counted from `bytes` bytes after the start of the string.
     pub fn behind(self, bytes: usize) -> Self {
         Self { offset: self.offset - 8 * bytes as u64, ..self }
     }

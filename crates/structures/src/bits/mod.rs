@@ -24,8 +24,8 @@ fn mask(offset: u64) -> u8 {
     0x80 >> (offset & 7)
 }
 
-/// The bits that the inclusive `start` and `end` of BITCOUNT or BITPOS mean in a string of `len` bytes;
-/// they count `unit` bits each (1 or 8), negative ones from the end. `None` when there are none.
+/// The bits between the inclusive `start` and `end` of BITCOUNT or BITPOS in a string of `len` bytes. Both count `unit`
+/// bits each (1 or 8), negative ones from the end. `None` when there are none.
 pub fn range(len: usize, start: i64, end: i64, unit: u64) -> Option<RangeInclusive<u64>> {
     let unit = unit as i64;
     // At most 2^29 bytes, so 2^32 bits.

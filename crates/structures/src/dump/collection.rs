@@ -1,6 +1,6 @@
 //! The payloads of hashes, sets and sorted sets.
 //!
-//! | RDB type | is | what follows |
+//! | RDB type | is | contents |
 //! |---|---|---|
 //! | 2 | a set | how many members, and each as a string |
 //! | 3 | a sorted set, until Redis 3.2 | how many members, and each as a string with its score: a byte and so many digits, or 253 to 255 |
@@ -126,7 +126,7 @@ fn integers(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     is_ascending.then(|| integers.into_iter().map(|integer| Text::new(integer).to_vec()).collect())
 }
 
-/// The hash, set or sorted set that follows on this type; `None` for what is none, or has one name twice.
+/// Reads the hash, set or sorted set of this type; `None` if it is malformed or has one name twice.
 pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option<Restored> {
     if matches!(rdb_type, TYPE_SORTED_SET | TYPE_SORTED_SET_TEXT) {
         let members = scored(rdb_type, rest, bytes_max)?;

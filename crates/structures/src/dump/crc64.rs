@@ -35,7 +35,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
     go_on(0, bytes)
 }
 
-/// The checksum of what has the checksum `crc`, with `bytes` behind it.
+/// Continues the checksum `crc` with `bytes`.
 pub(super) fn go_on(mut crc: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {

@@ -6,13 +6,13 @@
 //! | 4 | RDB version in decimal digits |
 //! | … | entries |
 //! | 1 | 255 |
-//! | 8 | CRC-64 over all before it, little-endian; 0: not told. From version 5 on |
+//! | 8 | CRC-64 over all bytes before it, little-endian; 0: not given. From version 5 on |
 //!
 //! An entry is an RDB type (below 242), a key and a value, or one of these:
 //!
 //! | first byte | then | meaning |
 //! |---|---|---|
-//! | 254 | a length | what follows is of this database |
+//! | 254 | a length | the following keys are of this database |
 //! | 253, 252 | 4 bytes, 8 bytes | Unix seconds, milliseconds at which the next key expires |
 //! | 251 | two lengths | how many keys the database has, and how many of them expire |
 //! | 250 | two strings | name and value of what Redis notes about itself |
@@ -23,7 +23,7 @@
 //!
 //! 1. A [`Reader`] takes bytes of its source up to twice the size of the largest key with its value, and not more.
 //! 2. Nothing that it reads makes it panic, and nothing is believed to be long before so many bytes were there.
-//! 3. A [`Flaw`] says at which byte of the file, and of which key.
+//! 3. A [`Flaw`] names the byte of the file, and the key.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -33,9 +33,9 @@ use super::input::Input;
 use super::{Restored, VERSION_READ_MAX, VERSION_WRITTEN, crc64, decode, decode_len, encode, encode_len};
 
 const MAGIC: &[u8; 5] = b"REDIS";
-/// From its version 9.0 on, with three digits behind it.
+/// From Valkey 9.0 on, with three digits after it.
 const MAGIC_OF_VALKEY: &[u8; 6] = b"VALKEY";
-/// What that writes. What is in it and not in a file of Redis is refused where it comes.
+/// The version that Valkey writes. Contents that a file of Redis cannot have are refused where they occur.
 const VERSION_OF_VALKEY: u16 = 80;
 const VERSION_CHECKED_MIN: u16 = 5;
 
@@ -59,7 +59,7 @@ const TYPE_MODULE: u8 = 7;
 const READ_BYTES: usize = 256 << 10;
 const KEY_SHOWN_BYTES_MAX: usize = 128;
 
-/// What is left out of a file instead of refusing it.
+/// Contents to leave out of a file instead of refusing it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Skip {
     /// Values of modules, and what modules keep besides.
@@ -95,13 +95,13 @@ pub enum Item {
 pub enum Flaw {
     /// Its source failed.
     Source(io::Error),
-    /// What is there is no RDB file, or of a kind that is not read.
+    /// The content is not an RDB file, or of a kind that is not supported.
     Content {
         /// How many bytes of the file were read before that.
         offset: u64,
         /// The key and database whose value it is.
         of: Option<(Vec<u8>, u64)>,
-        /// What is there, and what to do.
+        /// The finding, and what to do.
         why: String,
     },
 }
@@ -125,7 +125,7 @@ impl std::error::Error for Flaw {}
 /// Reads a file from its first byte to its last.
 pub struct Reader<R> {
     source: R,
-    // Of the file from `begin` on; what is before `at` was read.
+    // The bytes of the file from `begin` on; those before `at` were read.
     window: Vec<u8>,
     at: usize,
     begin: u64,
@@ -285,7 +285,7 @@ impl<R: Read> Reader<R> {
             Some(value) => Ok(Item::Key(Key { db, key, value, expires_at })),
             None if self.is_cut => Err(self.cut(Some(key))),
             None => {
-                Err(self.flaw(Some(key), format!("what begins there is no value of RDB type {rdb_type}")))
+                Err(self.flaw(Some(key), format!("the bytes there are not a value of RDB type {rdb_type}")))
             }
         }
     }
@@ -301,13 +301,14 @@ impl<R: Read> Reader<R> {
             ))),
             Some(module) => {
                 let why = format!(
-                    "its value is of the module type {}; skip what is of modules, or delete the key there and save again",
+                    "its value is of the module type {}; skip modules, or delete the key there and save \
+                     again",
                     module_name(module)
                 );
                 Err(self.flaw(Some(key), why))
             }
             None if self.is_cut => Err(self.cut(Some(key))),
-            None => Err(self.flaw(Some(key), "what begins there is no value of a module".to_owned())),
+            None => Err(self.flaw(Some(key), "the bytes there are not a value of a module".to_owned())),
         }
     }
 
@@ -317,8 +318,7 @@ impl<R: Read> Reader<R> {
         if self.skip.modules {
             return Ok(Item::Skipped(format!("what the module with type {module} keeps besides keys")));
         }
-        let why =
-            format!("the module with type {module} keeps something besides keys; skip what is of modules");
+        let why = format!("the module with type {module} keeps data besides keys; skip modules");
         Err(self.flaw(None, why))
     }
 
@@ -347,7 +347,7 @@ impl<R: Read> Reader<R> {
             return Ok(());
         }
         let why = format!(
-            "the file has the checksum {found:#018x}, wanted {told:#018x}: some of what was read is not what was saved"
+            "the file has the checksum {found:#018x}, wanted {told:#018x}: the file is not as it was saved"
         );
         Err(self.flaw(None, why))
     }
@@ -357,7 +357,7 @@ impl<R: Read> Reader<R> {
         match self.step(parse)? {
             Some(part) => Ok(part),
             None if self.is_cut => Err(self.cut(None)),
-            None => Err(self.flaw(None, format!("what begins there is not {what}"))),
+            None => Err(self.flaw(None, format!("the bytes there are not {what}"))),
         }
     }
 
@@ -407,7 +407,7 @@ impl<R: Read> Reader<R> {
         self.flaw(
             key,
             format!(
-                "the file ends after {bytes} bytes in the middle of what begins there, or that is damaged"
+                "the file ends after {bytes} bytes within the value that begins there, or that is damaged"
             ),
         )
     }
@@ -447,7 +447,7 @@ pub struct Writer<W> {
 
 /// The name of the first note of each file that is written here.
 const WRITER_NOTE: &[u8] = b"duramen-ver";
-/// Bytes at the begin of a file by which [`is_ours`] tells who wrote it.
+/// Bytes at the start of a file from which [`is_ours`] recognizes its writer.
 pub const HEAD_BYTES: usize = 32;
 
 /// Whether so many bytes, five, may begin a file.
@@ -496,7 +496,7 @@ impl<W: Write> Writer<W> {
         self.flush_entry()
     }
 
-    /// A key, with type and value as [`super::string`] and its like tell them.
+    /// A key, with type and value as [`super::string`] and similar functions give them.
     ///
     /// # Errors
     /// When the output fails.

@@ -1,9 +1,9 @@
 //! Bytes that are read from the front, and whether there were too few of them.
 //!
-//! Whoever reads a file in pieces does not know where a value ends before it was read. So a read that wants more than there is
-//! tells how much ([`Input::is_short`]), which is not the same as bytes that are no value: with more of the file it is tried again.
+//! A reader of a file in pieces knows where a value ends only after it was read. So a read beyond the end reports that
+//! it is short ([`Input::is_short`]), which differs from malformed bytes: it is tried again with more of the file.
 
-/// What is left to be read.
+/// The bytes still to read.
 pub(super) struct Input<'a> {
     rest: &'a [u8],
     wanted: Option<u64>,

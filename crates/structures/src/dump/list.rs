@@ -1,14 +1,14 @@
 //! The payload of lists.
 //!
-//! | RDB type | what follows |
+//! | RDB type | contents |
 //! |---|---|
 //! | 1 | how many elements, and each as a string |
 //! | 10 | a string: a [`ziplist`] of elements; until Redis 3.0 |
 //! | 14 | how many nodes, and each as a string: a ziplist of elements; until Redis 6.2 |
 //! | 18 | how many nodes, and of each its kind and a string: with kind 1 an element, with kind 2 a [`listpack`] of elements |
 //!
-//! Redis makes a new node where the one at that end would become longer than [`NODE_BYTES_MAX`]: which elements a node has
-//! depends on how the list was filled. Here it is as if it had been filled at the right end.
+//! Redis makes a new node when the one at that end would become longer than [`NODE_BYTES_MAX`], so the nodes depend on
+//! how the list was filled. Here they are as if it had been filled at the right end.
 
 use super::input::Input;
 use super::{Restored, decode, decode_len, encode, encode_len, ziplist};
@@ -51,7 +51,7 @@ pub fn list(elements: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The list that follows on this type; `None` for what is none.
+/// Reads the list of this type; `None` if it is malformed.
 pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option<Restored> {
     let mut elements = Vec::new();
     let nodes = if rdb_type == TYPE_LIST_ZIPLIST { 1 } else { decode_len(rest)? };

@@ -1,7 +1,7 @@
 //! LZF, the compression of long strings in RDB payloads.
 //!
-//! A block is a row of runs. A first byte below 32 is followed by one to 32 literal bytes; a higher
-//! one repeats 3 to 264 bytes from up to 8 KiB back:
+//! A block is a sequence of runs. A first byte below 32 is followed by one to 32 literal bytes; a higher one repeats 3
+//! to 264 bytes from up to 8 KiB back:
 //!
 //! | first byte | then | meaning |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | `lllooooo` | `oooooooo` | l + 2 bytes from o + 1 back, 1 ≤ l ≤ 6 |
 //! | `111ooooo` | `llllllll` `oooooooo` | l + 9 bytes from o + 1 back |
 //!
-//! [`compress`] makes the very choices of liblzf 3.6 as Redis builds it (64 Ki slots, "very fast"), which
-//! is what makes payloads byte-equal; any other choice would be read as well.
+//! [`compress`] makes the same choices as liblzf 3.6 as Redis builds it (64 Ki slots, "very fast"), so payloads are
+//! byte-equal; any other choice could be read as well.
 
 const SLOT_BITS: u32 = 16;
 const LITERALS_MAX: usize = 1 << 5;

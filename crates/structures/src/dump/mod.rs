@@ -9,12 +9,11 @@
 //!
 //! The last two are what [`signed`] adds for a payload; a file has one checksum, at its end.
 //!
-//! An RDB string is a length and bytes, or an integer of 1, 2 or 4 bytes, or an LZF block. Lengths
-//! take 6, 14, 32 or 64 bits; the two high bits of the first byte tell which, and 3 announces the other
-//! encodings. What [`string`] writes is, byte for byte, what redis-server 7.0 writes for the same
-//! value with `rdbcompression yes`; and so is what [`hash`], [`set`] and [`sorted_set`] write of what is small to Redis (of an
-//! intset, unless it held larger integers once), and what [`list`] writes of a list that was only ever filled at the right end. Of
-//! other hashes and sets the order is any.
+//! An RDB string is a length and bytes, or an integer of 1, 2 or 4 bytes, or an LZF block. Lengths take 6, 14, 32 or 64
+//! bits, by the two high bits of the first byte; 3 announces the other encodings. [`string`] writes byte for byte the
+//! same as redis-server 7.0 for the same value with `rdbcompression yes`. So do [`hash`], [`set`] and [`sorted_set`]
+//! for values that are small to Redis (for an intset, unless it once held larger integers), and [`list`] for a list
+//! that was only ever filled at the right end. The order of other hashes and sets is arbitrary.
 
 mod collection;
 mod crc64;
@@ -68,7 +67,7 @@ pub fn string(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The payload for type and value: with version and checksum behind them.
+/// The payload of type and value: with version and checksum after them.
 pub fn signed(mut out: Vec<u8>) -> Vec<u8> {
     out.extend_from_slice(&VERSION_WRITTEN.to_le_bytes());
     let crc = crc64::checksum(&out);
@@ -284,7 +283,7 @@ mod tests {
         ));
         assert!(matches!(restore(&with_version(b"\x02\x02\x01a\x01a", 10), MAX), Err(Error::DumpFormat)));
         assert!(matches!(restore(&with_version(b"\x02\x01\x01a!", 10), MAX), Err(Error::DumpFormat)));
-        // A list without nodes, with one of no kind, one cut short, and one of an element with more behind it.
+        // A list without nodes, with one of no kind, one cut short, and one of an element with more bytes after it.
         for body in
             [&b"\x12\0"[..], b"\x12\x01\x03\x01a", b"\x12\x02\x01\x01a", b"\x12\x01\x01\x01a!", b"\x01\0"]
         {

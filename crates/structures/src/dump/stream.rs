@@ -3,17 +3,18 @@
 //! RDB type 19 is that of Redis 7.0:
 //!
 //! - how many nodes, and each as two strings: its id and its listpack, as `stream` keeps them;
-//! - how many entries there are; the last id, the first one and the greatest that was deleted, each as two numbers; how many entries there
-//!   ever were;
-//! - how many groups, and of each its name, its last id as two numbers, how many entries it read, what is pending, and its
-//!   consumers;
-//! - what is pending: how many, and of each its id in 16 bytes, the time of its delivery in 8 bytes and how often it was delivered;
-//! - the consumers: how many, and of each its name, the time it was seen in 8 bytes, and how many are pending for it, each by
-//!   its id in 16 bytes.
+//! - the number of entries; the last id, the first one and the greatest deleted one, each as two numbers; the number of
+//!   entries ever added;
+//! - the number of groups, and for each its name, its last id as two numbers, its count of read entries, its pending
+//!   entries, and its consumers;
+//! - the pending entries: their number, and for each its id in 16 bytes, the time of its delivery in 8 bytes and its
+//!   count of deliveries;
+//! - the consumers: their number, and for each its name, the time it was seen in 8 bytes, and the number of its pending
+//!   entries, each by its id in 16 bytes.
 //!
-//! Type 15 is that of Redis 5.0: it tells no first id, no deleted one, nor how many entries there were or were read. Type 21
-//! is that of Redis 7.2: a consumer has a second time behind the first. Lengths, counts and numbers of ids are RDB lengths, times
-//! little-endian.
+//! Type 15 is that of Redis 5.0: it lacks the first id, the deleted one, and the numbers of entries added and read.
+//! Type 21 is that of Redis 7.2: a consumer has a second time after the first. Lengths, counts and numbers of ids are
+//! RDB lengths, times little-endian.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -35,7 +36,7 @@ const READ_NOT_KNOWN: i64 = -1;
 /// Type and value of a stream.
 ///
 /// # Errors
-/// When what lies in it is none.
+/// When its bytes are malformed.
 pub fn stream<B: Deref<Target = [u8]>>(stream: &Stream<B>) -> Result<Vec<u8>, Malformed> {
     let mut out = vec![TYPE_STREAM_7];
     encode_len(stream.node_ids()?.len() as u64, &mut out);
@@ -82,13 +83,13 @@ fn encode_id(id: StreamId, out: &mut Vec<u8>) {
     encode_len(id.seq, out);
 }
 
-/// The stream that follows on this type; `None` for what is none.
+/// Reads the stream of this type; `None` if it is malformed.
 pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option<Restored> {
     let mut stream = Stream::empty();
     for _ in 0..decode_len(rest)? {
         let id = StreamId::of_bytes(decode(rest, bytes_max)?.try_into().ok()?);
         let pack = decode(rest, bytes_max)?;
-        // What it tells of its length is what finds the next one.
+        // Its length field is needed to find the next one.
         if u32::from_le_bytes(*pack.first_chunk()?) as usize != pack.len() {
             return None;
         }
@@ -103,13 +104,13 @@ pub(super) fn read(rdb_type: u8, rest: &mut Input<'_>, bytes_max: u64) -> Option
         added = decode_len(rest)?;
     }
     stream.set_ids(last, Some(added), Some(deleted));
-    // Redis 5 could tell a greater length than there is, and loads it.
+    // Redis 5 could write a length greater than the actual one, and loads it.
     let is_counted = rdb_type == TYPE_STREAM_5 && stream.set_counts(len, first).is_ok();
     let len = if is_counted { len.min(stream.counted().ok()?) } else { len };
     stream.set_counts(len, first).ok()?;
     let groups = groups(rdb_type, rest, &stream, bytes_max)?;
     stream.set_groups(&groups);
-    // What a client made up is not to be met later.
+    // Forged bytes must be found now, not later.
     stream.check().ok()?;
     Some(Restored::Stream(stream.into_run()))
 }
@@ -142,7 +143,7 @@ fn groups(rdb_type: u8, rest: &mut Input<'_>, stream: &Stream<Vec<u8>>, bytes_ma
             group.set_active(consumer, Some(seen_at).filter(|_| active_at >= 0));
             for _ in 0..decode_len(rest)? {
                 let id = StreamId::of_bytes(rest.take_array()?);
-                // What is pending is so for one consumer.
+                // An entry is pending for one consumer.
                 let (delivered_at, deliveries) = pending.remove(&id)?;
                 group.add_pending(id, Pending { consumer, delivered_at, deliveries });
             }

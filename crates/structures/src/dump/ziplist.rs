@@ -4,12 +4,12 @@
 //! |---|---|
 //! | 4 | bytes of the whole, little-endian |
 //! | 4 | where the last entry begins, little-endian |
-//! | 2 | entries, little-endian; 65,535: not told |
+//! | 2 | entries, little-endian; 65,535: not given |
 //! | … | the entries |
 //! | 1 | 255 |
 //!
-//! An entry begins with how many bytes the one before it takes, in a byte, or in 4 behind the byte 254. Then comes what it is: a
-//! string and how long, or an integer of up to 64 bits.
+//! An entry begins with the length of the one before it, in a byte, or in 4 after the byte 254. Then follows its
+//! encoding: a string and its length, or an integer of up to 64 bits.
 
 use super::input::Input;
 use crate::strings::integer::Text;
@@ -18,7 +18,7 @@ const END: u8 = 0xff;
 const COUNT_NOT_TOLD: usize = 0xffff;
 const LENGTH_LONG: u8 = 0xfe;
 
-// First bytes of what is not told by the first bits of one.
+// First bytes of encodings that the first bits alone do not give.
 const INTEGER_8_BITS: u8 = 0xfe;
 const INTEGER_16_BITS: u8 = 0xc0;
 const INTEGER_24_BITS: u8 = 0xf0;

@@ -2,11 +2,11 @@
 //!
 //! | bytes | meaning |
 //! |---|---|
-//! | 1 | fields; 254 and more: not told |
+//! | 1 | fields; 254 and more: not given |
 //! | … | of each field: its length, its bytes, the value's length, a byte: how many are free, the value's bytes, the free ones |
 //! | 1 | 255 |
 //!
-//! A length is a byte, or 4 behind the byte 254, little-endian.
+//! A length is a byte, or 4 after the byte 254, little-endian.
 
 use super::input::Input;
 
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn the_example_of_redis_is_read() {
-        // The one at the head of zipmap.c: "foo" => "bar", "hello" => "world", and three bytes free behind "bar".
+        // The example at the head of zipmap.c: "foo" => "bar", "hello" => "world", and three free bytes after "bar".
         let bytes = b"\x02\x03foo\x03\x03bar\0\0\0\x05hello\x05\0world\xff";
         let wanted = [&b"foo"[..], b"bar", b"hello", b"world"].map(<[u8]>::to_vec).to_vec();
         assert_eq!(decode(bytes), Some(wanted));

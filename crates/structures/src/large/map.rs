@@ -1,8 +1,9 @@
 //! Hashes, sets and sorted sets in their large form.
 //!
-//! Redis tells the fields of a small hash in the order in which they were first set, and the members of an intset ascending. So the fields of
-//! a hash without the flag have a place, the time at which they came: a clock that is set back changes the order, and nothing
-//! else. There are few ([`Thresholds`](crate::Thresholds)), which are brought into order when all are read.
+//! Redis lists the fields of a small hash in the order in which they were first set, and the members of an intset
+//! ascending. So the fields of a hash without the flag have a position, the time at which they were set: a clock that
+//! is set back changes the order, and nothing else. There are few ([`Thresholds`](crate::Thresholds)); they are sorted
+//! when all are read.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
@@ -29,14 +30,14 @@ const SOME_BYTES: usize = 24;
 pub(crate) struct LargeMap {
     kind: Kind,
     elements: Collection,
-    /// How many there are, once that was asked for: whoever has this holds the key's lock.
+    /// The number of entries, once it was requested: the owner of this value holds the key's lock.
     len: Cell<Option<usize>>,
     is_converted: bool,
     /// The root does not say so yet.
     is_root_old: bool,
     /// Elements were written.
     is_changed: bool,
-    /// All entries, as they were read for who wants them together.
+    /// All entries, kept for callers that need them together.
     whole: OnceCell<PackedMap<Vec<u8>>>,
     /// The place of the field that came last.
     last: u64,

@@ -1,20 +1,21 @@
-//! Collections, lists, streams and strings in their large form: a *root* in the record of their key, and an element of an engine collection for each
-//! entry. To write an entry takes one record, and to delete, expire, rename or overwrite the key one small record, whatever the size.
+//! Collections, lists, streams and strings in their large form: a *root* in the record of their key, and an element of
+//! an engine collection for each entry. Writing an entry takes one record. Deleting, expiring, renaming or overwriting
+//! the key takes one small record, whatever the size.
 //!
-//! The root's value is one byte: bits 0 to 3 are the form, 2 for this one; bits 4 to 7 are flags, as in a [`packed`](crate::packed) run.
-//! It is written again only when a flag changes.
+//! The root's value is one byte: bits 0 to 3 are the form, 2 for this one; bits 4 to 7 are flags, as in a
+//! [`packed`](crate::packed) run. It is rewritten only when a flag changes.
 //!
 //! | type | collection | key of an element | value of an element |
 //! |---|---|---|---|
 //! | hash | map | field | 0 and the field's value; or 8, the field's place (8 bytes, big-endian), and the value |
 //! | set | map | member | nothing |
-//! | sorted set | map and tree by value | member | the score's [image](scored::image); behind it a byte 1 if it is -0 |
+//! | sorted set | map and tree by value | member | the score's [image](scored::image); after it a byte 1 if it is -0 |
 //! | list | tree by key | see [`list`] | |
 //! | stream | tree by key | see [`stream`] | |
 //! | string that was written in part | tree by key | see [`string`] | |
 //!
-//! 1. What several commands must see at one moment is theirs: whoever reads or writes a large value holds the lock of its key, or is the
-//!    only one who does.
+//! 1. Consistency between several commands is their own matter: every reader or writer of a large value holds the lock
+//!    of its key, or is alone.
 //! 2. A large value is never empty, but for streams: with its last element the key goes.
 //! 3. The flags mean what they mean in the packed form: what Redis would call small is small here too, though it is kept large.
 
@@ -40,13 +41,13 @@ const FLAGS_SHIFT: u32 = 4;
 
 /// Writes elements, and reads them as they are written: the one place that knows how.
 pub(crate) trait ElementWriter {
-    /// A collection that nothing names yet. It goes if nothing comes to name it.
+    /// A collection without a reference yet. It is deleted if it gets none.
     fn new_collection(&mut self, order: ElementOrder) -> Collection;
 
     /// Reads of a collection, with what this writer wrote.
     fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a>;
 
-    /// What is written next, if anything is, is all that this edit writes: the root stays as it is.
+    /// The next write, if there is one, is the only one of this edit: the root stays unchanged.
     fn ends_with_next(&mut self);
 
     /// Sets an element; whether it was there.

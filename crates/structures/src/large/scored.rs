@@ -12,7 +12,7 @@ pub(crate) fn image(score: f64) -> [u8; 8] {
     image.to_be_bytes()
 }
 
-/// The value of a member with this score, of which the first so many bytes count.
+/// The value of a member with this score: the bytes, and how many of them count.
 pub(crate) fn value_of(score: f64) -> ([u8; 9], usize) {
     let mut value = [NEGATIVE_ZERO; 9];
     value[..8].copy_from_slice(&image(score));

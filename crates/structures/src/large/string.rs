@@ -89,8 +89,8 @@ impl LargeString {
         &self.elements
     }
 
-    /// Calls `visit` for the pieces that have some of these bytes, ascending, with the place of the first and those that are among them, until
-    /// it breaks. What it is not called for is zeros.
+    /// Calls `visit` for the pieces that contain some of these bytes, ascending, with the position of the first byte
+    /// and the bytes within the range, until it breaks. Bytes without a call are zeros.
     pub(crate) fn visit(
         &self,
         reads: CollectionReader<'_>,
@@ -203,7 +203,7 @@ impl LargeString {
         Ok(())
     }
 
-    /// Reads single bytes, each where its key says; behind the end of the string they are zeros.
+    /// Reads single bytes at the positions of their keys; after the end of the string they are zeros.
     pub(crate) fn read_bytes(
         &self,
         reads: CollectionReader<'_>,
@@ -220,7 +220,7 @@ impl LargeString {
         Ok(())
     }
 
-    /// Writes a piece anew; `write` changes it, and returns where what it wrote ends.
+    /// Rewrites a piece; `write` changes it, and returns where its writes end.
     fn change(
         &self,
         writer: &mut impl ElementWriter,

@@ -1,4 +1,4 @@
-//! Hashes, sets and sorted sets in their packed form: entries in a [`packed`] run, each with a name of its own.
+//! Hashes, sets and sorted sets in their packed form: entries in a [`packed`] run, each with its own name.
 //!
 //! | type | strings of an entry | order |
 //! |---|---|---|
@@ -6,17 +6,19 @@
 //! | set | member | ascending while Redis would call it an intset, else as they were added |
 //! | sorted set | member, score | by score, and by member where scores are equal |
 //!
-//! A score is the 8 bytes of a double, little-endian, and not NaN; 0 and -0 are equal, and there is no -0 without the flag.
+//! A score is the 8 bytes of a double, little-endian, and not NaN; 0 and -0 are equal, and -0 occurs only with the
+//! flag.
 //!
-//! Flag 1 ([`CONVERTED`]) says that Redis would keep the collection as a hash table or a skiplist, which it never turns
-//! back into something smaller: so OBJECT ENCODING tells what Redis tells, and what Redis tells in an order comes in that order.
+//! Flag 1 ([`CONVERTED`]) says that Redis would keep the collection as a hash table or a skiplist, which it never
+//! converts back. So OBJECT ENCODING has the same answer as Redis, and replies that have an order in Redis have the
+//! same one.
 //!
 //! 1. No two entries have the same name.
 //! 2. A set without the flag has integers only, each in the one spelling that [`integer::parse`] takes, ascending.
 //! 3. What has no flag was within the [`Thresholds`] whenever it changed.
-//! 4. The value of a sorted set's entry that was read is a score ([`score_of`]): what is none is an error there.
+//! 4. The value of a sorted set's entry is a score ([`score_of`]): other bytes are an error.
 //!
-//! Everything takes time in proportion to the collection, but for how many entries there are; also what is done to many
+//! Every operation takes time in proportion to the collection, except for the number of entries; also one on many
 //! entries at once.
 
 mod scan;
@@ -35,7 +37,7 @@ use crate::thresholds::{Compact, Thresholds};
 pub(crate) use scan::CURSOR_PACKED;
 pub use scored::{Scored, rank, score_of};
 
-/// Flag of what is a hash table or a skiplist to Redis.
+/// The flag of collections that are a hash table or a skiplist in Redis.
 pub(crate) const CONVERTED: u8 = 1;
 // Up to so many names are looked for one by one; more are hashed, so that many take no longer than the collection is.
 const FEW: usize = 8;
@@ -106,12 +108,12 @@ impl PackedMap<Vec<u8>> {
         Self { kind, run: packed::empty(if is_converted { CONVERTED } else { 0 }) }
     }
 
-    /// Puts an entry behind all others, where it must belong; its name must be new. No matter what Redis would make of it.
+    /// Appends an entry, which must belong at the end; its name must be new. Ignores Redis's conversion of encodings.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         packed::push(&mut self.run, &[name, value][..self.kind.shape.width()]);
     }
 
-    /// The set of these members, no two of which are equal.
+    /// The set of these members, which are all different.
     pub fn set_of(kind: impl Into<Kind>, mut members: Vec<&[u8]>) -> Self {
         let mut set = Self::empty(kind);
         if !order(&mut members, set.kind.compact) {
@@ -446,7 +448,7 @@ impl<B: Deref<Target = [u8]>> PackedMap<B> {
         Ok(None)
     }
 
-    /// The next entry; that of a set has an empty value behind it.
+    /// The next entry; an entry of a set has an empty value.
     fn next<'a>(&self, elements: &mut Elements<'a>) -> Result<Option<(Element<'a>, Element<'a>)>, Malformed> {
         let Some(name) = elements.next().transpose()? else { return Ok(None) };
         let value = match self.kind.shape {
@@ -467,7 +469,7 @@ impl<B: Deref<Target = [u8]>> PackedMap<B> {
     }
 }
 
-/// Brings members in the order in which a set of them tells them; whether Redis would make an intset of them.
+/// Sorts members into the order of a set of them; returns whether Redis would make an intset of them.
 pub fn order(members: &mut [&[u8]], compact: Compact) -> bool {
     let are_integers =
         members.len() <= compact.entries && members.iter().all(|member| integer::parse(member).is_some());

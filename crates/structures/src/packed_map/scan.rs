@@ -1,8 +1,8 @@
 //! A part of a collection at a time, as HSCAN, SSCAN and ZSCAN ask for it.
 //!
-//! What is small to Redis is told at once. Else entries come by ascending hash of their names, and the cursor is the least hash that
-//! was not yet told. So an entry that is there from the first call to the last is told once, whatever is put or removed
-//! meanwhile. A part takes time in proportion to the whole collection.
+//! A collection that is small to Redis is returned at once. Otherwise entries come by ascending hash of their names,
+//! and the cursor is the least hash not returned yet. So an entry that exists from the first call to the last is
+//! returned once, whatever is put or removed meanwhile. A part takes time in proportion to the whole collection.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{ControlFlow, Deref};
@@ -12,12 +12,12 @@ use crate::packed::Malformed;
 
 // So that a cursor is an integer to clients that have doubles only, the bit that says whose it is included.
 const HASH_BITS: u32 = 52;
-/// In all cursors of a packed collection but 0, and in none of a large one. Who goes on with one of the other form begins anew, since
-/// the two count differently.
+/// Set in all cursors of a packed collection except 0, and in none of a large one. A cursor of the other form starts
+/// again, because the two forms count differently.
 pub(crate) const CURSOR_PACKED: u64 = 1 << HASH_BITS;
 
 impl<B: Deref<Target = [u8]>> PackedMap<B> {
-    /// Calls `visit` for about `count` entries from `cursor` on, which is 0 at the begin; the cursor to go on from, 0 at
+    /// Calls `visit` for about `count` entries from `cursor` on, which is 0 at the start. Returns the next cursor, 0 at
     /// the end.
     pub fn scan<'a>(
         &'a self,

@@ -41,7 +41,7 @@ pub(super) fn verified(value: Element<'_>) -> Result<Element<'_>, Malformed> {
 }
 
 impl PackedMap<Vec<u8>> {
-    /// The sorted set of these members, no two of which are equal.
+    /// The sorted set of these members, which are all different.
     pub fn sorted_set_of(kind: impl Into<Kind>, mut members: Vec<Scored<'_>>) -> Self {
         members.sort_unstable_by(|a, b| rank(*a, *b));
         let mut set = Self::empty(kind);

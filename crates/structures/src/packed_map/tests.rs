@@ -33,7 +33,7 @@ fn borrowed(pairs: &[(Vec<u8>, Vec<u8>)]) -> impl ExactSizeIterator<Item = (&[u8
     pairs.iter().map(|(name, value)| (&name[..], &value[..]))
 }
 
-/// Few names, so that they meet again; integers among them; and now and then one that Redis calls long.
+/// Few names, so that they repeat; integers among them; and sometimes one that Redis calls long.
 fn name() -> BoxedStrategy<Vec<u8>> {
     prop_oneof![
         6 => number(),
@@ -58,7 +58,7 @@ fn steps(names: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// Few scores, so that members have equal ones; no -0, which the model would tell from 0.
+/// Few scores, so that some members have equal ones; no -0, which the model would distinguish from 0.
 fn score(by: &[u8]) -> f64 {
     match by {
         b"" => f64::NEG_INFINITY,
@@ -127,7 +127,7 @@ proptest! {
             let encoding = if was_long { Encoding::Hashtable } else { Encoding::Listpack };
             prop_assert_eq!(hash.encoding(), encoding);
         }
-        // What is stored is opened as what it was.
+        // A stored value is opened unchanged.
         let again = PackedMap::of(Shape::Hash, hash.clone().into_run()).unwrap();
         prop_assert_eq!(all(&again), all(&hash));
     }

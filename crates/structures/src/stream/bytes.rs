@@ -3,7 +3,7 @@
 use super::StreamId;
 use crate::packed::Malformed;
 
-/// What is left, and where it begins in the record.
+/// The remaining bytes, and their position in the record.
 pub(super) struct Bytes<'a> {
     rest: &'a [u8],
     at: usize,
@@ -32,7 +32,7 @@ impl<'a> Bytes<'a> {
         self.array().map(StreamId::of_bytes)
     }
 
-    /// A string behind its length.
+    /// A string with its length before it.
     pub(super) fn string(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
         self.take(length)

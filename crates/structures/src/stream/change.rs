@@ -16,7 +16,7 @@ pub enum Trim {
 const BAD_LEN: Malformed = Malformed { at: super::LEN_AT, why: "it has fewer entries than its nodes" };
 
 impl Stream<Vec<u8>> {
-    /// Puts an entry behind all that there ever were; `pairs` are fields and values by turns. The id must be above the last.
+    /// Appends an entry; `pairs` are fields and values alternately. The id must be above the last.
     pub fn append(&mut self, id: StreamId, pairs: &[&[u8]], limits: NodeLimits) -> Result<(), Malformed> {
         let last = self.head.last_node;
         let has_room = match last {
@@ -24,7 +24,7 @@ impl Stream<Vec<u8>> {
             at => {
                 let node = Node::open(&self.run, at)?;
                 if node.end() != self.run.len() {
-                    return Err(Malformed { at, why: "behind its last node there is more" });
+                    return Err(Malformed { at, why: "it has bytes after its last node" });
                 }
                 node.has_room(&node.head()?, pairs, limits)
             }
@@ -164,14 +164,14 @@ impl Stream<Vec<u8>> {
         }
     }
 
-    /// Puts a node behind the others, as DUMP told it; nothing in it was looked at yet.
+    /// Appends a node from DUMP; its content is not checked yet.
     pub(crate) fn push_pack(&mut self, id: StreamId, pack: &[u8]) {
         self.head.last_node = self.run.len();
         self.run.extend_from_slice(&id.to_bytes());
         self.run.extend_from_slice(pack);
     }
 
-    /// Sets what the head tells besides, as DUMP told it.
+    /// Sets the other fields of the head from DUMP.
     pub(crate) fn set_counts(&mut self, len: u64, first: Option<StreamId>) -> Result<(), Malformed> {
         self.head.len = len;
         self.head.first_id = match first {
@@ -181,7 +181,7 @@ impl Stream<Vec<u8>> {
         Ok(())
     }
 
-    /// How many entries the nodes have, whatever the head tells.
+    /// The number of entries in the nodes, whatever the head says.
     pub(crate) fn counted(&self) -> Result<u64, Malformed> {
         let mut count = 0;
         for node in self.nodes()? {
@@ -192,7 +192,7 @@ impl Stream<Vec<u8>> {
         Ok(count)
     }
 
-    /// Reads all of it: whether every node is one, they and their entries ascend, and there are as many as is told.
+    /// Reads all of it: checks every node, that they and their entries ascend, and that the count is right.
     pub(crate) fn check(&self) -> Result<(), Malformed> {
         let (mut before, mut len) = (None, 0u64);
         for node in self.nodes()? {

@@ -1,4 +1,4 @@
-//! The consumer groups of a stream: who reads it, and what was delivered and is not acknowledged yet.
+//! The consumer groups of a stream: their consumers, and the entries that were delivered and are not acknowledged yet.
 //!
 //! In the record of a stream in one value they are
 //!
@@ -14,12 +14,13 @@
 //! | 16 | the id of the last entry that was delivered |
 //! | 8 | how many entries were read, -1 if nobody knows |
 //! | 4 | how many consumers |
-//! | … | of each the length of its name (4), its name, and when it was seen last (8), negated bit by bit if it has got nothing yet |
+//! | … | for each the length of its name (4), its name, and when it was last seen (8), negated bit by bit if it has not
+//! got an entry yet |
 //! | 4 | how many entries are pending |
 //! | … | of each its id (16), which of the consumers has it (4), when it was delivered last (8) and how often (8) |
 //!
-//! A large stream has elements of their own for each group, each consumer and each entry that is pending (see
-//! `large::stream`), so that a client that deals with one reads and writes no others. Their values are
+//! A large stream has separate elements for each group, each consumer and each pending entry (see `large::stream`), so
+//! that a client that works with one neither reads nor writes the others. Their values are
 //!
 //! | of | bytes |
 //! |---|---|
@@ -29,8 +30,8 @@
 //!
 //! Numbers are little-endian, times in Unix milliseconds, and ids as [`StreamId::to_bytes`] has them, ascending.
 //!
-//! A consumer has a *number* within its group, by which pending entries name it. In one value the consumers are numbered anew whenever they
-//! are written; in elements a consumer keeps its number.
+//! A consumer has a *number* within its group, by which pending entries refer to it. In one value the consumers are
+//! numbered again at every write; in elements a consumer keeps its number.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +47,8 @@ pub struct Groups {
 
 /// One group.
 ///
-/// Of a stream in one value all its consumers are known, and all that is pending. Of a large one those consumers are that were asked for,
-/// and what was changed since the group was read; the rest is in the elements of its number.
+/// For a stream in one value, all its consumers and all pending entries are loaded. For a large one, the requested
+/// consumers are loaded and the changes since the group was read; the rest is in the elements of its number.
 #[derive(Clone, Debug)]
 pub struct Group {
     name: Vec<u8>,
@@ -130,7 +131,7 @@ impl Groups {
         self.find(name).ok().map(|at| &mut self.list[at])
     }
 
-    /// A new group; `None` if there is one of that name.
+    /// A new group; `None` if one with that name exists.
     pub fn create(
         &mut self,
         name: &[u8],
@@ -147,7 +148,7 @@ impl Groups {
         self.find(name).ok().map(|at| self.list.remove(at))
     }
 
-    /// Puts a group in the place of the one with its name, or beside the others.
+    /// Replaces the group with this name, or adds the group.
     pub(crate) fn put(&mut self, group: Group) {
         match self.find(&group.name) {
             Ok(at) => self.list[at] = group,
@@ -251,7 +252,8 @@ impl Group {
         [&self.last_id.to_bytes()[..], &read.to_le_bytes(), &self.name].concat()
     }
 
-    /// Makes a group of a stream in one value, of which all is known, one of a large stream, of which nothing is written yet.
+    /// Turns a group of a stream in one value, which is fully loaded, into one of a large stream, of which nothing is
+    /// written yet.
     pub(crate) fn into_elements(mut self, number: u32) -> Self {
         self.elements = Some(InElements { number, saved: None, next: 0 });
         self
@@ -304,7 +306,7 @@ impl Group {
         self.consumers.iter().find(|(_, consumer)| consumer.name == name).map(|(number, _)| *number)
     }
 
-    /// A new consumer, which has got nothing yet; `None` if there is one of that name.
+    /// A new consumer without entries; `None` if one with that name exists.
     pub fn create_consumer(&mut self, name: &[u8], seen_at: i64) -> Option<u32> {
         let is_new = self.find_consumer(name).is_none();
         is_new.then(|| {
@@ -377,15 +379,15 @@ impl Group {
         self.removed.iter().map(|(number, consumer)| (*number, consumer))
     }
 
-    // --- what is pending
+    // --- pending entries
 
     /// How many entries are pending for the consumers that are known.
     pub fn pending_len(&self) -> usize {
         self.consumers.values().map(Consumer::pending_len).sum()
     }
 
-    /// What is pending, from an id on, as far as it is known without elements: all, if the stream is one value. `None` for what was
-    /// acknowledged.
+    /// The pending entries from an id on, as far as they are loaded: all, if the stream is one value. `None` for
+    /// acknowledged ones.
     pub fn known_from(&self, from: StreamId) -> impl Iterator<Item = (StreamId, Option<Pending>)> + Clone {
         self.known.range(from..).map(|(id, change)| (*id, change.now))
     }
@@ -395,7 +397,7 @@ impl Group {
         self.known.iter().map(|(id, change)| (*id, *change))
     }
 
-    /// What is known of an entry without elements: whether it is pending, and how; `None` if that is for the elements to say.
+    /// The loaded state of an entry: whether it is pending, and how; `None` if only the elements have it.
     pub(crate) fn known(&self, id: StreamId) -> Option<Option<Pending>> {
         match (self.known.get(&id), self.elements) {
             (Some(known), _) => Some(known.now),

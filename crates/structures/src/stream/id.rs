@@ -7,7 +7,7 @@ use std::fmt;
 pub struct StreamId {
     /// Unix milliseconds, or what a client says instead.
     pub ms: u64,
-    /// Which entry of that time.
+    /// The number of the entry within that millisecond.
     pub seq: u64,
 }
 
@@ -28,7 +28,7 @@ impl StreamId {
     /// Bytes of [`to_bytes`](Self::to_bytes).
     pub const BYTES: usize = 16;
 
-    /// The id behind this one.
+    /// The next id.
     pub fn next(self) -> Option<Self> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(Self { seq, ..self }),
@@ -77,7 +77,7 @@ impl StreamId {
 // Of a longer one Redis takes none.
 const TEXT_BYTES_MAX: usize = 127;
 
-/// As the C library's `strtoull` reads a number, except that of those with a minus only what has a zero behind it is taken,
+/// Parses as the C library's `strtoull` does, except that a number with a minus is accepted only with a zero after it,
 /// which Redis does not find to be negative.
 fn unsigned(text: &[u8]) -> Option<u64> {
     if crate::strings::integer::parse(text).is_some_and(|value| value < 0) {

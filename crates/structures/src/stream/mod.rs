@@ -11,15 +11,15 @@
 //! | 61 | 8 | how many entries there ever were |
 //! | 69 | 4 | bytes of the groups |
 //! | 73 | … | the [`groups`]; nothing without any |
-//! | … | … | the [`node`]s, ascending: the id of each, and its listpack, whose first 4 bytes tell its length |
+//! | … | … | the [`node`]s, ascending: the id of each, and its listpack, whose first 4 bytes give its length |
 //!
-//! Numbers are little-endian; ids are as [`StreamId::to_bytes`] has them. The nodes are those that Redis would have, since
-//! clients see them: DUMP tells them as they are, XINFO counts them, and XTRIM with `~` removes whole ones. They stand last, so
-//! that an entry that is added moves nothing. Commands need of a stream what [`Stream`] offers: entries by id, in ranges from either
-//! end, added, deleted and trimmed, and the groups.
+//! Numbers are little-endian; ids are as [`StreamId::to_bytes`] has them. The nodes are the same as in Redis, because
+//! clients see them: DUMP returns them unchanged, XINFO counts them, and XTRIM with `~` removes whole ones. They are
+//! last, so that adding an entry moves nothing. [`Stream`] offers what commands need: entries by id, in ranges from
+//! either end, adding, deleting and trimming them, and the groups.
 //!
-//! 1. Any bytes may come: what is no stream is an error that tells the place ([`Malformed`]), never a panic. The head is looked at
-//!    when a stream is opened, the rest when it is read.
+//! 1. Any bytes may come: a malformed stream is an error with its place ([`Malformed`]), never a panic. The head is
+//!    checked when a stream is opened, the rest when it is read.
 //! 2. A stream without entries is one still: it knows its last id and its groups.
 
 mod bytes;
@@ -50,12 +50,12 @@ const DELETED_ID_AT: usize = 45;
 const ADDED_AT: usize = 61;
 const GROUPS_BYTES_AT: usize = 69;
 const HEAD_BYTES: usize = 73;
-/// Bytes of most entries, beside which a node need not be copied again.
+/// More bytes than most entries, so that a node has room for one without another copy.
 const ENTRY_ROOM: usize = 256;
 
 const NOT_ALONE: Malformed = Malformed { at: LAST_NODE_AT, why: "it has more than one node" };
 
-/// A stream, in bytes of its own or where it lies.
+/// A stream, in bytes that it owns or borrows.
 #[derive(Clone, Debug)]
 pub struct Stream<B> {
     run: B,
@@ -88,7 +88,7 @@ impl Stream<Vec<u8>> {
         self.run
     }
 
-    /// The last node with its id, as a run of its own.
+    /// The last node with its id, as a separate run.
     pub(crate) fn into_last_node(self) -> Result<Option<(StreamId, Vec<u8>)>, Malformed> {
         if self.head.last_node == 0 {
             return Ok(None);
@@ -144,7 +144,7 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         Ok(Self { run, head })
     }
 
-    /// A copy in bytes of its own.
+    /// A copy that owns its bytes.
     pub fn to_owned(&self) -> Stream<Vec<u8>> {
         Stream { run: self.run.to_vec(), head: self.head }
     }
@@ -210,7 +210,7 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
             if node.id > to {
                 break;
             }
-            // All of it is before what is wanted if the next one begins there.
+            // The whole node is before the wanted id if the next one begins there.
             if at < self.run.len() && Node::open(&self.run, at)?.id <= from {
                 continue;
             }
@@ -330,7 +330,7 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         Ok(count)
     }
 
-    /// The head alone: a stream that has no entries and no groups, and tells what this one tells of itself.
+    /// The head alone: a stream without entries and groups that reports the same state.
     pub(crate) fn without_nodes(&self) -> Stream<Vec<u8>> {
         let head = Head { last_node: 0, groups_bytes: 0, ..self.head };
         let mut stream = Stream { head, ..Stream::empty() };

@@ -14,7 +14,7 @@
 //! | listpack entries | meaning |
 //! |---|---|
 //! | 1 | 1 if it is deleted, and 2 if its fields are those of the first entry |
-//! | 1 | by how many milliseconds its id is behind the node's |
+//! | 1 | its id's milliseconds, less the node's |
 //! | 1 | by how much the second number of its id is more than the node's, modulo 2^64 |
 //! | 1 | how many fields it has, unless they are those of the first entry |
 //! | … | fields and values by turns, or only the values |
@@ -26,11 +26,11 @@ use super::StreamId;
 use crate::listpack::{self, Cursor, Item};
 use crate::packed::Malformed;
 
-/// What an entry's first number tells.
+/// Flags in an entry's first number.
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
 
-const BEYOND: &str = "a node of the stream ends behind the value";
+const BEYOND: &str = "a node of the stream ends after the value";
 const BAD_COUNT: &str = "a node of the stream counts what it does not have";
 
 /// Limits of a node, by Redis's `stream-node-max-bytes` and `stream-node-max-entries`; 0 is none.
@@ -334,7 +334,7 @@ pub(super) fn delete(
     let (live, deleted, deleted_at) = (head.live, head.deleted, head.deleted_at);
     let count = going.len() as u64;
     let live = live.checked_sub(count).ok_or(Malformed { at, why: BAD_COUNT })?;
-    // From behind, so that places before stay: a flag keeps its length, counts need not.
+    // Backwards, so that earlier positions stay: a flag keeps its length, counts may not.
     for deleting in going.into_iter().rev() {
         replace_integer(run, pack_at, deleting.flags_at, deleting.flags | DELETED)?;
     }

@@ -1,7 +1,8 @@
-//! How many nodes Redis's radix tree has over the ids of a stream's nodes: XINFO STREAM tells it.
+//! The number of nodes that Redis's radix tree has over the ids of a stream's nodes, for XINFO STREAM.
 //!
-//! The tree has a node for each id, one for each place where ids part, and one for each run of bytes that ids have in common
-//! between two such places. Redis joins what can be joined, so that the ids alone tell the number. An empty tree has its root.
+//! The tree has a node for each id, one for each place where ids diverge, and one for each run of common bytes between
+//! two such places. Redis joins nodes where possible, so that the ids alone determine the number. An empty tree has its
+//! root.
 
 use super::StreamId;
 

@@ -1,14 +1,14 @@
 //! How far a group has read: XINFO's `entries-read` and `lag`.
 //!
-//! Redis counts what a group reads as long as it knows that nothing between was deleted; else it tells what the ends of the
-//! stream allow to say, or nothing.
+//! Redis counts the entries that a group reads as long as it knows that none between them was deleted; otherwise it
+//! derives the count from the ends of the stream, or has none.
 
 use std::ops::Deref;
 
 use super::{Group, Stream, StreamId};
 
 impl<B: Deref<Target = [u8]>> Stream<B> {
-    /// How many of all entries that there ever were come up to this id, if that can be told.
+    /// How many of all entries ever added are up to this id, if that is known.
     pub(crate) fn count_up_to(&self, id: StreamId) -> Option<i64> {
         let added = self.added() as i64;
         if added == 0 || self.is_empty() && id <= self.last_id() {
@@ -17,7 +17,7 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         if id == self.last_id() {
             return Some(added);
         }
-        // Of what is to come nobody knows.
+        // Deletions of later entries are unknown.
         let is_whole = self.deleted_id() == StreamId::MIN || self.deleted_id() < self.first_id();
         if id > self.last_id() || !is_whole || id > self.first_id() {
             return None;
@@ -26,13 +26,13 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         Some(before.wrapping_add(i64::from(id == self.first_id())))
     }
 
-    /// Whether an entry at this id or behind it may have been deleted.
+    /// Whether an entry at or after this id may have been deleted.
     fn may_miss_from(&self, id: StreamId) -> bool {
         let deleted = self.deleted_id();
         !self.is_empty() && deleted != StreamId::MIN && deleted >= self.first_id() && id <= deleted
     }
 
-    /// How many entries the group has yet to read, if that can be told.
+    /// How many entries the group has yet to read, if that is known.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         let added = self.added() as i64;
         if added == 0 {
@@ -42,7 +42,7 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         Some(added.wrapping_sub(read.or_else(|| self.count_up_to(group.last_id))?))
     }
 
-    /// The group has read this entry, which is behind all that it had read.
+    /// The group has read this entry, which is after all that it had read.
     pub fn read_by(&self, group: &mut Group, id: StreamId) {
         group.entries_read = match group.entries_read.filter(|_| !self.may_miss_from(id)) {
             Some(read) => Some(read.wrapping_add(1)),

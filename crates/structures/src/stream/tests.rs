@@ -131,7 +131,7 @@ fn trimming_by_whole_nodes_leaves_what_would_take_part_of_one() {
         stream.check().unwrap();
         assert_eq!(ids(&stream), (removed + 1..=350).collect::<Vec<_>>());
         let first = if removed == 350 { StreamId::MIN } else { id(removed + 1, 0) };
-        // What is trimmed is not deleted: Redis keeps these apart.
+        // Trimmed entries are not deleted ones: Redis distinguishes them.
         assert_eq!((stream.first_id(), stream.deleted_id()), (first, StreamId::MIN));
         assert_eq!((stream.added(), stream.last_id()), (350, id(350, 0)));
     }
@@ -174,13 +174,13 @@ fn groups_stand_by_name_and_move_no_entry() {
     let mut groups = stream.groups().unwrap();
     let names: Vec<&[u8]> = groups.iter().map(Group::name).collect();
     assert_eq!(names, [&b""[..], b"a", b"b", &[b'x'; 300]]);
-    // By name, with indexes that tell who came first.
+    // By name, with indexes that give the order of creation.
     let group = groups.get_mut(b"a").unwrap();
     let report =
         |(number, it): &(u32, &Consumer)| (*number, it.name().to_vec(), it.seen_at(), it.pending_len());
     let consumers: Vec<_> = group.consumers().iter().map(report).collect();
     assert_eq!(consumers, [(1, b"another".to_vec(), 102, 1), (0, b"one".to_vec(), 101, 2)]);
-    // Who comes behind a consumer that goes keeps what is pending for it.
+    // The consumers after a removed one keep their pending entries.
     assert_eq!(group.pending_len(), 3);
     for id in [id(1, 0), id(3, 0)] {
         group.change_pending(id, group.known(id).unwrap(), None);
@@ -240,7 +240,7 @@ fn what_is_no_stream_is_told_with_its_place() {
     with_tail.push(0);
     let mut stream = Stream::of(with_tail).unwrap();
     let error = stream.append(id(9, 0), &[b"f", b"v"], LIMITS).unwrap_err();
-    assert!(error.to_string().contains("behind its last node there is more"), "{error}");
+    assert!(error.to_string().contains("it has bytes after its last node"), "{error}");
 }
 
 #[derive(Clone, Debug)]

@@ -8,21 +8,19 @@ use super::long_double::{self, Format, LongDouble};
 const DOUBLE: Format = Format { significand_bits: 53, exponent_min: -1074, bits_max: 1024 };
 // Beyond these a double is no integer to a listpack (`double2ll`).
 const LISTPACK_INTEGER_MAX: f64 = (1u64 << 62) as f64;
-// `%.17g`: so many digits, and a power of ten where there would be more before or many zeros behind the point.
+// `%.17g`: this many digits, and an exponent where there would be more digits before the point or many zeros after it.
 const DIGITS: i32 = 17;
 const EXPONENT_PLAIN_MIN: i32 = -4;
 // Integers below this have no more digits than are printed, and are doubles.
 const INTEGER_END: f64 = 1e15;
 const INTEGER_DIGITS: usize = 15;
 
-/// The number that `text` spells, if Redis would take it as a score: not one beyond the finite numbers, nor one so small
-/// that it would be 0.
+/// Parses a score as Redis does: refuses infinite results, and numbers so small that they would become 0.
 pub fn parse(text: &[u8]) -> Option<f64> {
     read(text).filter(|(_, is_in_range)| *is_in_range).map(|(number, _)| number)
 }
 
-/// The number that `text` spells as the bound of a range: as C reads it, up to a zero byte, with any spaces before it; the
-/// empty text is 0.
+/// Parses the bound of a range: as C does, up to a zero byte, with leading spaces; the empty text is 0.
 pub fn parse_bound(text: &[u8]) -> Option<f64> {
     read_c(text).map(|(number, _)| number)
 }
@@ -75,7 +73,7 @@ fn read(text: &[u8]) -> Option<(f64, bool)> {
     Some((if negative { -number } else { number }, is_in_range))
 }
 
-/// Without its sign; exact for what was rounded to a double.
+/// Without its sign; exact for a number that was rounded to a double.
 fn magnitude(number: &LongDouble) -> f64 {
     match *number {
         LongDouble::Infinite { .. } => f64::INFINITY,
@@ -103,7 +101,7 @@ pub fn listpack_text(number: f64) -> String {
 
 /// As Redis prints it.
 pub fn text(number: f64) -> String {
-    // What has no digits behind the point, and all those before it.
+    // Numbers without digits after the point, which have all those before it.
     if number.abs() < INTEGER_END && number.trunc() == number && (number != 0.0 || number.is_sign_positive())
     {
         return (number as i64).to_string();

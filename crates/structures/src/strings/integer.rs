@@ -76,7 +76,7 @@ impl Text {
         text
     }
 
-    /// The decimal text of `value` with blanks behind it, up to `width` bytes, of which there are 20 at most.
+    /// The decimal text of `value`, padded with blanks to `width` bytes, at most 20.
     pub fn padded(value: u64, width: usize) -> Self {
         let (digits, width) = (digits(value), width.min(TEXT_BYTES_MAX));
         let mut text = Self { bytes: [0; TEXT_BYTES_MAX], start: TEXT_BYTES_MAX };

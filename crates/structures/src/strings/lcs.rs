@@ -63,7 +63,7 @@ fn walk_back(a: &[u8], b: &[u8], table: &[u32]) -> Lcs {
             (i, j) = (i - 1, j - 1);
             bytes.push(a[i]);
             let (at_a, at_b) = (i as u32, j as u32);
-            // A step off the diagonal ends the run below, so a run at hand always goes on here.
+            // A step off the diagonal ends the run below, so an open run always continues here.
             let run = run.get_or_insert(Match { a: (at_a, at_a), b: (at_b, at_b) });
             (run.a.0, run.b.0) = (at_a, at_b);
         } else {

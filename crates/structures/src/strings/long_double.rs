@@ -1,9 +1,8 @@
 //! x87 long doubles in software, for INCRBYFLOAT.
 //!
-//! Redis adds in C's `long double` and prints `%.17Lf` with trailing zeros cut. On x86-64 that is
-//! the 80-bit format: a significand of 64 bits, an exponent of 15. Its extra bits are what makes
-//! 0.1 + 0.2 print as 0.3, so 64-bit floats will not do; here the format is computed exactly, as glibc
-//! and the hardware do:
+//! Redis adds in C's `long double` and prints `%.17Lf` with trailing zeros cut. On x86-64 that is the 80-bit format: a
+//! significand of 64 bits, an exponent of 15. Its extra bits make 0.1 + 0.2 print as 0.3, which 64-bit floats do not.
+//! Here the format is computed exactly, as glibc and the hardware do:
 //!
 //! 1. [`parse`] rounds the exact decimal or hexadecimal value once, to nearest, ties to even (`strtold`).
 //! 2. [`LongDouble::add`] rounds the exact sum once, likewise.
@@ -130,7 +129,7 @@ fn parse_decimal(negative: bool, text: &[u8]) -> Option<LongDouble> {
     (!parsed.is_zero()).then_some(parsed)
 }
 
-/// The number of this format that `text` spells behind its `0x`, and whether it spells 0.
+/// Parses the hexadecimal text after `0x` into this format; also returns whether it is 0.
 pub(super) fn parse_hexadecimal(format: &Format, negative: bool, text: &[u8]) -> Option<(LongDouble, bool)> {
     let (digits, scale, exponent) = split(text, u8::is_ascii_hexdigit, b'p')?;
     let significand = BigUint::parse_bytes(&digits, 16)?;
@@ -140,8 +139,7 @@ pub(super) fn parse_hexadecimal(format: &Format, negative: bool, text: &[u8]) ->
     Some((round(format, negative, &significand, exponent - 4 * scale, false), false))
 }
 
-/// Splits `digits[.digits][marker[sign]digits]` into all digits, the count of those behind the point,
-/// and the exponent.
+/// Splits `digits[.digits][marker[sign]digits]` into all digits, the number of those after the point, and the exponent.
 fn split(text: &[u8], is_digit: fn(&u8) -> bool, marker: u8) -> Option<(Vec<u8>, i64, i64)> {
     let end = text.iter().position(|byte| byte.to_ascii_lowercase() == marker).unwrap_or(text.len());
     let (mantissa, exponent) = text.split_at(end);

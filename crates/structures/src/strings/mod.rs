@@ -1,8 +1,8 @@
 //! What the string commands compute, as pure functions on bytes.
 //!
-//! A string is any bytes. Redis keeps some strings as integers in memory and shows that in OBJECT
-//! ENCODING; here all are stored as bytes, and [`encoding`] tells what Redis would have chosen
-//! for a value just SET. (Redis also remembers that a string was edited in place and then says `raw`.)
+//! A string is any bytes. Redis keeps some strings as integers in memory and shows that in OBJECT ENCODING. Here all
+//! are stored as bytes, and [`encoding`] returns Redis's choice for a value just SET. (Redis also remembers that a
+//! string was edited in place and then says `raw`.)
 
 pub mod double;
 pub mod integer;

@@ -1,11 +1,11 @@
 //! Hashes, sets and sorted sets at keys: read as [`Collection`], changed through an [`Edit`].
 //!
-//! In which form a collection is kept is for [`Form`] to know: packed in the value of its key up to a limit
-//! ([`Keyspace::set_packed_bytes_max`](crate::Keyspace::set_packed_bytes_max)), else large, with a record of its own for each entry.
-//! One that grows beyond becomes large when it is saved; it stays large when it shrinks.
+//! Only [`Form`] knows how a collection is kept: packed in the value of its key up to a limit
+//! ([`Keyspace::set_packed_bytes_max`](crate::Keyspace::set_packed_bytes_max)), else large, with a record for each
+//! entry. A collection that grows beyond the limit becomes large when it is saved, and stays large when it shrinks.
 //!
 //! 1. An empty collection is not there: [`Edit::save`] deletes its key.
-//! 2. A collection that changes keeps its expiry time; one that comes to be has none.
+//! 2. A changed collection keeps its expiry time; a new one has none.
 //! 3. What an edit does to a large form is written at once, as part of the transaction; to a packed one, by [`Edit::save`]. An edit of a
 //!    large form that was begun and is not saved makes the transaction one that cannot be committed.
 //! 4. Where a name is longer than the key of an element can be, all is packed, whatever its size.
@@ -24,8 +24,8 @@ use crate::packed_map::{CONVERTED, Encoding, Kind, Names, PackedMap, Scored, Sha
 use crate::random::Random;
 use crate::thresholds::Thresholds;
 
-/// A hash, a set or a sorted set: `B` are the bytes where it is packed, in bytes of its own or where they lie, `S` is from where the entries
-/// are read where it is large.
+/// A hash, a set or a sorted set. `B` holds the bytes if it is packed, owned or borrowed; `S` is the source of the
+/// entries if it is large.
 pub struct Collection<'k, B, S = Detached> {
     key: &'k [u8],
     type_: Type,
@@ -37,14 +37,14 @@ pub struct Collection<'k, B, S = Detached> {
 enum Form<B> {
     /// All of it in the value of its key.
     Packed(PackedMap<B>),
-    /// Each entry in a record of its own.
+    /// A record for each entry.
     Large(LargeMap),
 }
 
 /// A collection as a transaction reads it.
 pub type Stored<'k, 'a> = Collection<'k, Found<'a>, Reads<'a>>;
 
-/// A hash, a set or a sorted set that is about to change. What is not saved did not happen to one that is packed.
+/// A hash, a set or a sorted set that is being changed. For a packed one, changes without a save have no effect.
 pub struct Edit<'t, 'w> {
     db: u8,
     expires_at: Option<u64>,
@@ -60,7 +60,7 @@ pub struct Edit<'t, 'w> {
 pub enum AllNames<'a> {
     /// Read already.
     Packed(Names<'a>),
-    /// Each is looked for by itself.
+    /// Each entry is looked up separately.
     Large(duramen::CollectionReader<'a>),
 }
 
@@ -136,8 +136,8 @@ impl<'w> Txn<'w> {
         Ok(Edit { db, expires_at, is_new, was_there: false, is_run: false, collection })
     }
 
-    /// Makes a set of these members, no two of which are equal, the value of `key`, over what is there. Without members
-    /// the key is deleted. Whether anything was changed.
+    /// Stores a set of these members, which are all different, at `key`, replacing an existing value. Without members
+    /// the key is deleted. Returns whether anything changed.
     pub fn put_set(&mut self, db: u8, key: &[u8], members: Vec<&[u8]>) -> Result<bool> {
         if members.is_empty() {
             return self.delete(db, key);
@@ -147,8 +147,8 @@ impl<'w> Txn<'w> {
         Ok(true)
     }
 
-    /// Makes a sorted set of these members, no two of which are equal and whose scores are not NaN, the value of `key`,
-    /// over what is there. Without members the key is deleted. Whether anything was changed.
+    /// Stores a sorted set of these members, which are all different and whose scores are not NaN, at `key`, replacing
+    /// an existing value. Without members the key is deleted. Returns whether anything changed.
     pub fn put_sorted_set(&mut self, db: u8, key: &[u8], members: Vec<Scored<'_>>) -> Result<bool> {
         if members.is_empty() {
             return self.delete(db, key);
@@ -158,7 +158,8 @@ impl<'w> Txn<'w> {
         Ok(true)
     }
 
-    /// Makes a hash of these fields and values the value of `key`, over what is there. Without fields the key is deleted.
+    /// Stores a hash of these fields and values at `key`, replacing an existing value. Without fields the key is
+    /// deleted.
     pub fn put_hash(&mut self, db: u8, key: &[u8], pairs: &[(&[u8], &[u8])]) -> Result<()> {
         let mut entries = PackedMap::empty(kind(Type::Hash, &self.thresholds()));
         let inserted = entries.insert_all(pairs.iter().copied());
@@ -169,7 +170,7 @@ impl<'w> Txn<'w> {
         self.put_entries(Type::Hash, db, key, entries, None)
     }
 
-    /// Makes these entries, of which there are some, the value of `key`, in the form that their size asks for.
+    /// Stores these entries, at least one, at `key`, in the form for their size.
     fn put_entries(
         &mut self,
         type_: Type,
@@ -201,7 +202,7 @@ impl<'w> Txn<'w> {
 }
 
 impl<B: Deref<Target = [u8]>> Form<B> {
-    /// The form of what was found; `packed` gives the bytes where it is packed.
+    /// The form of a found value; `packed` returns the bytes if it is packed.
     fn of<'a, F: Borrow<Found<'a>>>(
         type_: Type,
         thresholds: &Thresholds,
@@ -313,8 +314,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         }
     }
 
-    /// Calls `visit` for about `count` entries from `cursor` on, 0 at the begin; the cursor to go on from, 0 at the end. An
-    /// entry that is there from the first call to the last is visited.
+    /// Calls `visit` for about `count` entries from `cursor` on, 0 at the start; returns the next cursor, 0 at the end.
+    /// An entry that exists from the first call to the last is visited.
     pub fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(&[u8], &[u8])) -> Result<u64> {
         match &self.form {
             Form::Packed(entries) => self.report(entries.scan(cursor, count, visit)),
@@ -474,8 +475,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         }
     }
 
-    /// The first position from `from` on whose member is not `in` it; those that are lie together. Where Redis looks at one after the other, so
-    /// does this: where they do not lie together it tells the same.
+    /// The first position from `from` on whose member is not `in` it; those that are in it are adjacent. Like Redis it
+    /// looks at one after the other, so the result is the same where they are not adjacent.
     pub fn run_end(&self, from: usize, mut is_in: impl FnMut(&[u8]) -> bool) -> Result<usize> {
         if self.is_halved() {
             return self.halve(from, self.len(), is_in);
@@ -591,9 +592,10 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// What follows is what several commands do, each of which puts or removes one entry. Whether each is for good at once, whatever becomes
-    /// of those behind it: it is the write of one element, and seen by itself, as [`Txn::edits_one`] says. What cannot be done so fails
-    /// with [`Error::SeveralWrites`], and is not done. Else they are written together, by [`save`](Self::save).
+    /// Begins a run of commands, each of which puts or removes one entry. Returns whether each takes effect at once,
+    /// independently of the later ones: as one element write that is visible immediately, as [`Txn::edits_one`] says.
+    /// Then a command that needs more fails with [`Error::SeveralWrites`] and has no effect. Otherwise they are written
+    /// together, by [`save`](Self::save).
     pub fn begins_run(&mut self) -> bool {
         self.is_run = matches!(&self.collection.form, Form::Large(large_map) if large_map.is_settled());
         if self.is_run {
@@ -602,7 +604,7 @@ impl Edit<'_, '_> {
         self.is_run
     }
 
-    /// What is done now may take several writes.
+    /// The next change may take several writes.
     fn may_be_several(&self) -> Result<()> {
         if self.is_run { Err(Error::SeveralWrites) } else { Ok(()) }
     }
@@ -629,8 +631,8 @@ impl Edit<'_, '_> {
         }
     }
 
-    /// Removes an entry; whether it was there. One that is empty then begins anew: what is put to it later is a collection without an expiry
-    /// time.
+    /// Removes an entry; returns whether it existed. An empty collection then starts again: later entries make a
+    /// collection without an expiry time.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
         if self.len() == 1 {
             self.may_be_several()?;
@@ -797,7 +799,7 @@ const POPPED_PER_MOVED: usize = 5;
 fn has_long_name(entries: &PackedMap<Vec<u8>>) -> bool {
     let mut has_one = false;
     if entries.run_bytes() > ELEMENT_KEY_BYTES_MAX {
-        // What is malformed is told by who reads it.
+        // The next reader reports malformed bytes.
         let _ = entries.visit(|name, _| {
             has_one = name.len() > ELEMENT_KEY_BYTES_MAX;
             if has_one { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -9,9 +9,9 @@
 //! | next | 0 to 7 | zeros, so that the field is aligned: [`duramen::padding_before_field`] of all before it, with the key |
 //! | next | 8 | little-endian: bits 0 to 55 the number; bits 56 to 63 changes since the record was written |
 //!
-//! The CAS number that is told is that of the head and [`CAS_STEP`] for each change, so each change has another one, of numbers
-//! that the worker who wrote the record keeps from everybody else. After 255 changes, and when the number becomes longer,
-//! a record is written anew.
+//! The reported CAS number is that of the head plus [`CAS_STEP`] for each change. So each change has a different one,
+//! from numbers that the worker who wrote the record reserves. After 255 changes, and when the number becomes longer, a
+//! record is rewritten.
 
 use super::head::ItemHead;
 use crate::strings::integer::{TEXT_BYTES_MAX, Text, digits};
@@ -19,7 +19,7 @@ use crate::strings::integer::{TEXT_BYTES_MAX, Text, digits};
 /// Tag of a counter: [`Type::String`](crate::Type::String), kept in another form.
 pub(crate) const TAG: u8 = 0x83;
 
-/// What is between the CAS numbers of one change of a counter and the next.
+/// The difference between the CAS numbers of two successive changes of a counter.
 pub const CAS_STEP: u64 = 1 << 10;
 /// How many CAS numbers a counter needs, with a step between them.
 pub const CAS_RUN: u64 = 1 << CHANGES_BITS;
@@ -38,8 +38,8 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// A counter whose text takes `width` bytes at least. `head` has the first of its own run of CAS numbers. `None`: it cannot be kept
-    /// so.
+    /// A counter whose text takes at least `width` bytes. `head` has the first of its run of CAS numbers. `None`: it
+    /// cannot be kept in this form.
     pub(crate) fn new(head: ItemHead, value: u64, width: usize) -> Option<Self> {
         let width = width.max(digits(value));
         let fits = value >> VALUE_BITS == 0 && width <= TEXT_BYTES_MAX;
@@ -79,7 +79,7 @@ impl Counter {
         fits.then_some(Self { value, changes, ..self })
     }
 
-    /// What memcached tells of it.
+    /// The text that memcached returns.
     pub(crate) fn text(&self) -> Text {
         Text::padded(self.value, self.width.into())
     }

@@ -1,4 +1,4 @@
-//! OBJECT ENCODING of what is no string.
+//! OBJECT ENCODING of values that are not strings.
 
 use super::Txn;
 use super::collection::Stored;

@@ -17,7 +17,7 @@ const EDIT_ROOM_BYTES: usize = 128;
 pub enum Found<'a> {
     /// As it lies in the store.
     Stored(Value<'a>),
-    /// The data of an item of memcached, behind its head.
+    /// The data of an item of memcached, after its head.
     Item {
         /// All of it.
         value: Value<'a>,
@@ -50,7 +50,7 @@ pub enum Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// What is stored under an engine key of `key_bytes`.
+    /// The value under an engine key of `key_bytes`.
     pub(super) fn of(value: Value<'a>, key_bytes: usize) -> Self {
         if value.tag() == head::TAG {
             let from = head::data_from(head::TAG, &value);

@@ -4,13 +4,14 @@
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
-//! | 0 | 1 | bits 0 and 1: bytes of the flags (0, 1, 2, 4); bits 2 to 4: bytes of the CAS number, less one; bit 5: stale; bit 6: won; bit 7: binary key |
+//! | 0 | 1 | bits 0 and 1: bytes of the flags (0, 1, 2, 4); bits 2 to 4: bytes of the CAS number, less one; bit 5:
+//! stale; bit 6: won; bit 7: binary key |
 //! | 1 | 0 to 4 | flags, little-endian |
 //! | next | 1 to 8 | CAS number, little-endian |
 //! | next | | data |
 //!
-//! Whoever reads a string sees the data alone, and what writes a string, or counts it, drops the head. Read as an item, a string
-//! that has none has flags 0, and a CAS number that is made of its stamp, which changes with every write.
+//! A reader of strings sees the data alone, and a command that writes or counts a string drops the head. Read as an
+//! item, a string without a head has flags 0, and a CAS number made of its stamp, which changes with every write.
 
 /// Tag of an item: [`Type::String`](crate::Type::String), kept in another form.
 pub(crate) const TAG: u8 = 0x82;
@@ -27,11 +28,11 @@ pub struct ItemHead {
     pub flags: u32,
     /// Another one after each change.
     pub cas: u64,
-    /// Out of date: whoever reads it first is to fetch it anew.
+    /// Out of date: the first reader is to fetch it again.
     pub stale: bool,
-    /// Somebody was told to fetch it anew.
+    /// A reader was asked to fetch it again.
     pub won: bool,
-    /// Its key came in base64, and is told so.
+    /// Its key came in base64, and is returned as such.
     pub binary_key: bool,
 }
 
@@ -54,7 +55,7 @@ impl ItemHead {
         into.extend_from_slice(&self.cas.to_le_bytes()[..cas_bytes]);
     }
 
-    /// The head of what is stored so, and where the data begins.
+    /// Decodes a head; returns it and where the data begins.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (&form, rest) = bytes.split_first()?;
         let flags_bytes = FLAGS_BYTES[usize::from(form & 3)];
@@ -81,7 +82,7 @@ pub(super) fn data_from(tag: u8, bytes: &[u8]) -> usize {
     ItemHead::decode(bytes).map_or(0, |(_, at)| at)
 }
 
-/// The data of what is stored under this tag, if it is an item: for tools that read a keyspace's store without a
+/// The data of a value with this tag, if it is an item: for tools that read a keyspace's store without a
 /// [`Keyspace`](crate::Keyspace).
 #[must_use]
 pub fn data_of_item(tag: u8, bytes: &[u8]) -> Option<&[u8]> {

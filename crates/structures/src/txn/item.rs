@@ -57,13 +57,13 @@ impl<'a> Item<'a> {
         self.found.expires_at()
     }
 
-    /// Whether its CAS number was given out by whoever wrote it, and not made of its stamp.
+    /// Whether the writer gave out its CAS number; otherwise it is made of its stamp.
     pub fn is_numbered(&self) -> bool {
         self.head.cas & FOREIGN == 0
     }
 }
 
-/// The head of a string whose changes this number tells apart.
+/// The head of a string whose changes are distinguished by this number.
 fn foreign(number: u64) -> ItemHead {
     ItemHead { cas: FOREIGN | number & (FOREIGN - 1), ..ItemHead::default() }
 }
@@ -77,10 +77,10 @@ impl Deref for Item<'_> {
 }
 
 impl Worker {
-    /// The item at `key`, for who only reads; in a group it may be told of when that is settled.
+    /// The item at `key`, for readers; in a group it may be returned to clients once that is settled.
     ///
     /// # Errors
-    /// `WrongType` for what is no string.
+    /// `WrongType` for a value that is not a string.
     #[inline]
     pub fn item(&self, now: u64, db: u8, key: &[u8]) -> Result<Option<Item<'_>>> {
         if key.len() > KEY_BYTES_MAX {
@@ -152,8 +152,8 @@ pub struct CountedItem {
 }
 
 impl Worker {
-    /// Has a counter count to what `change` makes of it, in one step and without a record of its own, if it is one whose CAS number
-    /// `may_have` takes, and the engine can. `None`: nothing was done.
+    /// Changes a counter with `change`, in one step and without a new record, if `may_have` accepts its CAS number and
+    /// the engine can. `None`: nothing was done.
     pub fn count_item_at_once(
         &mut self,
         now: u64,
@@ -186,7 +186,7 @@ impl Txn<'_> {
     /// The item at `key`, as it is stored: what this transaction is about to write of it is not seen.
     ///
     /// # Errors
-    /// `WrongType` for what is no string.
+    /// `WrongType` for a value that is not a string.
     pub fn item(&mut self, db: u8, key: &[u8]) -> Result<Option<Item<'_>>> {
         let Some(at) = self.entry(db, key) else { return Ok(None) };
         let Self { worker, now, .. } = self;

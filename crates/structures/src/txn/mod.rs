@@ -1,10 +1,11 @@
 //! A transaction: the one door through which commands read and write keys.
 //!
-//! Every command runs in a [`Txn`], alone or with others between MULTI and EXEC. It says which keys it is about ([`Locks`]), and has them
-//! for itself from its first look at one of them until it is committed or dropped (key locks, [`duramen::Writer::lock`]). So a
-//! command is written as if it were alone: what it read stays true, and it runs once. Reads go through the transaction's own pending
-//! writes to the engine; writes wait for [`Txn::commit`], which applies them, all or nothing, and gives the keys back. What is written is
-//! pending until the worker's group is settled, so nobody tells of it before it is durable.
+//! Every command runs in a [`Txn`], alone or with others between MULTI and EXEC. It names its keys ([`Locks`]), and
+//! holds them from its first look at one of them until it is committed or dropped (key locks,
+//! [`duramen::Writer::lock`]). So a command is written as if it were alone: its reads stay true, and it runs once.
+//! Reads go through the transaction's own pending writes to the engine. Writes wait for [`Txn::commit`], which applies
+//! them, all or nothing, and releases the keys. They are pending until the worker's group is settled, so no client
+//! learns of them before they are durable.
 //!
 //! ```text
 //! begin ──(lock)── get, put, delete … ──► commit: serve, write, unlock ──► done
@@ -18,7 +19,7 @@
 //! | `One`, `Keys` | those keys, whatever their databases | all other commands |
 //! | `All` | the gate: nobody else writes or has keys | SORT with BY or GET, scans and FLUSHALL within MULTI, what does not know its keys |
 //!
-//! What commit does, by what was done:
+//! The steps of a commit, by the kind of writes:
 //!
 //! | writes | commit |
 //! |---|---|
@@ -29,23 +30,25 @@
 //! | one element of a large value | one put or delete, at once where nothing else may come ([`Txn::edits_one`]) |
 //! | elements of a large value | a unit that began with the first of them, and all else in it |
 //!
-//! **Where waiting commands are served**: at the beginning of `commit`, before anything is applied and under the locks of all keys that
-//! are named. There `scratch.entries` tells what was written; who waits for one of these keys is served by running his
-//! command on this same transaction, so that both are one batch. A key of his that is not named is asked for by
-//! `Txn::name_more`; if somebody else has it, the transaction names it too and begins again, since nothing of it is visible yet.
+//! **Where waiting commands are served**: at the start of `commit`, before anything is applied and under the locks of
+//! all named keys. There `scratch.entries` lists the writes. A client that waits for one of these keys is served by
+//! running its command in this same transaction, so that both are one batch. `Txn::name_more` requests another key of
+//! that command. If another worker holds it, the transaction names it too and starts again, because none of it is
+//! visible yet.
 //!
 //! Invariants:
 //!
 //! 1. An entry per key: `scratch.entries` never holds two entries of one key of one database.
-//! 2. Nothing is seen by others before `commit`, except what `add_at_once` and `put_at_once` do, and what is done after `edits_one`; a dropped transaction leaves no trace. Of
-//!    a large value (`source`) elements are in the log before, in a unit that counts with the commit.
+//! 2. Others see nothing before `commit`, except the effects of `add_at_once` and `put_at_once`, and of changes after
+//!    `edits_one`; a dropped transaction leaves no trace. Elements of a large value (`source`) are in the log earlier,
+//!    in a transaction of the engine that counts with the commit.
 //! 3. A database gets its table by the first commit that puts something into it; that begins again with the table, which is made without locks.
 //! 4. A value whose time has come is absent, whether or not the engine has swept it.
-//! 5. Whoever watches a key is told of every write, also of one after which the key is absent as it was before: such a
-//!    write leaves a record that has expired, since a delete of what is not there changes no stamp. Of what came and went within one
-//!    edit there is no write: he is told at the commit, as of elements.
-//! 6. What INCR stores is kept in a form of its own (see `number`), which nobody outside of this module sees: a string
-//!    that is read is its text. So is what memcached's commands store (see `head`, `counter`): of it a string is the data.
+//! 5. A watching client is notified of every write, also of one after which the key is absent as before: such a write
+//!    leaves an expired record, because deleting an absent key changes no stamp. An entry that was added and removed
+//!    within one edit has no write: the client is notified at the commit, as for elements.
+//! 6. INCR stores a value in a special form (see `number`), which only this module sees: reading it as a string gives
+//!    its text. The same holds for memcached's commands (see `head`, `counter`): reading it as a string gives the data.
 
 mod collection;
 mod counter;
@@ -97,13 +100,13 @@ pub struct Txn<'w> {
     worker: &'w mut Worker,
     now: u64,
     locks: Locks<'w>,
-    /// What is named is locked, or nothing is.
+    /// Either all named keys are locked, or none.
     locked: bool,
 }
 
 impl Worker {
-    /// Begins a transaction that sees the time as `now` (Unix milliseconds) throughout, and is about whatever it comes to. See
-    /// [`Worker::run`], which also commits it and begins it again where it must.
+    /// Begins a transaction that sees the time as `now` (Unix milliseconds) throughout, and names no keys. See
+    /// [`Worker::run`], which also commits it and starts it again where needed.
     pub fn begin(&mut self, now: u64) -> Txn<'_> {
         self.begin_on(now, Locks::All)
     }
@@ -114,9 +117,9 @@ impl Worker {
         Txn { worker: self, now, locks, locked: matches!(locks, Locks::Nothing) }
     }
 
-    /// Runs `work` in a transaction that is about what `locks` says, and commits it. In three cases, all rare, it runs again from the
-    /// beginning, when nothing of it was visible: when a write found no free space, which is made meanwhile; when it is the first
-    /// that writes to a database; and when it failed after [`Txn::name_more`] did.
+    /// Runs `work` in a transaction on the keys of `locks`, and commits it. In three rare cases it runs again from the
+    /// start, when nothing of it was visible: when a write found no free space, which is made meanwhile; when it is the
+    /// first that writes to a database; and when it failed after [`Txn::name_more`] did.
     ///
     /// # Errors
     /// Those of `work`, after which nothing is written, and of [`Txn::commit`].
@@ -171,7 +174,7 @@ impl Worker {
 }
 
 impl<'w> Txn<'w> {
-    /// Locks what is named, if it is not yet.
+    /// Locks the named keys, if they are not locked yet.
     #[inline]
     fn lock(&mut self) {
         if !std::mem::replace(&mut self.locked, true) {
@@ -201,7 +204,7 @@ impl<'w> Txn<'w> {
         is_locked
     }
 
-    /// Whether one of its writes found no room: whatever it comes to, [`Worker::run`] runs it again once there is some.
+    /// Whether one of its writes found no space: whatever its result, [`Worker::run`] runs it again once there is some.
     pub fn wants_room(&self) -> bool {
         self.worker.writer.wants_room()
     }
@@ -217,8 +220,8 @@ impl<'w> Txn<'w> {
         self.now
     }
 
-    /// Has `key` swept, if it has expired; whether it was this call that did, so that nobody else tells of it. It is no write of this
-    /// transaction, and stays done whatever becomes of that.
+    /// Sweeps `key` if it has expired; returns whether this call did it, so that it is reported once. It is not a write
+    /// of this transaction, and stays done even if that aborts.
     pub fn expire(&mut self, db: u8, key: &[u8]) -> Result<bool> {
         let Worker { keyspace, writer, .. } = &mut *self.worker;
         match keyspace.table(db) {
@@ -227,7 +230,8 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// Forgets what was read so far, which takes memory for each key, unless something is pending; also that a read wanted its key named.
+    /// Drops the reads so far, which take memory for each key, unless something is pending. Also forgets that a read
+    /// needed its key named.
     pub fn forget_reads(&mut self) {
         self.worker.wants_keys.clear();
         if !self.is_pending() && !self.worker.writer.has_transaction() {
@@ -263,7 +267,7 @@ impl<'w> Txn<'w> {
         self.find(db, key, true)
     }
 
-    /// The same for who does not read the elements.
+    /// The same for callers that do not read the elements.
     fn root(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         self.find(db, key, false)
     }
@@ -500,8 +504,8 @@ impl<'w> Txn<'w> {
         self.copy_with(db, from, to_db, to, |expires_at| expires_at)
     }
 
-    /// Moves the value at `(db, from)` to `(to_db, to)`, over what is there, expiry time included; whether it was there. The two must
-    /// not be the same.
+    /// Moves the value at `(db, from)` to `(to_db, to)`, replacing an existing one, expiry time included; returns
+    /// whether it existed. The two must differ.
     pub fn rename(&mut self, db: u8, from: &[u8], to_db: u8, to: &[u8]) -> Result<bool> {
         Ok(self.copy_with(db, from, to_db, to, |expires_at| expires_at)? && self.delete(db, from)?)
     }
@@ -574,9 +578,10 @@ impl<'w> Txn<'w> {
 
     // --- scanning
 
-    /// Visits about `count` keys of `db` from `cursor` and calls `visit` with key and type tag; returns the cursor to go on from, 0 at the end. Pending writes are seen, new keys first. A key
-    /// that is there during the whole scan is visited at least once; what others write meanwhile may be seen or
-    /// not. What is damaged is passed over: whoever asks for the key is told.
+    /// Visits about `count` keys of `db` from `cursor` and calls `visit` with key and type tag; returns the next
+    /// cursor, 0 at the end. Pending writes are seen, new keys first. A key that exists during the whole scan is
+    /// visited at least once; concurrent writes may be seen or not. Damaged records are skipped: a read of such a key
+    /// reports them.
     pub fn scan(
         &mut self,
         db: u8,
@@ -720,7 +725,7 @@ impl<'w> Txn<'w> {
         let (db, key) = (watched.key.db, &watched.key.key);
         let (stamp, _) = get(&self.worker.keyspace, &self.worker.writer, db, key)?;
         Ok(match (watched.key.then(), stamp) {
-            // A table that was made since then is empty, or knows what was watched.
+            // A table that was made since then is empty, or its watched keys were updated.
             (Then::Nowhere, _) => true,
             (Then::Had(then), Some(now)) => then == now,
             (Then::Had(_), None) | (Then::Changed, _) => false,
@@ -754,7 +759,7 @@ impl<'w> Txn<'w> {
         self.give_keys_back()
     }
 
-    /// Tells who watches the keys whose elements were written.
+    /// Notifies the watchers of keys whose elements were written.
     fn notify_changed(&self) {
         let Worker { keyspace, scratch: Scratch { arena, entries, .. }, .. } = &*self.worker;
         for entry in entries.iter().filter(|entry| entry.has_new_elements) {
@@ -814,7 +819,7 @@ impl<'w> Txn<'w> {
         let key = &arena[entry.key.clone()];
         if let Write::Number { number, in_place: true, .. } = entry.write {
             let (at, field) = number.field(key.len());
-            // Else it has expired meanwhile: what is written then has too.
+            // Otherwise it has expired meanwhile, and so has the new value.
             if writer.update(key, at, &field)? != Update::Absent {
                 return Ok(());
             }
@@ -823,7 +828,7 @@ impl<'w> Txn<'w> {
             (Some((bytes, meta)), _) => writer.put_with(key, &bytes[..], meta)?,
             (None, Some(Life::Absent)) => {}
             (None, Some(_)) => drop(writer.delete(key)?),
-            // A delete looks first, and goes on where it met damage.
+            // A delete looks first, and continues if it finds damage.
             (None, None) => drop(writer.replace(key, None)?),
         }
         Ok(())
@@ -872,7 +877,7 @@ impl Drop for Txn<'_> {
             let _ = self.worker.writer.abort_transaction();
         }
         if !matches!(self.locks, Locks::Nothing) && self.locked {
-            // Without a group it settles what was read, which whoever gave up does not tell.
+            // Without a group it settles the reads; an aborted transaction does not return them.
             let _ = self.worker.writer.unlock();
         }
         self.worker.scratch.clear();
@@ -886,7 +891,7 @@ fn no_table(wants_table: &mut Option<u8>, db: u8) -> Result<()> {
     Err(Error::NoSuchDatabase)
 }
 
-/// The cursor that a scan goes on with, also where it met what is damaged.
+/// The next cursor of a scan, also where it found damage.
 pub(crate) fn whole(scanned: duramen::Result<u64>) -> Result<u64> {
     match scanned {
         Err(error) if error.kind() == ErrorKind::Corrupt && error.cursor().is_some() => {

@@ -10,18 +10,18 @@
 //! Everybody else sees the integer's decimal text: [`super::Txn`] turns one into the other, and nobody outside of it knows
 //! of the form. What any other command writes is text, and so is an integer that 48 bits do not hold.
 //!
-//! Why changes are counted: the engine knows the state of such a value by its bytes. Without the count a key that went
-//! from 1 to 2 and back would seem untouched, WATCH would miss it, and a transaction that read two keys could put together
-//! values that never were there at the same time. A new number starts its count at random. What is left: changes that are
-//! missed because they were a multiple of 65,536 and led back to the same integer; and, once in 65,536 cases, that the key
-//! was deleted and counted up to the same integer again.
+//! Why changes are counted: the engine identifies the state of such a value by its bytes. Without the count a key that
+//! went from 1 to 2 and back would seem unchanged. WATCH would miss it, and a transaction that read two keys could
+//! combine values that never existed at the same time. A new number starts its count at random. Two cases remain:
+//! changes that are missed because they were a multiple of 65,536 and returned to the same integer; and, once in 65,536
+//! cases, a key that was deleted and counted up to the same integer again.
 
 use super::counter::Counter;
 use crate::strings::integer::Text;
 use duramen::Meta;
 
-/// The text of what is stored under an engine key with this tag, if it is a number, or a counter of memcached: for tools that read a
-/// keyspace's store without a [`Keyspace`](crate::Keyspace).
+/// The text of a value under an engine key with this tag, if it is a number or a counter of memcached: for tools that
+/// read a keyspace's store without a [`Keyspace`](crate::Keyspace).
 #[must_use]
 pub fn text_of_number(engine_key: &[u8], tag: u8, bytes: &[u8]) -> Option<Text> {
     text_of(tag, bytes, engine_key.len())

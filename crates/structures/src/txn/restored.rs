@@ -1,4 +1,4 @@
-//! Whole values, as DUMP tells them and RESTORE puts them; `import` and `export` too.
+//! Whole values for DUMP and RESTORE, and for `import` and `export`.
 
 use super::Txn;
 use crate::dump::{self, Restored};
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::{Encoding, Type, string_until};
 
 impl Txn<'_> {
-    /// RDB type and value of what is at `key`, and its expiry time.
+    /// RDB type and value of the key, and its expiry time.
     pub fn dumped(&mut self, db: u8, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>> {
         let Some(found) = self.get(db, key)? else { return Ok(None) };
         let expires_at = found.expires_at();
@@ -37,8 +37,8 @@ impl Txn<'_> {
         Ok(value.map(|value| (value, expires_at)))
     }
 
-    /// Makes a value that was read the value of `key`, over what is there. A collection of nothing deletes the key, and so does a
-    /// time that has passed.
+    /// Stores a restored value at `key`, replacing an existing one. An empty collection deletes the key, and so does an
+    /// expiry time in the past.
     pub fn put_restored(
         &mut self,
         db: u8,

@@ -1,4 +1,4 @@
-//! The keys that a transaction touched: what was seen of them and what is to become of them.
+//! The keys that a transaction used: the state in which it found them, and their pending writes.
 //!
 //! An entry is found by its database and key, by a walk while there are few and by hashing when there are more.
 //! Keys and small values lie end to end in one arena that is kept from transaction to transaction.
@@ -19,13 +19,13 @@ use crate::string_until;
 
 // Up to this many entries a linear search is faster than hashing.
 const LINEAR_ENTRIES: usize = 16;
-// A larger value gets memory of its own, so that the arena, which is kept, stays small.
+// A larger value gets separate memory, so that the arena, which is kept, stays small.
 const ARENA_VALUE_BYTES: usize = 64 << 10;
 // An arena grown past this by many values in one transaction is given back.
 const ARENA_KEEP_BYTES: usize = 1 << 20;
 
-// What a transaction of more keys than this took is given back when one has come that needs a quarter of it at most: one after
-// another of many keys would spend a fifth of its time on new pages (LMPOP of 10,000 keys) ...
+// The memory of a transaction of more keys than this is freed when a later one needs at most a quarter of it: a series
+// of transactions of many keys would spend a fifth of its time on new pages (LMPOP of 10,000 keys) ...
 const ENTRIES_KEEP: usize = 1024;
 // ... and of more than this after it, some 2 MiB.
 const ENTRIES_KEEP_MAX: usize = 16 << 10;
@@ -36,7 +36,7 @@ struct Place {
     at: usize,
 }
 
-/// Clients choose the keys, and must not know which of them meet.
+/// Clients choose the keys, and must not know which of them collide.
 fn hash_of(id: &[u8]) -> u64 {
     static SECRETS: LazyLock<RapidSecrets> =
         LazyLock::new(|| RapidSecrets::seed(RandomState::new().hash_one(())));
@@ -50,23 +50,23 @@ fn insert(by_key: &mut HashTable<Place>, hash: u64, at: usize) {
 /// The memory of a transaction, kept by the worker for the next one.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    // Keys, each behind the byte of its database, and small values of the entries, end to end.
+    // Keys, each after the byte of its database, and small values of the entries, end to end.
     pub(super) arena: Vec<u8>,
     pub(super) entries: Vec<Entry>,
     // By database and key; filled when there are more than LINEAR_ENTRIES.
     by_key: HashTable<Place>,
     pub(super) batch: Batch,
-    /// Collections that were made for large values, which go unless a root has come to name them.
+    /// Collections that were made for large values; they are deleted unless a root refers to them.
     pub(super) made: Vec<Collection>,
-    /// Elements were written of what is not saved yet.
+    /// Elements were written for an edit that is not saved yet.
     pub(super) unsaved: bool,
-    /// Elements were written of what was not saved, nor will be.
+    /// Elements were written for an edit that was not saved, and never will be.
     pub(super) is_incomplete: bool,
     /// The transaction is one edit ...
     pub(super) edits_one: bool,
     /// ... and the write of an element that comes next is all of it.
     pub(super) is_alone: bool,
-    /// Or it is several edits, of which each is such a write.
+    /// It is several edits, each of which is such a write.
     pub(super) edits_each: bool,
     /// How much of what a full store keeps back the writes that come next may use.
     pub(super) room: Room,
@@ -88,7 +88,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether a commit has nothing to do for it. A delete of what was not seen looks first, and goes on where it met damage.
+    /// Whether a commit has nothing to do for it. A delete of a key that was not read looks first, and continues if it
+    /// finds damage.
     pub(super) fn writes_nothing(&self) -> bool {
         match self.write {
             Write::None => true,
@@ -98,11 +99,11 @@ impl Entry {
     }
 }
 
-/// What is to become of a key.
+/// The pending write of a key.
 pub(super) enum Write {
     None,
     Put(Payload, Meta),
-    /// `in_place`: nothing but the integer differs from what is stored, which may be updated.
+    /// `in_place`: only the integer differs from the stored value, which may be updated in place.
     Number {
         number: Number,
         expires_at: Option<u64>,
@@ -222,7 +223,7 @@ impl Entry {
         self.key.start - 1..self.key.end
     }
 
-    /// What is to be written, as the engine takes it; nothing for a delete.
+    /// The value to write, as the engine takes it; `None` for a delete.
     pub(super) fn value<'a>(&'a self, arena: &'a [u8]) -> Option<(Stored<'a>, Meta)> {
         let (bytes, mut meta) = self.write.value(arena, self.key.len())?;
         // Else a full store would let nothing go out of a packed value.

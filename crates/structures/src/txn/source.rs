@@ -1,8 +1,8 @@
 //! From where the entries of a large value are read, and how a transaction writes them.
 //!
-//! This is the one place where elements meet the transaction. A read is one of the worker's writer, which sees what it wrote. A write
-//! goes to the log at once, as part of a *unit* of the engine that begins with the first of them; to it belongs then all that
-//! the transaction writes, which counts when that commits.
+//! Only this module applies elements within a transaction. A read is one of the worker's writer, which sees its own
+//! writes. A write goes to the log at once, as part of a *transaction* of the engine that begins with the first of
+//! them. All writes of this transaction then belong to it, and count when it commits.
 
 use duramen::{Collection, CollectionId, CollectionReader, ElementOrder, Meta, Room, Writer};
 
@@ -83,8 +83,8 @@ impl ElementWriter for Txn<'_> {
 }
 
 impl Txn<'_> {
-    /// What comes next may use so much of what a full store keeps back. It is for those alone that a full store must not refuse; of a key
-    /// that is written several times it is the least that was said.
+    /// Lets the next writes use this much of the reserve of a full store, for writes that a full store must not refuse.
+    /// For a key that is written several times the smallest value counts.
     pub fn set_room(&mut self, room: Room) {
         self.worker.scratch.room = room;
     }
@@ -95,8 +95,8 @@ impl Txn<'_> {
         self.worker.scratch.edits_one = true;
     }
 
-    /// All that it does is several edits of one value, as [`edits_one`](Self::edits_one) says of one: each element that is written
-    /// is seen by itself.
+    /// All its writes are several edits of one value, as [`edits_one`](Self::edits_one) says for one: each written
+    /// element is visible at once.
     pub(super) fn edits_each(&mut self) {
         let scratch = &mut self.worker.scratch;
         (scratch.edits_one, scratch.edits_each) = (true, true);
@@ -129,7 +129,7 @@ impl Txn<'_> {
         Ok(was_there)
     }
 
-    /// Bytes that what is at `key` takes on the medium, as far as it is there yet; of elements `samples` are looked at, or all for 0.
+    /// Bytes on the medium of the value at `key`, without pending writes; samples `samples` elements, or all for 0.
     pub fn footprint(&mut self, db: u8, key: &[u8], samples: u64) -> Result<Option<u64>> {
         let Some((found, reads)) = self.root(db, key)? else { return Ok(None) };
         // Not on the medium yet: what it holds is all that is known.
@@ -145,15 +145,15 @@ impl Txn<'_> {
         Ok(Some(root + bytes * elements.len() / looked.max(1)))
     }
 
-    /// Something is about to be changed. If what was changed before was not saved, some of its elements may be written and others not: then
-    /// the transaction cannot be committed.
+    /// Called before a change. If an earlier change was not saved, some of its elements may be written and others not:
+    /// then the transaction cannot be committed.
     pub(super) fn begin_edit(&mut self) {
         let scratch = &mut self.worker.scratch;
         scratch.is_incomplete |= std::mem::take(&mut scratch.unsaved);
     }
 
-    /// Whether elements of a value were written, or removed, that was not saved since: a command that ends well so has stored something and
-    /// told its caller that nothing changed.
+    /// Whether elements of a value were written or removed without a save since: a command that succeeds in this state
+    /// has stored something and reported that nothing changed.
     pub fn has_unsaved(&self) -> bool {
         self.worker.scratch.unsaved
     }
@@ -183,7 +183,8 @@ impl Txn<'_> {
         self.put_with(db, key, &large::root(flags), meta)
     }
 
-    /// Elements of the large value at `key` were written, and its root was not: whoever watches the key is told at the commit.
+    /// Elements of the large value at `key` were written, and its root was not: its watchers are notified at the
+    /// commit.
     pub(super) fn element_changed(&mut self, db: u8, key: &[u8]) {
         if let Some(at) = self.entry(db, key) {
             self.worker.scratch.entries[at].has_new_elements = true;

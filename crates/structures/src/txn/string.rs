@@ -1,8 +1,9 @@
-//! Strings, of which a part is read or written.
+//! Strings that are read or written in part.
 //!
-//! A string lies in one record until a part of it is written and it is longer than [`PACKED_MAXES`] times what a collection may be packed
-//! in, and than a piece. From then on it lies in pieces (`large`), until it is written as a whole. So no number is in pieces. To write a part takes time by the part's length then, and
-//! to read it as well; who wants all of it has it put together.
+//! A string is one record until a part of it is written and it is longer than a piece and than [`PACKED_MAXES`] times
+//! the limit of packed collections. From then on it is in pieces (`large`), until it is written as a whole. So no
+//! number is in pieces. Reading or writing a part then takes time by the part's length. A read of the whole string
+//! joins the pieces.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -20,7 +21,7 @@ use crate::string_until;
 /// See the module. With fewer bytes it takes no longer to write them all.
 const PACKED_MAXES: usize = 4;
 
-/// What is known of a value that was not read.
+/// The known facts of a value that was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its type tag; see [`Type::of_tag`].
@@ -64,7 +65,7 @@ pub(super) fn put_together_stamped<'a>(
 /// [`Keyspace`](crate::Keyspace).
 ///
 /// # Errors
-/// Those of the store, and what is wrong with the pieces.
+/// Those of the store, and flaws of the pieces.
 pub fn string_of_pieces(store: &Store, value: &Value<'_>) -> Result<Option<Vec<u8>>> {
     match value.meta() {
         Meta { tag, collection: Some(id), .. } if tag == Type::String.tag() => {
@@ -77,7 +78,7 @@ pub fn string_of_pieces(store: &Store, value: &Value<'_>) -> Result<Option<Vec<u
 }
 
 impl Txn<'_> {
-    /// Type and expiry time of what is at `key`, which is not read.
+    /// Type and expiry time of the key, without reading its value.
     pub fn look(&mut self, db: u8, key: &[u8]) -> Result<Option<Seen>> {
         let found = self.root(db, key)?;
         Ok(found.map(|(found, _)| Seen { tag: found.tag(), expires_at: found.expires_at() }))
@@ -88,8 +89,8 @@ impl Txn<'_> {
         self.read_string(db, key, |_| 0..0, |len, _| len)
     }
 
-    /// Calls `take` with the length of the string at `key`, and those of its bytes that `part` names, as far as they are there; an
-    /// error when it holds another type.
+    /// Calls `take` with the length of the string at `key`, and its bytes in `part`, as far as they exist; an error
+    /// when it holds another type.
     pub fn read_string<T>(
         &mut self,
         db: u8,
@@ -113,9 +114,9 @@ impl Txn<'_> {
         Ok(Some(take(len, &bytes)))
     }
 
-    /// Calls `visit` for those bytes of the string at `key` that `part` names, in runs, ascending, each with the place of its first byte, until
-    /// it breaks. Bytes that it is not called for are zeros: of a string with a long hole only what was written is looked at. How long the
-    /// string is; an error when the key holds another type.
+    /// Calls `visit` for the bytes in `part` of the string at `key`, in ascending runs, each with the position of its
+    /// first byte, until it breaks. Bytes without a call are zeros: for a string with a long hole only written parts
+    /// are read. Returns the length of the string; an error when the key holds another type.
     pub fn visit_string(
         &mut self,
         db: u8,
@@ -150,7 +151,7 @@ impl Txn<'_> {
         Ok(len.map(|len| bitmap.with_len(len)))
     }
 
-    /// Makes a bitmap, which is not empty, the value of `key`, over what is there.
+    /// Stores a bitmap, which is not empty, at `key`, replacing an existing value.
     pub fn put_bitmap(&mut self, db: u8, key: &[u8], bitmap: &Bitmap) -> Result<()> {
         if bitmap.is_dense() || !self.lies_in_pieces(bitmap.len()) {
             return self.put_vec(db, key, bitmap.to_vec(), string_until(None));
@@ -168,8 +169,8 @@ impl Txn<'_> {
         len > large::PIECE && self.is_large(len / PACKED_MAXES)
     }
 
-    /// Reads single bytes of the string at `key`, each where its key says; behind its end they are zeros. How long it is; an error when
-    /// the key holds another type.
+    /// Reads single bytes of the string at `key`, at the positions of their keys; after its end they are zeros. Returns
+    /// its length; an error when the key holds another type.
     pub fn read_bytes(
         &mut self,
         db: u8,
@@ -190,8 +191,9 @@ impl Txn<'_> {
         Ok(Some(len))
     }
 
-    /// Writes `bytes` into the string at `key` from `at` on, which becomes longer for it where need be, with zeros up to `at`; without one
-    /// a string comes to be. No bytes make it no longer. The expiry time stays. An error when the key holds another type.
+    /// Writes `bytes` into the string at `key` from `at` on. It grows where needed, with zeros up to `at`, and is
+    /// created if it is missing. Writing no bytes does not extend it. The expiry time stays. An error when the key
+    /// holds another type.
     pub fn write_string(&mut self, db: u8, key: &[u8], at: usize, bytes: &[u8]) -> Result<()> {
         let part = if bytes.is_empty() { 0..0 } else { at..at + bytes.len() };
         let (within, whole_part) = (part.clone(), part);
@@ -246,7 +248,7 @@ impl Txn<'_> {
             write(&mut whole);
             return self.put_vec(db, key, whole, string_until(expires_at));
         }
-        // Only what there was, and what is written: between them may be a hole.
+        // Only the old bytes, and the new ones: there may be a hole between them.
         let made = LargeString::make(self, &whole).map_err(|fault| error(key, fault))?;
         write_pieces(&made, self).map_err(|fault| error(key, fault))?;
         self.put_root(Type::String, db, key, made.elements(), 0, expires_at)

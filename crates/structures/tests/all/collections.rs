@@ -203,7 +203,7 @@ fn a_value_that_is_no_collection_is_told_with_key_and_place_and_can_be_deleted()
         let error = txn.hash(0, b"empty").map(|_| ()).unwrap_err().to_string();
         assert_eq!(
             error,
-            "CORRUPT the hash at key 'empty' cannot be read at byte 0: it ends within its head; delete the key or put it anew"
+            "CORRUPT the hash at key 'empty' cannot be read at byte 0: it ends within its head; delete the key or set it again"
         );
         assert!(txn.edit_hash(0, b"empty").is_err() && txn.encoding(0, b"empty").is_err());
         let hash = txn.hash(0, b"bad\r\n").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! `duramen bench compare`: two runs beside each other, as text; any number of runs as a page.
+//! `duramen bench compare`: two runs next to each other, as text; any number of runs as a page.
 
 use super::read_runs;
 use crate::{Answer, Failure};
@@ -8,7 +8,7 @@ use duramen_bench_report::{html, price, text};
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Show results, or compare them with the first: ratios with their spread, and where nothing can be told
+/// Show results, or compare them with the first: ratios with their spread, or that the difference is not significant
 #[derive(clap::Args)]
 pub struct Args {
     /// Results that a bench command wrote with --json; one is shown, others are compared with the first

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Run named workloads on a store of its own, beside the time of their bare memory accesses
+/// Run named workloads on a store of its own, next to the time of their bare memory accesses
 ///
 /// NAMES are workloads (--list shows them), studies (growth, recovery, compaction, breakdown, forms), `ablation`, which runs
 /// insert, get, update and overwrite on every variant, or `all`. docs/internals/bench-kv.md says what each does.
@@ -84,10 +84,10 @@ pub struct Args {
     /// Makes keys and their order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write what was found as JSON, which `duramen bench compare` reads
+    /// Write the results as JSON, which `duramen bench compare` reads
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write what was found as a page with plots
+    /// Write the results as a page with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

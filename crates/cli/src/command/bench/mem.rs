@@ -39,7 +39,7 @@ pub struct Args {
     /// A directory to make a file in, a file to make, or with --overwrite a file or device that is there
     #[arg(long)]
     path: Option<PathBuf>,
-    /// Let what is at the path be overwritten
+    /// Allow overwriting the content at the path
     #[arg(long)]
     overwrite: bool,
     /// Bytes to use instead of every memory_range, as 1G [default for the suite: 1G, quick 256M]
@@ -81,7 +81,7 @@ pub struct Args {
     /// Emulate a slower memory: bytes a second for all threads together, as 4G
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     emulate_bandwidth: Option<u64>,
-    /// Write what was found as JSON
+    /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with tables and plots
@@ -172,7 +172,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     run.complete = !signals.stop() && result.is_ok();
     run.medium = medium(&target, bench.medium());
     conclude(&mut run, &bench, is_suite && !args.node_pairs, bounds.as_ref());
-    // What was measured before an error is kept; the error is told all the same.
+    // Keep the measurements made before an error, and still report it.
     if !run.measurements.is_empty() {
         args.write(&run)?;
     }

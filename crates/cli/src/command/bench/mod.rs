@@ -1,4 +1,4 @@
-//! `duramen bench`: measures, and shows what was measured. One file per instrument.
+//! `duramen bench`: measures, and shows results. One file per instrument.
 
 pub mod compare;
 pub mod kv;
@@ -12,7 +12,7 @@ pub mod stream;
 use crate::{Answer, Failure};
 use std::path::PathBuf;
 
-/// Measure the memory, the engine and servers, and compare what was found
+/// Measure the memory, the engine and servers, and compare the results
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

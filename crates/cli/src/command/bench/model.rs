@@ -1,5 +1,5 @@
-//! `duramen bench model`: Duramen's operations beside the bare memory accesses that they are made of, and beside
-//! the patterns of other designs on the same medium.
+//! `duramen bench model`: Duramen's operations next to the bare memory accesses that they consist of, and next to the
+//! patterns of other designs on the same medium.
 
 use super::mem::{Session, Signals, begin};
 use crate::{Answer, Failure};
@@ -19,9 +19,9 @@ const OPERATIONS: [&str; 4] = ["put", "get", "update", "delete"];
 
 /// Run Duramen's get, put, update and delete, the bare accesses that they are made of, and print real / bound
 ///
-/// The accesses are custom operations (`duramen bench mem duramen.yaml`): an index line in DRAM, and the lines of
-/// the record on the medium, each address depending on what was read before, one operation after the other. The
-/// same is run for the patterns of Dash, FAST+FAIR and FPTree.
+/// The accesses are custom operations (`duramen bench mem duramen.yaml`): an index line in DRAM, and the lines of the
+/// record on the medium. Each address depends on the data read before, one operation after the other. The patterns of
+/// Dash, FAST+FAIR and FPTree run in the same way.
 #[derive(clap::Args)]
 pub struct Args {
     /// The directory to make the store in
@@ -42,7 +42,7 @@ pub struct Args {
     /// Rounds over all of it, in turns; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Write what was found as JSON
+    /// Write the results as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with tables and plots

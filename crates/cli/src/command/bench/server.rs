@@ -1,4 +1,4 @@
-//! `duramen bench server`: load over sockets for one server, or several servers beside each other.
+//! `duramen bench server`: load over sockets for one server, or for several servers next to each other.
 
 use crate::{Answer, Failure};
 use duramen_bench_report::{Better, Latency, Machine, Measurement, Medium, Metric, Run, Unit, html, text};
@@ -224,7 +224,7 @@ fn measurement(
     Ok(measurement)
 }
 
-/// What the kernel tells about the servers' place.
+/// The kernel's description of the servers' medium.
 fn medium(place: &Path) -> Medium {
     let real = std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::{Answer, Failure};
 /// Run the headline query of continuous SQL: compiled, in memory and with stores, and by hand
 ///
 /// Sums by key in tumbling windows of 60 s, by event time, over records of 32 bytes that are made in the process. A run
-/// with a store is also killed before a window closes, and started again. docs/stream.md says what was found.
+/// with a store is also killed before a window closes, and started again. docs/stream.md has the results.
 #[derive(clap::Args)]
 pub struct Args {
     /// Numbers of keys, several with commas
@@ -32,7 +32,7 @@ pub struct Args {
     /// Milliseconds from checkpoint to checkpoint
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     every: u64,
-    /// Threads beside the runs on one [default: 2, or 1 where the machine has no more]
+    /// Threads of the additional runs, next to those on one thread [default: 2, or 1 if the machine has no more]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// A directory in memory for stores
@@ -44,7 +44,7 @@ pub struct Args {
     /// One round of 3 s with a checkpoint each second: a first look
     #[arg(long, conflicts_with_all = ["rounds", "seconds", "every"])]
     quick: bool,
-    /// Instead: a state ten times the memory that the process may have, of 40 million keys on --file, by itself for --seconds
+    /// Instead: a state ten times the memory of the process, of 40 million keys on --file, alone for --seconds
     #[arg(long, conflicts_with_all = ["rounds", "quick", "shm"])]
     beyond_memory: bool,
     /// Instead: Nexmark's queries but q4, q6 and q9, whose texts are in this directory, over events that were made before
@@ -56,7 +56,7 @@ pub struct Args {
     /// Only the queries with these numbers
     #[arg(long, value_name = "NUMBERS", requires = "nexmark", value_delimiter = ',')]
     queries: Vec<u32>,
-    /// Write what was found as JSON, which `duramen bench compare` reads
+    /// Write the results as JSON, which `duramen bench compare` reads
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// The store of a process that is to be killed
@@ -74,7 +74,7 @@ pub struct Args {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    // One: progress is told each half second.
+    // One second: progress is reported each half second.
     let seconds: Option<f64> = text.parse().ok().filter(|seconds| (1.0..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "say seconds, from 1 to 3600".into())
 }

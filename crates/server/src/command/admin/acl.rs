@@ -1,4 +1,4 @@
-//! ACL, as far as it goes with one user, `default`, who may do everything.
+//! ACL, as far as it applies to one user, `default`, who may run every command.
 
 use crate::command::{Call, Categories, Command, CommandError, Entry, errors};
 

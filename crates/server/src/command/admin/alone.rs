@@ -10,7 +10,7 @@ const NO_MODULES: CommandError = CommandError::new(
 );
 const TIMEOUT_NOT_INTEGER: CommandError = CommandError::new("ERR timeout is not an integer or out of range");
 
-/// The subcommands of CLUSTER, all of which need a cluster.
+/// The subcommands of CLUSTER; all of them need a cluster.
 pub const CLUSTER: &[Command] = &[
     Command::new("cluster|addslots", no_cluster),
     Command::new("cluster|addslotsrange", no_cluster),
@@ -87,7 +87,7 @@ pub fn role(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// WAIT numreplicas timeout: none will ever have what was written, so this answers 0 when the time is up.
+/// WAIT numreplicas timeout: there are no replicas, so this answers 0 when the time is up.
 pub fn wait(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let wanted = call.args.integer(1)?;
     let millis = integer(call.args.at(2)).ok_or(TIMEOUT_NOT_INTEGER)?;
@@ -98,8 +98,8 @@ pub fn wait(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// WAITAOF numlocal numreplicas timeout: what was written so far is made durable, as an append-only file would be; no replica will
-/// ever have it, so where one is asked for this answers when the time is up.
+/// WAITAOF numlocal numreplicas timeout: makes all writes so far durable, as an append-only file would. There are no
+/// replicas, so if one is asked for this answers when the time is up.
 pub fn waitaof(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let worker_state = call.args.integer(1)?;
     if !(0..=1).contains(&worker_state) {

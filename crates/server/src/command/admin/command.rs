@@ -77,7 +77,7 @@ fn info(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The ten fields that tell of one command.
+/// The ten fields that describe one command.
 fn write_info(reply: &mut Reply<'_>, entry: &Entry) {
     let (spec, description) = (&entry.spec, &entry.spec.description);
     reply.array(10);
@@ -230,7 +230,7 @@ fn get_keys_and_flags(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The command that the arguments behind the subcommand's name call.
+/// The command that is called by the arguments after the subcommand's name.
 fn called<'a>(table: &Table, args: Args<'a>) -> Result<(&'static Entry, Args<'a>), CommandError> {
     let args = args.skip(2);
     let entry = table.find(args);
@@ -240,8 +240,8 @@ fn called<'a>(table: &Table, args: Args<'a>) -> Result<(&'static Entry, Args<'a>
     Ok((entry, args))
 }
 
-/// The keys of SORT and SORT_RO, which no specification tells: what is sorted, and where the last STORE puts it. Those
-/// that a pattern leads to are not told, as in Redis.
+/// The keys of SORT and SORT_RO, which no specification gives: the sorted key, and the destination of the last STORE.
+/// As in Redis, keys found through a pattern are not listed.
 fn keys_of_sort(args: Args<'_>, stores: bool) -> Vec<Key> {
     let mut keys = vec![Key { index: 1, flags: KeyFlags::RO.with(KeyFlags::ACCESS) }];
     let mut at = 2;

@@ -56,7 +56,7 @@ fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What is asked for: many plain names take no longer than one each.
+/// The requested names and patterns; plain names are in a map, so that each takes constant time.
 struct Asked<'a> {
     /// By the name in lower case, with its place among all.
     plain: HashMap<Vec<u8>, (usize, &'a [u8])>,
@@ -127,7 +127,7 @@ fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What is set.
+/// A directive to set.
 #[derive(Clone, Copy)]
 enum Change {
     Directive(&'static Directive),

@@ -16,7 +16,7 @@ use duramen_structures::string_until;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-// Whoever asks for more would wait for the next restart anyway.
+// A longer sleep would last until the next restart anyway.
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 const HELP: &[&str] = &[
@@ -77,7 +77,7 @@ fn is_allowed(call: &Call<'_, '_>) -> bool {
 pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     if args.is(1, "sleep") && args.len() == 3 {
-        // What is no number is 0, as to C's strtod.
+        // An argument that is no number is 0, as for C's strtod.
         let seconds = std::str::from_utf8(args.at(2)).ok().and_then(|text| text.parse().ok()).unwrap_or(0.0);
         let sleep = Duration::try_from_secs_f64(seconds).unwrap_or_default().min(SLEEP_MAX);
         if !sleep.is_zero() {

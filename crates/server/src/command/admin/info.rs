@@ -1,9 +1,8 @@
 //! INFO [section…]: the state of the server, in the sections and with the field names that redis-cli, redis_exporter and
 //! RedisInsight read.
 //!
-//! Fields whose meaning does not exist here are left out rather than invented, except those without which
-//! tools fail; these have the value that is true of a server without the feature (no replicas, no cluster, no
-//! child processes).
+//! Fields without a meaning here are left out rather than invented, except those that tools need. These have the value
+//! of a server without the feature (no replicas, no cluster, no child processes).
 
 use super::REDIS_VERSION;
 use crate::clients::{unix_millis, unix_seconds};
@@ -217,7 +216,7 @@ fn persistence(text: &mut Text, facts: &Facts<'_>) {
     zeros(text, &["current_cow_peak", "current_cow_size", "current_cow_size_age"]);
     text.field("current_fork_perc", "0.00");
     zeros(text, &["current_save_keys_processed", "current_save_keys_total"]);
-    // Of the file that SAVE writes; what is not yet safe from a power failure the epochs tell.
+    // Changes since the file that SAVE writes; the epochs show which writes are not yet safe from power loss.
     text.field("rdb_changes_since_last_save", facts.server.changes_since_save());
     text.field("rdb_bgsave_in_progress", 0);
     text.field("rdb_last_save_time", facts.server.saved_at.load(Ordering::Relaxed));

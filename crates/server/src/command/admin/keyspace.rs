@@ -51,7 +51,7 @@ fn count_lazyfreed(call: &mut Call<'_, '_>, mut databases: RangeInclusive<u8>) -
     Ok(())
 }
 
-/// SWAPDB index index: what is in one database is in the other from then on.
+/// SWAPDB index index: exchanges the contents of two databases.
 ///
 /// Not inside MULTI: what a transaction wrote before, and reads afterwards, would belong to another database each.
 pub fn swapdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {

@@ -87,7 +87,7 @@ fn malloc_stats(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// MEMORY PURGE: what is not used has gone back already.
+/// MEMORY PURGE: unused memory has been returned already.
 fn purge(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     call.reply.ok();
     Ok(())

@@ -1,5 +1,5 @@
-//! OBJECT: how a value is kept. Clients use it to look inside Redis; the answers are what Redis would say of such
-//! a value, since tools decide by them how to show it.
+//! OBJECT: how a value is kept. Clients use it to look inside Redis. The answers are those that Redis would give for
+//! such a value, because tools choose by them how to show it.
 
 use crate::command::{Call, Command, CommandError, integer};
 
@@ -30,7 +30,7 @@ const HELP: &[&str] = &[
     "    Prints this help.",
 ];
 
-// Redis keeps a string up to this long beside its head.
+// Redis keeps a string up to this length together with its head.
 pub const EMBEDDED_BYTES_MAX: usize = 44;
 // Redis shares one object for each of these integers, and shows this count for it.
 const SHARED_INTEGERS: std::ops::Range<i64> = 0..10_000;
@@ -70,7 +70,7 @@ fn encoding(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 fn refcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    // What is no string has bytes, too, which may spell a number.
+    // A value that is not a string has bytes too, which may spell a number.
     if call.txn.encoding(call.session.db, call.args.at(2))?.is_some() {
         call.stats.read_key(true);
         call.reply.integer(1);
@@ -92,8 +92,8 @@ fn peek(call: &mut Call<'_, '_>) -> Result<Option<u64>, CommandError> {
     Ok(idle)
 }
 
-/// Seconds since the key was written, or read, with a policy that goes by that: otherwise reading a key leaves no trace, so that
-/// readers never meet.
+/// Seconds since the key was written, or read if the eviction policy tracks reads. Otherwise reading a key leaves no
+/// trace, so that readers share no cache line.
 fn idletime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let Some(idle) = peek(call)? else { return Ok(()) };
     if call.server.config().policy().is_lfu() {

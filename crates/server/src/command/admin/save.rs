@@ -1,8 +1,9 @@
 //! SAVE, BGSAVE and LASTSAVE.
 //!
-//! SAVE writes an RDB file while nobody else reads or writes, where `dir` and `dbfilename` say. Before the file has its name all of it is
-//! durable: it is written beside, synced, renamed, and the directory is synced. A crash leaves the old file or the new one, and maybe the
-//! one beside it, which the next SAVE of a process of that number writes anew. A file that another server has written is not replaced.
+//! SAVE writes an RDB file while no other command reads or writes, at `dir` and `dbfilename`. The file is durable
+//! before it has its name: it is written next to it, synced and renamed, and the directory is synced. A crash leaves
+//! the old file or the new one, and maybe the temporary one, which the next SAVE of a process with that number
+//! overwrites. A file of another server is not replaced.
 
 use crate::command::{After, Call, CommandError, errors};
 use crate::config::Config;

@@ -35,7 +35,7 @@ pub const FUNCTION: &[Command] = &[
     }),
 ];
 
-// No library, in Redis's form: version 10 and the sum of that.
+// An empty library in Redis's form: version 10 and its checksum.
 const DUMP: &[u8] = b"\x0a\x00\x5d\x9b\x5c\x40\x0f\x7f\xa2\xda";
 
 const SCRIPT_HELP: &[&str] = &[

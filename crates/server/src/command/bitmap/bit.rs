@@ -17,7 +17,7 @@ pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             _ => Err(CommandError::new("ERR bit is not an integer or out of range")),
         }
     });
-    // What is wrong with one of several is told when each runs by itself.
+    // An error in one of several is reported when each runs alone.
     let given = given.collect::<Result<Vec<(u64, bool)>, _>>()?;
     let mut bytes: BTreeMap<_, _> = given.iter().map(|(offset, _)| ((offset >> 3) as usize, 0)).collect();
     let mut len = call.txn.read_bytes(db, args.at(1), &mut bytes)?.unwrap_or(0);

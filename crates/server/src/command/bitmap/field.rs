@@ -29,7 +29,8 @@ pub fn bitfield_ro(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     read(call, &steps)
 }
 
-/// What BITFIELD does with its key: with GETs only it reads it. Of what it would refuse the most is told, as in Redis.
+/// How BITFIELD uses its key: with only GETs it reads. If several parts are refused, the one that needs the most
+/// counts, as in Redis.
 pub fn key_flags(args: Args<'_>) -> KeyFlags {
     let mut at = 2;
     while at < args.len() {
@@ -93,7 +94,7 @@ fn parse(call: &Call<'_, '_>) -> Result<Vec<Step>, CommandError> {
     Ok(steps)
 }
 
-/// Bytes that steps are about, each where its key says: fields may lie far from each other, and what is between them is not looked at.
+/// The bytes that the steps use, by position: fields may lie far apart, and the bytes between them are not read.
 type Places = BTreeMap<usize, u8>;
 
 /// The bytes in which a field lies.
@@ -137,9 +138,9 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
     }
     let mut places = places_of(steps);
     let len = call.txn.read_bytes(db, key, &mut places)?.unwrap_or(0);
-    // As in Redis, the string grows even if an overflow then fails, but not by what is only read.
+    // As in Redis, the string grows even if an overflow then fails, but not for reads.
     let mut changed = (len as u64) < bytes_end;
-    // What only grows is told to nobody, as in the reference.
+    // As in Redis, growth alone is not reported.
     let mut written = false;
     call.reply.array(steps.len());
     for Step { field, action } in steps {
@@ -159,7 +160,7 @@ fn write(call: &mut Call<'_, '_>, steps: &[Step], bytes_end: u64) -> Result<(), 
         changed |= has_changed;
         written |= result.is_some() && !matches!(action, Action::Get);
     }
-    // Whoever watches the key is not told of what changes nothing.
+    // A client that watches the key is not notified if nothing changes.
     if changed {
         let writing = steps.iter().filter(|step| !matches!(step.action, Action::Get));
         let written_bytes: Places = writing

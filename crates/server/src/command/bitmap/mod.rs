@@ -18,7 +18,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("bitfield_ro", field::bitfield_ro),
 ];
 
-/// A place in a bitmap. With `width`, `#n` means the n-th field of that width.
+/// A position in a bitmap. With `width`, `#n` means the n-th field of that width.
 fn bit_offset(call: &Call<'_, '_>, text: &[u8], width: Option<Width>) -> Result<u64, CommandError> {
     let (digits, unit) = match (text, width) {
         ([b'#', digits @ ..], Some(width)) => (digits, width.bits() as i64),

@@ -1,4 +1,4 @@
-//! Who is there, and who we are: AUTH, HELLO.
+//! Authentication and the handshake: AUTH, HELLO.
 
 use super::client::{check_name, set_name};
 use crate::command::{Call, CommandError, admin::REDIS_VERSION, errors, integer};
@@ -30,7 +30,7 @@ pub fn auth(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// HELLO [protocol [AUTH user password] [SETNAME name]]: who we are, and which protocol to speak.
+/// HELLO [protocol [AUTH user password] [SETNAME name]]: describes the server, and selects the protocol.
 pub fn hello(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let protocol = match args.get(1) {
@@ -94,7 +94,7 @@ pub fn hello(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Lets the connection in, or tells that it may not. Without a password any is right.
+/// Authenticates the connection, or returns the error. If no password is set, any is accepted.
 fn authenticate(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Result<(), CommandError> {
     if !is_password(&call.server.config(), user, password) {
         return Err(errors::WRONG_PASS);
@@ -103,13 +103,13 @@ fn authenticate(call: &mut Call<'_, '_>, user: &[u8], password: &[u8]) -> Result
     Ok(())
 }
 
-/// Whether this is the password of the user of that name.
+/// Whether this is the password of the named user.
 pub fn is_password(config: &Config, user: &[u8], password: &[u8]) -> bool {
     let wanted = config.requirepass.as_bytes();
     user == b"default" && (wanted.is_empty() || equal(wanted, password))
 }
 
-/// Whether two passwords are the same, in a time that tells nothing but the length of the given one.
+/// Whether two passwords are equal, in a time that reveals only the length of the given one.
 fn equal(wanted: &[u8], given: &[u8]) -> bool {
     let differing =
         given.iter().enumerate().fold(0, |sum, (at, byte)| sum | (byte ^ wanted[at % wanted.len()]));

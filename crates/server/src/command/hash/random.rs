@@ -3,8 +3,8 @@
 use crate::command::random::{Draw, reply_drawn};
 use crate::command::{Call, CommandError};
 
-/// HRANDFIELD key [count [WITHVALUES]]: a field; or so many, each once; or, with a negative count, just as many, of which
-/// one may come again.
+/// HRANDFIELD key [count [WITHVALUES]]: a field; or that many distinct ones; or, with a negative count, exactly that
+/// many, possibly repeated.
 pub fn hrandfield(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let draw = Draw::parse(call.args, "withvalues")?;
     let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);

@@ -15,7 +15,7 @@ pub fn dump_command(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]: the value that DUMP told.
+/// RESTORE key ttl payload [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]: stores a value from DUMP.
 pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
     let options = Options::parse(call.args)?;
@@ -28,7 +28,7 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let expires_at = match ttl {
         0 => None,
         ttl if options.absolute => Some(ttl),
-        // A time beyond what is counted in has passed, as in the reference.
+        // A time that overflows counts as passed, as in Redis.
         ttl => Some(call.now.checked_add(ttl).filter(|&time| i64::try_from(time).is_ok()).unwrap_or(0)),
     };
     if expires_at.is_some_and(|time| time <= call.now) {

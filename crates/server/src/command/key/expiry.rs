@@ -55,7 +55,7 @@ pub fn pexpiretime(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     reply_end(call, |at, _| at)
 }
 
-/// What a time is told in.
+/// The unit of a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Seconds,

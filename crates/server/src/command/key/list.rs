@@ -5,8 +5,8 @@ use crate::command::scan::{self, Gathered, Options};
 use crate::command::{Call, CommandError};
 use duramen_structures::glob;
 
-/// KEYS pattern: all keys that fit. Reads every key of every database or, with an ordered index, those of its own that
-/// begin as the pattern does; what others write meanwhile may or may not be seen.
+/// KEYS pattern: all matching keys. Reads every key of every database or, with an ordered index, those of its own
+/// database with the pattern's prefix. Concurrent writes may or may not be seen.
 pub fn keys(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, pattern) = (call.session.db, call.args.at(1));
     let mut keys = Gathered::default();
@@ -26,8 +26,8 @@ pub fn scan(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut cursor = scan::cursor(call.args.at(1))?;
     let options = Options::parse(call.args, 2, true)?;
     let mut keys = Gathered::default();
-    // COUNT says how much work to do, not how many keys to find; but a client should not have to ask
-    // again and again because the index is sparse or other databases are larger than its own.
+    // COUNT limits the work, not the number of keys. But a client should not have to ask again and again because the
+    // index is sparse or other databases are larger than its own.
     for _ in 0..ROUNDS_MAX {
         cursor = call.txn.scan(db, cursor, options.count, |key, tag| {
             if options.wants(key)

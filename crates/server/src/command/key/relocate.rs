@@ -4,7 +4,7 @@ use super::database;
 use crate::command::{Call, CommandError, errors};
 use crate::notifications::GENERIC;
 
-/// RENAME key new: moves a value to another name, over what is there.
+/// RENAME key new: moves a value to another name, replacing an existing one.
 pub fn rename(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, from, to) = (call.session.db, call.args.at(1), call.args.at(2));
     if !call.txn.exists(db, from)? {

@@ -4,7 +4,7 @@ use crate::command::{Call, CommandError, errors};
 use crate::notifications::LIST;
 use duramen_structures::End;
 
-/// LSET key index element: another element in the place of that one.
+/// LSET key index element: replaces the element at an index.
 pub fn lset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let mut list = call.txn.edit_list(db, args.at(1))?;
@@ -21,8 +21,8 @@ pub fn lset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// LINSERT key BEFORE|AFTER pivot element: beside the first that equals the pivot; how many there are then, 0 without a list
-/// and -1 without the pivot.
+/// LINSERT key BEFORE|AFTER pivot element: inserts next to the first element that equals the pivot. Replies with the
+/// new length, 0 without a list and -1 without the pivot.
 pub fn linsert(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let side = match () {
@@ -43,8 +43,8 @@ pub fn linsert(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// LREM key count element: removes so many that equal it, from the left, or from the right with a negative count, or all with
-/// 0; how many there were.
+/// LREM key count element: removes that many equal elements, from the left, or from the right with a negative count, or
+/// all with 0. Replies with their number.
 pub fn lrem(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let count = args.integer(2)?;
@@ -68,7 +68,7 @@ pub fn ltrim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let (start, stop) = (args.integer(2)?, args.integer(3)?);
     let mut list = call.txn.edit_list(db, args.at(1))?;
-    // Where all stay it is written too, so that whoever watches the key is told, as in the reference.
+    // It is written even if all elements stay, so that clients that watch the key are notified, as in Redis.
     if !list.is_empty() {
         list.trim(list.part(start, stop))?;
         let is_gone = list.is_empty();

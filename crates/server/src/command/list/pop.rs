@@ -23,7 +23,7 @@ fn pop(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     }
     let count = match args.get(2) {
         None => None,
-        // Whatever is wrong with it is told so.
+        // Every error of the count has this text.
         Some(_) => Some(args.count(2).ok_or(errors::NOT_POSITIVE)?),
     };
     if count.is_none() {
@@ -65,7 +65,7 @@ pub fn lmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What LMPOP and BLMPOP are told.
+/// The arguments of LMPOP and BLMPOP.
 pub struct Many {
     /// How many keys there are, from the third argument of LMPOP on.
     pub keys: usize,

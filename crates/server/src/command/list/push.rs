@@ -10,7 +10,7 @@ pub fn lpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     push(call, End::Left, false)
 }
 
-/// RPUSH key element [element …]: each behind the last; how many there are then.
+/// RPUSH key element [element …]: appends each. Replies with the new length.
 pub fn rpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     push(call, End::Right, false)
 }

@@ -1,7 +1,6 @@
 //! Several sets together: SUNION, SINTER, SDIFF, their STORE forms, SINTERCARD.
 //!
-//! Every set is read before anything is made of them, as in the reference: a key of another type is an error even where
-//! the result is known without it.
+//! All sets are read first, as in Redis: a key of another type is an error even if the result is known without it.
 
 use crate::command::{Call, CommandError, errors};
 use crate::notifications::SET;
@@ -16,7 +15,7 @@ const COUNTED_AT_FIRST: usize = 32;
 type Stored<'t> = Collection<'t, Found<'t>, Reads<'t>>;
 type Set<'t> = Collection<'t, Vec<u8>>;
 
-/// What is made of sets.
+/// The operations on sets.
 #[derive(Clone, Copy)]
 enum Operation {
     Union,
@@ -24,17 +23,17 @@ enum Operation {
     Difference,
 }
 
-/// SUNION key [key …]: what is in any.
+/// SUNION key [key …]: the members of any set.
 pub fn sunion(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     reply(call, Operation::Union)
 }
 
-/// SINTER key [key …]: what is in all.
+/// SINTER key [key …]: the members of all sets.
 pub fn sinter(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     reply(call, Operation::Intersection)
 }
 
-/// SDIFF key [key …]: what is in the first alone.
+/// SDIFF key [key …]: the members of the first set only.
 pub fn sdiff(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     reply(call, Operation::Difference)
 }
@@ -54,7 +53,8 @@ pub fn sdiffstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     store(call, Operation::Difference)
 }
 
-/// SINTERCARD numkeys key [key …] [LIMIT limit]: how many SINTER tells, or as many as the limit, unless that is 0.
+/// SINTERCARD numkeys key [key …] [LIMIT limit]: the number of members that SINTER returns, at most the limit, unless
+/// that is 0.
 pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let keys = args.positive(1).ok_or(errors::NO_KEYS)?;
@@ -79,8 +79,8 @@ pub fn sintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// How many members all of these sets or sorted sets have, each given with its length or `None` where its key is missing; no more than
-/// `count_max`. Of the smallest no more is read than it takes to find so many.
+/// The number of members that all of these sets or sorted sets have, at most `count_max`. Each comes with its length,
+/// or `None` if its key is missing. Of the smallest one, no more is read than is needed to find that many.
 pub fn count_common(
     call: &mut Call<'_, '_>,
     mut sets: Vec<(&[u8], Option<usize>)>,
@@ -97,7 +97,8 @@ pub fn count_common(
     if others.is_empty() {
         return Ok(len.min(count_max));
     }
-    // If too few of those are in the others, it begins again with four times as many: so at most a third more than all is read.
+    // If too few of those are in the others, it starts again with four times as many: so at most a third more than all
+    // is read.
     let mut most = count_max.max(COUNTED_AT_FIRST).saturating_mul(2);
     loop {
         let mut members = Vec::with_capacity(most.min(len));
@@ -182,7 +183,7 @@ fn combine(
             if sets.iter().any(|(_, len)| len.is_none()) {
                 return then(call, Vec::new());
             }
-            // The others are looked into for what the smallest has, each by itself.
+            // The members of the smallest are looked up in the others, one by one.
             sets.sort_by_key(|(_, len)| *len);
             let smallest_key = call.args.at(sets[0].0);
             let smallest = call.txn.set(call.session.db, smallest_key)?;

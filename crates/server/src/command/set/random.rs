@@ -16,7 +16,7 @@ pub fn spop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     }
     let count = match args.get(2) {
         None => None,
-        // Whatever is wrong with it is told so.
+        // Every error of the count has this text.
         Some(_) => Some(args.count(2).ok_or(errors::NOT_POSITIVE)?),
     };
     let mut popped = Gathered::default();
@@ -51,8 +51,8 @@ pub fn spop_step(set: &mut Edit<'_, '_>, reply: &mut Reply<'_>, _: Args<'_>) -> 
     Ok(Done::Changed("spop"))
 }
 
-/// SRANDMEMBER key [count]: a member; or so many, each once; or, with a negative count, just as many, of which one may
-/// come again.
+/// SRANDMEMBER key [count]: a member; or that many distinct ones; or, with a negative count, exactly that many,
+/// possibly repeated.
 pub fn srandmember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     if args.len() > 3 {

@@ -1,7 +1,7 @@
 //! Several sorted sets or sets together: ZUNION, ZINTER, ZDIFF, their STORE forms, ZINTERCARD.
 //!
-//! Every key is read before anything is made of them, as in the reference: one of another type is an error even where the
-//! result is known without it. A set is a sorted set whose members have the score 1.
+//! All keys are read first, as in Redis: a key of another type is an error even if the result is known without it. A
+//! set counts as a sorted set whose members have the score 1.
 
 use super::reply_members;
 use crate::command::set::count_common;
@@ -15,7 +15,7 @@ use std::collections::hash_map::Entry;
 const WEIGHT: CommandError = CommandError::new("ERR weight value is not a float");
 const LIMIT: CommandError = CommandError::new("ERR LIMIT can't be negative");
 
-/// What is made of the sets.
+/// The operations on sorted sets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Union,
@@ -31,17 +31,19 @@ enum Answer {
     Count,
 }
 
-/// ZUNION numkeys key [key …] [WEIGHTS weight [weight …]] [AGGREGATE SUM | MIN | MAX] [WITHSCORES]: what is in any.
+/// ZUNION numkeys key [key …] [WEIGHTS weight [weight …]] [AGGREGATE SUM | MIN | MAX] [WITHSCORES]: the members of any
+/// set.
 pub fn zunion(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     combine(call, Operation::Union, Answer::Reply)
 }
 
-/// ZINTER numkeys key [key …] [WEIGHTS weight [weight …]] [AGGREGATE SUM | MIN | MAX] [WITHSCORES]: what is in all.
+/// ZINTER numkeys key [key …] [WEIGHTS weight [weight …]] [AGGREGATE SUM | MIN | MAX] [WITHSCORES]: the members of all
+/// sets.
 pub fn zinter(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     combine(call, Operation::Intersection, Answer::Reply)
 }
 
-/// ZDIFF numkeys key [key …] [WITHSCORES]: what is in the first alone.
+/// ZDIFF numkeys key [key …] [WITHSCORES]: the members of the first set only.
 pub fn zdiff(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     combine(call, Operation::Difference, Answer::Reply)
 }
@@ -61,7 +63,8 @@ pub fn zdiffstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     combine(call, Operation::Difference, Answer::Store)
 }
 
-/// ZINTERCARD numkeys key [key …] [LIMIT limit]: how many ZINTER tells, or as many as the limit, unless that is 0.
+/// ZINTERCARD numkeys key [key …] [LIMIT limit]: the number of members that ZINTER returns, at most the limit, unless
+/// that is 0.
 pub fn zintercard(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     combine(call, Operation::Intersection, Answer::Count)
 }
@@ -208,7 +211,7 @@ fn combine(call: &mut Call<'_, '_>, operation: Operation, answer: Answer) -> Res
             finish(call, answer, &options, members)
         }
         Operation::Intersection => {
-            // The others are looked into for what the smallest has, each by itself.
+            // The members of the smallest are looked up in the others, one by one.
             let copy =
                 if inputs.iter().all(|input| input.len.is_some()) { inputs[0].read(call)? } else { None };
             let members = members(&copy)?.into_iter();

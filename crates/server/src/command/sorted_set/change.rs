@@ -10,8 +10,8 @@ use std::collections::HashMap;
 
 const NOT_A_NUMBER: CommandError = CommandError::new("ERR resulting score is not a number (NaN)");
 
-/// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member …]: how many are new; with CH how many are new or
-/// have another score; with INCR the new score, or null where the options do not allow it.
+/// ZADD key [NX | XX] [GT | LT] [CH] [INCR] score member [score member …]: the number of new members; with CH of new or
+/// changed ones; with INCR the new score, or null if the options do not allow it.
 pub fn zadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     add(call, Options::default())
 }

@@ -69,7 +69,7 @@ pub fn zrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     rank(call, false)
 }
 
-/// ZREVRANK key member [WITHSCORE]: how many members are behind one.
+/// ZREVRANK key member [WITHSCORE]: the number of members after one.
 pub fn zrevrank(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     rank(call, true)
 }

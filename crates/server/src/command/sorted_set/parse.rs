@@ -50,7 +50,7 @@ impl<'a> Bounds<'a> {
     /// The range from the argument at `min` to the one at `max`.
     ///
     /// # Errors
-    /// Redis's, for what is no bound.
+    /// Redis's errors for an invalid bound.
     pub fn parse(by: By, args: Args<'a>, min: usize, max: usize) -> Result<Self, CommandError> {
         match by {
             // The first that is written is the first to be looked at.
@@ -76,8 +76,8 @@ impl<'a> Bounds<'a> {
             Self::Score(min, max) => {
                 set.below(min.at, min.is_exclusive)?..set.below(max.at, !max.is_exclusive)?
             }
-            // Where scores are not equal the members are not ascending, and Redis begins at the first that is not too small and ends at
-            // the first that is too great.
+            // If the scores differ, the members are not ascending. Redis then starts at the first that is not too small
+            // and ends at the first that is too great.
             Self::Lex(min, max) if Lex::may_hold(min, max, set)? => {
                 let start = set.run_end(0, |member| min.is_above(member))?;
                 start..set.run_end(start, |member| !max.is_below(member))?
@@ -107,7 +107,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Which positions of `count` are from the one to the other, of which negative ones count from the end.
+/// The positions of `count` in a range; negative ones count from the end.
 pub fn rank_range(count: usize, start: i64, end: i64) -> Range<usize> {
     let count = count as i64;
     let from_end = |at: i64| if at < 0 { at + count } else { at };

@@ -1,4 +1,4 @@
-//! Removes the members at an end and tells them: ZPOPMIN, ZPOPMAX, ZMPOP.
+//! Removes and returns the members at an end: ZPOPMIN, ZPOPMAX, ZMPOP.
 
 use super::parse::positive;
 use super::{reply_members, reply_score};
@@ -36,7 +36,7 @@ pub fn zmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What ZMPOP and BZMPOP are told.
+/// The arguments of ZMPOP and BZMPOP.
 pub struct Many {
     /// How many keys there are, from the third argument of ZMPOP on.
     pub keys: usize,
@@ -97,7 +97,7 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
     }
     let count = match args.get(2) {
         None => None,
-        // Whatever is wrong with it is told so.
+        // Every error of the count has this text.
         Some(_) => Some(
             args.integer(2).ok().and_then(|count| usize::try_from(count).ok()).ok_or(errors::NOT_POSITIVE)?,
         ),
@@ -106,7 +106,7 @@ fn pop_from(call: &mut Call<'_, '_>, end: End) -> Result<(), CommandError> {
         call.edits_one();
     }
     let Some(count) = count else {
-        // It is not told as a pair, also in RESP3.
+        // It is not a pair in the reply, not even in RESP3.
         return pop(call, args.at(1), end, 1, |reply, members| match members.first() {
             Some((member, score)) => {
                 reply.array(2);

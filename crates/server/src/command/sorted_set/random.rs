@@ -5,8 +5,8 @@ use crate::command::random::{Draw, reply_drawn};
 use crate::command::{Call, CommandError};
 use duramen_structures::score_of;
 
-/// ZRANDMEMBER key [count [WITHSCORES]]: a member; or so many, each once; or, with a negative count, just as many, of which
-/// one may come again.
+/// ZRANDMEMBER key [count [WITHSCORES]]: a member; or that many distinct ones; or, with a negative count, exactly that
+/// many, possibly repeated.
 pub fn zrandmember(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let draw = Draw::parse(call.args, "withscores")?;
     let set = call.stats.read(call.txn.sorted_set(call.session.db, call.args.at(1))?);

@@ -51,7 +51,7 @@ pub fn xadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Several commands that run as one, of which each puts one entry of one field.
+/// A batch of commands, each of which adds one entry of one field.
 fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let given: Vec<&[u8]> = args.from(2).collect();
@@ -79,14 +79,14 @@ fn add_each(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The id of the next entry, by what was asked for.
+/// The id of the next entry, by the requested one.
 fn next_id(wanted: Option<ParsedId>, last: StreamId, now: u64) -> Result<StreamId, CommandError> {
     let behind_last = last.next().ok_or(EXHAUSTED)?;
     match wanted {
         None => Ok(behind_last.max(StreamId { ms: now, seq: 0 })),
         Some(ParsedId { id, any_seq: true }) if id.ms == last.ms => match last.seq.checked_add(1) {
             Some(seq) => Ok(StreamId { seq, ..last }),
-            // What is told there is an error that the reference does not set.
+            // Redis does not set the error that it returns here.
             None => Err(TOO_LARGE),
         },
         Some(ParsedId { id, .. }) if id > last => Ok(id),

@@ -11,8 +11,9 @@ const LOOKS_PER_CLAIM: usize = 10;
 const COUNT_MAX: i64 = i64::MAX / 16;
 const COUNT_DEFAULT: usize = 100;
 
-/// XCLAIM key group consumer min-idle id [id …] [IDLE milliseconds] [TIME milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID]
-/// [LASTID id]: these entries, which are pending for at least so long, are the consumer's; the entries.
+/// XCLAIM key group consumer min-idle id [id …] [IDLE milliseconds] [TIME milliseconds] [RETRYCOUNT count] [FORCE]
+/// [JUSTID] [LASTID id]: gives the consumer those entries that have been pending for at least `min-idle`, and replies
+/// with them.
 pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let now = i64::try_from(call.now).unwrap_or(i64::MAX);
@@ -44,7 +45,7 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             consumer = Some(stream.see_consumer(&mut group, args.at(3), now)?);
         }
         let Some((consumer, _)) = consumer else { continue };
-        // What is made here was delivered once.
+        // A new pending entry was delivered once.
         let deliveries = old.map_or(1, |old| old.deliveries);
         let deliveries = match options.retries {
             Some(retries) => retries,
@@ -71,7 +72,7 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What XCLAIM is told.
+/// The options of XCLAIM.
 struct Options {
     min_idle: i64,
     ids: Vec<StreamId>,
@@ -123,8 +124,9 @@ impl Options {
     }
 }
 
-/// XAUTOCLAIM key group consumer min-idle start [COUNT count] [JUSTID]: entries from an id on that are pending for at least so
-/// long are the consumer's; where to go on, the entries, and which ones were deleted and are not pending any more.
+/// XAUTOCLAIM key group consumer min-idle start [COUNT count] [JUSTID]: gives the consumer the entries from an id on
+/// that have been pending for at least `min-idle`. Replies with where to continue, the entries, and the deleted ones
+/// that are not pending any more.
 pub fn xautoclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let min_idle = args.integer(4);
@@ -149,7 +151,7 @@ pub fn xautoclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     AutoClaim { group: args.at(2), consumer: args.at(3), min_idle, from, most, just_id, now }.run(call)
 }
 
-/// What XAUTOCLAIM is told.
+/// The arguments of XAUTOCLAIM.
 struct AutoClaim<'a> {
     group: &'a [u8],
     consumer: &'a [u8],

@@ -42,7 +42,7 @@ const NO_STREAM: CommandError = CommandError::new(
      to create an empty stream automatically.",
 );
 
-/// The options of CREATE and SETID behind the id.
+/// The options of CREATE and SETID after the id.
 #[derive(Default)]
 struct Options {
     make: bool,
@@ -87,7 +87,7 @@ fn stream<'t, 'w>(call: &'t mut Call<'_, 'w>) -> Result<EditStream<'t, 'w>, Comm
     if stream.is_new() { Err(NO_STREAM) } else { Ok(stream) }
 }
 
-/// What is told where a group is not there.
+/// The error for a missing group.
 pub fn no_group(group: &[u8], key: &[u8]) -> CommandError {
     CommandError::showing("NOGROUP No such consumer group '", group, "' for key name '")
         .and_showing("", key, "'")
@@ -160,7 +160,7 @@ fn destroy(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Changes a group that is to be there, which is `event`. What is told is the reply; nothing is written if `change` says so.
+/// Changes an existing group, with `event`. `change` returns the reply; nothing is written if it says so.
 fn with_group(
     call: &mut Call<'_, '_>,
     event: &str,

@@ -33,7 +33,7 @@ pub const COMMANDS: &[Command] = &[
     Command::container("xinfo", info::SUBCOMMANDS),
 ];
 
-/// The event of a consumer that comes to be by what it asks for.
+/// The event of a consumer that its first request creates.
 const CREATED: &str = "xgroup-createconsumer";
 
 /// Replies with an id.

@@ -28,7 +28,7 @@ pub fn id_or_end(text: &[u8], missing_seq: u64) -> Result<StreamId, CommandError
     }
 }
 
-/// The first id of an interval, which begins behind it after `(`.
+/// The first id of an interval; after `(` the interval begins after that id.
 pub fn start(text: &[u8]) -> Result<StreamId, CommandError> {
     match text {
         [b'(', rest @ ..] if !rest.is_empty() => {
@@ -56,7 +56,7 @@ pub fn ids(args: Args<'_>, index: usize) -> Result<Vec<StreamId>, CommandError> 
 
 /// The options of XADD and XTRIM.
 pub struct AddOrTrim {
-    /// What is left, if anything is trimmed.
+    /// The entries to keep, if anything is trimmed.
     pub trim: Option<Trim>,
     /// `~`: only whole nodes go.
     pub whole_nodes: bool,

@@ -28,7 +28,7 @@ pub fn xack(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What is told where a key or a group is not there.
+/// The error for a missing key or group.
 pub fn no_key_or_group(key: &[u8], group: &[u8]) -> CommandError {
     CommandError::showing("NOGROUP No such key '", key, "' or consumer group '").and_showing("", group, "'")
 }

@@ -1,7 +1,7 @@
-//! Reads what is new in several streams: XREAD, and XREADGROUP for a consumer of a group.
+//! Reads new entries of several streams: XREAD, and XREADGROUP for a consumer of a group.
 //!
-//! With BLOCK, where nothing is there, they wait: for an entry behind the id that `$` stands for then, or for one that the group has
-//! not read. Who reads what is pending for him never waits.
+//! With BLOCK, they wait if there are none: for an entry after the id (`$` is the last one at the start), or for one
+//! that the group has not read. Reading the consumer's pending entries never waits.
 
 use super::{CREATED, parse, reply_entries, reply_entry, reply_id};
 use crate::command::timeout::after_millis;
@@ -28,13 +28,13 @@ const NEW_IN_XREAD: CommandError = CommandError::new(
     "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
 );
 
-/// XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key …] id [id …]: of each stream the entries behind an id.
+/// XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key …] id [id …]: the entries of each stream after an id.
 pub fn xread(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     read(call, false)
 }
 
-/// XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key …] id [id …]: of each stream
-/// the entries that the group has not read, or those behind an id that are pending for the consumer.
+/// XREADGROUP GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key …] id [id …]: the
+/// entries of each stream that the group has not read, or the consumer's pending entries after an id.
 pub fn xreadgroup(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     read(call, true)
 }
@@ -111,7 +111,7 @@ impl<'a> Options<'a> {
                 (found.blocks, found.millis) = (true, millis);
             } else if args.is(at, "count") && more > 0 {
                 at += 1;
-                // 0 is all, and so is what is below.
+                // 0 means all, and so does a negative count.
                 let count = usize::try_from(args.integer(at)?).unwrap_or(0);
                 found.most = if count == 0 { usize::MAX } else { count };
             } else if args.is(at, "streams") && more > 0 {
@@ -157,7 +157,7 @@ const UNBALANCED: CommandError = CommandError::new(
 );
 const TIMEOUT_NO_INTEGER: CommandError = CommandError::new("ERR timeout is not an integer or out of range");
 
-/// The id behind which each stream is read; the greatest is `>`, what the group has not read.
+/// The id after which each stream is read; the greatest is `>`, the entries that the group has not read.
 fn origins(call: &mut Call<'_, '_>, options: &Options<'_>) -> Result<Vec<StreamId>, CommandError> {
     let (db, args) = (call.session.db, call.args);
     let ids = args.from(options.first + options.count);
@@ -174,7 +174,7 @@ fn origins(call: &mut Call<'_, '_>, options: &Options<'_>) -> Result<Vec<StreamI
             (b"$", Some(_)) => return Err(LAST_IN_XREADGROUP),
             (b"$", None) => stream.map_or(StreamId::MIN, |stream| stream.last_id()),
             (b"+", Some(_)) => return Err(GREATEST_IN_XREADGROUP),
-            // From the last entry on, which it is then told, or what comes first.
+            // From the last entry on, which is included, or the first one to come.
             (b"+", None) => match stream {
                 None => StreamId::MIN,
                 Some(stream) => match stream.last_entry_id()? {
@@ -274,7 +274,7 @@ impl Reader<'_, '_, '_> {
         let Some(mut group) = self.stream.group(self.group)? else { return Ok(None) };
         let is_new = from == StreamId::MAX;
         let has_new = self.stream.last_entry_id()?.is_some_and(|id| id > group.last_id);
-        // Who gets nothing was not here, as in the reference.
+        // A consumer that gets nothing is not recorded as seen, as in Redis.
         if is_new && !has_new {
             return Ok(None);
         }
@@ -306,14 +306,14 @@ impl Reader<'_, '_, '_> {
         Ok(())
     }
 
-    /// What is pending for the consumer. An entry that was deleted since has no fields.
+    /// The consumer's pending entries. A deleted entry has no fields.
     fn serve_pending(
         &mut self,
         group: &mut Group,
         consumer: u32,
         from: StreamId,
     ) -> Result<(), CommandError> {
-        // Behind the greatest id the reference begins anew.
+        // After the greatest id Redis starts again.
         let from = from.next().unwrap_or(StreamId::MIN);
         let pending = self.stream.pending_from(group, from, Some(consumer), self.options.most)?;
         self.reply.array(pending.len());

@@ -2,7 +2,7 @@
 
 use crate::command::{Args, CommandError, errors, integer};
 
-/// How an expiry time is told.
+/// The unit and kind of an expiry time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// EX
@@ -15,7 +15,7 @@ pub enum Clock {
     UnixMillis,
 }
 
-/// What is to become of the expiry time.
+/// How the expiry time changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry<'a> {
     /// Nothing was said.

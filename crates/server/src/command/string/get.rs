@@ -17,7 +17,7 @@ pub fn get(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Several of a key each. The first that cannot be read at once is left, and those behind it.
+/// A batch with one key each. Stops before the first that cannot be read at once.
 fn get_each(call: &mut Call<'_, '_>) {
     let (db, bytes_max, mut done) = (call.session.db, call.reply.bytes() + MERGED_BYTES_MAX, 0);
     for key in call.args.from(1) {

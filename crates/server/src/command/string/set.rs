@@ -34,8 +34,8 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
         }
     }
     let meta = string_until(expires_at);
-    // Whoever looked at the key before has the transaction compare it.
-    // So has whoever may wait for an entry of a stream there, or be told of the write: the event has its place by the key's lock.
+    // If a client watches the key, the transaction checks it. The same holds if a client waits for a stream entry there
+    // or is notified of the write: the key's lock gives the event its place.
     if !is_looked_at(call) && call.txn.put_at_once(db, key, value, meta)? {
         call.stats.changes.add(1);
     } else {
@@ -51,7 +51,7 @@ pub fn set(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Several of a key and a value each. The first that cannot be done at once is left, and those behind it.
+/// A batch with a key and a value each. Stops before the first that cannot be done at once.
 fn set_each(call: &mut Call<'_, '_>) {
     let (db, meta, mut done) = (call.session.db, string_until(None), 0);
     while done < call.merged {
@@ -118,7 +118,7 @@ fn set_for(call: &mut Call<'_, '_>, clock: Clock) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// GETSET key value: SET, and what was there.
+/// GETSET key value: SET that returns the old value.
 pub fn getset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.session.db, call.args.at(1));
     match call.stats.read(call.txn.get_string(db, key)?) {

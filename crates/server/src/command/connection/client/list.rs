@@ -40,7 +40,7 @@ pub fn list(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What CLIENT LIST and CLIENT KILL tell apart.
+/// The kinds of clients for CLIENT LIST and CLIENT KILL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ClientType {
     Normal,

@@ -1,4 +1,5 @@
-//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR: a client keeps copies and wants to be told when they are of no more use.
+//! CLIENT TRACKING, CACHING, TRACKINGINFO and GETREDIR: a client keeps copies and gets an invalidation when one is out
+//! of date.
 
 use crate::command::{Args, Call, CommandError, errors};
 use crate::tracking::Tracks;
@@ -136,7 +137,7 @@ pub fn caching(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The client that is told: 0 is this one, -1 none.
+/// The client that gets the invalidations: 0 is this one, -1 none.
 fn redirect(tracks: Option<&Tracks>) -> i64 {
     tracks.map_or(-1, |tracks| tracks.redirect.unwrap_or(0) as i64)
 }
