@@ -77,7 +77,7 @@ impl Entry {
         Self { table, table_base64, key, key_base64, value, value_base64, tag, expires_at, ..Self::default() }
     }
 
-    /// The same of a root, whose collection has this order.
+    /// The same for a root, whose collection has this order.
     pub fn of_root(self, order: ElementOrder) -> Self {
         let name = ORDERS.iter().find(|(_, known)| *known == order).map(|(name, _)| (*name).to_owned());
         Self { collection: name, ..self }
@@ -89,7 +89,7 @@ impl Entry {
         Self { element, element_base64, value, value_base64, ..Self::default() }
     }
 
-    /// That there is a table of this name.
+    /// A table of this name exists.
     pub fn of_table(name: &[u8], index: IndexKind) -> Self {
         let (table, table_base64) = split(name);
         Self { table, table_base64, index: Some(index.to_string()), ..Self::default() }
@@ -103,7 +103,7 @@ impl Entry {
         join("table", self.table.as_ref(), self.table_base64.as_ref()).map(Some)
     }
 
-    /// Whether it says that there is a table, and nothing else.
+    /// Whether the line only declares a table.
     pub fn is_table(&self) -> bool {
         self.index.is_some()
             && self.table.is_some() | self.table_base64.is_some()

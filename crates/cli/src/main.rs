@@ -53,13 +53,13 @@ enum Command {
     Version(command::version::Args),
 }
 
-/// What a command ended in.
+/// The result of a command.
 enum Answer {
     Yes,
     No,
 }
 
-/// Whatever stopped a command, already said in words.
+/// The error of a command, already in words.
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {

@@ -41,7 +41,7 @@ impl Output {
     pub fn create(path: &Path) -> Result<Self, Failure> {
         check(path)?;
         let fail = |error: io::Error| Failure::from(format!("cannot write {}: {error}", path.display()));
-        // Where a link leads, not the link.
+        // The target of a link, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             let file = OpenOptions::new().write(true).open(&path).map_err(fail)?;
@@ -50,7 +50,7 @@ impl Output {
         let mut beside = path.as_os_str().to_owned();
         beside.push(format!(".{}.part", std::process::id()));
         let beside = PathBuf::from(beside);
-        // For its owner only, as a store is: it holds the same.
+        // For its owner only, like a store: it has the same content.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(fail)?;
         Ok(Self { path, file, beside: Some(beside) })
     }
@@ -72,7 +72,7 @@ impl Output {
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes).map_err(|error| {
-            // The reader of a pipe has gone: the program ends without a word then.
+            // The reader of a pipe has ended: the program ends without a message then.
             if error.kind() == io::ErrorKind::BrokenPipe {
                 return error;
             }

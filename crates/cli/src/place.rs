@@ -1,4 +1,4 @@
-//! Where a store is, and which table its keys are in: the options that all commands on a store share.
+//! The path of a store, and the table of its keys: the options that all commands on a store share.
 
 use crate::Failure;
 use clap::Args;
@@ -85,7 +85,7 @@ fn note_databases(store: &Store) {
     }
 }
 
-/// Which table keys on the command line belong to.
+/// The table of the keys on the command line.
 #[derive(Args, Clone)]
 pub struct Keys {
     /// Keys of this table; without it and --db, of the store's own
@@ -101,7 +101,7 @@ pub enum Within {
     /// In the store's own table.
     Store,
     Table(Table),
-    /// In a table that there is not.
+    /// In a missing table.
     Nowhere,
 }
 
@@ -120,7 +120,7 @@ impl Keys {
         })
     }
 
-    /// The same, but a table that there is not is made.
+    /// The same, but a missing table is created.
     pub fn find_or_make(&self, store: &Store) -> duramen::Result<Within> {
         match (self.find(store)?, self.table_name()) {
             (Within::Nowhere, Some(name)) => {
@@ -145,13 +145,13 @@ impl Keys {
         })
     }
 
-    /// The type of a value of the server's that is no string.
+    /// The type of a server's value that is not a string.
     pub fn collection(&self, value: &duramen::Value<'_>) -> Option<Type> {
         let type_ = self.db.and_then(|_| Type::of_tag(value.tag()));
         type_.filter(|type_| *type_ != Type::String)
     }
 
-    /// The tag of values that are put: a server's databases hold strings.
+    /// The tag of new values: a server's databases hold strings.
     pub fn tag(&self) -> u8 {
         if self.db.is_some() { Type::String.tag() } else { 0 }
     }

@@ -84,7 +84,7 @@ struct AbsentKey {
 }
 
 impl Absent {
-    /// Clears it, at this number of counted misses.
+    /// No absent keys yet, at this number of counted misses.
     pub fn since(misses: u64) -> Self {
         Self { misses, ..Self::default() }
     }

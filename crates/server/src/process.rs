@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_about_this_process() {
+    fn the_kernels_numbers_of_this_process_are_read() {
         let process = read();
         assert!(process.resident_bytes > 0 && process.resident_bytes <= process.resident_bytes_max);
         assert!(process.anonymous_bytes > 0 && process.system_bytes > process.anonymous_bytes);

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_sum_workers_and_forget_what_was_reset() {
+    fn totals_sum_workers_and_exclude_counts_before_a_reset() {
         let (one, two) = (WorkerStats::new(2), WorkerStats::new(2));
         one.commands[1].calls.add(3);
         two.commands[1].calls.add(4);

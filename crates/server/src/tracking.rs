@@ -248,7 +248,7 @@ impl Tracking {
         self.next_expiry.load(Ordering::Relaxed) <= now
     }
 
-    /// Like [`may_be_due`](Self::may_be_due) for the current time; reads the clock only if there are times.
+    /// Like [`is_due`](Self::is_due) for the current time; reads the clock only if there are times.
     pub fn is_due_by_now(&self) -> bool {
         let next = self.next_expiry.load(Ordering::Relaxed);
         next != u64::MAX && next <= unix_millis()
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_told_once_and_again_after_it_was_put_back() {
+    fn a_key_is_invalidated_once_and_again_after_it_was_put_back() {
         let (tracking, clients) = (Tracking::default(), Clients::default());
         let both = [client(&clients), client(&clients)];
         tracking.begin(&both[0], &Tracks::default());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_told_of_each_key_and_every_time() {
+    fn prefixes_get_every_write_of_each_key() {
         let (tracking, clients) = (Tracking::default(), Clients::default());
         let both = [client(&clients), client(&clients)];
         let of = |prefixes: &[&[u8]]| Tracks {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_whose_time_is_moved_again_and_again_one_time_is_kept_and_none_once_it_is_forgotten() {
+    fn a_key_has_at_most_one_expiry_time_and_none_once_it_is_forgotten() {
         let tracking = Tracking::default();
         let times = || lock(&tracking.expiry_timers).len();
         for at in 0..1_000 {

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_claim_a_waiter_one_has_it() {
+    fn one_of_many_concurrent_claims_of_a_waiter_succeeds() {
         let clients = Clients::default();
         for _ in 0..200 {
             let waiter = waiter(&clients, &[("a", What::List)]);

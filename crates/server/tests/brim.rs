@@ -24,7 +24,7 @@ const SECONDS_DEFAULT: u64 = 4;
 const STORE_BYTES: u64 = 12 << 20;
 const PRODUCERS: u64 = 2;
 const CONSUMERS: u64 = 2;
-/// The store is full when so many writes were refused, of which each compacts.
+/// The store is full after this many refused writes; each of them compacts.
 const FULL: u64 = 30;
 /// Writes that are pipelined while it is filled.
 const PIPELINED: usize = 200;
@@ -157,8 +157,8 @@ fn push(random: &mut Random) -> Vec<Vec<u8>> {
     }
 }
 
-/// The commands without `denyoom` that write, and those that write though they read. `{type}` is a key of that type, `#` an element or
-/// a number, `{id}` the id of some entry.
+/// The commands without `denyoom` that write, and those that write although they read. `{type}` is a key of that type,
+/// `#` an element or a number, `{id}` the id of some entry.
 const CONSUMING: &[&str] = &[
     "LPOP {list}",
     "LPOP {list} 3",
@@ -260,7 +260,7 @@ fn consume(random: &mut Random, client: &mut Client) -> (&'static str, Vec<Vec<u
     (form, arguments)
 }
 
-/// The id of some entry that this command tells of.
+/// The id of some entry in this command's reply.
 fn some_id(random: &mut Random, client: &mut Client, words: &[&str]) -> String {
     let words: Vec<_> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
     let Reply::Strings(strings) = client.call(&words) else { return "1-1".to_owned() };
@@ -403,12 +403,12 @@ fn assert_all_are_issued(server: &Server) {
     let mut names = BTreeSet::new();
     collect(&mut client, &mut names);
     let issued: BTreeSet<_> = CONSUMING.iter().map(|form| name_of(form)).collect();
-    // These empty the store, or are of functions, of which there are none.
+    // These empty the store, or are about functions, which do not exist.
     let others = ["flushall", "flushdb", "function|delete", "function|flush"].map(str::to_owned);
     let missing: Vec<_> =
         names.iter().filter(|name| !issued.contains(*name) && !others.contains(name)).collect();
     assert!(missing.is_empty(), "commands without denyoom that the test does not issue: {missing:?}");
-    assert!(names.len() > 40, "COMMAND tells of {} that write without denyoom", names.len());
+    assert!(names.len() > 40, "COMMAND lists {} that write without denyoom", names.len());
 }
 
 fn name_of(form: &str) -> String {

@@ -15,7 +15,7 @@ fn anonymous_bytes() -> u64 {
 }
 
 #[test]
-fn what_a_burst_of_pipelines_took_goes_back_to_the_system() {
+fn memory_of_a_burst_of_pipelines_is_returned_to_the_system() {
     const CLIENTS: usize = 400;
     const REQUESTS: usize = 20;
     let server = Server::start();
@@ -29,7 +29,7 @@ fn what_a_burst_of_pipelines_took_goes_back_to_the_system() {
         for client in &mut burst {
             client.send("GET k\r\n".repeat(REQUESTS));
         }
-        // Values that a command makes all by itself, too.
+        // Values that a command generates, too.
         for client in &mut burst[..8] {
             client.send("GET long\r\n");
         }

@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matches_what_the_recursion_matches(pattern in r"[ab*?\[\]^\\-]{0,10}", text in "[ab*^-]{1,12}") {
+        fn it_matches_the_same_as_the_recursion(pattern in r"[ab*?\[\]^\\-]{0,10}", text in "[ab*^-]{1,12}") {
             let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
             prop_assert_eq!(matches(pattern, text), model(pattern, text));
         }

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_near_the_truth_and_what_was_added_before_changes_nothing() {
+    fn the_count_is_near_the_truth_and_repeated_elements_change_nothing() {
         for elements in [1, 50, 1000, 20_000, 300_000u32] {
             let mut log = with(0..elements);
             let count = log.count().unwrap();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_and_runs_that_do_not_fit_are_told() {
+    fn no_bytes_cause_a_panic_and_runs_that_do_not_fit_are_errors() {
         let mut random = 7u64;
         for len in 0..200 {
             let mut bytes: Vec<u8> = (0..len)

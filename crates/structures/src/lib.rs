@@ -1,4 +1,4 @@
-//! Typed values over the Duramen engine: what a command of the server means, without its wire form.
+//! Typed values over the Duramen engine: the meaning of the server's commands, without their wire form.
 //!
 //! A [`Keyspace`] divides one store into numbered databases. Each thread that runs commands takes a [`Worker`] from it
 //! and begins a [`Txn`] for every command, or for every MULTI/EXEC. All reads and writes of keys pass through it. The
@@ -22,8 +22,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `keyspace`, `worker`, `locks`, `txn` | databases, what one thread has of them, transactions and the keys that they name |
-//! | `turns`, `watch`, `flush` | what others have not made durable, keys under WATCH, what concerns all keys of a database |
+//! | `keyspace`, `worker`, `locks`, `txn` | databases, the state of one thread, transactions and the keys that they name |
+//! | `turns`, `watch`, `flush` | undurable writes of others, keys under WATCH, operations on all keys of a database |
 //! | `packed`, `entries`, `packed_list` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
 //! | [`stream`], `listpack` | streams in one value |
 //! | `large` | the same with a record for each entry, or for each node of a stream |
@@ -126,7 +126,7 @@ impl Type {
     }
 }
 
-/// What goes with a string that lives until `expires_at`.
+/// The meta field of a string that expires at `expires_at`.
 pub fn string_until(expires_at: Option<u64>) -> duramen::Meta {
     duramen::Meta { tag: Type::String.tag(), expires_at, ..duramen::Meta::default() }
 }

@@ -1,4 +1,4 @@
-//! Redis's listpack: how it keeps a small hash, the parts of a list and those of a stream, and so what DUMP says of them.
+//! Redis's listpack: its form of a small hash, and of the parts of a list and of a stream; DUMP contains it.
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -96,7 +96,7 @@ impl Builder {
     }
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     /// The text of a value that is kept as an integer.
@@ -116,7 +116,7 @@ impl Deref for Item<'_> {
     }
 }
 
-/// What an entry is kept as.
+/// The encoding of an entry.
 enum Raw<'a> {
     Integer(i64),
     Bytes(&'a [u8]),
@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn an_encoded_value_is_decoded(
             numbers in prop::collection::vec((any::<i64>(), 0u32..64), 0..20),
             lengths in prop::collection::vec(prop_oneof![0usize..70, 4000usize..4200, 16_370usize..16_390], 0..6),
         ) {

@@ -1,9 +1,9 @@
 //! Which keys a transaction is about.
 
-/// What a transaction names: see the head of [`Txn`](crate::Txn).
+/// The keys that a transaction names: see the head of [`Txn`](crate::Txn).
 #[derive(Clone, Copy, Default)]
 pub enum Locks<'n> {
-    /// Nothing: it reads, at most one plain value, or what need not be of one moment, and writes nothing.
+    /// No keys: it reads, at most one plain value or values of different moments, and writes nothing.
     Nothing,
     /// One key, in any databases.
     One(&'n [u8]),

@@ -14,8 +14,8 @@
 //! | 254 | two bytes follow, little-endian: 254 to 65,535 |
 //! | 255 | four bytes follow, little-endian: 65,536 and more |
 //!
-//! What the strings are is the type's matter: members of a set, elements of a list, fields and values of a hash by turns.
-//! They keep the order in which they were put.
+//! The type decides the meaning of the strings: members of a set, elements of a list, alternating fields and values of
+//! a hash. They keep the order in which they were put.
 //!
 //! 1. Any bytes may come: malformed ones are an error with their place ([`Malformed`]), never a panic. The head is
 //!    checked when a run is opened, each string when it is read. A reader that reaches the end also checks that the
@@ -46,7 +46,7 @@ pub const BEYOND: Malformed =
 /// Bytes that are no run of this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Where, in bytes from the begin.
+    /// The position, in bytes from the start.
     pub at: usize,
     /// The flaw.
     pub why: &'static str,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_what_the_tables_say() {
+    fn the_bytes_match_the_format_tables() {
         assert_eq!(empty(0xa), [0xa1, 0, 0, 0, 0]);
         assert_eq!(packed(&[b"ab", b"", b"c"]), b"\x01\x03\0\0\0\x02ab\0\x01c");
         for (length, head) in [
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_run_is_told_with_its_place() {
+    fn a_malformed_run_is_an_error_with_its_place() {
         let why = |bytes: &[u8]| strings(bytes).unwrap_err().to_string();
         assert_eq!(why(b""), "at byte 0: it ends within its head");
         assert_eq!(why(b"\x01\0\0\0"), "at byte 4: it ends within its head");

@@ -45,7 +45,7 @@ impl PackedList<Vec<u8>> {
         Self { run: packed::empty(0) }
     }
 
-    /// No elements, and room for so many bytes.
+    /// No elements, and room for this many bytes.
     pub fn with_room(bytes: usize) -> Self {
         let mut run = Vec::with_capacity(bytes);
         run.extend_from_slice(&packed::empty(0));
@@ -199,7 +199,7 @@ impl<B: Deref<Target = [u8]>> PackedList<B> {
     /// The elements that lie in `run`.
     ///
     /// # Errors
-    /// When its head is none, or cannot be that of a list.
+    /// When its head is malformed, or cannot be that of a list.
     pub fn of(run: B) -> Result<Self, Malformed> {
         if Packed::open(&run)?.flags() != 0 {
             return Err(packed::UNKNOWN_FLAGS);
@@ -233,7 +233,7 @@ impl<B: Deref<Target = [u8]>> PackedList<B> {
         Ok(element.map(|element| element.place.end - element.bytes.len()..element.place.end))
     }
 
-    /// A copy to be changed, with room for so many bytes.
+    /// A copy to change, with room for this many bytes.
     pub fn to_edit(&self, bytes: usize) -> PackedList<Vec<u8>> {
         let mut run = Vec::with_capacity(bytes.max(self.run.len() + 16));
         run.extend_from_slice(&self.run);
@@ -256,7 +256,7 @@ impl<B: Deref<Target = [u8]>> PackedList<B> {
         Ok(())
     }
 
-    /// Calls `visit` with the positions of what equals this element among the first `within` elements, counted from `from` on,
+    /// Calls `visit` with the positions of equal elements among the first `within` elements, counted from `from` on,
     /// until it breaks.
     pub fn find(
         &self,
@@ -411,7 +411,7 @@ mod tests {
         }
 
         #[test]
-        fn what_equals_is_found_from_both_ends(
+        fn equal_elements_are_found_from_both_ends(
             elements in prop::collection::vec(element(), 0..20), end in end(), within in 0usize..25, most in 1usize..5,
         ) {
             let mut list = PackedList::empty();

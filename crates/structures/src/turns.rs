@@ -33,10 +33,11 @@ impl Turns {
         self.workers().retain(|other| !Arc::ptr_eq(other, turn));
     }
 
-    /// The turns that workers other than `mine` are in. What was read before the call, and written in one of them, is settled when they
-    /// have ended.
+    /// The turns of the workers other than `mine`. Every write that was read before the call, and made in one of them,
+    /// is settled when they have ended.
     pub(crate) fn others(&self, mine: &Turn) -> Others {
-        // SeqCst: pairs with the same in `Turn::begin`; what a turn wrote that is not seen here was not read before either.
+        // SeqCst: pairs with the same in `Turn::begin`; a turn that is not seen here has written nothing that was read
+        // before.
         fence(SeqCst);
         let workers = self.workers();
         let others = workers.iter().filter(|turn| !std::ptr::eq(&***turn, mine));
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_others_comes_back_when_their_turns_have_ended() {
+    fn a_wait_for_other_turns_returns_when_they_have_ended() {
         const ROUNDS: u64 = 2000;
         let turns = Turns::default();
         // Odd while it is written in a turn that has not ended.

@@ -28,7 +28,7 @@ pub struct Watched {
     watchers: Arc<Watchers>,
 }
 
-/// Of a key that is watched: its database, its name, and a number that no other has.
+/// A watched key: its database, its name, and a unique number.
 type Place = (u8, Box<[u8]>, u64);
 
 /// The state of a watched key.
@@ -38,13 +38,13 @@ pub(crate) struct Key {
     then: Mutex<Then>,
 }
 
-/// What a key was when it began to be watched.
+/// The state of a key when its watch began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// Its database had no table.
     Nowhere,
     Had(Stamp),
-    /// It has changed since, whatever its stamp says.
+    /// It has changed since, whatever its stamp.
     Changed,
 }
 
@@ -100,7 +100,7 @@ impl Watchers {
         dbs.iter().flat_map(|&db| keys.of(db)).cloned().collect()
     }
 
-    /// Watches `key` of `db`; `look` says what it is, and when it expires.
+    /// Watches `key` of `db`; `look` returns its state, and when it expires.
     pub(crate) fn watch(
         self: &Arc<Self>,
         db: u8,

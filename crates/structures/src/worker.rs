@@ -1,4 +1,4 @@
-//! A worker: what one thread has of a keyspace to run transactions.
+//! A worker: one thread's state for running transactions on a keyspace.
 //!
 //! It owns the engine's writer and the memory that its transactions reuse. So a command in the steady state allocates
 //! nothing and writes no cache line that another worker writes.
@@ -14,7 +14,7 @@ use crate::locks::Keys;
 use crate::turns::{Others, Turn};
 use crate::txn::scratch::Scratch;
 
-// How often what concerns all keys looks for space: after the first time the turns of all others have ended.
+// How often an operation on all keys looks for space: after the first time the turns of all others have ended.
 const ALONE_TRIES_MAX: u32 = 3;
 
 impl Keyspace {
@@ -36,7 +36,7 @@ impl Keyspace {
     }
 }
 
-/// What one thread needs to run commands; made by that thread.
+/// The state that one thread needs to run commands; made by that thread.
 pub struct Worker {
     pub(crate) keyspace: Keyspace,
     pub(crate) writer: Writer,
@@ -67,8 +67,8 @@ impl Worker {
         }
     }
 
-    /// Begins a group of transactions that become durable together at [`settle`](Self::settle).
-    /// Nothing they read or wrote may be shown to anybody before.
+    /// Begins a group of transactions that become durable together at [`settle`](Self::settle). Until then none of
+    /// their reads or writes may be shown to clients.
     pub fn group(&mut self) {
         if !self.grouped {
             self.turn.begin();
@@ -107,7 +107,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Does what a commit wanted that failed with `error`, so that it need not the next time.
+    /// Does the work that a commit failed with `error` needs, so that it succeeds the next time.
     ///
     /// # Errors
     /// `error`, if no space was missing; else the errors of the work done for it.
@@ -126,7 +126,7 @@ impl Worker {
     /// As [`Writer::find_room`](duramen::Writer::find_room).
     ///
     /// # Errors
-    /// Errors of that work.
+    /// Errors of that call.
     pub fn find_room(&mut self) -> Result<()> {
         Ok(self.writer.find_room()?)
     }
@@ -147,8 +147,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Does what concerns all keys of a database, while no other worker runs a transaction that names keys, or writes. The
-    /// group ends before, and another one begins.
+    /// Runs an operation on all keys of a database, while no other worker writes or runs a transaction that names keys.
+    /// The group ends before, and another one begins.
     pub(crate) fn alone<T>(&mut self, mut work: impl FnMut(&Keyspace) -> Result<T>) -> Result<T> {
         let grouped = self.grouped;
         self.settle()?;
@@ -175,7 +175,7 @@ impl Worker {
         done
     }
 
-    /// Makes what this worker wrote visible to scans, which read past its group.
+    /// Makes this worker's writes visible to scans, which read past its group.
     pub(crate) fn settle_for_scan(&mut self) -> Result<()> {
         if self.grouped || self.failed {
             // Others may wait for a transaction that is under way.
@@ -205,7 +205,7 @@ struct HeldAlone<'w>(&'w mut Writer);
 
 impl Drop for HeldAlone<'_> {
     fn drop(&mut self) {
-        // It is in no group of the caller's: what it owes is paid by the caller, or lost with the panic.
+        // It belongs to no group of the caller: the caller settles it, or it is lost with the panic.
         let _ = self.0.unlock();
     }
 }
@@ -227,7 +227,7 @@ mod tests {
     use crate::locks::Locks;
 
     #[test]
-    fn a_panic_of_a_worker_that_is_alone_lets_the_others_go_on() {
+    fn a_panic_of_an_exclusive_worker_lets_the_others_continue() {
         let dir = tempfile::tempdir().unwrap();
         let options = duramen::Options { medium: duramen::MediumKind::Volatile, ..Default::default() };
         let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 1).unwrap();

@@ -1,4 +1,5 @@
-//! Transactions over several large values in a process that is killed: each counts all or not at all, and what was told is there.
+//! Transactions over several large values in a process that is killed: each counts completely or not at all, and
+//! acknowledged ones exist.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
@@ -28,7 +29,7 @@ fn count(txn: &mut Txn<'_>) -> usize {
     txn.get(0, b"count").unwrap().map_or(0, |count| str::from_utf8(&count).unwrap().parse().unwrap())
 }
 
-/// Where a string in pieces says it, each in a piece of its own.
+/// The positions of the marker in a string of pieces, each in its own piece.
 const PLACES: [usize; 3] = [10, 5_000, 20_000];
 
 /// One transaction: it says in a plain key, two hashes, a sorted set, a list and a string in pieces that it was done.
@@ -68,7 +69,7 @@ fn write(txn: &mut Txn<'_>) -> Result<usize, Error> {
 }
 
 #[test]
-#[ignore = "run by the other test, in a process of its own"]
+#[ignore = "run by the other test, in its own process"]
 fn writes() {
     let path = PathBuf::from(std::env::var_os(STORE).unwrap());
     let keyspace = open(&path);
@@ -88,7 +89,7 @@ fn writes() {
 /// What there must be, when so many transactions were done.
 fn check(txn: &mut Txn<'_>, told: usize) -> usize {
     let done = count(txn);
-    assert!(done >= told, "{told} were told, {done} are there");
+    assert!(done >= told, "{told} were acknowledged, {done} exist");
     let first = (done + 1).saturating_sub(ROUNDS).max(1);
     for key in [b"a", b"b"] {
         let hash = txn.hash(0, key).unwrap().unwrap();

@@ -10,10 +10,10 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Verify every checksum and invariant of a store that nobody has open; changes nothing
+/// Verify every checksum and invariant of a store that no process has open; changes nothing
 #[derive(clap::Args)]
 pub struct Args {
-    /// The store, in the place of --path
+    /// The store, instead of --path
     store: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
@@ -28,7 +28,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     let options = args.place.options();
     let path = args.store.as_ref().unwrap_or(args.place.path());
-    // Before what may take long.
+    // Before work that may take long.
     let json = args.json.as_deref().map(Output::create).transpose()?;
     let (saved, report) = match &args.salvage {
         Some(into) => {

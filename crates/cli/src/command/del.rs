@@ -4,7 +4,7 @@ use crate::place::{Keys, Place, Within};
 use crate::{Answer, Failure};
 use std::io::Write;
 
-/// Remove keys, durably; prints how many were there, exit code 1 for none
+/// Remove keys, durably; prints how many existed, exit code 1 for none
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Write all keys, values and elements of all tables as lines of JSON, with tags and expiry times, for `load`
 ///
-/// Nothing is written of a store with damage: see `check`.
+/// Nothing is written for a store with damage: see `check`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -40,7 +40,7 @@ fn write<W: Write>(store: &Store, mut out: W) -> Result<W, Failure> {
     let mut failed = None;
     store.for_each(|value| write_unless(&mut failed, &mut out, store, None, value, &bar))?;
     for TableStats { name, .. } in store.tables() {
-        // Nobody else has the store: they are all there still.
+        // No other process has the store: all of them still exist.
         let Some(table) = store.find_table(&name)? else { continue };
         write_line(&mut out, &Entry::of_table(&name, table.index_kind()?))?;
         table.for_each(|value| write_unless(&mut failed, &mut out, store, Some(&name), value, &bar))?;

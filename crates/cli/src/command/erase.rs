@@ -1,10 +1,10 @@
-//! `duramen erase`: makes room for a new store.
+//! `duramen erase`: prepares a place for a new store.
 
 use crate::place::Place;
 use crate::{Answer, Failure};
 use std::io::Write;
 
-/// Erase the head of a store, or of a device that held something else, so that a new store can be made there
+/// Erase the head of a store, or of a device that held something else, so that a new store can be created there
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 
 /// Write all databases of a server's store as an RDB file, which redis-server 7.0 and later load
 ///
-/// Nothing is written of a store with damage: see `check`. Other tables, and the store's own, are not in it: see `dump`.
+/// Nothing is written for a store with damage: see `check`. Other tables, and the store's own, are not included: see
+/// `dump`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -23,7 +24,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Answer, Failure> {
     // Before the store is read, which may take long.
     output::check(&args.file)?;
-    // Not to read only: reading as the server's commands do takes a writer.
+    // Not read-only: reading as the server's commands do needs a writer.
     let store = args.place.open()?;
     if let Err(error) = store.verify() {
         if error.kind() != duramen::ErrorKind::Corrupt {

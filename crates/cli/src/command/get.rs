@@ -4,7 +4,7 @@ use crate::place::{Keys, Place, Within};
 use crate::{Answer, Failure};
 use std::io::{IsTerminal, Write};
 
-/// Print the value of a key, as it is or, with --db, as clients see it; exit code 1 when the key is absent
+/// Print the value of a key, unchanged or, with --db, as clients see it; exit code 1 when the key is absent
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     }
     let mut out = std::io::stdout().lock();
     out.write_all(args.keys.text(&store, &value)?.as_deref().unwrap_or(&value))?;
-    // A line's end where a person reads it; elsewhere the value is all there is.
+    // A line end on a terminal; elsewhere only the value.
     if out.is_terminal() {
         out.write_all(b"\n")?;
     }

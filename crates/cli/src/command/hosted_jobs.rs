@@ -17,7 +17,7 @@ use duramen_stream::{Job, Outcome, Session};
 use super::sql::{line, name_of, open};
 use crate::Failure;
 
-/// What runs, and where.
+/// The jobs, and their directory.
 pub struct Settings {
     scripts: Vec<PathBuf>,
     directory: PathBuf,
@@ -26,7 +26,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// By the directives.
+    /// From the directives.
     ///
     /// # Errors
     /// When the served store may lose acknowledged writes in a crash.
@@ -81,7 +81,7 @@ impl Settings {
         let mut all = Vec::new();
         for script in &self.scripts {
             let name = name_of(script);
-            // A script must not end the server, whatever is in it.
+            // A script must not end the server, whatever it contains.
             let parsed = std::panic::catch_unwind(AssertUnwindSafe(|| parse(script, &in_process)));
             match parsed.unwrap_or_else(|_| Err("it made the planner panic; please report this".to_owned())) {
                 Err(why) => report_failed(&in_process, &name, &why),
@@ -134,7 +134,7 @@ fn report_failed(in_process: &InProcessClient, name: &str, why: &str) {
     in_process.report(name, &format!("state=failed,error={why}"));
 }
 
-/// Jobs that run; dropped, they make a last checkpoint, give its results, and end.
+/// Running jobs; when they are dropped, they make a last checkpoint, publish its results, and end.
 pub struct Jobs {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -155,7 +155,7 @@ struct Run {
     name: String,
     job: Job,
     store: PathBuf,
-    /// How many jobs there are.
+    /// The number of jobs.
     jobs: usize,
     every: Duration,
     existing: Existing,

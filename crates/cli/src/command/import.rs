@@ -1,4 +1,4 @@
-//! `duramen import`: what Redis saved, into a store.
+//! `duramen import`: imports Redis's data into a store.
 
 use super::progress_bar;
 use crate::place::Place;
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Put the keys of an RDB file, an append-only file or a running Redis into a store, which is made when there is none
+/// Put the keys of an RDB file, an append-only file or a running Redis into a store, which is created if it does not
+/// exist
 ///
 /// Database 3 of Redis becomes database 3 of a server on the store. Existing keys are overwritten. Stops at the first
 /// value that cannot be read, and says at which byte and of which key; all values before it are stored.
@@ -23,16 +24,16 @@ pub struct Args {
     /// dump.rdb, appendonly.aof, or the directory of an append-only file of Redis 7.0 (appendonlydir)
     #[arg(required_unless_present = "from")]
     file: Option<PathBuf>,
-    /// A running server instead: its snapshot, as a replica gets it
+    /// A running server instead: its snapshot, as a replica receives it
     #[arg(long, value_name = "redis://[[USER]:PASSWORD@]HOST[:PORT]", conflicts_with = "file")]
     from: Option<Origin>,
     /// With --from: keep replicating until Ctrl-C (SIGINT or SIGTERM), then catch up and exit
     #[arg(long, requires = "from")]
     follow: bool,
-    /// Leave out values of modules, and name them, instead of stopping
+    /// Skip values of modules, and list them, instead of stopping
     #[arg(long)]
     skip_modules: bool,
-    /// Leave out libraries of functions, and name them, instead of stopping
+    /// Skip libraries of functions, and list them, instead of stopping
     #[arg(long)]
     skip_functions: bool,
 }
@@ -68,7 +69,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     let imported = match (&files, &args.from) {
         (Some(files), _) => import.files(files),
         (None, Some(origin)) => import.replica(origin, args.follow),
-        // clap lets none of this pass.
+        // clap allows none of this.
         (None, None) => Ok(()),
     };
     let done = import.done().clone();

@@ -1,4 +1,4 @@
-//! `duramen jobs`: the jobs that a store keeps.
+//! `duramen jobs`: the jobs in a store.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::sql::{Note, Open, Script, open, runs};
 use crate::{Answer, Failure};
 
-/// List the jobs that a store keeps; stop the process that runs them; resume one, or forget it
+/// List the jobs in a store; stop the process that runs them; resume one, or forget it
 #[derive(clap::Args)]
 pub struct Args {
-    /// The store, as `duramen sql --store` has it
+    /// The store, as given to `duramen sql --store`
     #[arg(long, value_name = "PATH")]
     store: PathBuf,
     /// Medium of the store: auto, file, shm, fsdax, devdax
@@ -23,7 +23,7 @@ pub struct Args {
     /// Stop the process that runs the store's jobs, with a last checkpoint
     #[arg(long, conflicts_with_all = ["resume", "forget"])]
     stop: bool,
-    /// Run this job on from its last checkpoint, by the script that it had
+    /// Resume this job from its last checkpoint, with its script
     #[arg(long, value_name = "NAME", conflicts_with = "forget")]
     resume: Option<String>,
     /// Forget this job
@@ -116,7 +116,7 @@ fn line(job: &Kept) -> String {
 /// The process that has the store.
 fn running(args: &Args) -> Option<Pid> {
     let pid: i32 = std::fs::read_to_string(runs(&args.store)).ok()?.trim().parse().ok()?;
-    // The file may be left from a process that was killed, and its number be another's by now.
+    // The file may be left from a killed process, whose number another one may have now.
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut words = command.split(|byte| *byte == 0);
     words.any(|word| matches!(word, b"sql" | b"jobs")).then(|| Pid::from_raw(pid)).flatten()
@@ -125,8 +125,7 @@ fn running(args: &Args) -> Option<Pid> {
 /// How long a last checkpoint may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether a process has ended, and so let go of its store, which is later than when it takes away the file that
-/// names it.
+/// Whether a process has ended, and so released its store, which happens after it removes the file that names it.
 fn has_ended(pid: Pid) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
         return true;

@@ -16,12 +16,12 @@ const GROUP_LINES: u64 = 256;
 /// Put the output of `dump` into a store, which is created if it does not exist. Existing keys are overwritten, and
 /// missing tables are created
 ///
-/// Stops at the first line that is wrong, and says which; the lines before it are stored.
+/// Stops at the first malformed line and names it; the lines before it are stored.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// The file to read; standard input when not given
+    /// The file to read [default: standard input]
     file: Option<PathBuf>,
 }
 
@@ -119,7 +119,7 @@ struct Loader {
 }
 
 impl Loader {
-    /// Stores what the line says; how many keys.
+    /// Stores the content of the line; returns the number of keys.
     fn put(&mut self, writer: &mut Writer, line: Line) -> Result<u64, Failure> {
         if !matches!(line, Line::Element { .. }) {
             self.put_root(writer)?;
@@ -157,7 +157,7 @@ impl Loader {
         let Some(name) = table else { return writer.put_with(&key, &value, meta) };
         let table = match self.tables.entry(name) {
             hash_map::Entry::Occupied(table) => table.into_mut(),
-            // As the store's own table.
+            // Like the store's own table.
             hash_map::Entry::Vacant(none) => {
                 let table = find_or_make(writer.store(), none.key(), writer.store().index_kind())?;
                 none.insert(table)
@@ -167,7 +167,7 @@ impl Loader {
     }
 }
 
-/// A table that is there keeps the index that it has.
+/// An existing table keeps its index.
 fn find_or_make(store: &Store, name: &[u8], index: IndexKind) -> duramen::Result<Table> {
     store.find_table(name)?.map_or_else(|| store.table(name, index), Ok)
 }

@@ -26,8 +26,7 @@ pub mod without_sql;
 use indicatif::{HumanCount, ProgressBar, ProgressState, ProgressStyle};
 use std::fmt;
 
-/// A bar on standard error, when that is a terminal. Bytes are shown as MiB and the like; a total of 0 is one that is
-/// not known.
+/// A bar on standard error, when that is a terminal. Bytes are shown in MiB and similar units; a total of 0 is unknown.
 fn progress_bar(total: u64, unit: &str) -> ProgressBar {
     let template = match (unit, total) {
         ("bytes", 0) => "{spinner} {binary_bytes}, {binary_bytes_per_sec}".to_owned(),

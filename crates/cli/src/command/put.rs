@@ -5,7 +5,7 @@ use crate::{Answer, Failure};
 use duramen::Meta;
 use std::io::Read;
 
-/// Set a key to a value, durably; a store, and a table in it, is made when there is none
+/// Set a key to a value, durably; a missing store or table is created
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

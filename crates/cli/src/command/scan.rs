@@ -5,7 +5,7 @@ use crate::{Answer, Failure};
 use duramen::{IndexKind, Options, Table};
 use std::io::{BufWriter, Write};
 
-/// List keys, one a line, in the order of their bytes; bytes that are not printable are escaped
+/// List keys, one per line, in the order of their bytes; unprintable bytes are escaped
 ///
 /// --from, --to and --prefix may be combined. The store's own table is opened with an ordered index, whichever index
 /// others use. For a named table with a hash index, all keys are collected first.
@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
-    // Point lookups there are none.
+    // Point lookups do not occur.
     let options = Options { index: IndexKind::Ordered, index_cache_slots: 0, ..args.place.options() };
     let store = args.place.open_to_read_with(&options)?;
     let within = args.keys.find(&store)?;
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
         if if args.reverse { before } else { behind } {
             break;
         }
-        // The bound of `--to` itself, from which a reverse scan begins.
+        // The bound of `--to`, from which a reverse scan begins.
         if !before && !behind {
             writeln!(out, "{}", key.escape_ascii())?;
             left -= 1;

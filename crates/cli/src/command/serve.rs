@@ -1,6 +1,6 @@
 //! `duramen serve`: serves a store to Redis clients.
 //!
-//! Its command line is the server's: clap passes it on as it is, `--help` included.
+//! Its command line is the server's: clap passes it on unchanged, `--help` included.
 
 use crate::{Answer, Failure};
 use duramen_server::{Config, config};
@@ -25,7 +25,7 @@ fn served(config: Config) -> Result<(), Failure> {
 
 /// Serve a store to Redis clients, by default on 127.0.0.1:6379 from ./duramen-data
 ///
-/// Takes what redis-server takes: a configuration file and directives. Every directive can also be given in
+/// Takes the same arguments as redis-server: a configuration file and directives. Every directive can also be set in
 /// the environment, as DURAMEN_PORT for port. docs/configuration.md lists them.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]

@@ -26,25 +26,25 @@ pub struct Args {
     /// Medium of the store: auto, file, shm, fsdax, devdax
     #[arg(long, default_value_t = MediumKind::Auto, requires = "store")]
     medium: MediumKind,
-    /// Milliseconds from checkpoint to checkpoint
+    /// Milliseconds between two checkpoints
     #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "store")]
     every: u64,
-    /// The job's name in the store; the script's by default. A second job of the script is NAME-2
+    /// The job's name in the store [default: the script's name]. A second job of the script is NAME-2
     #[arg(long, requires = "store")]
     name: Option<String>,
     /// Parallelism of each job [default: from its checkpoint, else the CPU count; 1 for jobs without keyed state, whose
     /// rows then stay in order]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// A running server, HOST:PORT: tables of connector 'duramen' are in the store that it serves. With --store it gets the
-    /// results of each checkpoint in one unit, exactly once
+    /// A running server, HOST:PORT: tables of connector 'duramen' are in the store that it serves. With --store, each
+    /// checkpoint's results reach it in one transaction, exactly once
     #[arg(long, value_name = "ADDRESS")]
     attach: Option<String>,
     /// Memory for job state, in bytes, for all threads; larger state spills to unlinked files next to the store
     /// [default: half of the memory available to the process]
     #[arg(long, value_name = "BYTES", requires = "store")]
     memory: Option<usize>,
-    /// Forget what the store has of the job, delete what it has written, and begin again
+    /// Forget the job's state in the store, delete the job's output, and start again
     #[arg(long, requires = "store")]
     from_start: bool,
     /// Delete existing keys and files where the job will write; by default the job refuses to start. Without --store,
@@ -84,9 +84,9 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     script.run(store.as_ref())
 }
 
-/// A script to be run.
+/// A script to run.
 pub struct Script {
-    /// What errors begin with.
+    /// The prefix of errors.
     pub title: String,
     pub text: String,
     /// Of its first job.
@@ -95,13 +95,13 @@ pub struct Script {
     pub only: Option<usize>,
     pub every: Duration,
     pub from_start: bool,
-    /// What becomes of what others have written where it writes.
+    /// The treatment of existing keys and files where it writes.
     pub existing: Existing,
-    /// On which each job runs; none for the default.
+    /// Threads of each job; `None` for the default.
     pub threads: Option<usize>,
     /// The server that tables of connector 'duramen' are in.
     pub attach: Option<String>,
-    /// Bytes of state in memory; none for the default.
+    /// Bytes of state in memory; `None` for the default.
     pub memory: Option<usize>,
 }
 
@@ -153,8 +153,8 @@ impl Script {
         if before > 0 {
             eprintln!("resumed after {}", counted(before, "record"));
         }
-        // Drawn on standard error, when that is a terminal, unless rows are printed there too: each would be between two
-        // of its lines.
+        // Drawn on standard error, when that is a terminal, unless rows are printed there too: the bar would be between
+        // two of its lines.
         let prints = job.optimised.iter().any(|sink| sink.table.connector.name == "print");
         let bar = match prints && std::io::stdout().is_terminal() {
             true => ProgressBar::hidden(),
@@ -198,7 +198,7 @@ impl Script {
     }
 }
 
-/// What `duramen jobs --resume` starts a job by.
+/// The settings with which `duramen jobs --resume` starts a job.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub struct Note {
     pub title: String,
@@ -206,12 +206,12 @@ pub struct Note {
     /// The job's number in the script.
     pub number: usize,
     pub directory: PathBuf,
-    /// Milliseconds from checkpoint to checkpoint.
+    /// Milliseconds between two checkpoints.
     pub every: u64,
     /// The server that it is attached to.
     #[serde(default)]
     pub attach: Option<String>,
-    /// Bytes of state in memory, if it was said.
+    /// Bytes of state in memory, if given.
     #[serde(default)]
     pub memory: Option<usize>,
 }
@@ -239,7 +239,7 @@ impl Drop for Open {
     }
 }
 
-/// The file that says which process has a store of jobs.
+/// The file that names the process with a store of jobs.
 pub fn runs(store: &Path) -> PathBuf {
     let mut name = store.as_os_str().to_owned();
     name.push(".runs");
@@ -252,7 +252,7 @@ pub fn open(path: &Path, medium: MediumKind) -> duramen::Result<Store> {
     open_store(&Options { medium, create: Create::OpenOrCreate, durability, ..Options::default() }, path)
 }
 
-/// The name of a job of this script, if nothing else is said.
+/// The name of a job of this script, unless one is given.
 pub fn name_of(script: &Path) -> String {
     let stem = script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let from_script =
@@ -281,7 +281,7 @@ fn with_title(title: &str, error: Error) -> Failure {
     }
 }
 
-/// Where a job stands, in one line.
+/// The state of a job, in one line.
 pub fn line(progress: &Progress, before: u64) -> String {
     let seconds = progress.elapsed.as_secs_f64();
     let records = progress.records - before;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Print the numbers of a store that nobody has open, and of its tables (for a running server: redis-cli INFO)
+/// Print the numbers of a store that no process has open, and of its tables (for a running server: redis-cli INFO)
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -24,9 +24,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer, Failure> {
-    // Before what may take long.
+    // Before work that may take long.
     let json = args.json.as_deref().map(Output::create).transpose()?;
-    // Also of a store that others would refuse.
+    // Also for a store that other commands would refuse.
     let options =
         Options { on_corruption: OnCorruption::Serve, verify_at_open: args.verify, ..args.place.options() };
     let store = args.place.open_to_read_with(&options)?;

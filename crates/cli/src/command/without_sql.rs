@@ -1,8 +1,8 @@
-//! `duramen sql` and `duramen jobs` in a build without SQL: they say which build has them.
+//! `duramen sql` and `duramen jobs` in a build without SQL: they name the build that has them.
 
 use crate::{Answer, Failure};
 
-/// What a build without SQL says, whatever it was asked for.
+/// The message of a build without SQL, for any arguments.
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]

@@ -70,7 +70,7 @@ fn a_server_is_measured_compared_and_priced() {
 }
 
 #[test]
-fn what_is_no_result_is_refused_with_the_file_and_what_to_do() {
+fn a_file_without_results_is_refused_with_its_name_and_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.json");
     std::fs::write(&path, "{}").unwrap();

@@ -1,4 +1,4 @@
-//! `duramen bench mem` with bad input and interrupts: what is refused, what is kept, what is cleared away.
+//! `duramen bench mem` with bad input and interrupts: which input is refused, and which results and files remain.
 
 use duramen_bench_report::Run;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn the_published_example_runs_unchanged_with_a_smaller_range() {
     assert!(run.complete);
     assert_eq!(run.measurements.len(), 3);
     assert!(run.measurements.iter().all(|m| m.group == "hash_index_update" && m.metrics["rate"].value > 0.0));
-    // More threads than cores are run, and told.
+    // More threads than cores run, with a note.
     let note = run.notes.iter().any(|note| note.contains("16 threads share"));
     assert!(note || std::thread::available_parallelism().unwrap().get() >= 16, "{:?}", run.notes);
 }
@@ -126,7 +126,7 @@ fn a_users_file_is_safe_read_only_or_in_use() {
 }
 
 #[test]
-fn an_interrupt_keeps_what_was_measured_and_leaves_no_file() {
+fn an_interrupt_keeps_the_measurements_and_leaves_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let json = directory.path().join("run.json");
     let text = "short:\n  args: { memory_range: 4M, run_time: 0.01 }\nlong:\n  args: { memory_range: 4M, run_time: 300 }\n";

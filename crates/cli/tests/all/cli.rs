@@ -1,4 +1,4 @@
-//! The program from outside: what its commands print, and what bad input is told.
+//! The program from outside: the output of its commands, and the errors of bad input.
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -104,7 +104,7 @@ fn no_output_takes_the_place_of_a_store() {
         assert!(said.contains("it is a store"), "{args:?}: {said}");
         assert!(fs::read(dir.join("duramen-data")).unwrap() == before, "{args:?}");
     }
-    // What is there stays until the dump is whole, which no other user may read.
+    // The old content stays until the dump is complete, and no other user may read the dump.
     ends(dir, 0, &["dump", "backup"]);
     let whole = fs::read(dir.join("backup")).unwrap();
     assert_eq!(fs::metadata(dir.join("backup")).unwrap().permissions().mode() & 0o777, 0o600);
@@ -127,7 +127,7 @@ fn is_part(file: &fs::DirEntry) -> bool {
 }
 
 #[test]
-fn what_cannot_be_a_store_is_not_erased() {
+fn a_place_that_cannot_hold_a_store_is_not_erased() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fs::write(dir.join("text"), "text\n").unwrap();
@@ -137,7 +137,7 @@ fn what_cannot_be_a_store_is_not_erased() {
 }
 
 #[test]
-fn what_would_be_lost_at_once_or_never_found_is_refused() {
+fn data_that_would_be_lost_or_never_found_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     assert!(ends(dir, 2, &["put", "--medium", "volatile", "a", "1"]).contains("ends with the command"));
@@ -244,7 +244,7 @@ fn tables_are_put_into_listed_dumped_and_loaded() {
     assert_eq!(ends(dir, 0, &["del", "--table", "t", "c", "key"]), "1\n");
     assert_eq!(ends(dir, 1, &["del", "--table", "none", "c"]), "0\n");
 
-    // An empty table, whose name is no text, and one with an ordered index; what is wrong is told.
+    // An empty table, whose name is not text, and one with an ordered index; and errors.
     let more = "{\"table_base64\":\"/wA=\",\"index\":\"ordered\"}\n\
                 {\"table\":\"o\",\"index\":\"ordered\"}\n{\"table\":\"o\",\"key\":\"1\",\"value\":\"\"}\n";
     fs::write(dir.join("more"), more).unwrap();
@@ -275,7 +275,7 @@ fn tables_are_put_into_listed_dumped_and_loaded() {
         serde_json::from_str(&fs::read_to_string(dir.join("check.json")).unwrap()).unwrap();
     assert_eq!((&json["tables"][1]["table"], &json["tables"][1]["keys"]), (&"t".into(), &2.into()));
 
-    // What is dumped is loaded whole, and so is what is salvaged.
+    // A dump is loaded whole, and so is a salvaged one.
     let dumped = ends(dir, 0, &["dump"]);
     let sorted = |text: &str| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -291,7 +291,7 @@ fn tables_are_put_into_listed_dumped_and_loaded() {
 }
 
 #[test]
-fn a_truncated_store_is_told_and_kept() {
+fn a_truncated_store_is_reported_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     store(dir, 5000);
@@ -308,7 +308,7 @@ fn a_truncated_store_is_told_and_kept() {
 }
 
 #[test]
-fn flipped_bytes_are_told_and_the_rest_is_salvaged() {
+fn flipped_bytes_are_reported_and_the_rest_is_salvaged() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     store(dir, 5000);
@@ -329,7 +329,7 @@ fn flipped_bytes_are_told_and_the_rest_is_salvaged() {
     assert!(fs::read(&path).unwrap() == damaged, "salvage changes nothing");
     let keys = ends(dir, 0, &["scan", "--path", "saved"]).lines().count();
     assert!((4990..5000).contains(&keys), "{keys} keys saved; {said}");
-    // Any byte of the head: told, or repaired from the other copy; never a panic, never wrong data.
+    // Any byte of the head: reported, or repaired from the other copy; never a panic, never wrong data.
     for at in [0, 13, 40, 88, 4096, 4100] {
         let mut damaged = whole.clone();
         damaged[at] ^= 0xff;
@@ -350,7 +350,7 @@ fn flipped_bytes_are_told_and_the_rest_is_salvaged() {
 
 /// Of a store of this size a clean close leaves an index checkpoint, and the next open does not read its records.
 #[test]
-fn damage_that_an_open_did_not_read_is_told() {
+fn damage_that_an_open_did_not_read_is_reported() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = dir.path();
     let value = "v".repeat(100_000);
@@ -362,7 +362,7 @@ fn damage_that_an_open_did_not_read_is_told() {
     let path = dir.join("duramen-data");
     let mut damaged = fs::read(&path).unwrap();
     assert!(damaged.len() > 64 << 20);
-    // Within a value, wherever the blocks came to be: headers and the room behind records are another matter.
+    // Within a value, wherever the blocks are: headers and the free space after records are another matter.
     let from = 30 << 20;
     let at = from + damaged[from..].windows(200).position(|bytes| bytes == [b'v'; 200]).unwrap();
     damaged[at + 100] ^= 0x5a;
@@ -394,7 +394,7 @@ fn damage_that_an_open_did_not_read_is_told() {
 }
 
 #[test]
-fn what_is_no_store_is_told_and_left_alone() {
+fn a_file_that_is_no_store_is_refused_and_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fs::write(dir.join("duramen-data"), vec![0x55; 100_000]).unwrap();
@@ -413,7 +413,7 @@ fn what_is_no_store_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_second_opener_is_told_the_first_ones_pid() {
+fn the_error_of_a_second_open_has_the_first_ones_pid() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     ends(dir, 0, &["put", "a", "b"]);
@@ -463,7 +463,7 @@ fn a_build_without_sql_says_which_build_has_it() {
 }
 
 #[test]
-fn serve_tells_whose_matter_it_is_by_its_exit_code() {
+fn the_exit_code_of_serve_gives_the_kind_of_error() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     assert!(ends(dir, 0, &["serve", "--help"]).contains("duramen-durability"));
@@ -481,7 +481,7 @@ fn serve_tells_whose_matter_it_is_by_its_exit_code() {
 }
 
 #[test]
-fn bench_kv_writes_what_the_report_reads_and_cleans_up() {
+fn bench_kv_writes_results_for_the_report_and_cleans_up() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let said = ends(
@@ -504,7 +504,7 @@ fn bench_kv_writes_what_the_report_reads_and_cleans_up() {
 }
 
 #[test]
-fn bench_kv_tells_bad_input() {
+fn bench_kv_refuses_bad_input() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     store(dir, 10);
@@ -533,7 +533,7 @@ fn bench_kv_tells_bad_input() {
 }
 
 #[test]
-fn what_is_not_a_store_is_erased_only_when_that_is_said_twice() {
+fn a_file_that_is_no_store_is_erased_only_with_a_second_confirmation() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fs::write(dir.join("other"), [7; 64 << 10]).unwrap();
@@ -546,7 +546,7 @@ fn what_is_not_a_store_is_erased_only_when_that_is_said_twice() {
 }
 
 #[test]
-fn the_client_that_asks_for_keys_of_a_servers_store_is_told_where_they_are() {
+fn get_on_a_servers_store_says_where_its_keys_are() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     ends(dir, 0, &["put", "--path", "store", "--db", "3", "k", "v"]);

@@ -1,4 +1,4 @@
-//! A store that is damaged while it is closed, from outside: what is refused, what is served, and what everybody is told.
+//! A store that is damaged from outside while it is closed: what is refused, what is served, and what is reported.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -85,7 +85,7 @@ fn damaged_store(dir: &Path, index: &str) {
     fs::write(dir.join("lines"), table + &(0..800).map(line).collect::<String>()).unwrap();
     ends(dir, 0, &["load", "lines"]);
     if index == "ordered" {
-        // Its image is that of another index, which this makes anew.
+        // Its image is that of another index, which this start rebuilds.
         Server::start(dir, &["--duramen-index", index]).shut_down();
     }
     let path = dir.join("duramen-data");
@@ -98,7 +98,7 @@ fn damaged_store(dir: &Path, index: &str) {
 }
 
 #[test]
-fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
+fn a_damaged_store_is_refused_or_its_rest_is_served_and_reported() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = dir.path();
     damaged_store(dir, "hash");
@@ -121,7 +121,7 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     );
     assert!(fs::read(&path).unwrap() == before, "a refused start changed the store");
 
-    // A start that does not verify finds it while it serves; the end tells of it, and the next start refuses.
+    // A start that does not verify finds it while it serves; the end reports it, and the next start refuses.
     let server = Server::start(dir, &[]);
     let told = server.await_line("the store is damaged in 3 blocks");
     assert!(told.contains(" # ") && told.contains("duramen check --path"), "{told}");
@@ -161,7 +161,7 @@ fn a_damaged_store_is_refused_or_its_rest_is_served_and_everybody_is_told() {
     let saved = ends(dir, 0, &["scan", "--path", "saved", "--db", "0"]);
     assert_eq!(Some(saved.lines().count() as u64), found["saved"].as_u64());
 
-    // The rest is served, until what is damaged is gone.
+    // The rest is served, until the damaged keys are gone.
     let server = Server::start(dir, &["--duramen-on-corruption", "serve"]);
     server.await_line("damaged: block at extent ");
     server.await_line("the store is damaged in 3 blocks");
@@ -201,7 +201,7 @@ fn scan(server: &Server) -> Vec<String> {
     }
 }
 
-/// What is damaged stands in nobody's way: whoever goes over all keys passes it, and who deletes all deletes it too.
+/// Damaged records do not block: a walk over all keys skips them, and deleting all keys deletes them too.
 #[test]
 fn a_server_scans_past_damaged_keys_and_flushes_them() {
     for index in ["hash", "ordered"] {
@@ -253,7 +253,7 @@ fn a_server_scans_past_damaged_keys_and_flushes_them() {
     }
 }
 
-/// What is mapped ends with the file: a page that is not there any more ends the process, which says which one that was.
+/// The mapping ends with the file: access to a missing page ends the process, which names the page.
 #[test]
 fn a_server_whose_file_is_truncated_names_it_before_it_ends() {
     use std::os::unix::process::ExitStatusExt;
@@ -268,7 +268,7 @@ fn a_server_whose_file_is_truncated_names_it_before_it_ends() {
         let path = dir.join("duramen-data");
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
         let mut client = UnixStream::connect(dir.join("socket")).unwrap();
-        // Some of them lie behind; the first ends the server.
+        // Some of them are after the cut; the first ends the server.
         let gets: String = (0..2000).map(|key| format!("GET key{key}\r\n")).collect();
         let _ = client.write_all(gets.as_bytes());
         let _ = client.read_to_end(&mut Vec::new());

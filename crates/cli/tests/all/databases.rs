@@ -1,4 +1,4 @@
-//! Databases of a server that is killed: what was emptied, swapped and written is so, and counted right at once.
+//! Databases of a server that is killed: emptied, swapped and written keys are right, and counted right at once.
 
 use crate::damage::Server;
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl Step {
         }
     }
 
-    /// Requests, and what is answered when all are done.
+    /// Requests, and the last reply.
     fn request(self) -> (String, &'static str) {
         match self {
             Self::Set(db, key) => (format!("SELECT {db}\r\nSET {key} v\r\n"), "+OK\r\n+OK\r\n"),
@@ -156,7 +156,7 @@ fn databases_are_as_acknowledged_and_counted_right_after_each_kill() {
 
 /// What earlier builds kept in the store's own table, and what programs do, is in no database, and the log says so.
 #[test]
-fn keys_of_the_stores_own_table_are_told_and_left_alone() {
+fn keys_of_the_stores_own_table_are_reported_and_kept() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = dir.path();
     let duramen = |args: &[&str]| {

@@ -39,14 +39,14 @@ fn dump(store: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_exported_is_what_was_imported() {
+fn an_export_equals_the_import() {
     let dir = TempDir::new().unwrap();
     let (store, again, file) = (dir.path().join("a"), dir.path().join("b"), dir.path().join("out.rdb"));
     let told = done(&duramen(&["import"], &store, &[&testdata("redis-7.0.rdb")]));
     assert!(told.contains("imported 22 keys"), "{told}");
     assert_eq!(get(&store, "0", "int64").unwrap(), b"4611686018427387904");
     assert_eq!(get(&store, "3", "elsewhere").unwrap(), b"1");
-    // Over what is there.
+    // Over existing keys.
     let told = done(&duramen(&["import"], &store, &[&testdata("redis-5.0.rdb")]));
     assert!(told.contains("imported 8 keys"), "{told}");
     let told = done(&duramen(&["import"], &store, &[&testdata("streams-7.0.rdb")]));
@@ -62,7 +62,7 @@ fn what_is_exported_is_what_was_imported() {
 }
 
 #[test]
-fn a_damaged_file_is_told_with_byte_and_key_and_what_came_before_is_there() {
+fn a_damaged_file_is_an_error_with_byte_and_key_and_earlier_keys_are_imported() {
     let dir = TempDir::new().unwrap();
     let (store, file) = (dir.path().join("store"), dir.path().join("cut.rdb"));
     let whole = fs::read(testdata("redis-5.0.rdb")).unwrap();
@@ -76,7 +76,7 @@ fn a_damaged_file_is_told_with_byte_and_key_and_what_came_before_is_there() {
     assert!(told.contains(&wanted) && told.contains("imported before it: 1 key"), "{told}");
     let output = duramen(&["stats"], &store, &[]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("redis.0"));
-    // A changed byte that no value shows: the checksum tells.
+    // A changed byte that no value shows: the checksum finds it.
     let mut bad = whole;
     let at = bad.windows(3).position(|bytes| bytes == b"xxx").unwrap();
     bad[at] ^= 1;
@@ -111,13 +111,13 @@ fn an_append_only_directory_is_read_in_the_order_of_its_manifest() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{told}");
     assert!(told.contains("a.2.incr.aof: at byte 0: LPUSH is answered \"WRONGTYPE"), "{told}");
-    // What is neither is refused before anything is done.
+    // A directory that is neither is refused before anything is done.
     let output = duramen(&["import"], &store, &[dir.path()]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("has no manifest"));
 }
 
 #[test]
-fn what_is_no_file_of_redis_is_told_and_makes_no_store() {
+fn a_file_not_of_redis_is_refused_and_makes_no_store() {
     let dir = TempDir::new().unwrap();
     let (store, file) = (dir.path().join("store"), dir.path().join("file"));
     fs::write(&file, "PK\x03\x04 an archive").unwrap();

@@ -82,7 +82,7 @@ fn check(directory: &Path, store: &str) -> Output {
 }
 
 #[test]
-fn the_log_tells_what_happened_and_what_to_do() {
+fn log_lines_say_what_happened_and_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     {
@@ -152,7 +152,7 @@ fn the_log_tells_what_happened_and_what_to_do() {
 }
 
 #[test]
-fn an_end_that_is_asked_for_twice_at_once_is_clean_and_small_faults_of_a_start_are_told() {
+fn two_stop_signals_at_once_end_cleanly_and_small_faults_of_a_start_are_logged() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("dump.rdb"), b"REDIS0010").unwrap();
     fs::write(

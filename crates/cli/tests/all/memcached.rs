@@ -1,4 +1,5 @@
-//! Items of a server that is killed: what was acknowledged is there with its flags and its CAS number, and no number is given out twice.
+//! Items of a server that is killed: acknowledged items have their flags and their CAS numbers, and no number is given
+//! out twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -96,11 +97,11 @@ struct Item {
     number: u64,
 }
 
-/// What one client knows: what was acknowledged, and what it asked for last without an answer.
+/// The knowledge of one client: the acknowledged items, and its last request without an answer.
 #[derive(Default)]
 struct Known {
     items: BTreeMap<String, Item>,
-    /// The key, and what may be there besides what was; the number is not known.
+    /// The key, and the value that may be there instead of the acknowledged one; the number is unknown.
     open: Option<(String, Option<(String, u32)>)>,
     numbers: Vec<u64>,
 }
@@ -141,7 +142,7 @@ fn write(client: &mut Client, number: usize, known: &mut Known, mut seed: u64) {
             }
             (Some(_), None) => assert_eq!(reply, "TOUCHED"),
             (None, _) => {
-                // The reply of a delete of what is not there comes before that of `mn`.
+                // The reply of a delete of a missing item comes before that of `mn`.
                 if reply == "NF" && client.line().is_none() {
                     return;
                 }
@@ -153,7 +154,7 @@ fn write(client: &mut Client, number: usize, known: &mut Known, mut seed: u64) {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill_and_no_number_comes_again() {
+fn acknowledged_items_survive_a_kill_and_no_cas_number_repeats() {
     let directory = tempfile::tempdir().unwrap();
     let mut known: Vec<Known> = (0..CLIENTS).map(|_| Known::default()).collect();
     let mut seen = BTreeSet::new();

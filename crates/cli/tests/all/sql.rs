@@ -97,7 +97,7 @@ fn stopping_a_job_says_that_it_worked() {
     )
     .unwrap();
     std::fs::write(dir.join("in.csv"), "1\n").unwrap();
-    // The store was let go of a moment after its file: six of thirteen tries met that.
+    // The store was released a moment after its file: six of thirteen tries hit that moment.
     for attempt in 0..8 {
         let mut running = start(dir, &["sql", "job.sql", "--store", "jobs", "--every", "20"]);
         until("the store is in use", || dir.join("jobs.runs").exists());
@@ -217,7 +217,7 @@ fn jobs_are_listed_stopped_resumed_killed_and_forgotten() {
 }
 
 #[test]
-fn a_first_run_over_what_others_have_written_takes_an_option() {
+fn a_first_run_over_existing_keys_needs_an_option() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     std::fs::write(dir.join("in.csv"), "a,1\n").unwrap();
@@ -245,7 +245,7 @@ fn a_first_run_over_what_others_have_written_takes_an_option() {
     assert!(code == Some(2), "{code:?} {text}");
     assert_eq!(run("one", &["--adopt"]).0, Some(0));
     assert!(keys("one").contains("total:alice") && keys("one").contains("total:a"));
-    // The same script with a second store: finished parts stay, unless it is told to delete them.
+    // The same script with a second store: finished parts stay, unless an option says to delete them.
     let (code, text) = run("two", &[]);
     assert!(
         code == Some(3) && text.contains("out/part-job-1-") && text.contains("--adopt"),
@@ -307,7 +307,7 @@ fn the_view_of_the_readme_follows_its_file() {
 }
 
 #[test]
-fn a_job_that_is_attached_writes_its_view_to_the_server_whatever_is_killed() {
+fn an_attached_job_writes_its_view_to_the_server_across_kills() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -346,7 +346,7 @@ fn a_job_that_is_attached_writes_its_view_to_the_server_whatever_is_killed() {
         if round % 2 == 1 {
             drop(server);
             append(round * 100..round * 100 + 100);
-            // It goes on while nobody takes what it has, and is killed there.
+            // It continues while nobody takes its output, and is killed there.
             std::thread::sleep(Duration::from_millis(200));
             drop(job);
             server = serve();
@@ -407,7 +407,7 @@ fn view(port: u16, pattern: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_job_in_the_server_gives_what_an_undisturbed_one_gives_whatever_is_killed() {
+fn a_job_in_the_server_has_the_same_result_across_kills() {
     let script = "CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT)
            WITH ('connector' = 'nexmark', 'events' = '400000');
          CREATE TABLE total (bidder BIGINT, n BIGINT, sum_price BIGINT, PRIMARY KEY (bidder) NOT ENFORCED)

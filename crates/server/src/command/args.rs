@@ -30,7 +30,7 @@ impl<'a> Args<'a> {
         self.buffer.len()
     }
 
-    /// How many there are, with the name.
+    /// The number of arguments, including the name.
     #[inline]
     #[allow(clippy::len_without_is_empty)] // There is always a name.
     pub const fn len(&self) -> usize {

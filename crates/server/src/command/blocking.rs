@@ -1,5 +1,5 @@
-//! What becomes of clients that wait for a key, besides being served ([`serve`](super::wake)): they are answered, their
-//! time runs out, they go.
+//! The ends of a wait besides being served ([`serve`](super::wake)): the client is answered, its time runs out, or it
+//! disconnects.
 //!
 //! - **Invariant**: a claimed waiter is either answered, once the transaction has committed ([`Dispatcher::answer`]),
 //!   or released ([`Dispatcher::release`]); its keys are then checked again.
@@ -122,7 +122,7 @@ impl Dispatcher {
     /// The time of a waiting client is up. It gets the reply for that, unless it is being answered.
     pub fn expire(&mut self, session: &mut Session, output: &mut Output) {
         if session.is_held {
-            // Its command is looked at again, and held again if need be.
+            // Its command is tried again, and held again if necessary.
             (session.is_held, session.waits_until) = (false, None);
             return;
         }
@@ -188,7 +188,7 @@ impl Dispatcher {
         }
     }
 
-    /// Deletes a part of what removed groups have left: of each stream so much that nobody waits long.
+    /// Deletes a part of the elements of removed groups: little enough of each stream that no client waits long.
     fn clear_leftovers(&mut self) {
         for (db, key) in self.server.leftovers.take() {
             let cleared = self.worker.run(self.now, Locks::One(&key), |txn| -> Result<bool, CommandError> {

@@ -1,4 +1,4 @@
-//! What a command is given to work with, and so what a command is: a function of a [`Call`].
+//! The context of a command, and the form of a command: a function of a [`Call`].
 
 use super::errors::shown_of;
 use super::keys::KeyFlags;
@@ -16,8 +16,8 @@ use std::time::Instant;
 // Of a key that the command looks for.
 const READS: KeyFlags = KeyFlags::RO.with(KeyFlags::ACCESS);
 
-/// Does what the command says and writes exactly one reply. An error makes the dispatcher take back
-/// whatever was written to the reply and write the error in its place.
+/// Runs the command and writes exactly one reply. After an error the dispatcher takes back the reply's bytes and writes
+/// the error instead.
 ///
 /// May be called again for the same command after space was made for it: its effects outside the transaction must be
 /// repeatable. Its keys are those that `commands.jsonl` gives.
@@ -32,7 +32,7 @@ pub type Entry = spec::Entry<Apply>;
 /// All commands.
 pub type Table = table::Table<Apply>;
 
-/// What several commands that run as one reply at most, about: the next command of a client begins when it has read enough.
+/// The approximate maximum of replies of a batch: the client's next command begins when it has read enough.
 pub const MERGED_BYTES_MAX: usize = 1 << 20;
 
 impl Command {
@@ -58,9 +58,9 @@ pub struct Call<'c, 'w> {
     pub reply: Reply<'c>,
     /// The connection's state.
     pub session: &'c mut Session,
-    /// What all connections share.
+    /// The state that all connections share.
     pub server: &'c Server,
-    /// What the worker has.
+    /// The worker's state.
     pub worker_state: &'c mut WorkerState,
     /// The worker's counters.
     pub stats: &'c WorkerStats,
@@ -88,7 +88,7 @@ pub enum After {
     FlushAll,
     /// Swap two databases.
     Swap(u8, u8),
-    /// Make everything so far survive what the medium can survive, whatever the durability.
+    /// Make all writes so far as durable as the medium allows, with any durability.
     Commit,
     /// The same, and SAVE is noted.
     Save,
@@ -126,7 +126,7 @@ impl<'w> Call<'_, 'w> {
     /// Runs the command, and reports the events of its keys that all commands share.
     #[inline]
     pub fn apply(&mut self) -> Result<(), CommandError> {
-        // What was taken out already, and is put back, is not refused.
+        // Putting back removed elements is not refused.
         let is_put_back = self.session.puts_back;
         self.txn.set_room(if is_put_back { Room::Removal } else { self.entry.spec.room });
         let wanted = self.wanted() & (EXPIRED | MISS | NEW);
@@ -141,7 +141,7 @@ impl<'w> Call<'_, 'w> {
         done
     }
 
-    /// The classes of events that somebody may want to know of.
+    /// The classes of events that are wanted.
     fn wanted(&self) -> Classes {
         let events = if self.server.subscriptions.are_any() { self.server.notifications() } else { 0 };
         if self.server.tracking.follows_prefixes() { events | EXPIRED } else { events }
@@ -240,7 +240,7 @@ impl<'w> Call<'_, 'w> {
         }
     }
 
-    /// Tells of a result that was stored, or, when there was none, of what it deleted.
+    /// Reports that a result was stored or, if it is empty, that the destination was deleted.
     pub fn notify_stored(&mut self, class: Classes, event: &str, key: &[u8], count: usize, changed: bool) {
         if count > 0 {
             self.notify(class, event, key);
@@ -314,7 +314,7 @@ pub fn subcommand_arguments_error(entry: &Entry, args: Args<'_>) -> CommandError
     CommandError::showing("ERR unknown subcommand or wrong number of arguments for '", shown, &help)
 }
 
-/// What runs for a container command whose subcommand is not known.
+/// The function for an unknown subcommand of a container command.
 ///
 /// # Errors
 /// Always: Redis's `unknown subcommand`.

@@ -1,6 +1,6 @@
 //! Reads `commands.jsonl`: each line describes a command or a subcommand as Redis does.
 //!
-//! A line is made by a redis-server of version 7.0, so that nobody has to write it:
+//! A redis-server of version 7.0 generates the lines:
 //!
 //! ```text
 //! redis-cli --json command info hset | jq -c '.[] | {name: .[0], arity: .[1], flags: .[2], first: .[3],
@@ -21,9 +21,9 @@ const LINES: &str = include_str!("commands.jsonl");
 /// Redis's description of a command: a line of `commands.jsonl`.
 #[derive(Clone, Debug)]
 pub struct Description {
-    /// Number of arguments with the name; negative: at least so many.
+    /// Number of arguments including the name; negative: at least that many.
     pub arity: i16,
-    /// What the command may do, and where it may be used.
+    /// What the command does, and where it is allowed.
     pub flags: Flags,
     /// First and last key and the step between them, for clients that know nothing newer. For display only: keys are
     /// found by `key_specs`.
@@ -102,7 +102,7 @@ mod tests {
     use crate::command::{Args, Command, OwnedArgs, Span, Spec, subcommand_unknown, table};
 
     #[test]
-    fn every_line_describes_a_command_and_is_told_as_it_is_written() {
+    fn every_line_describes_a_command_and_formats_unchanged() {
         let descriptions = by_name();
         assert_eq!(descriptions.len(), LINES.lines().count());
         assert_eq!(descriptions.len(), table().count());
@@ -174,7 +174,7 @@ mod tests {
 
     // The specifications are those of redis-server 7.0.15.
     #[test]
-    fn keys_are_found_behind_a_keyword() {
+    fn keys_are_found_after_a_keyword() {
         let xread = r#"[{"flags":["RO","access"],
             "begin_search":{"type":"keyword","spec":{"keyword":"STREAMS","startfrom":1}},
             "find_keys":{"type":"range","spec":{"lastkey":-1,"keystep":1,"limit":2}}}]"#;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_told_are_not_guessed() {
+    fn keys_that_cannot_be_determined_are_not_guessed() {
         let first = r#"{"flags":["RO"],"begin_search":{"type":"index","spec":{"index":1}},
             "find_keys":{"type":"range","spec":{"lastkey":0,"keystep":1,"limit":0}}}"#;
         let unknown = r#"{"flags":["OW"],"begin_search":{"type":"unknown","spec":{}},
@@ -221,7 +221,7 @@ mod tests {
 
     // The answers are those of redis-server 7.0.15 to COMMAND GETKEYSANDFLAGS.
     #[test]
-    fn what_is_done_with_a_key_follows_from_the_arguments() {
+    fn the_use_of_a_key_depends_on_the_arguments() {
         let read = KeyFlags::RO.with(KeyFlags::ACCESS);
         let replace = KeyFlags::OW.with(KeyFlags::UPDATE);
         let change = KeyFlags::RW.with(KeyFlags::ACCESS).with(KeyFlags::UPDATE);

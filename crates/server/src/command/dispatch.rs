@@ -36,9 +36,9 @@ const NOT_SETTLED: CommandError = CommandError::failed(
 // Without `maxmemory`.
 const FULL: CommandError =
     CommandError::new("OOM store is full (device or address-space limit reached); delete keys");
-// A held command is looked at again: CLIENT UNPAUSE is noticed so soon.
+// A held command is checked again after this time, to notice CLIENT UNPAUSE.
 const LOOK_AT_PAUSE: Duration = Duration::from_millis(20);
-// What Redis may send to replicas though it writes no key.
+// Commands that Redis may send to replicas although they write no key.
 const MAY_REPLICATE: [&str; 3] = ["pfcount", "publish", "spublish"];
 // See `timed`.
 const FAST_ARGUMENTS_MAX: usize = 8;
@@ -73,9 +73,9 @@ pub struct Dispatcher {
     uncharged: u64,
     // The command that runs since then, once or several times in a row.
     running: Option<&'static Entry>,
-    // How many commands run as the one that runs now.
+    // How many commands run in the current batch.
     merged: usize,
-    // What these are.
+    // These commands.
     commands: Vec<&'static Entry>,
     // Each does its step; else the function of the first is called for all.
     are_steps: bool,
@@ -136,18 +136,17 @@ impl Dispatcher {
         }
     }
 
-    /// What reads and writes keys in this turn, and its time in Unix milliseconds.
+    /// The worker's access to keys in this turn, and its time in Unix milliseconds.
     pub const fn turn(&mut self) -> (&mut Worker, u64) {
         (&mut self.worker, self.now)
     }
 
-    /// Lets the engine fetch what the next commands in `input` need, while they wait for their turn. Gives the bytes
-    /// of the commands that were looked at.
+    /// Lets the engine prefetch the keys of the next commands in `input`. Returns the bytes of these commands.
     pub fn look_ahead(&mut self, session: &Session, input: &[u8]) -> usize {
         if self.fetches {
             return 0;
         }
-        // A hint that fails is none.
+        // A failed hint is skipped.
         catch_unwind(AssertUnwindSafe(|| self.fetch_ahead(session, input))).unwrap_or(input.len())
     }
 
@@ -161,10 +160,10 @@ impl Dispatcher {
         ahead.bytes
     }
 
-    /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
+    /// Makes the turn's writes, and those of others that it read, durable. Replies may leave after it.
     ///
     /// # Errors
-    /// When that failed: what the turn did must not be shown.
+    /// When that failed: the turn's effects must not be shown.
     pub fn settle(&mut self) -> Result<(), CommandError> {
         self.charge();
         let settled = catch_unwind(AssertUnwindSafe(|| self.worker.settle()));
@@ -200,7 +199,7 @@ impl Dispatcher {
         });
     }
 
-    /// What commands have of this worker.
+    /// The worker's state that commands use.
     pub const fn worker_state(&self) -> &WorkerState {
         &self.worker_state
     }
@@ -242,7 +241,7 @@ impl Dispatcher {
             }
             return Some(merged);
         }
-        // Where there is no room each is refused when its turn comes, also if the next one gives back what it takes.
+        // In a full store each is refused in its turn, even if the next one frees space.
         let (server, worker, mut is_full) = (&*self.server, &mut self.worker, None);
         let may_be_full = server.may_be_full();
         let mut is_refused = |entry: &Entry| {
@@ -776,7 +775,7 @@ impl Dispatcher {
         // Of several that have nothing in common but their name the first is shown.
         let is_several = entry.spec.keys_differ && self.merged > 1;
         let args = if is_several { args.part(0..entry.spec.merged_args) } else { args };
-        // One that waits is noted when it is served.
+        // A waiting command is recorded when it is served.
         if session.waiter.is_none() {
             timing::note(&self.server, &entry.spec, args, &session.client, micros);
         }
@@ -868,7 +867,7 @@ impl Dispatcher {
     }
 }
 
-/// What stays the same when a command runs again.
+/// The state that stays the same when a command runs again.
 #[derive(Clone, Copy)]
 struct Running<'a> {
     entry: &'static Entry,
@@ -924,7 +923,7 @@ fn needs_room(table: &Table, spec: &Spec, transaction: &Transaction) -> bool {
     }
 }
 
-/// What a client may send that listens in RESP2.
+/// The commands that a subscribed client may send in RESP2.
 fn may_listen(name: &str) -> bool {
     const NAMES: [&str; 9] = [
         "ping",
@@ -940,7 +939,7 @@ fn may_listen(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// What a command locks, in `keys` if it is several.
+/// The locks of a command, in `keys` if there are several.
 #[inline]
 fn names_of<'a>(
     entry: &Entry,

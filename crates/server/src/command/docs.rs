@@ -45,7 +45,7 @@ pub fn write_docs(reply: &mut Reply<'_>, entry: &Entry) {
     }
 }
 
-/// Writes a value as Redis does: flags are sets of statuses, the history is a set, everything else what it is.
+/// Writes a value as Redis does: flags are sets of statuses, the history is a set, everything else keeps its type.
 fn value(reply: &mut Reply<'_>, name: &str, content: &Value) {
     match content {
         Value::Object(object) => {

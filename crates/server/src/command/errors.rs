@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 /// An error reply: its text without the leading `-` and the line end; the first word is the code.
 ///
-/// Bytes, since some errors show what the client sent.
+/// Bytes, because some errors repeat the client's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandError {
     text: Cow<'static, [u8]>,
     store: Option<StoreFailure>,
 }
 
-/// What an error says about the store, besides about its command.
+/// The state of the store that an error shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreFailure {
     /// Something could not be read or made durable just now.
@@ -116,7 +116,7 @@ impl From<duramen::Error> for CommandError {
             // Redis's code for "writes are refused because earlier ones could not be kept".
             ErrorKind::Poisoned => ("MISCONF", Some(StoreFailure::Earlier)),
             ErrorKind::Io => ("MISCONF", Some(StoreFailure::Now)),
-            // Redis has none: what it cannot trust it does not load.
+            // Redis has no such error: it refuses to load data that it cannot trust.
             ErrorKind::Corrupt => ("CORRUPT", None),
             _ => ("ERR", None),
         };
@@ -153,9 +153,9 @@ pub const NOT_INTEGER: CommandError = CommandError::new("ERR value is not an int
 pub const NOT_FLOAT: CommandError = CommandError::new("ERR value is not a valid float");
 /// Below zero where only a count makes sense.
 pub const NOT_POSITIVE: CommandError = CommandError::new("ERR value is out of range, must be positive");
-/// A number of keys that is none, or zero.
+/// An invalid or zero number of keys.
 pub const NO_KEYS: CommandError = CommandError::new("ERR numkeys should be greater than 0");
-/// Beyond what the command can take.
+/// More than the command accepts.
 pub const OUT_OF_RANGE: CommandError = CommandError::new("ERR value is out of range");
 /// The key holds another type.
 pub const WRONG_TYPE: CommandError =
@@ -169,13 +169,13 @@ pub const STRING_TOO_LONG: CommandError =
 pub const OVERFLOW: CommandError = CommandError::new("ERR increment or decrement would overflow");
 /// Source and destination are one.
 pub const SAME_OBJECT: CommandError = CommandError::new("ERR source and destination objects are the same");
-/// A database number that is none.
+/// An invalid database number.
 pub const DB_OUT_OF_RANGE: CommandError = CommandError::new("ERR DB index is out of range");
 /// The first database of SWAPDB is no number.
 pub const FIRST_DB_INVALID: CommandError = CommandError::new("ERR invalid first DB index");
-/// The second is none.
+/// An invalid second database number.
 pub const SECOND_DB_INVALID: CommandError = CommandError::new("ERR invalid second DB index");
-/// A scan position that is none.
+/// An invalid scan position.
 pub const INVALID_CURSOR: CommandError = CommandError::new("ERR invalid cursor");
 /// A key longer than the engine keeps. Redis takes keys of up to 512 MiB.
 pub const KEY_TOO_LONG: CommandError = CommandError::new("ERR key is longer than 65536 bytes");

@@ -1,9 +1,9 @@
-//! What a command may do, and which ACL categories it is in.
+//! The flags of commands, and their ACL categories.
 
 use super::names::named_set;
 
 named_set! {
-    /// What a command may do and where it may be used: a set.
+    /// The flags of a command: a set.
     Flags {
         /// May change the keyspace.
         WRITE = 0, "write";
@@ -89,7 +89,7 @@ named_set! {
         SLOW = 15, "slow";
         /// May wait for another client.
         BLOCKING = 16, "blocking";
-        /// Not for everybody.
+        /// Dangerous commands.
         DANGEROUS = 17, "dangerous";
         /// About the connection.
         CONNECTION = 18, "connection";

@@ -28,8 +28,8 @@ pub const COMMANDS: &[Command] = &[
 const UNIT: CommandError = CommandError::new("ERR unsupported unit provided. please use M, KM, FT, MI");
 const NO_MEMBER: CommandError = CommandError::new("ERR could not decode requested zset member");
 
-/// GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member …]: how many are new; with CH how many
-/// are new or are elsewhere.
+/// GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member …]: the number of new members; with
+/// CH of new and moved ones.
 pub fn geoadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let mut options = sorted_set::Options::default();
@@ -104,7 +104,7 @@ pub fn geosearch(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 1, options: 2, from: From::Options, stores: false })
 }
 
-/// GEOSEARCHSTORE destination source …: GEOSEARCH into a key, with STOREDIST by distance; how many.
+/// GEOSEARCHSTORE destination source …: GEOSEARCH into a key, with STOREDIST by distance; replies with their number.
 pub fn geosearchstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 2, options: 3, from: From::Options, stores: true })
 }
@@ -175,7 +175,7 @@ fn reply_distance(reply: &mut Reply<'_>, distance: f64) {
     reply.bulk(format!("{distance:.4}").as_bytes());
 }
 
-/// What a search's name says.
+/// The parts of a search that its command's name decides.
 #[derive(Clone, Copy)]
 struct Form {
     /// The argument that is the key.
@@ -187,7 +187,7 @@ struct Form {
     stores: bool,
 }
 
-/// What says where a search is.
+/// The center of a search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Place,
@@ -220,7 +220,7 @@ struct Options<'a> {
     stores_distance: bool,
 }
 
-/// What was found.
+/// The members that were found.
 struct Found {
     member: Vec<u8>,
     score: f64,
@@ -243,7 +243,7 @@ impl<'a> Options<'a> {
             From::Member => {
                 options.from = member(args.at(2))?;
                 options.is_around_member = true;
-                // Of a key that is missing nobody looks at the radius, as in the reference.
+                // For a missing key the radius is not checked, as in Redis.
                 if options.from.is_some() {
                     options.circle(args, 3)?;
                 }
@@ -296,7 +296,7 @@ impl<'a> Options<'a> {
         0
     }
 
-    /// FROMMEMBER, FROMLONLAT, BYRADIUS or BYBOX; how many arguments belong to it.
+    /// FROMMEMBER, FROMLONLAT, BYRADIUS or BYBOX, with its number of arguments.
     fn area(
         &mut self,
         args: Args<'a>,
@@ -414,7 +414,7 @@ fn search(call: &mut Call<'_, '_>, form: Form) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a search finds among the members of a sorted set. It looks at those alone whose scores may be those of places within its area.
+/// The result of a search among the members of a sorted set. It reads only members whose scores may be within its area.
 fn find(set: &Stored<'_, '_>, search: Search, options: &Options<'_>) -> Result<Vec<Found>, CommandError> {
     let mut found = Vec::new();
     let is_enough = |found: &Vec<Found>| options.is_any && found.len() == options.count;

@@ -92,7 +92,7 @@ fn head(call: &mut Call<'_, '_>, key: &[u8]) -> Result<Option<Head>, CommandErro
     head.map(|head| head.ok_or(NONE)).transpose()
 }
 
-/// PFCOUNT key [key …]: about how many different elements were added to any. Of one key the count is kept with it.
+/// PFCOUNT key [key …]: the approximate number of different elements in all. The count of a single key is kept with it.
 pub fn pfcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if call.args.len() > 2 {
         let (registers, _) = merged(call, call.args.skip(1))?;

@@ -1,4 +1,4 @@
-//! Which arguments of a command are keys, and what the command does with them: Redis's key specifications.
+//! The arguments of a command that are keys, and their use: Redis's key specifications.
 //!
 //! This is the one place that answers it: for COMMAND GETKEYS, and for whatever has to know the keys of a command
 //! before it runs.

@@ -12,14 +12,14 @@ use crate::notifications::{Classes, HASH, LIST, SET, SORTED_SET};
 use crate::resp::Reply;
 use duramen_structures::Ahead;
 
-/// What has become of the commands of a run.
+/// The outcome of the commands of a run.
 #[derive(Default)]
 struct Outcome {
     done: usize,
-    // How many commands that read found the key, and how many did not.
+    // How many reading commands found the key, and how many did not.
     found: u64,
     missed: u64,
-    // Of those that have changed something; whether the key went.
+    // For those that changed something: whether the key was deleted.
     events: Vec<(&'static str, bool)>,
 }
 
@@ -35,7 +35,7 @@ pub fn run(call: &mut Call<'_, '_>, commands: &[&'static Entry]) -> Result<(), C
             // All that it writes, `save` writes.
             call.edits_one();
             let mut list = call.txn.edit_list(db, key)?;
-            // Now nobody begins to wait for the key.
+            // No client begins to wait for the key now.
             if call.server.waiting.count() > 0 {
                 return Err(errors::NOT_MERGED);
             }

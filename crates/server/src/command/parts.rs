@@ -11,7 +11,7 @@
 //! | commands | parts |
 //! |---|---|
 //! | that name what they remove: HDEL, SREM, ZREM, XDEL, XACK | half of the names, then the others; the replies are added |
-//! | of a range: ZREMRANGEBYSCORE, ZREMRANGEBYLEX, ZREMRANGEBYRANK, LREM | so many elements each, until none is left; the replies are added |
+//! | of a range: ZREMRANGEBYSCORE, ZREMRANGEBYLEX, ZREMRANGEBYRANK, LREM | a number of elements each, until none is left; the replies are added |
 //! | that pop up to a count: SPOP, ZPOPMIN, LPOP, LMPOP … | one: it pops half as many |
 
 use super::{Args, Dispatcher, Entry, OwnedArgs, integer};
@@ -20,7 +20,7 @@ use crate::resp::Reply;
 use crate::session::Session;
 use crate::worker_state::Share;
 
-/// How many elements of a range are first tried together.
+/// The number of elements of a range in the first part.
 const TOGETHER: usize = 1024;
 
 /// How a command is divided.
@@ -54,7 +54,7 @@ impl Division {
     }
 }
 
-/// What came of a part.
+/// The result of a part.
 enum Part {
     Removed(usize),
     /// It found no room either.
@@ -117,7 +117,7 @@ impl Dispatcher {
         Some(removed)
     }
 
-    /// Runs it again and again, until a run removes less than it may; each removes at most so many.
+    /// Runs it repeatedly, until a run removes less than its maximum.
     fn run_shares(
         &mut self,
         entry: &'static Entry,

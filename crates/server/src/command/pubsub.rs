@@ -109,7 +109,7 @@ fn reply_subscription(call: &mut Call<'_, '_>, word: &str, name: Option<&[u8]>, 
     call.worker_state.pushed.append(&mut pushed.bytes);
 }
 
-/// PUBLISH and SPUBLISH channel message: how many get it.
+/// PUBLISH and SPUBLISH channel message: the number of receivers.
 fn publish(call: &mut Call<'_, '_>, is_shard: bool) -> Result<(), CommandError> {
     let count = call.worker_state.publish(call.server, is_shard, call.args.at(1), call.args.at(2));
     call.reply.count(count);

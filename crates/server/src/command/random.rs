@@ -1,4 +1,4 @@
-//! What HRANDFIELD, SRANDMEMBER and ZRANDMEMBER have in common.
+//! The common part of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.
 
 use super::{Args, CommandError, errors};
 use crate::resp::{Protocol, Reply};
@@ -9,7 +9,7 @@ const OUT_OF_RANGE: CommandError = CommandError::new(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );
 
-/// How many are to be drawn: negative when one may come again.
+/// The number of draws: negative when one may come again.
 ///
 /// # Errors
 /// Redis's errors for an argument that is no number, and for the number without an opposite.
@@ -101,7 +101,7 @@ pub fn reply_drawn<B: Deref<Target = [u8]>, S: Source>(
     collection.draw(|name, value| {
         entry(reply, name, value);
         left -= 1;
-        // What the client is not sent need not be drawn.
+        // Entries that the client is not sent need not be drawn.
         if left == 0 || !reply.takes() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(())

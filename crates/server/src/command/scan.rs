@@ -1,4 +1,4 @@
-//! What SCAN, HSCAN, SSCAN and ZSCAN have in common: the cursor, the options, the reply.
+//! The common part of SCAN, HSCAN, SSCAN and ZSCAN: the cursor, the options, the reply.
 
 use super::{Args, CommandError, errors};
 use crate::resp::Reply;

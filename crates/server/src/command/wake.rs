@@ -13,10 +13,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-// Told to nobody: the transaction begins again.
+// Not sent: the transaction starts again.
 const BEGINS_AGAIN: CommandError = CommandError::new("ERR keys that are needed were not there to be locked");
 
-/// What became of a key that is waited for.
+/// The state of an awaited key.
 enum Look {
     /// There is nothing for the waiter.
     Nothing,
@@ -77,7 +77,7 @@ fn look_at(server: &Server, txn: &mut Txn<'_>, db: u8, awaited: &Awaited) -> Loo
     }
 }
 
-/// What stays the same while waiters are served.
+/// The state that stays the same while waiters are served.
 #[derive(Clone, Copy)]
 pub(super) struct Wake<'a> {
     pub(super) table: &'static Table,
@@ -104,14 +104,14 @@ impl Wake<'_> {
             for (db, key) in &awaited {
                 self.wake(txn, worker_state, *db, key)?;
             }
-            // What was written for a waiter may be for another.
+            // An element written for one waiter may serve another.
             if worker_state.claims.len() == claims {
                 return Ok(());
             }
         }
     }
 
-    /// Notes when what the transaction has written expires, where somebody wants to know.
+    /// Records the expiry times of the transaction's writes, if they are wanted.
     #[cold]
     pub(super) fn note_expiries(self, txn: &mut Txn<'_>) -> Result<(), CommandError> {
         let written: Vec<(u8, Vec<u8>)> = txn.written().map(|(db, key)| (db, key.to_vec())).collect();

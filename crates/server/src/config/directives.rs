@@ -370,7 +370,8 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-index-cache-slots",
         false,
         "Slots of the ordered index's cache of key positions, \
-         rounded up to a power of two, at most 2^32. Each takes 8 bytes of DRAM. 0 disables the cache. Ignored with `duramen-index hash`.",
+         rounded up to a power of two, at most 2^32. Each takes 8 bytes of DRAM. 0 disables the cache. \
+         Ignored with `duramen-index hash`.",
         |c| c.index_cache_slots.to_string(),
         |c, v| {
             c.index_cache_slots = value::integer(v[0], 0, 1 << 32)? as usize;
@@ -548,8 +549,10 @@ pub const DIRECTIVES: &[Directive] = &[
         "Maximum bytes of a hash, list, set, sorted set or stream that is stored as one record; each write \
          rewrites the whole record. A larger one is stored per element (a stream per node and per pending \
          entry) and stays so when it shrinks. Each element then takes 20 to 34 bytes of DRAM. Every start \
-         may change it: a value changes its form when it grows or is written as a whole. A string longer than 1 KiB and than four \
-         times this value is split into records of 1 KiB once a part of it is written. Ignored for a hash, set or sorted set with a name longer than 64 KiB, which is always \
+         may change it: a value changes its form when it grows or is written as a whole. A string longer \
+         than 1 KiB and than four \
+         times this value is split into records of 1 KiB once a part of it is written. Ignored for a hash, \
+         set or sorted set with a name longer than 64 KiB, which is always \
          one record.",
         |c| c.packed_bytes_max.to_string(),
         |c, v| {
@@ -1006,7 +1009,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_directive_takes_back_what_it_gives() {
+    fn every_directive_accepts_its_own_value() {
         for directive in DIRECTIVES {
             let mut config = Config::default();
             let text = (directive.get)(&config);

@@ -61,10 +61,11 @@ const MEMCACHED_WITHOUT_EFFECT: [(&str, bool); 19] = [
 pub fn help() -> String {
     let config = Config::default();
     let mut text = String::from(
-        "duramen serve [FILE.conf | FILE.toml | -] [--directive value…]…\n\nA directive is set on the \
-         command line with --, on a line of the file, or in the environment as DURAMEN_NAME\n(for example \
-         DURAMEN_PORT). The prefix duramen- may be left out: --medium and DURAMEN_MEDIUM set \
-         duramen-medium.\nLater sources override earlier ones: file, environment, command line.\n\n",
+        "duramen serve [FILE.conf | FILE.toml | -] [--directive value…]…\n\n\
+         A directive is set on the command line with --, on a line of the file, or in the environment as\n\
+         DURAMEN_NAME (for example DURAMEN_PORT). The prefix duramen- may be left out: --medium and\n\
+         DURAMEN_MEDIUM set duramen-medium. Later sources override earlier ones: file, environment,\n\
+         command line.\n\n",
     );
     for directive in DIRECTIVES {
         // Writing to a string cannot fail.
@@ -72,8 +73,8 @@ pub fn help() -> String {
         let _ = writeln!(text, "      {}", directive.text);
     }
     text.push_str(
-        "\n  --tune FILE\n      Read settings for this medium from a file that duramen bench mem --tune FILE \
-         wrote. Command line only; arguments after\n      it override its settings.\n",
+        "\n  --tune FILE\n      Read settings for this medium from a file that duramen bench mem --tune FILE wrote. Command \
+         line only;\n      arguments after it override its settings.\n",
     );
     text.push_str("\n  Options of memcached's:");
     for (option, name) in MEMCACHED_OPTIONS {
@@ -447,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn memcacheds_options_mean_what_they_mean_there() {
+    fn memcacheds_options_keep_their_meaning() {
         let args = [
             "--port",
             "0",
@@ -507,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_have_what_config_get_tells() {
+    fn a_file_may_contain_every_value_of_config_get() {
         for (name, value, _) in inert::INERT {
             let set = Config::default().set(name, &[value]);
             assert!(set.is_ok() || matches!(find(name), Known::NotSupported(_)), "{name}: {set:?}");
@@ -585,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_has_is_noted_or_refused() {
+    fn directives_of_redis_are_noted_or_refused() {
         let config =
             from(&["--hz", "10", "--save", "3600 1", "--tls-port", "0", "--activedefrag", "no"], &[])
                 .unwrap();
@@ -597,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_tell_what_is_allowed() {
+    fn errors_of_bad_values_name_the_allowed_ones() {
         for (args, wanted) in [
             (["--port", "70000"], "argument must be between 0 and 65535 inclusive"),
             (["--port", "x"], "argument couldn't be parsed into an integer"),

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_value_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.conf");
         let config = Config {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_and_who_may_read_stay_as_they_are() {
+    fn a_link_and_its_permissions_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("a.conf"), dir.path().join("link.conf"));
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

@@ -20,7 +20,7 @@ const GROUP_COMMANDS: u64 = 256;
 pub struct Files {
     /// In the order in which they are read.
     pub paths: Vec<PathBuf>,
-    /// Of all of them.
+    /// The bytes of all of them.
     pub bytes: u64,
 }
 
@@ -28,7 +28,7 @@ impl Files {
     /// The files at `path`: an RDB file, an append-only file, a manifest, or a directory with one.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// When there is no such file, or it cannot be read.
     pub fn find(path: &Path) -> Result<Self, Failure> {
         let paths = if path.is_dir() {
             read_manifest(&find_manifest(path)?)?
@@ -76,10 +76,10 @@ fn read_manifest(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut paths = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Of pairs: `file NAME seq NUMBER type b`.
+        // A manifest consists of pairs: `file NAME seq NUMBER type b`.
         let word = |name| words.chunks_exact(2).find_map(|pair| (pair[0] == name).then_some(pair[1]));
         match (word("file"), word("type")) {
-            // What a rewrite has made superfluous.
+            // A file that a rewrite has replaced.
             (Some(_), Some("h")) => {}
             (Some(name), Some("b" | "i")) if !name.contains('/') => paths.push(path.with_file_name(name)),
             _ => {
@@ -97,7 +97,7 @@ impl Import<'_> {
     /// Reads these files, one after the other.
     ///
     /// # Errors
-    /// What in which file stands in the way and where, or that the store does not take it.
+    /// The problem, with its file and position, or the store's error.
     pub fn files(&mut self, files: &Files) -> Result<(), Failure> {
         for (index, path) in files.paths.iter().enumerate() {
             let is_last = index + 1 == files.paths.len();
@@ -128,7 +128,7 @@ impl Import<'_> {
             let read = source.by_ref().take(1).read_to_end(&mut rest);
             read.map_err(|error| Failure(format!("cannot read any further: {error}")))?;
         }
-        // Commands may follow. What else does is none of them, and cutting the file would cut off nothing that counts.
+        // Commands may follow. Other bytes do not belong to the file, and cutting it there would lose nothing.
         if !matches!(rest.first(), None | Some(b'*' | b'#')) {
             return Err(Failure(format!(
                 "the RDB file ends at byte {}, and no command follows; all {} of it are imported, and the \

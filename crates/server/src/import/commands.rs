@@ -17,20 +17,20 @@ use std::sync::Arc;
 // Commands without a meaning where there are no clients.
 const PASSED_OVER: [&[u8]; 4] = [b"ping", b"replconf", b"publish", b"spublish"];
 
-/// What executes them, as if one client had sent them all.
+/// Executes the commands, as if one client had sent them all.
 pub(super) struct Commands {
     dispatcher: Dispatcher,
     session: Session,
     requests: Requests,
     output: Output,
     limits: Limits,
-    // Where `Stop` would wake somebody.
+    // A place where `Stop` has nothing to wake.
     _poll: mio::Poll,
 }
 
-/// What became of the bytes of a request.
+/// The outcome of the bytes of a request.
 pub(super) enum Step {
-    /// A command of so many bytes, and whether it was executed.
+    /// A command of this many bytes, and whether it was executed.
     Command { bytes: usize, is_executed: bool },
     /// More bytes are needed.
     Incomplete,
@@ -67,7 +67,7 @@ impl Commands {
         })
     }
 
-    /// Begins what becomes durable together.
+    /// Begins a group that becomes durable together.
     pub(super) fn group(&mut self) {
         self.dispatcher.group();
     }

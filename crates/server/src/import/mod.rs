@@ -1,15 +1,15 @@
-//! Moving here, and moving away: what Redis saved or sends becomes the keys of a store, and the other way round.
+//! Import and export: data that Redis saved or sends becomes the keys of a store, and the reverse.
 //!
 //! | module | reads |
 //! |---|---|
 //! | this one | RDB files |
-//! | [`aof`] | append-only files, with an RDB file at their begin or not, and the directories of Redis 7.0 |
+//! | [`aof`] | append-only files, with or without an RDB file at their start, and the directories of Redis 7.0 |
 //! | [`replica`] | a running server: its snapshot, and then its writes |
 //! | `commands` | commands of the last two, which the server's own code executes |
 //! | [`export`] | a store, and writes an RDB file |
 //!
 //! 1. Imported values replace existing keys.
-//! 2. Whatever stops an import, all before it is in the store, and the error says how much that is.
+//! 2. Whatever stops an import, all keys before it are in the store, and the error gives their number.
 
 pub mod aof;
 mod commands;
@@ -29,15 +29,15 @@ use std::fmt;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longest string that a compressed one may claim to become: what the engine takes at most.
+/// The maximum length of a decompressed string: the engine's maximum.
 pub const STRING_BYTES_MAX: u64 = 512 << 20;
-// What becomes durable together.
+// The size of a group that becomes durable together.
 const GROUP_KEYS: u64 = 256;
 const GROUP_BYTES: u64 = 1 << 20;
-// Of things left out, so many are named.
+// The maximum number of skipped things that are named.
 const SKIPPED_NAMED_MAX: usize = 20;
 
-/// What was done so far.
+/// The progress so far.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     /// Bytes that were read.
@@ -114,7 +114,7 @@ impl<'a> Import<'a> {
         Ok(Self { worker, commands, skip, done: Done::default(), told, stop })
     }
 
-    /// What was done so far.
+    /// The progress so far.
     pub fn done(&self) -> &Done {
         &self.done
     }
@@ -122,7 +122,7 @@ impl<'a> Import<'a> {
     /// Reads an RDB file to its end. Returns the bytes read after it, and the source.
     ///
     /// # Errors
-    /// What in the file stands in the way and where, or that the store does not take it.
+    /// The problem in the file with its position, or the store's error.
     pub fn rdb<R: Read>(&mut self, source: R) -> Result<(Vec<u8>, R), Failure> {
         let before = self.done.bytes;
         self.worker.group();

@@ -9,7 +9,7 @@ const LINE_BYTES_MAX: usize = 300;
 /// Keys found.
 #[derive(Default)]
 pub struct Ahead<'a> {
-    /// Those of so many requests.
+    /// The keys of at most this many requests.
     pub keys: [&'a [u8]; AHEAD_MAX],
     /// How many.
     pub count: usize,
@@ -34,7 +34,7 @@ fn request(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = input.iter().take(LINE_BYTES_MAX).position(|byte| *byte == b'\n')?;
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let mut words = line.split(|byte| *byte == b' ');
-    // What stands between the key and the number of bytes of data, if some follow.
+    // The words between the key and the number of bytes of data, if data follow.
     let data_at = match words.next()? {
         b"get" | b"gets" | b"incr" | b"decr" | b"touch" | b"delete" | b"mg" | b"ma" | b"md" | b"me" => None,
         b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => Some(2),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_key_or_no_end_ends_the_look() {
+    fn a_request_without_key_or_end_stops_the_prefetch() {
         for input in [
             &b"stats\r\n"[..],
             b"get",

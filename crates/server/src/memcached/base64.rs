@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_reads_back(bytes in prop::collection::vec(any::<u8>(), 1..100)) {
+        fn encoded_bytes_decode_unchanged(bytes in prop::collection::vec(any::<u8>(), 1..100)) {
             let mut text = Vec::new();
             encode(&bytes, &mut text);
             prop_assert_eq!(decode(&text), Some(bytes));

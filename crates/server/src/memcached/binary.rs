@@ -41,7 +41,7 @@ const UNKNOWN: u16 = 0x81;
 const NO_MEMORY: u16 = 0x82;
 const INTERNAL: u16 = 0x84;
 
-/// What a packet asks for.
+/// The request of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     Get { with_key: bool, touches: bool },
@@ -61,7 +61,7 @@ enum Command {
 }
 
 impl Command {
-    /// Of an opcode, and whether it is quiet.
+    /// By its opcode, and whether it is quiet.
     const fn of(opcode: u8) -> (Self, bool) {
         match opcode {
             0x00 => (Self::Get { with_key: false, touches: false }, false),
@@ -228,7 +228,7 @@ pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: 
     }
     packet.extras = &body[..extras_bytes];
     packet.key = &body[extras_bytes..head_bytes];
-    // What follows of a value that nobody wants is passed over.
+    // The rest of an unwanted value is skipped.
     let swallow = |connection: &mut ConnectionState| {
         connection.swallow = value_bytes as u64;
         Some(HEADER_BYTES + head_bytes)
@@ -254,7 +254,7 @@ pub fn next(request: &mut Request<'_>, connection: &mut ConnectionState, input: 
                 return swallow(connection);
             }
         }
-        // What they have no use for is passed over without being waited for.
+        // Unused values are skipped without waiting for them.
         Command::Get { .. } | Command::Touch | Command::Stat if value_bytes > 0 => {
             execute(request, connection, command, &packet);
             return swallow(connection);

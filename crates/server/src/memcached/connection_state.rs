@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 /// See the module.
 pub struct ConnectionState {
-    /// What other connections may know of it.
+    /// The part that other connections may read.
     pub client: Arc<Client>,
     /// It ends when the replies so far are sent.
     pub closing: bool,
-    /// It gave the password, or none is asked for.
+    /// It has authenticated, or no password is needed.
     pub authenticated: bool,
     /// Its protocol, which its first byte selects.
     pub dialect: Option<Dialect>,
-    /// Bytes of data that nobody wants, still to come.
+    /// Bytes of unwanted data still to come.
     pub swallow: u64,
     /// Bytes of a line that has not ended, in which no end need be looked for again.
     pub scanned: usize,

@@ -1,4 +1,4 @@
-//! What memcached's `stats` and INFO count. As in [`crate::stats`] each worker counts for itself.
+//! The counters of memcached's `stats` and of INFO. As in [`crate::stats`] each worker counts for itself.
 
 use super::last_used::Use;
 use crate::counter::Counter;
@@ -67,7 +67,7 @@ impl Counters {
 #[derive(Debug, Default)]
 pub struct AllCounters {
     workers: Vec<Arc<Counters>>,
-    // What they were when they were reset.
+    // Their values at the last reset.
     reset: Mutex<Sums>,
     evictions: [AtomicU64; 3],
 }
@@ -90,7 +90,7 @@ const ACTIVE_SECONDS: u64 = 60;
 pub type Sums = [u64; NAMES.len()];
 
 impl AllCounters {
-    /// For so many workers.
+    /// For this many workers.
     pub fn new(workers: usize) -> Self {
         let workers = (0..workers).map(|_| Arc::default()).collect();
         Self { workers, ..Self::default() }
@@ -104,8 +104,8 @@ impl AllCounters {
         }
     }
 
-    /// What was evicted since the last reset. No part is more than all: an item is counted among all first, and all are
-    /// read last.
+    /// Evictions since the last reset. No part exceeds the total: an item is first counted in the total, which is read
+    /// last.
     pub fn evictions(&self) -> Evictions {
         let [all, unfetched, active] = &self.evictions;
         let (unfetched, active) = (unfetched.load(Acquire), active.load(Acquire));
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_over_all_workers_and_begin_anew() {
+    fn sums_are_over_all_workers_and_can_be_reset() {
         let all = AllCounters::new(2);
         all.of(0).add(Count::CmdGet);
         all.of(1).add(Count::CmdGet);

@@ -1,7 +1,7 @@
-//! What memcached's commands do to items, whatever protocol they came by.
+//! The operations of memcached's commands on items, for all protocols.
 //!
-//! A command is about one key, or does for each of several what it does for one. It reads without locks, or locks its key, reads, and
-//! writes. What it wrote is durable when the turn is settled.
+//! A command uses one key, or repeats the same for each of several. It reads without locks, or locks its key, reads,
+//! and writes. Its writes are durable when the turn is settled.
 
 use super::clock::{Deadline, Now, deadline_of, millis_of};
 use super::counters::{Count, Counters};
@@ -22,7 +22,7 @@ const FLAGS_BYTES: u64 = 4;
 pub struct Items<'a> {
     /// Reads and writes keys.
     pub worker: &'a mut Worker,
-    /// What all workers have.
+    /// The state that all workers share.
     pub shared: &'a Shared,
     /// The worker's.
     pub counters: &'a Counters,
@@ -37,7 +37,7 @@ pub struct Items<'a> {
 /// How a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Whatever is there.
+    /// In any case.
     Set,
     /// Where nothing is.
     Add,
@@ -64,7 +64,7 @@ pub struct Put<'a> {
     pub deadline: Deadline,
     /// The data.
     pub data: &'a [u8],
-    /// What the item must have; 0: none.
+    /// The required CAS number; 0: none.
     pub cas: u64,
     /// With an older CAS number it is stored too, as stale.
     pub takes_stale: bool,
@@ -72,7 +72,7 @@ pub struct Put<'a> {
     pub binary_key: bool,
 }
 
-/// What became of it.
+/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Stored, with this CAS number.
@@ -85,7 +85,7 @@ pub enum Outcome {
     NotStored,
 }
 
-/// What a counter did.
+/// The outcome for a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// It is this now.
@@ -107,7 +107,7 @@ pub enum Counted {
     Exists,
 }
 
-/// What [`Items::delete`] did.
+/// The outcome of [`Items::delete`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
     /// It is gone, or stale.
@@ -125,16 +125,16 @@ pub struct Delta {
     pub up: bool,
     /// By how much.
     pub by: u64,
-    /// What the item must have; 0: none.
+    /// The required CAS number; 0: none.
     pub cas: u64,
-    /// What it is where nothing is, and until when.
+    /// The value and the deadline of a missing counter.
     pub initial: Option<(u64, Deadline)>,
     /// Until when it lives from now on.
     pub deadline: Option<Deadline>,
 }
 
 impl Delta {
-    /// What a counter of this value becomes.
+    /// The new value of a counter with this value.
     fn of(&self, value: u64) -> u64 {
         if self.up { value.wrapping_add(self.by) } else { value.saturating_sub(self.by) }
     }
@@ -216,7 +216,7 @@ impl Items<'_> {
             match (look(txn, db, put.key, |item| joins.then(|| item.to_vec()))?, put.mode) {
                 (Old::Absent, Mode::Set | Mode::Add) | (Old::Other, Mode::Set | Mode::Replace) => {}
                 (Old::Absent, Mode::Cas) => return Ok((Outcome::NotFound, Some(Count::CasMisses))),
-                // Of another type: it is there, and has no number that anybody could name.
+                // Of another type: it exists, and no CAS number matches it.
                 (Old::Other, Mode::Cas) => return Ok((Outcome::Exists, Some(Count::CasBadval))),
                 (Old::Absent | Old::Other, _) | (Old::Item { .. }, Mode::Add) => {
                     return Ok((Outcome::NotStored, None));
@@ -271,7 +271,7 @@ impl Items<'_> {
         let db = shared.db;
         let is_there = worker.run(now.millis, Locks::One(key), |txn| {
             let Old::Item { deadline: before, .. } = look(txn, db, key, |_| ())? else { return Ok(false) };
-            // What stays as it is costs no write.
+            // An unchanged value costs no write.
             if before != deadline {
                 txn.set_room(Room::Change);
                 txn.set_expiry(db, key, millis_of(deadline))?;
@@ -335,7 +335,7 @@ impl Items<'_> {
                 return Ok(Counted::Done { value, cas, before: deadline_of(expires_at), is_new: false });
             }
         }
-        // What memcached keeps in pieces is no number to it.
+        // A value that memcached keeps in chunks is not a number to it.
         let pieces_from = *bytes_max / 2;
         let counted = worker.run(now.millis, Locks::One(key), |txn| {
             let numeric = |item: &Item<'_>| {
@@ -385,7 +385,7 @@ impl Items<'_> {
         Ok(counted)
     }
 
-    /// Empties the table of items, now or at this time; a time that was asked for before counts no more.
+    /// Empties the table of items, now or at this time; an earlier request no longer counts.
     pub fn flush(&mut self, at: Option<u64>) -> Result<()> {
         self.counters.add(Count::CmdFlush);
         let state = self.worker.keyspace().state();
@@ -434,7 +434,7 @@ pub enum Old<T> {
         deadline: Deadline,
         /// Bytes of its data.
         bytes: usize,
-        /// What was taken of it.
+        /// The result of `take`.
         taken: T,
     },
 }

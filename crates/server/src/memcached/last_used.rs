@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_apart() {
+    fn keys_are_distinguished() {
         let last_used = LastUsed::default();
         let keys: Vec<String> = (0..1000).map(|at| format!("key:{at}")).collect();
         keys.iter().for_each(|key| last_used.store(key.as_bytes(), 7));

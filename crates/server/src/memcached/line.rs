@@ -30,7 +30,7 @@ impl<'a> Words<'a> {
         self.count
     }
 
-    /// The one at this place; empty when there is none.
+    /// The word at this position; empty when there is none.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.all().get(index).copied().unwrap_or_default()
     }
@@ -41,11 +41,11 @@ impl<'a> Words<'a> {
     }
 }
 
-/// What follows a line.
+/// The data after a line.
 pub enum Data<'a> {
-    /// So many bytes, and a line end.
+    /// This many bytes, and a line end.
     Whole(&'a [u8]),
-    /// So many bytes, and something else.
+    /// This many bytes, and something else.
     Unended,
     /// It has not all arrived.
     Missing,

@@ -26,7 +26,7 @@ const LONG_OPAQUE: &[u8] = b"CLIENT_ERROR opaque token too long";
 const BAD_FLAG: &[u8] = b"CLIENT_ERROR invalid or duplicate flag";
 const DATA_BYTES_MAX: i64 = i32::MAX as i64 - 2;
 
-/// What the flags of a command say.
+/// The flags of a command.
 struct Flags<'a> {
     /// As they came, for the reply.
     words: &'a [&'a [u8]],
@@ -139,7 +139,7 @@ impl<'a> Flags<'a> {
         }
     }
 
-    /// What an item's deadline is when the flag with this letter was looked at: they are, in their order.
+    /// The item's deadline when the flag with this letter was processed: flags are processed in their order.
     fn deadline_after(&self, letter: u8, is_new: bool, before: Deadline) -> Deadline {
         match letter {
             b'T' => self.deadline.unwrap_or(before),
@@ -210,7 +210,7 @@ struct Shown<'a> {
     is_new: bool,
 }
 
-/// What `mg` changes of an item.
+/// The changes that `mg` makes to an item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Changed {
     won: bool,
@@ -218,7 +218,7 @@ struct Changed {
 }
 
 impl Shown<'_> {
-    /// What the item is afterwards. Both flags look at the time that those before them left.
+    /// The item's final state. Both flags use the deadline that the earlier ones left.
     fn changed(&self, flags: &Flags<'_>) -> Changed {
         let (mut deadline, mut wins) = (self.deadline, self.is_new);
         for word in flags.words {

@@ -2,9 +2,9 @@
 //!
 //! | module | is about |
 //! |---|---|
-//! | `service`, `connection`, `request`, `line` | what a worker, a connection and a command have |
+//! | `service`, `connection`, `request`, `line` | the state of a worker, a connection and a command |
 //! | [`text`], [`meta`], [`binary`] | the protocols: bytes to commands, outcomes to bytes |
-//! | `items` | what commands do, whatever protocol they came by |
+//! | `items` | the operations of commands, for all protocols |
 //! | [`numbering`] | CAS numbers |
 //! | [`clock`], `last_used` | seconds and deadlines; when items were used |
 //! | `shared`, `counters`, `stats` | the state that all workers share, and its statistics |

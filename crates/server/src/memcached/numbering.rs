@@ -23,7 +23,7 @@ const WORKER_BITS: u32 = CAS_STEP.ilog2();
 // changes in a second, or 2 million runs that counters begin. 2^52 counts are enough for four million starts.
 const CEILING_STEP: u64 = 1 << 30;
 
-/// What all workers know.
+/// The state that all workers share.
 #[derive(Debug, Default)]
 pub struct Numbers {
     // The greatest count of a turn that was settled.
@@ -49,7 +49,7 @@ impl Numbers {
     }
 }
 
-/// What a worker has.
+/// The state of a worker.
 #[derive(Debug)]
 pub struct Numbering {
     worker: u64,
@@ -70,7 +70,7 @@ impl Numbering {
         self.last = self.last.max(numbers.settled.load(Relaxed));
     }
 
-    /// The next number, above that of the item before; `None` when there is none below the ceiling.
+    /// The next number, above that of the previous item; `None` when there is none below the ceiling.
     #[inline]
     pub fn next(&mut self, numbers: &Numbers, before: Option<u64>) -> Option<u64> {
         self.next_run(numbers, before, 1)
@@ -137,7 +137,7 @@ mod tests {
         let mut worker = Numbering::new(3);
         worker.begin(&again);
         assert!(worker.next(&again, None).unwrap() > last);
-        // A number that nobody gave out does not lead beyond the ceiling.
+        // A number that was never given out does not lead beyond the ceiling.
         assert_eq!(worker.next(&again, Some(u64::MAX)), None);
     }
 }

@@ -1,4 +1,4 @@
-//! memcached's protocols without sockets: what the fuzz targets drive.
+//! memcached's protocols without sockets, for the fuzz targets.
 
 use super::connection_state::ConnectionState;
 use super::service::Service;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const NOW_MILLIS: u64 = 1_700_000_000_000;
 const MARK: u8 = 0;
 
-/// A server that nobody reaches, on memory that survives nothing.
+/// A server without connections, on volatile memory.
 pub struct Offline {
     service: Service,
     worker: Worker,
@@ -30,7 +30,7 @@ impl Offline {
     /// An empty one.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// Errors of the system.
     pub fn new() -> Result<Self, Box<dyn std::error::Error>> {
         let poll = Poll::new()?;
         let stop = Arc::new(Stop::new(Waker::new(poll.registry(), Token(0))?));
@@ -45,7 +45,7 @@ impl Offline {
         Ok(Self { service, worker, config: server.config(), server, _poll: poll })
     }
 
-    /// What a new connection is replied that sends `input` in pieces of so many bytes. All items are gone afterwards.
+    /// The replies to a new connection that sends `input` in pieces of this size. All items are deleted afterwards.
     ///
     /// # Errors
     /// Those of the store.

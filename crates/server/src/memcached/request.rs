@@ -1,4 +1,4 @@
-//! What a command has besides its bytes.
+//! A command's context besides its bytes.
 
 use super::counters::Count;
 use super::items::Items;
@@ -25,11 +25,11 @@ pub struct Request<'a> {
     pub items: Items<'a>,
     /// Where replies go.
     pub out: &'a mut Output,
-    /// What all connections share.
+    /// The state that all connections share.
     pub server: &'a Server,
     /// The configuration.
     pub config: &'a Config,
-    /// What the store said last that was no answer.
+    /// The last error of the store.
     pub failure: &'a mut Option<CommandError>,
 }
 
@@ -37,7 +37,7 @@ pub struct Request<'a> {
 pub struct Refused {
     /// There is no space.
     pub is_full: bool,
-    /// What to say.
+    /// The text of the reply.
     pub text: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ impl Request<'_> {
         self.out.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a line, unless the client wants none.
+    /// Appends a line, unless the client asked for no reply.
     pub fn line_unless(&mut self, is_quiet: bool, text: &[u8]) {
         if !is_quiet {
             self.line(text);
@@ -60,7 +60,7 @@ impl Request<'_> {
         is_password(self.config, user, password)
     }
 
-    /// Takes note of what the store refused.
+    /// Records an error of the store.
     #[cold]
     pub fn refused(&mut self, error: Error) -> Refused {
         let error = CommandError::from(error);
@@ -77,7 +77,8 @@ impl Request<'_> {
         Refused { is_full, text }
     }
 
-    /// Takes note of an item that is too large to be stored. What it would have replaced is out of date, and goes.
+    /// Records an item that is too large to be stored. The item that it would have replaced is out of date, and is
+    /// deleted.
     pub fn too_large(&mut self, key: &[u8], replaces: bool) {
         self.items.counters.add(Count::StoreTooLarge);
         if replaces {
@@ -89,7 +90,7 @@ impl Request<'_> {
         }
     }
 
-    /// Has all items go in so many seconds, or at that Unix time. As in memcached they go a second before.
+    /// Flushes all items in this many seconds, or at that Unix time. As in memcached they go a second earlier.
     ///
     /// # Errors
     /// Those of the store.

@@ -22,14 +22,14 @@ use std::sync::Arc;
 const PANICKED: &[u8] =
     b"SERVER_ERROR internal error: command crashed; its effect is unknown, see the server's log\r\n";
 
-/// What one worker has of memcached.
+/// One worker's state for memcached.
 pub struct Service {
     server: Arc<Server>,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     numbering: Numbering,
     now: Now,
-    /// What the store said last that was no answer.
+    /// The last error of the store.
     failure: Option<CommandError>,
     /// A request panicked.
     panicked: bool,
@@ -61,7 +61,7 @@ impl Service {
         self.numbering.settle(&self.shared.numbers);
     }
 
-    /// What the store said since the last call that was no answer.
+    /// The last error of the store since the last call.
     pub fn failure(&mut self) -> Option<CommandError> {
         self.failure.take()
     }
@@ -71,7 +71,7 @@ impl Service {
         std::mem::take(&mut self.panicked)
     }
 
-    /// Has the engine fetch what the next requests in `input` need; how many bytes of them were looked at.
+    /// Lets the engine prefetch for the next requests in `input`; returns how many of their bytes it looked at.
     pub fn look_ahead(&self, worker: &Worker, connection: &ConnectionState, input: &[u8]) -> usize {
         if connection.dialect != Some(Dialect::Text) || connection.swallow > 0 {
             return input.len();
@@ -122,7 +122,7 @@ impl Service {
             Dialect::Binary => binary::next(&mut request, connection, input),
         }));
         executed.unwrap_or_else(|_| {
-            // Where the next request begins nobody knows now.
+            // The start of the next request is unknown now.
             connection.closing = true;
             self.panicked = true;
             out.truncate(start);

@@ -1,4 +1,4 @@
-//! What all workers have of memcached: numbers, the flush that is to come, when items were used, counters.
+//! The shared state of memcached: numbers, the pending flush, when items were used, counters.
 
 use super::counters::AllCounters;
 use super::last_used::LastUsed;
@@ -22,7 +22,7 @@ pub struct Shared {
     pub last_used: LastUsed,
     /// Counters.
     pub counters: AllCounters,
-    /// What `verbosity` was set to, which changes nothing.
+    /// The value set by `verbosity`, which changes nothing.
     pub verbosity: AtomicU64,
     // When all items are to go, in Unix seconds; 0: they are not.
     flush_at: AtomicU64,
@@ -31,8 +31,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What the store knows of before; items are in `database`, or else in a table of their own. Durable numbers are at hand when
-    /// this returns.
+    /// Loads the state from the store; items are in `database`, or else in their own table. Durable numbers are
+    /// available when this returns.
     ///
     /// # Errors
     /// Those of the store.
@@ -50,7 +50,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Has numbers at hand for the next seconds. Not to be called within a turn: it waits for a commit.
+    /// Reserves numbers for the next seconds. Must not be called within a turn: it waits for a commit.
     ///
     /// # Errors
     /// Those of the store.

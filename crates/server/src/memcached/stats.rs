@@ -31,7 +31,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// What a word names.
+    /// The subject that a word names.
     pub fn of(word: &[u8]) -> Option<Self> {
         Some(match word {
             b"" => Self::General,
@@ -227,7 +227,7 @@ fn keys(request: &Request<'_>) -> u64 {
     request.server.keyspace.keys(request.items.shared.db, millis)
 }
 
-/// The class of slabs in which memcached would keep an item of so many bytes.
+/// The slab class in which memcached would keep an item of this size.
 pub fn slab_class(bytes: u64, bytes_max: u64) -> u64 {
     const CLASSES_MAX: u64 = 63;
     const FACTOR: f64 = 1.25;

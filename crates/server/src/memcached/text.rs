@@ -230,7 +230,7 @@ fn get_and_touch(request: &mut Request<'_>, words: &Words<'_>, line: &[u8], with
             request.out.truncate(start);
             return request.line(BAD_FORMAT);
         }
-        // What it replies is what it touched: a deadline that has passed takes the item away.
+        // Its replies touch the item: a deadline that has passed removes it.
         let appended = request.out.len();
         match request.items.find(key) {
             Ok(Some(item)) => {
@@ -479,7 +479,7 @@ fn slabs(request: &mut Request<'_>, words: &Words<'_>) {
     request.line_unless(is_quiet, text);
 }
 
-/// There is no LRU to tune: what memcached would take is taken.
+/// There is no LRU to tune: all of memcached's values are accepted.
 fn lru(request: &mut Request<'_>, words: &Words<'_>) {
     if words.len() < 2 {
         return request.line(b"ERROR");
@@ -528,7 +528,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_words_is_left() {
+    fn the_rest_after_some_words_is_returned() {
         assert_eq!(after(b" gat  10 a b", 2), b" a b");
         assert_eq!(after(b"get", 1), b"");
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the module. One for all workers.
+/// See the module. All workers share it.
 #[derive(Default)]
 pub struct Delivery {
     next: AtomicU64,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_failed_sends_nothing_and_holds_up_nobody() {
+    fn a_failed_turn_sends_nothing_and_delays_no_other() {
         let delivery = Delivery::default();
         let (mut one, mut two) = (Outgoing::default(), Outgoing::default());
         add(&delivery, &mut one, "a", &[0]);

@@ -41,7 +41,7 @@ pub enum Content {
     Channel {
         /// Where it was published.
         channel: Box<[u8]>,
-        /// What was published.
+        /// The message.
         payload: Box<[u8]>,
     },
     /// Keys that a client keeps copies of were written.
@@ -69,7 +69,7 @@ pub enum Content {
     Shard {
         /// Where it was published.
         channel: Box<[u8]>,
-        /// What was published.
+        /// The message.
         payload: Box<[u8]>,
     },
 }

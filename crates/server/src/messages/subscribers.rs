@@ -5,7 +5,7 @@ use super::subscriptions::Kind;
 use duramen_structures::glob;
 use std::collections::{BTreeSet, HashMap};
 
-/// The numbers of clients, by what they listen to.
+/// The numbers of clients, by their subscriptions.
 #[derive(Default)]
 pub struct Subscribers {
     /// The MONITOR clients.

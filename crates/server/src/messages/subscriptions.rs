@@ -115,7 +115,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether anybody listens to channels or patterns at all.
+    /// Whether any client subscribes to channels or patterns.
     #[inline]
     pub fn are_any(&self) -> bool {
         // Relaxed: a client that subscribes at this moment may come before or after.
@@ -213,7 +213,7 @@ impl Subscribed {
 
     /// Memory that it takes, about.
     pub fn bytes(&self) -> usize {
-        // 64: what a map takes for an entry besides its bytes, about.
+        // 64: a map's approximate overhead per entry.
         self.names.iter().flatten().map(|(name, _)| name.len() + 64).sum()
     }
 }

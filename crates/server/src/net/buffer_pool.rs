@@ -13,7 +13,7 @@ const BYTES_MAX: usize = 16 << 20;
 pub struct BufferPool {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
-    // The fewest there were since the last tick: so many were not needed.
+    // The minimum number since the last tick: that many were not needed.
     least: usize,
 }
 
@@ -35,7 +35,7 @@ impl BufferPool {
         }
     }
 
-    /// Frees those that nobody has needed since the last tick.
+    /// Frees the buffers that were not needed since the last tick.
     pub fn tick(&mut self) {
         for buffer in self.buffers.drain(..self.least) {
             self.bytes -= buffer.capacity();
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_burst_left_is_freed_within_two_ticks() {
+    fn buffers_of_a_burst_are_freed_within_two_ticks() {
         let mut buffer_pool = BufferPool::default();
         for _ in 0..1000 {
             buffer_pool.give(Vec::with_capacity(64 << 10));

@@ -482,7 +482,7 @@ impl<P: Protocol> Connection<P> {
         {
             self.backed_up = false;
         }
-        // What waits for nothing but its turn.
+        // It waits only for its turn.
         let is_waiting = self.conversation.is_waiting();
         let goes = (self.input_ready || self.readable && !self.input_over) && !self.backed_up && !is_waiting;
         let step = if goes { Step::Goes } else { Step::Waits };
@@ -555,7 +555,7 @@ impl<P: Protocol> Connection<P> {
     pub fn charge(&self, buffers: &Buffers) -> bool {
         let client = self.conversation.client();
         let bytes = self.buffer_bytes();
-        // Of a killed one they are about to be gone.
+        // The buffers of a killed client are about to be freed.
         let counts = bytes >= CHARGED_BYTES_MIN && !client.is_killed();
         buffers.charge(client, if counts { bytes } else { 0 })
     }
@@ -565,7 +565,7 @@ impl<P: Protocol> Connection<P> {
         buffers.charge(self.conversation.client(), 0);
     }
 
-    /// What its buffers take, and what it keeps for EXEC.
+    /// Bytes of its buffers and of the commands queued for EXEC.
     fn buffer_bytes(&self) -> u64 {
         (self.input.len() + self.output.bytes.capacity() + self.conversation.bytes()) as u64
     }

@@ -19,7 +19,7 @@ pub enum Message {
 /// A worker's messages. Locked for an instant per connection, never per request.
 pub struct Inbox {
     messages: Mutex<Vec<Message>>,
-    // What connections are to be sent, in order.
+    // Messages for connections, in order.
     mail: Mutex<Vec<Arc<messages::Message>>>,
     has_mail: AtomicBool,
     waker: mio::Waker,
@@ -39,7 +39,7 @@ impl Inbox {
     /// Leaves a message and wakes the worker.
     pub fn send(&self, message: Message) {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
-        // Fails only when the worker's poll is gone, and then there is nobody to read it.
+        // Fails only when the worker's poll is gone, and then there is no reader.
         let _ = self.waker.wake();
     }
 
@@ -62,7 +62,7 @@ impl Inbox {
         }
     }
 
-    /// What connections are to be sent, so far.
+    /// The messages for connections so far.
     pub fn take_mail(&self) -> Vec<Arc<messages::Message>> {
         if !self.has_mail.load(Ordering::Relaxed) {
             return Vec::new();

@@ -199,7 +199,7 @@ fn tcp(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
 }
 
 fn unix(path: &str, permissions: u32) -> io::Result<UnixListener> {
-    // A socket that nobody listens on was left by a server that was killed. Anything else there stays.
+    // A socket without a listener was left by a server that was killed. Any other file there stays.
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());

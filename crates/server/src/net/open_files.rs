@@ -2,7 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-// What the server needs besides clients: store, listeners, event queues, standard streams (Redis reserves as many).
+// Files that the server needs besides clients: store, listeners, event queues, standard streams (Redis reserves as
+// many).
 const RESERVED: u64 = 32;
 
 /// Raises the limit for `clients` clients as far as allowed; gives for how many it is enough.

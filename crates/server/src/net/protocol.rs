@@ -47,10 +47,10 @@ pub trait Protocol {
         config: &Config,
     ) -> Option<usize>;
 
-    /// Makes what the turn wrote, and what it read from others, durable. Replies may leave after it.
+    /// Makes the turn's writes, and those of others that it read, durable. Replies may leave after it.
     ///
     /// # Errors
-    /// When that failed: what the turn did must not be shown.
+    /// When that failed: the turn's effects must not be shown.
     fn settle(&mut self) -> Result<(), Self::Failure>;
 
     /// The clients of this worker that get a message.
@@ -74,7 +74,7 @@ pub trait Protocol {
 
 /// The protocol's state of one connection, as far as the event loop needs it.
 pub trait Conversation {
-    /// What other connections may know of it.
+    /// The part that other connections may read.
     fn client(&self) -> &Client;
 
     /// Nothing further is executed, and the connection ends when the replies so far are sent.
@@ -102,16 +102,16 @@ pub trait Conversation {
     /// Whether it may be silent for ever.
     fn may_be_idle(&self) -> bool;
 
-    /// What a request that has not arrived whole takes, besides its bytes.
+    /// Bytes of an incomplete request's state, besides its input.
     fn request_bytes(&self) -> usize;
 
-    /// What requests take that are kept to be executed with a later one.
+    /// Bytes of requests that are queued for a later one.
     fn queued_bytes(&self) -> usize;
 
     /// All that it takes, besides input and output.
     fn bytes(&self) -> usize;
 
-    /// Refreshes what other connections may know of it; once in a turn.
+    /// Publishes its state to other connections; once in a turn.
     fn publish(&self);
 }
 

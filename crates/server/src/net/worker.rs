@@ -276,7 +276,7 @@ impl<P: Protocol> Worker<P> {
                 let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
                 // Before its replies can be read: CLIENT LIST then includes the answered requests.
                 connection.conversation.publish();
-                // A connection that has ended may still take the replies of what it sent before.
+                // A connection that has ended may still get the replies to its earlier requests.
                 match connection.flush(&mut turn) {
                     Step::Waits => {}
                     Step::Goes => goes.push(index),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_key_or_is_inline_ends_the_look() {
+    fn a_command_without_key_or_inline_stops_the_prefetch() {
         for input in [
             &b"PING\r\n"[..],
             b"*1\r\n$4\r\nPING\r\n",

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_is_gone() {
+    fn bytes_that_were_taken_back_are_gone() {
         let text = written(Protocol::Resp2, |reply| {
             reply.ok();
             let mark = reply.mark();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_the_limit_is_dropped_and_told() {
+    fn output_beyond_the_limit_is_dropped_and_reported() {
         let mut out = Output::default();
         out.limit(10);
         let mut reply = Reply::new(&mut out, Protocol::Resp2);

@@ -21,7 +21,7 @@ use super::inline;
 use crate::command::{Args, Span, integer};
 use std::fmt;
 
-/// What a client may send.
+/// The limits of a client's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// `proto-max-bulk-len`.
@@ -35,21 +35,21 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 // Before AUTH: enough for HELLO with all its options.
 const UNAUTHENTICATED_ARGUMENTS_MAX: i64 = 10;
 const UNAUTHENTICATED_BULK_BYTES_MAX: i64 = 16 << 10;
-// What runs as one begins in few ways, and has few arguments: see `merge`.
+// Commands of a batch begin in few ways, and have few arguments: see `merge`.
 const HEADS: usize = 4;
 const JOINED_ARGUMENTS_MAX: usize = 8;
 // A command with more arguments gives their table back when it is done: 16 KiB stay.
 const SPANS_KEPT: usize = 1024;
 
-/// What the input holds.
+/// The content of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A command of so many bytes; [`Requests::args`] gives its arguments.
+    /// A command of this many bytes; [`Requests::args`] gives its arguments.
     Command {
         /// Bytes of input that it took.
         bytes: usize,
     },
-    /// Nothing to do, but so many bytes to pass over: an empty line or an empty array.
+    /// No command, only bytes to skip: an empty line or an empty array.
     Nothing {
         /// Bytes of input to pass over.
         bytes: usize,
@@ -233,13 +233,13 @@ impl Requests {
         Some((count, self.at))
     }
 
-    /// Adds so many arguments, which begin at `at`, of the command that follows; whether all of it is there.
+    /// Adds this many arguments of the next command, which begin at `at`; returns whether all of them have arrived.
     fn joins(&mut self, input: &[u8], limits: &Limits, at: usize, arguments: usize) -> bool {
         (self.at, self.arguments_missing) = (at, arguments);
         matches!(self.next_arguments(input, limits), Ok(Request::Command { .. }))
     }
 
-    /// Leaves the command at `at`, before which there were so many arguments, to the next call, which finds out the same.
+    /// Leaves the command at `at`, after this many arguments, to the next call, which parses it again.
     fn leave(&mut self, at: usize, spans: usize) {
         self.spans.truncate(spans);
         (self.at, self.arguments_missing, self.bulk_bytes, self.searched) = (at, 0, None, 0);
@@ -335,8 +335,8 @@ impl Requests {
         Ok(Request::Command { bytes: self.at })
     }
 
-    /// Reads a head at `at`: a sign, a number, a line end. `None` when the line end has not come; `Some(None)` when
-    /// the number is none.
+    /// Parses a head at `at`: a sign, a number, a line end. `None` when the line end has not arrived; `Some(None)` when
+    /// the number is invalid.
     #[inline]
     fn head(&mut self, input: &[u8], too_long: ProtocolError) -> Result<Option<Option<i64>>, ProtocolError> {
         let line = &input[self.at + 1..];

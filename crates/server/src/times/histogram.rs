@@ -33,19 +33,19 @@ impl Histogram {
     }
 }
 
-/// What several histograms count together.
+/// The sum of several histograms.
 #[derive(Clone, Debug, Default)]
 pub struct HistogramSums(Vec<u64>);
 
 impl HistogramSums {
-    /// Adds what one counts.
+    /// Adds the counts of one.
     pub fn add(&mut self, other: &Histogram) {
         let Some(counts) = other.0.get() else { return };
         self.0.resize(BUCKETS, 0);
         self.0.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
     }
 
-    /// What was counted since `base`.
+    /// The counts since `base`.
     #[must_use]
     pub fn since(mut self, base: &Self) -> Self {
         self.0.iter_mut().zip(&base.0).for_each(|(now, then)| *now -= (*then).min(*now));
@@ -57,7 +57,7 @@ impl HistogramSums {
         self.0.iter().sum()
     }
 
-    /// The time that so many of a hundred did not exceed, in nanoseconds.
+    /// The percentile: the time in nanoseconds that `percent` of the counted times did not exceed.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = ((percent.clamp(0.0, 100.0) / 100.0 * self.total() as f64 + 0.5) as u64).max(1);
         let mut so_far = 0;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_each_other_and_hold_what_they_say() {
+    fn buckets_are_contiguous_and_contain_their_bounds() {
         let mut lowest = 0;
         for at in 0..BUCKETS {
             assert_eq!((index(lowest), index(highest(at))), (at, at));

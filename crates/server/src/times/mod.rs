@@ -15,7 +15,7 @@ pub use spikes::{Series, Spikes};
 use crate::config::Config;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// The coarse clock of Linux moves every 1 to 10 ms: what takes longer is seen by it.
+/// The coarse clock of Linux moves every 1 to 10 ms: it notices anything that takes longer.
 pub const TICK_MICROS: u64 = 10_000;
 
 /// The recorded times, and which ones to record.
@@ -25,7 +25,7 @@ pub struct Times {
     pub slow_log: SlowLog,
     /// LATENCY.
     pub spikes: Spikes,
-    // A command of so many microseconds is looked at.
+    // A command of this many microseconds is examined.
     notable_micros: AtomicU64,
     slow_micros: AtomicI64,
     spike_millis: AtomicU64,
@@ -47,7 +47,7 @@ impl Times {
         let slow = u64::try_from(config.slowlog_log_slower_than).unwrap_or(u64::MAX);
         let spike_micros = if spike == 0 { u64::MAX } else { spike.saturating_mul(1000) };
         let notable = slow.min(spike_micros);
-        // Relaxed: what runs at this moment may be judged by either.
+        // Relaxed: a command that runs at this moment may be judged by either.
         let relaxed = Ordering::Relaxed;
         self.slow_micros.store(config.slowlog_log_slower_than, relaxed);
         self.spike_millis.store(spike, relaxed);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reset_is_gone() {
+    fn a_reset_clears_the_samples() {
         let spikes = Spikes::default();
         spikes.add("command", 3);
         spikes.add("fast-command", 4);

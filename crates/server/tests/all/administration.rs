@@ -9,13 +9,13 @@ fn clients(server: &Server, count: usize) -> Vec<Client> {
 }
 
 #[test]
-fn what_is_asked_lies_in_the_query_buffer_and_what_is_unlinked_is_counted() {
+fn requests_are_in_the_query_buffer_and_unlinked_keys_are_counted() {
     let server = Server::start();
     let mut client = server.client();
     let request = "*2\r\n$6\r\nclient\r\n$4\r\ninfo\r\n";
     let info = client.text(request.trim_end());
     assert!(info.contains(&format!(" qbuf={} ", request.len())), "{info}");
-    // And what came with it.
+    // And a request in the same packet.
     client.send(format!("{request}*1\r\n$4\r\nping\r\n"));
     let bytes = client.line()[1..].parse::<usize>().unwrap();
     let mut info = vec![0; bytes + 2];
@@ -35,7 +35,7 @@ fn what_is_asked_lies_in_the_query_buffer_and_what_is_unlinked_is_counted() {
 }
 
 #[test]
-fn a_pause_holds_writes_of_all_workers_and_lets_reads_go_on() {
+fn a_pause_holds_writes_of_all_workers_and_lets_reads_continue() {
     let server = Server::with(|config| config.threads = 3);
     let (mut admin, mut writers) = (server.client(), clients(&server, 6));
     admin.says("client pause 60000 write", "+OK\r\n");
@@ -105,7 +105,7 @@ fn a_monitor_is_shown_commands_of_all_workers_in_their_order() {
         assert_eq!(own, (0..COMMANDS).map(|at| format!("{of}\"{at}\"")).collect::<Vec<_>>());
     }
     assert!(orders.all(|other| other == first));
-    // One that goes is forgotten, one that stays is shown what follows.
+    // A monitor that leaves is forgotten; one that stays is shown the following commands.
     let last = monitors.pop();
     drop(last);
     server.client().says("get none", "$-1\r\n");
@@ -134,7 +134,7 @@ fn the_slow_log_has_each_command_of_a_pipeline_with_its_time() {
 }
 
 #[test]
-fn wait_is_answered_when_its_time_is_up_and_what_stands_before_it_at_once() {
+fn wait_is_answered_at_its_timeout_and_earlier_commands_at_once() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     client.says("wait 0 60000", ":0\r\n");

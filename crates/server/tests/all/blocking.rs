@@ -1,4 +1,4 @@
-//! Commands that wait, over sockets: several clients, on one worker and on two, who come, go and are killed.
+//! Blocking commands over sockets: several clients, on one worker and on two, that connect, disconnect and are killed.
 
 use crate::support::{Client, Server, eventually};
 use duramen::MediumKind;
@@ -11,7 +11,7 @@ fn servers() -> [Server; 2] {
     [1, 2].map(|threads| Server::with(|config| config.threads = threads))
 }
 
-/// How many clients wait, as INFO tells.
+/// The number of waiting clients in INFO.
 fn waiting(client: &mut Client) -> usize {
     let info = client.text("info clients");
     let line = info.lines().find_map(|line| line.strip_prefix("blocked_clients:")).unwrap();
@@ -30,7 +30,7 @@ fn pair(key: &str, element: &str) -> String {
 }
 
 #[test]
-fn who_came_first_is_served_first_whichever_workers_they_are_on() {
+fn waiters_are_served_in_order_of_arrival_on_any_workers() {
     for server in servers() {
         let mut writer = server.client();
         for round in 0..3 {
@@ -46,7 +46,7 @@ fn who_came_first_is_served_first_whichever_workers_they_are_on() {
                 "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:2\r\n",
             );
             writer.says("rpush q 5 6 rest", ":3\r\n");
-            // Who takes from the right gets what is there at the right then.
+            // A client that pops from the right gets the rightmost element at that time.
             for (client, element) in clients.iter_mut().zip(["0", "2", "1", "3", "4", "5", "6"]) {
                 client.expect(pair("q", element));
             }
@@ -83,7 +83,7 @@ fn a_client_that_went_takes_nothing() {
 }
 
 #[test]
-fn what_was_taken_for_a_client_that_is_killed_is_put_back() {
+fn elements_for_a_killed_client_are_put_back() {
     for server in servers() {
         let mut writer = server.client();
         writer.says("rpush done x\r\ndel done", ":1\r\n:1\r\n");
@@ -118,7 +118,7 @@ fn what_was_taken_for_a_client_that_is_killed_is_put_back() {
 }
 
 #[test]
-fn each_element_of_a_queue_is_taken_once_by_many_who_wait() {
+fn each_element_of_a_queue_is_popped_once_by_many_waiting_clients() {
     const PRODUCERS: usize = 3;
     const CONSUMERS: usize = 4;
     const EACH: usize = 400;
@@ -172,12 +172,12 @@ fn each_element_of_a_queue_is_taken_once_by_many_who_wait() {
 }
 
 #[test]
-fn elements_that_are_moved_for_who_waits_are_neither_lost_nor_doubled() {
+fn elements_moved_for_waiting_clients_are_neither_lost_nor_doubled() {
     const EACH: usize = 300;
     for server in servers() {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Two who wait at the ends of a chain, and one who holds its middle as often as it can.
+            // Two clients wait at the ends of a chain, and one holds its middle as often as it can.
             let movers = ["a b", "b c"].map(|keys| {
                 let server = &server;
                 scope.spawn(move || {
@@ -218,7 +218,7 @@ fn elements_that_are_moved_for_who_waits_are_neither_lost_nor_doubled() {
 }
 
 #[test]
-fn replies_before_it_are_sent_and_commands_behind_it_wait() {
+fn replies_before_a_blocked_command_are_sent_and_later_commands_wait() {
     for server in servers() {
         let (mut client, mut writer) = (server.client(), server.client());
         client.says("set a 1\r\nget a\r\nblpop q 0\r\nget a\r\nblpop q 0\r\nping", "+OK\r\n$1\r\n1\r\n");
@@ -226,7 +226,7 @@ fn replies_before_it_are_sent_and_commands_behind_it_wait() {
         writer.says("set a 2\r\nrpush q x", "+OK\r\n:1\r\n");
         client.expect(format!("{}$1\r\n2\r\n", pair("q", "x")));
         eventually("it waits again", || waiting(&mut writer) == 1);
-        // What it sends meanwhile is executed behind it, also where it did not come whole.
+        // Requests that it sends meanwhile are executed after it, also incomplete ones.
         client.send("echo be");
         std::thread::sleep(Duration::from_millis(30));
         client.send("hind\r\n");
@@ -301,7 +301,7 @@ fn a_wait_is_ended_by_client_unblock() {
 }
 
 #[test]
-fn an_entry_goes_to_all_who_read_a_stream_and_to_one_of_a_group() {
+fn an_entry_goes_to_all_readers_of_a_stream_and_to_one_of_a_group() {
     for server in servers() {
         let mut writer = server.client();
         writer.says("xgroup create s g $ mkstream", "+OK\r\n");
@@ -331,7 +331,7 @@ fn an_entry_goes_to_all_who_read_a_stream_and_to_one_of_a_group() {
 }
 
 #[test]
-fn who_is_served_by_a_turn_that_fails_is_told_so_and_goes() {
+fn a_client_served_by_a_failed_turn_gets_the_error_and_is_disconnected() {
     let directory = tempfile::tempdir().unwrap();
     for threads in [1, 2] {
         let server = Server::with(|config| {
@@ -356,7 +356,7 @@ fn who_is_served_by_a_turn_that_fails_is_told_so_and_goes() {
 }
 
 #[test]
-fn what_a_client_waited_for_is_counted_and_noted_as_its_command() {
+fn a_served_command_is_counted_and_recorded_as_the_waiting_clients() {
     for server in servers() {
         let (mut writer, mut client) = (server.client(), server.client());
         let mut others = server.client();
@@ -387,7 +387,7 @@ fn what_a_client_waited_for_is_counted_and_noted_as_its_command() {
 }
 
 #[test]
-fn who_waits_for_a_group_is_told_that_its_stream_expired() {
+fn a_client_waiting_for_a_group_gets_an_error_when_the_stream_expires() {
     const GONE: &str = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option\r\n";
     for server in servers() {
         let (mut writer, mut client, mut others) = (server.client(), server.client(), server.client());
@@ -418,7 +418,7 @@ fn who_waits_for_a_group_is_told_that_its_stream_expired() {
 }
 
 #[test]
-fn who_waits_for_a_group_is_told_that_its_stream_was_evicted() {
+fn a_client_waiting_for_a_group_gets_an_error_when_the_stream_is_evicted() {
     let server = Server::with(|config| {
         config.maxmemory = 16 << 20;
         config.maxmemory_policy =

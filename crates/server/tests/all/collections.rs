@@ -100,7 +100,7 @@ fn a_large_hash_is_scanned_in_parts_while_it_changes() {
     }
     told.retain(|name| name.starts_with('f'));
     told.sort();
-    // Some may be told twice.
+    // Some may come twice.
     told.dedup();
     assert!(told.iter().eq(&names));
     assert!((3000 / 164..=32).contains(&calls), "{calls}");
@@ -134,7 +134,7 @@ fn a_large_sorted_set_is_scanned_in_parts() {
 }
 
 #[test]
-fn what_is_popped_or_drawn_by_chance_was_there() {
+fn random_pops_and_draws_return_existing_members() {
     let server = Server::start();
     let mut client = server.client();
     let all: BTreeSet<String> = (0..100).map(|at| format!("m{at}")).collect();
@@ -203,7 +203,7 @@ fn large_values_in_transactions_under_watch_and_scanned_while_they_change() {
     );
     other.says("hget a f2\r\nhexists b f2\r\nget plain\r\nhlen a", "$4\r\nmine\r\n:0\r\n$1\r\n1\r\n:501\r\n");
 
-    // Each member that is there all the time is told, whatever comes and goes.
+    // Every member that stays is returned, whatever is added and removed.
     let (mut told, mut cursor, mut round) = (BTreeSet::new(), "0".to_owned(), 0);
     loop {
         client.send(format!("sscan s {cursor} count 20\r\n"));

@@ -91,7 +91,7 @@ fn a_full_store_refuses_each_command_of_a_pipeline_and_transactions_until_there_
     (0..).find(|key| refused(&mut client, &format!("set k{key} {value}")));
     let push = format!("lpush l {element}");
     while !refused(&mut client, &push) {}
-    // What is popped may be room for what is pushed next.
+    // A pop may make room for the next push.
     client.send(format!("{push}\r\nrpop l\r\n").repeat(8));
     assert_eq!(client.line(), FULL);
     // A pop of a large list may find no room either.
@@ -170,7 +170,7 @@ fn no_collection_is_shared_however_its_bytes_spell() {
 }
 
 #[test]
-fn what_came_with_redis_7_2_answers_as_documented() {
+fn commands_of_redis_7_2_answer_as_documented() {
     let server = Server::start();
     let mut client = server.client();
     client.says("zadd z 1 a 2.5 b 3 c", ":3\r\n");

@@ -1,4 +1,4 @@
-//! Connections: who may do what, how they are listed and ended, and how the server ends.
+//! Connections: permissions, how they are listed and ended, and how the server ends.
 
 use crate::support::{Client, Server, eventually};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ fn clients_see_and_end_each_other() {
 #[test]
 fn a_killed_client_runs_no_further_command() {
     let server = Server::start();
-    // Each is served by a worker of its own.
+    // Each has its own worker.
     let (mut busy, mut killer) = (server.client(), server.client());
     busy.send("client id\r\n");
     let id = busy.line()[1..].to_owned();
@@ -194,7 +194,7 @@ fn a_client_that_has_gone_does_not_sleep_on() {
 }
 
 #[test]
-fn quit_answers_what_came_before() {
+fn quit_answers_the_requests_before_it() {
     let server = Server::start();
     let mut client = server.client();
     client.send("ping\r\nquit\r\nping\r\n");
@@ -214,7 +214,7 @@ fn shutdown_ends_the_server_without_a_reply() {
 }
 
 #[test]
-fn what_was_written_is_there_after_a_restart() {
+fn writes_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let start = || {
@@ -241,7 +241,7 @@ fn what_was_written_is_there_after_a_restart() {
 }
 
 #[test]
-fn a_port_in_use_is_told_with_the_address() {
+fn a_port_in_use_is_an_error_with_the_address() {
     let server = Server::start();
     let config = duramen_server::Config {
         port: server.port,
@@ -312,7 +312,7 @@ fn configuration_changes_while_it_runs() {
 }
 
 #[test]
-fn info_counts_what_happened() {
+fn info_counts_commands_and_connections() {
     let server = Server::start();
     let mut client = server.client();
     client.says("get k", "$-1\r\n");

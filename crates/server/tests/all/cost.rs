@@ -1,8 +1,9 @@
-//! What commands cost as what they work on grows: what is linear in the reference is so here, and what looks at a part takes no longer for the
-//! rest. `cargo xtask cost` measures all commands next to the reference; here is what once failed.
+//! The cost of commands as their data grows: a command that is linear in Redis is linear here, and a command on a part
+//! takes no longer for the rest. `cargo xtask cost` measures all commands next to Redis; these are the ones that once
+//! failed.
 //!
-//! Times are compared with times of the same command on less, taken by turns, and the least of some rounds counts: so a busy machine
-//! makes no test fail.
+//! Times are compared with times of the same command on less data, alternately, and the least of some rounds counts: so
+//! a busy machine makes no test fail.
 
 use crate::support::{Client, Server};
 use std::io::Read as _;
@@ -16,7 +17,7 @@ fn command(words: &[&str]) -> Vec<u8> {
     [format!("*{}\r\n", words.len())].into_iter().chain(words).collect::<String>().into_bytes()
 }
 
-/// The words of a line, of which `[…]` is repeated for each i below n, as `{i}`.
+/// The words of a line; `[…]` is repeated for each i below n, as `{i}`.
 fn line(line: &str, n: usize) -> Vec<u8> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -32,7 +33,7 @@ fn line(line: &str, n: usize) -> Vec<u8> {
     command(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Sends what is given, waits for all replies, and tells what came.
+/// Sends the requests, waits for all replies, and returns them.
 fn ask(client: &mut Client, bytes: &[u8]) -> Vec<u8> {
     client.send([bytes, &command(&["ECHO", "the."])].concat());
     let (mut got, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
@@ -119,7 +120,7 @@ fn commands_on_many_keys_take_time_in_proportion_to_them() {
     ] {
         demand_linear(&server, "", asked, 2_500);
     }
-    // The events of new keys are told to somebody.
+    // A client subscribes to the events of new keys.
     let mut listener = server.client();
     listener.send("SUBSCRIBE nobody\r\n");
     server.client().says("config set notify-keyspace-events KEAn", "+OK\r\n");
@@ -133,7 +134,7 @@ fn a_write_takes_no_longer_where_many_keys_are_watched() {
 }
 
 #[test]
-fn a_search_by_place_looks_at_its_area_and_a_count_with_a_limit_at_what_it_counts() {
+fn a_geo_search_reads_only_its_area_and_a_limited_count_only_its_members() {
     let prepare = ["SADD s [m{i}]", "ZADD z [{i} m{i}]", "GEOADD g 13.361389 38.115556 here"];
     demand_constant(&prepare, "SINTERCARD 2 s s LIMIT 3", (500, 30_000));
     demand_constant(&prepare, "ZINTERCARD 2 z z LIMIT 3", (500, 30_000));
@@ -151,7 +152,7 @@ const PENDING: &[&str] = &[
 ];
 
 #[test]
-fn a_consumer_is_not_charged_for_other_groups_and_consumers_nor_for_what_is_pending_for_them() {
+fn a_consumers_read_costs_nothing_for_other_groups_and_consumers() {
     demand_constant(GROUPS, "XREADGROUP GROUP g0000007 c COUNT 1 STREAMS x >", (50, 3_000));
     demand_constant(GROUPS, "XACK x g0000007 1-1", (50, 3_000));
     let consumers =
@@ -162,7 +163,7 @@ fn a_consumer_is_not_charged_for_other_groups_and_consumers_nor_for_what_is_pend
 }
 
 #[test]
-fn an_entry_takes_time_in_proportion_to_those_who_wait_for_their_group() {
+fn an_xadd_takes_time_in_proportion_to_the_waiting_consumers() {
     let times = [25, 200].map(|n| {
         let server = Server::start();
         let mut client = server.client();

@@ -5,7 +5,7 @@ use duramen::{MediumKind, OnCorruption};
 use duramen_server::config::Allowed;
 use std::path::Path;
 
-/// Each `GET` of `key` is answered by an error with `code`, alone and between others, and so is what follows.
+/// Each `GET` of `key` is answered by an error with `code`, alone and between others, and later requests still work.
 fn fails_and_goes_on(client: &mut Client, key: &str, code: &str) {
     for _ in 0..10 {
         client.send(format!("get {key}\r\n"));
@@ -23,7 +23,7 @@ fn fails_and_goes_on(client: &mut Client, key: &str, code: &str) {
 }
 
 #[test]
-fn a_read_of_what_is_damaged_is_an_error_and_the_connection_stays_open() {
+fn a_read_of_a_damaged_record_is_an_error_and_the_connection_stays_open() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
     let server = || {
@@ -55,7 +55,7 @@ fn a_read_of_what_is_damaged_is_an_error_and_the_connection_stays_open() {
 }
 
 #[test]
-fn a_read_of_what_a_failed_store_will_not_keep_is_an_error_and_the_connection_stays_open() {
+fn a_read_of_an_undurable_write_of_a_failed_store_is_an_error_and_the_connection_stays_open() {
     let directory = tempfile::tempdir_in(Path::new("/tmp")).unwrap();
     let server = Server::with(|config| {
         (config.medium, config.path) = (MediumKind::File, directory.path().join("store"));

@@ -27,7 +27,7 @@ fn ask(client: &mut Client, line: &str) -> String {
 }
 
 #[test]
-fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
+fn a_policy_set_at_run_time_evicts_and_reports_it() {
     let server = Server::with(|config| config.maxmemory = LIMIT);
     let mut client = server.client();
     let full = fill(&mut client, 0..60_000);
@@ -67,7 +67,7 @@ fn a_policy_that_is_set_at_run_time_evicts_and_tells_of_it() {
 }
 
 #[test]
-fn idle_time_and_frequency_are_told_where_they_are_kept() {
+fn idle_time_and_frequency_are_reported_where_they_are_kept() {
     let server = Server::with(|config| config.maxmemory_policy = Some(Policy::named("allkeys-lru").unwrap()));
     let mut client = server.client();
     client.says("set k v", "+OK\r\n");

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 #[test]
-fn one_client_too_many_is_told_so() {
+fn one_client_too_many_gets_an_error() {
     let server = Server::with(|config| config.maxclients = 2);
     let (mut one, mut two) = (server.client(), server.client());
     one.says("ping", "+PONG\r\n");
@@ -26,7 +26,7 @@ fn one_client_too_many_is_told_so() {
 }
 
 #[test]
-fn whoever_sends_all_requests_before_it_reads_gets_every_reply() {
+fn a_client_that_sends_all_requests_before_it_reads_gets_every_reply() {
     const REQUESTS: usize = 200_000;
     let server = Server::start();
     let mut client = server.client();
@@ -54,7 +54,7 @@ fn whoever_sends_all_requests_before_it_reads_gets_every_reply() {
 }
 
 #[test]
-fn whoever_reads_slowly_gets_every_reply() {
+fn a_client_that_reads_slowly_gets_every_reply() {
     const BYTES: usize = 64 << 20;
     // Each reply is below the limit; all that are asked for are sixteen times as much.
     let server = Server::with(|config| {
@@ -100,7 +100,7 @@ fn a_client_that_reads_nothing_stops_and_costs_little() {
 }
 
 #[test]
-fn whoever_ends_its_sending_gets_every_reply() {
+fn a_client_that_ends_its_sending_gets_every_reply() {
     let server = Server::start();
     let mut client = server.client();
     client.says("setrange k 999999 v", ":1000000\r\n");
@@ -118,7 +118,7 @@ fn requests_that_were_read_ahead_are_executed_once_each() {
     let server = Server::start();
     let mut client = server.client();
     client.says("setrange k 99999 v", ":100000\r\n");
-    // Replies that stop it, and counting behind them.
+    // Replies that stop it, and a count after them.
     client.send("GET k\r\n".repeat(200));
     client.send("INCR n\r\n".repeat(REQUESTS));
     let mut replies = vec![0; 200 * ("$100000\r\n".len() + 100_002)];
@@ -153,7 +153,7 @@ fn one_command_takes_no_more_than_the_limit() {
     assert_eq!(field("client_output_buffer_limit_disconnections:"), 2);
     let most = field("client_recent_max_output_buffer:");
     assert!(most <= LIMIT + 1_001_000, "{most}");
-    // What is not to be sent may be as long as it likes.
+    // Replies that are not sent may have any length.
     let mut silent = server.client();
     silent.send(format!("CLIENT REPLY SKIP\r\nMGET{}\r\nPING\r\n", " k".repeat(100)));
     silent.expect("+PONG\r\n");
@@ -174,8 +174,8 @@ fn each_client_that_is_cut_off_is_counted_once() {
         field.unwrap().parse::<usize>().unwrap()
     };
     for cut_off in 0..CLIENTS {
-        // A worker looks at all clients ten times a second, after its work: after these two the work that cuts the client off
-        // is, in about half of the runs, when it does.
+        // A worker checks all clients ten times a second, after its work. In about half of the runs, the work after
+        // these two is what disconnects the client.
         let mut hungry = server.client();
         for _ in 0..2 {
             hungry.says("ping", "+PONG\r\n");
@@ -188,10 +188,10 @@ fn each_client_that_is_cut_off_is_counted_once() {
 }
 
 #[test]
-fn a_client_that_is_always_behind_does_not_make_its_buffer_grow() {
+fn a_client_that_always_reads_late_does_not_grow_its_buffer() {
     const BEHIND: usize = 16;
     let value = "v".repeat(1_000_000);
-    // Replies that wait at a time are 16 MB, of which the kernel takes some; all together they are 160 MB.
+    // The replies that wait at a time are 16 MB, and the kernel takes some; all together they are 160 MB.
     let server = Server::with(|config| config.maxmemory_clients = ClientsMemory::Bytes(80 << 20));
     let mut client = server.client();
     client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n"));
@@ -282,7 +282,7 @@ fn a_request_without_end_is_cut_off() {
 }
 
 #[test]
-fn what_waits_for_exec_counts() {
+fn commands_queued_for_exec_count_towards_the_limit() {
     let value = "v".repeat(1_000_000);
     let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{value}\r\n");
     let server = Server::with(|config| {
@@ -334,7 +334,7 @@ fn a_large_request_leaves_no_large_buffer() {
         client.expect("+OK\r\n");
     }
     let mut other = server.client();
-    // What a worker tells of a client is a turn late.
+    // A worker reports a client's state one turn late.
     eventually("all is given back", || {
         let list = other.text("client list");
         list.lines().filter(|line| line.contains(" qbuf=6 qbuf-free=16378 ")).count() == clients.len()
@@ -365,7 +365,7 @@ fn a_client_that_reads_a_long_reply_is_not_idle() {
         config.unixsocket.clone_from(&text);
     });
     server.client().says(&format!("setrange k {} v", 4_000_000 - 1), ":4000000\r\n");
-    // The kernel keeps some 200 KB of what is sent to a Unix socket, and megabytes over TCP.
+    // The kernel buffers some 200 KB for a Unix socket, and megabytes for TCP.
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.write_all(b"GET k\r\n").unwrap();
     let mut got = vec![0; 200_000];
@@ -376,7 +376,7 @@ fn a_client_that_reads_a_long_reply_is_not_idle() {
 }
 
 #[test]
-fn ten_thousand_idle_connections_disturb_nobody() {
+fn ten_thousand_idle_connections_slow_no_client_down() {
     // Both ends are in this process.
     let wanted = 10_000;
     if duramen_server::net::open_files::raise(2 * wanted + 200) < 2 * wanted + 200 {
@@ -431,7 +431,7 @@ fn change(client: &mut Client, command: &str, key: &str, members: std::ops::Rang
     send_words(client, words.iter().map(String::as_str))
 }
 
-/// Adds members to `zset`, from this one on, until there is no room for more; the one behind the last.
+/// Adds members to `zset`, from this one on, until there is no more room; returns the number after the last.
 fn fill(client: &mut Client, mut from: usize) -> usize {
     let mut refused = 0;
     while refused < 3 {
@@ -463,7 +463,7 @@ fn a_full_store_does_a_removal_of_many_elements_in_parts() {
     }
     let members = fill(client, 0);
     assert!(members > 5000, "{members}");
-    // The tombstones of all these are longer than what is kept for deletes.
+    // The tombstones of all these are longer than the reserve for deletes.
     let half = members / 2;
     client.says(&format!("ZREMRANGEBYSCORE zset 100 {}", 100 + half - 1), &format!(":{half}\r\n"));
     client.says("ZCARD zset", &format!(":{}\r\n", members - half));

@@ -1,5 +1,5 @@
-//! The server over sockets. One program for all of it, since each takes its time to link; what needs a process of its own
-//! stands beside it.
+//! The server over sockets. One program for all tests, because linking each takes time; tests that need their own
+//! process are separate.
 
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 

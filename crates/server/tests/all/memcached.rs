@@ -1,5 +1,5 @@
-//! memcached's protocols over sockets: beside Redis's, over restarts, and from slow clients. What each command replies is
-//! compared with memcached itself by `cargo xtask side-by-side-memcached`.
+//! memcached's protocols over sockets: next to Redis's, over restarts, and from slow clients. `cargo xtask
+//! side-by-side-memcached` compares the replies of each command with memcached itself.
 
 use crate::support::{Client, Server, eventually};
 use duramen::MediumKind;
@@ -82,7 +82,7 @@ fn a_pipeline_is_answered_in_order_in_all_three_protocols() {
         bytes.extend_from_slice(key.as_bytes());
         bytes
     };
-    // A miss, quietly, and a no-op behind it.
+    // A miss, quietly, and a no-op after it.
     client.send([packet(0x09, "nothing", 1), packet(0x0a, "", 2)].concat());
     client.expect([&[0x81, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0][..], &[0; 8]].concat());
 }
@@ -110,7 +110,7 @@ fn a_shared_database_has_the_strings_of_both() {
     memcached.says("incr n 9", "10\r\n");
     redis.says("incrby n 5", ":15\r\n");
     memcached.says("get n", "VALUE n 0 2\r\n15\r\nEND\r\n");
-    // What Redis wrote is recached by one who asks, too.
+    // One client is asked to recache a value of Redis, too.
     redis.says("set r world ex 10", "+OK\r\n");
     memcached.says("mg r R30 v", "VA 5 W\r\nworld\r\n");
     memcached.says("mg r R30", "HD Z\r\n");
@@ -129,7 +129,7 @@ fn a_shared_database_has_the_strings_of_both() {
     redis.says("append m !", "+QUEUED\r\n");
     redis.says("exec", "*3\r\n:1\r\n$5\r\nhello\r\n:6\r\n");
     memcached.says("get m", "VALUE m 0 6\r\nhello!\r\nEND\r\n");
-    // What is no string is there, and is none.
+    // A value that is not a string exists, but is no item.
     redis.says("lpush list a", ":1\r\n");
     memcached.says("get list", "END\r\n");
     memcached.says("add list 0 0 1\r\nx", "NOT_STORED\r\n");
@@ -165,7 +165,7 @@ fn counters_have_another_number_after_each_change_wherever_it_is_made() {
     memcached.says(&format!("cas n 0 0 1 {last}\r\n7"), "EXISTS\r\n");
     last = number(&mut memcached, "n");
     memcached.says("get n", "VALUE n 5 3\r\n701\r\nEND\r\n");
-    // A time is another record, and no other number; memcached shows a shorter number with blanks behind it.
+    // A new time is another record, with the same number; memcached shows a shorter number with blanks after it.
     memcached.says("touch n 1000", "TOUCHED\r\n");
     assert_eq!(number(&mut memcached, "n"), last);
     memcached.says("decr n 700", "1\r\n");
@@ -176,7 +176,7 @@ fn counters_have_another_number_after_each_change_wherever_it_is_made() {
     redis.says("incr n", "-ERR value is not an integer or out of range\r\n");
     redis.says("scan 0 type string", "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nn\r\n");
     last = number(&mut memcached, "n");
-    // WATCH tells of a change in place.
+    // WATCH notices a change in place.
     redis.says("watch n\r\nmulti", "+OK\r\n+OK\r\n");
     redis.says("get n", "+QUEUED\r\n");
     memcached.says("incr n 997", "999\r\n");
@@ -299,7 +299,7 @@ fn half_lines_and_slow_clients_are_waited_for() {
 }
 
 #[test]
-fn what_is_too_large_is_passed_over_without_being_kept() {
+fn data_of_too_large_items_is_skipped_without_being_buffered() {
     let server = alone_with(|config| config.memcached_max_item_size = 4096);
     let mut client = server.client();
     client.says("set k 0 0 1\r\nx", "STORED\r\n");
@@ -373,7 +373,7 @@ fn a_unix_socket_and_shutdown_serve_too() {
 }
 
 #[test]
-fn too_many_connections_are_told_in_their_protocol() {
+fn refused_connections_get_an_error_of_their_protocol() {
     let server = alone_with(|config| config.maxclients = 1);
     let mut first = server.client();
     first.says("mn", "MN\r\n");
@@ -390,7 +390,7 @@ fn too_many_connections_are_told_in_their_protocol() {
 }
 
 #[test]
-fn items_are_listed_in_both_ways_and_a_long_list_holds_up_nobody() {
+fn items_are_listed_in_both_ways_and_a_long_list_delays_no_client() {
     let server = alone();
     let (mut client, mut other) = (server.client(), server.client());
     client.send("set a:1 5 0 3\r\nabc\r\nset b% 0 1000 1\r\nx\r\nget a:1\r\n");

@@ -16,7 +16,7 @@ fn server(medium: MediumKind, path: &Path) -> Server {
 }
 
 #[test]
-fn a_command_that_panics_is_answered_and_everybody_goes_on() {
+fn a_panicking_command_is_answered_and_all_clients_continue() {
     let directory = tempfile::tempdir().unwrap();
     let server = server(MediumKind::File, &directory.path().join("store"));
     // Two of each worker.
@@ -76,11 +76,11 @@ fn a_panic_within_a_write_poisons_the_store_and_nothing_unsettled_is_acknowledge
         client.send("SET before 1\r\nDEBUG PANIC WRITE\r\nSET behind 1\r\n");
         let acknowledged = client.line() == "+OK";
         if acknowledged {
-            // Where each write is durable by itself.
+            // Each write is durable at once.
             client.expect(PANICKED);
             assert!(client.line().starts_with("-MISCONF "));
         }
-        // Reads go on, on both workers; writes are refused.
+        // Reads still work, on both workers; writes are refused.
         other.says("get kept", "$1\r\n1\r\n");
         other.send("set k 1\r\n");
         assert!(other.line().starts_with("-MISCONF "));
@@ -101,7 +101,7 @@ fn a_panic_within_a_write_poisons_the_store_and_nothing_unsettled_is_acknowledge
 }
 
 #[test]
-fn who_may_panic_on_purpose_is_a_directive() {
+fn a_directive_says_which_clients_may_panic_on_purpose() {
     let server = Server::start();
     let mut client = server.client();
     client.send("debug panic\r\n");

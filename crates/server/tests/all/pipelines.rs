@@ -1,4 +1,4 @@
-//! Commands in a row that name the same key, or are the same and name any, and may run as one: nobody can tell.
+//! Commands in a row with the same key, or equal ones with any keys, which may run as one batch: no client can tell.
 
 use crate::support::{Client, Server, eventually};
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ fn reply(client: &mut Client) -> String {
     (0..items).fold(line, |all, _| all + " " + &reply(client))
 }
 
-/// Rows of commands, most of which change something, and some of which fail.
+/// Rows of commands; most change something, and some fail.
 fn rows() -> Vec<Vec<Vec<String>>> {
     let row = |count: usize, one: &dyn Fn(usize) -> String| -> Vec<Vec<String>> {
         (0..count).map(|at| one(at).split(' ').map(str::to_owned).collect()).collect()
@@ -51,7 +51,7 @@ fn rows() -> Vec<Vec<Vec<String>>> {
             row(9, &|at| format!("setbit b {} 1", ["7", "x", "3", "-1", "90", "4", "70000", "8", "7"][at])),
             row(3, &|at| format!("setbit h {at} 1")),
             row(20, &|at| format!("xadd x {}-1 f {long}{at}", round * 100 + at % 15)),
-            // Each of its own key, some of them twice in a row, of other types, long, or not there.
+            // Each with its own key, some of them twice in a row, of other types, long, or missing.
             row(100, &|at| format!("set k{} {long}{at}", at * 7 % 40)),
             row(100, &|at| format!("get k{}", at * 3 % 50)),
             row(12, &|at| {
@@ -143,7 +143,7 @@ fn ids_of_a_row_of_entries_ascend() {
 }
 
 #[test]
-fn who_waits_is_served_by_the_first_of_a_row() {
+fn a_waiting_client_is_served_by_the_first_command_of_a_batch() {
     let server = Server::start();
     let (mut client, mut waiter) = (server.client(), server.client());
     let push = |at: usize| encoded(&["rpush".to_owned(), "q".to_owned(), at.to_string()]);
@@ -226,7 +226,7 @@ const FAMILIES: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// A row of commands of one type, most of which name one key.
+/// A row of commands of one type; most name one key.
 fn mixed(random: &mut Random) -> Vec<Vec<String>> {
     let (key, commands) = FAMILIES[random.below(FAMILIES.len())];
     let commands: Vec<&str> = (0..1 + random.below(4)).map(|_| random.of(commands)).collect();
@@ -321,7 +321,7 @@ fn commands_by_turns_are_answered_as_each_by_itself() {
 }
 
 #[test]
-fn spops_and_sadds_by_turns_take_what_is_there() {
+fn alternating_spops_and_sadds_pop_existing_members() {
     for packed in [64, 4096] {
         let server = Server::with(move |config| config.packed_bytes_max = packed);
         let (mut client, mut random, mut model) = (server.client(), Random(5), BTreeSet::new());
@@ -359,7 +359,7 @@ fn spops_and_sadds_by_turns_take_what_is_there() {
 }
 
 #[test]
-fn who_watches_is_told_of_what_came_and_went_in_a_row() {
+fn a_watching_client_notices_a_batch_that_adds_and_removes() {
     for (packed, filled) in [(64, 0), (64, 100), (4096, 0), (4096, 20)] {
         let server = Server::with(move |config| config.packed_bytes_max = packed);
         let (mut client, mut other) = (server.client(), server.client());
@@ -385,7 +385,7 @@ fn who_watches_is_told_of_what_came_and_went_in_a_row() {
             (0..6).for_each(|_| drop(reply(&mut client)));
             other.says("exec", "*-1\r\n");
             client.says(&format!("exists {key}"), if filled > 0 { ":1\r\n" } else { ":0\r\n" });
-            // What only reads is not told.
+            // Commands that only read change nothing.
             other.says(&format!("watch {key}\r\nmulti\r\nping"), "+OK\r\n+OK\r\n+QUEUED\r\n");
             let reads = match key {
                 "l" => ["llen l", "llen l"],

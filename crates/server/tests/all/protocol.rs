@@ -70,7 +70,7 @@ fn an_error_reply_arrives_though_more_was_sent() {
     let server = Server::start();
     let mut client = server.client();
     client.send(b"*2\r\n$3\r\nGET\r\n$629145600\r\n");
-    // The client does not know yet, and goes on; the server must not reset the connection over it.
+    // The client does not know yet, and continues; the server must not reset the connection because of that.
     for _ in 0..64 {
         if std::io::Write::write_all(&mut client.0, &[b'x'; 16 << 10]).is_err() {
             break;
@@ -159,7 +159,7 @@ fn a_client_that_stops_sending_still_gets_its_replies() {
     client.0.shutdown(std::net::Shutdown::Write).unwrap();
     client.expect("+PONG\r\n+PONG\r\n");
     client.expect_end();
-    // And its connection does not stay behind.
+    // And its connection does not remain.
     let mut other = server.client();
     eventually("the connection is gone", || other.text("client list").lines().count() == 1);
 }
@@ -191,7 +191,7 @@ fn an_ordered_index_gives_keys_in_order_and_a_scan_misses_none_among_deletes() {
     for n in 0..2000 {
         client.says(&format!("set key:{n:04} v"), "+OK\r\n");
     }
-    // What a client does to empty a keyspace; leaves merge behind the cursor, and under it.
+    // A client empties a keyspace by SCAN; leaves merge after the cursor, and before it.
     let (mut cursor, mut seen) = ("0".to_owned(), std::collections::BTreeSet::new());
     loop {
         client.send(format!("scan {cursor} count 50\r\n"));

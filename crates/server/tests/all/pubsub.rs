@@ -63,7 +63,7 @@ fn a_pipeline_of_messages_arrives_whole_and_binary_safe() {
 }
 
 #[test]
-fn who_goes_is_not_counted_any_more_and_who_stays_gets_the_rest() {
+fn a_subscriber_that_leaves_is_not_counted_and_the_others_get_the_rest() {
     let server = Server::start();
     let (mut stays, mut goes, mut publisher) = (server.client(), server.client(), server.client());
     subscribed(&mut stays, "c");
@@ -94,7 +94,7 @@ fn who_goes_is_not_counted_any_more_and_who_stays_gets_the_rest() {
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_at_the_limit_of_its_class() {
+fn a_client_that_does_not_read_is_disconnected_at_the_limit_of_its_class() {
     let server = Server::with(|config| {
         config.client_output_buffer_limit[2] =
             OutputLimit { hard_bytes: 1 << 20, soft_bytes: 0, soft_seconds: 0 };
@@ -147,7 +147,7 @@ fn a_message_after_the_end_of_a_subscription_does_not_come() {
 }
 
 #[test]
-fn each_key_that_expires_is_told_of_once_whether_somebody_asks_for_it_or_not() {
+fn each_expired_key_is_reported_once_whether_it_is_read_or_not() {
     const KEYS: usize = 3000;
     let server = Server::with(|config| config.threads = 2);
     let (mut listener, mut client) = (server.client(), server.client());
@@ -184,7 +184,8 @@ fn each_key_that_expires_is_told_of_once_whether_somebody_asks_for_it_or_not() {
     assert_eq!(next(&mut listener), "end", "none is told of twice");
     told.sort_by_key(|name| name[2..].parse::<usize>().unwrap());
     assert_eq!(told, (0..KEYS).map(|at| format!("k:{at}")).collect::<Vec<_>>());
-    // A write to what has expired tells of that first; what is set again or deleted before its time has not expired.
+    // A write to an expired key reports the expiry first; a key that is set again or deleted before its time has not
+    // expired.
     client.says("set w v px 30", "+OK\r\n");
     client.says("set stays v px 30", "+OK\r\n");
     client.says("persist stays", ":1\r\n");
@@ -202,7 +203,7 @@ fn each_key_that_expires_is_told_of_once_whether_somebody_asks_for_it_or_not() {
 }
 
 #[test]
-fn who_gets_no_replies_is_told_of_subscriptions_and_messages() {
+fn a_client_without_replies_gets_subscriptions_and_messages() {
     let server = Server::start();
     let mut other = server.client();
     for first in ["*", ">"] {
@@ -273,7 +274,7 @@ fn the_last_event_of_a_key_is_of_the_write_that_won() {
 }
 
 #[test]
-fn a_key_that_expires_is_told_of_in_its_time() {
+fn an_expired_key_is_reported_in_time() {
     let server = Server::start();
     let (mut client, mut listener) = (server.client(), server.client());
     client.says("config set notify-keyspace-events Ex", "+OK\r\n");
@@ -317,7 +318,7 @@ fn no_key_expires_while_writes_are_paused() {
 }
 
 #[test]
-fn who_has_quit_listens_no_more() {
+fn a_client_that_has_quit_is_unsubscribed() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     subscribed(&mut client, "c");

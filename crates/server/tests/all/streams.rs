@@ -119,7 +119,7 @@ fn each_entry_is_delivered_to_one_consumer_of_a_group() {
             id(&mut writer);
         }
         for _ in 0..CLIENTS {
-            // One for each reader, who then ends: it reads one entry at a time from then on.
+            // One for each reader, which then ends: it reads one entry at a time from then on.
             writer.send("xadd s * n last\r\n");
             id(&mut writer);
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -154,7 +154,7 @@ fn a_trim_that_finds_only_deleted_entries_changes_nothing_and_fails_nothing() {
 }
 
 #[test]
-fn a_group_with_much_pending_is_destroyed_at_once_and_its_elements_go_behind() {
+fn a_group_with_many_pending_entries_is_destroyed_at_once_and_cleared_in_the_background() {
     let server = Server::start();
     let mut client = server.client();
     let add: String = (1..=3_000).map(|at| format!("xadd s {at}-1 f v\r\n")).collect();

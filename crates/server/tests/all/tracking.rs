@@ -1,4 +1,4 @@
-//! CLIENT TRACKING over sockets: no copy stays that is not told of, whichever workers read and write.
+//! CLIENT TRACKING over sockets: no copy remains without an invalidation, on any workers.
 
 use crate::support::{Client, Server, eventually};
 
@@ -15,7 +15,7 @@ fn invalidation(keys: &[&str]) -> String {
 }
 
 #[test]
-fn a_copy_is_told_of_when_it_is_old_whoever_writes_meanwhile() {
+fn a_copy_is_invalidated_when_it_is_old_during_concurrent_writes() {
     let server = Server::with(|config| config.threads = 3);
     const WRITES: usize = 500;
     // On all workers.
@@ -23,7 +23,7 @@ fn a_copy_is_told_of_when_it_is_old_whoever_writes_meanwhile() {
     std::thread::scope(|scope| {
         for reader in &mut readers {
             scope.spawn(|| {
-                // Reads whenever it has no copy, and is told again after each copy until the last one.
+                // Reads whenever it has no copy, and is notified again after each copy until the last one.
                 let mut copy = String::new();
                 while copy != (3 * WRITES).to_string() {
                     reader.send("get n\r\n");
@@ -40,7 +40,7 @@ fn a_copy_is_told_of_when_it_is_old_whoever_writes_meanwhile() {
                             _ if line.starts_with('$') => copy = reader.line(),
                             other => panic!("{other}"),
                         }
-                        // The last value is not told of.
+                        // The last value is not invalidated.
                         if copy == (3 * WRITES).to_string() || is_told {
                             break;
                         }
@@ -61,7 +61,7 @@ fn a_copy_is_told_of_when_it_is_old_whoever_writes_meanwhile() {
 }
 
 #[test]
-fn elements_of_large_values_and_what_is_served_to_others_are_told_of() {
+fn writes_of_elements_and_by_served_clients_invalidate() {
     let server = Server::with(|config| config.packed_bytes_max = 64);
     let (mut reader, mut writer, mut waits) = (tracking(&server, ""), server.client(), server.client());
     let fields: String = (0..200).map(|at| format!(" f{at} v{at}")).collect();
@@ -85,7 +85,7 @@ fn elements_of_large_values_and_what_is_served_to_others_are_told_of() {
 }
 
 #[test]
-fn another_client_is_told_in_resp2_and_its_end_is_told_too() {
+fn a_resp2_redirection_gets_invalidations_and_its_end_is_reported() {
     let server = Server::start();
     let (mut listener, mut writer) = (server.client(), server.client());
     listener.says("client id", ":1\r\n");
@@ -111,7 +111,7 @@ fn another_client_is_told_in_resp2_and_its_end_is_told_too() {
 }
 
 #[test]
-fn more_keys_than_may_be_remembered_are_told_of() {
+fn keys_beyond_the_table_limit_are_invalidated() {
     let server = Server::with(|config| config.tracking_table_max_keys = 10);
     let mut reader = tracking(&server, "");
     let mut told = 0;
@@ -145,7 +145,7 @@ fn more_keys_than_may_be_remembered_are_told_of() {
 }
 
 #[test]
-fn who_tracks_prefixes_is_told_of_keys_that_expire_whoever_set_them() {
+fn prefix_tracking_reports_expired_keys_of_any_writer() {
     let server = Server::start();
     // NOLOOP is about what a client writes itself, and to expire is nobody's doing.
     let mut client = tracking(&server, "bcast noloop");
@@ -155,14 +155,14 @@ fn who_tracks_prefixes_is_told_of_keys_that_expire_whoever_set_them() {
     other.says("debug sleep 0", "+OK\r\n");
     client.says("set met x px 1", "+OK\r\n");
     std::thread::sleep(std::time::Duration::from_millis(5));
-    // Whether its reader or the store is first to meet it, it is told of once.
+    // Whether its reader or the store finds it first, it is reported once.
     other.says("get met", "$-1\r\n");
     client.expect(invalidation(&["met"]));
     client.says("ping", "+PONG\r\n");
 }
 
 #[test]
-fn who_redirects_to_a_client_that_quit_is_told_at_once() {
+fn a_client_is_notified_at_once_when_its_redirection_quits() {
     let server = Server::start();
     let (mut target, mut other) = (server.client(), server.client());
     target.send("client id\r\n");
@@ -181,7 +181,7 @@ fn who_redirects_to_a_client_that_quit_is_told_at_once() {
 }
 
 #[test]
-fn a_flush_leaves_nothing_remembered_and_is_told_as_null() {
+fn a_flush_forgets_all_keys_and_invalidates_with_null() {
     let server = Server::start();
     let mut client = tracking(&server, "");
     let mut other = server.client();
@@ -199,7 +199,7 @@ fn a_flush_leaves_nothing_remembered_and_is_told_as_null() {
 }
 
 #[test]
-fn who_waited_is_told_of_what_its_own_command_wrote_behind_its_reply() {
+fn a_served_client_gets_the_invalidation_of_its_own_write_after_its_reply() {
     let server = Server::start();
     let (mut waits, mut writer) = (tracking(&server, ""), server.client());
     waits.says("llen from\r\nllen to", ":0\r\n:0\r\n");

@@ -61,13 +61,13 @@ impl Server {
         Client::connect(self.port)
     }
 
-    /// Ends the server and tells how.
+    /// Ends the server and returns the result.
     pub fn stop(mut self) -> Result<(), String> {
         self.stop.request();
         self.thread.take().unwrap().join().unwrap()
     }
 
-    /// Waits for a server that has been told to end.
+    /// Waits for a server that was asked to end.
     pub fn wait(mut self) -> Result<(), String> {
         self.thread.take().unwrap().join().unwrap()
     }
@@ -124,7 +124,7 @@ impl Client {
     /// Speaks RESP3 from now on.
     pub fn hello_3(&mut self) {
         self.send("hello 3\r\n");
-        // A map of seven pairs, of which the last is an empty array.
+        // A map of seven pairs; the last is an empty array.
         while self.line() != "*0" {}
     }
 

@@ -7,7 +7,7 @@ use super::Operation;
 /// Bytes that are kept or left out together: a piece of a string that was written in part.
 const PART: usize = crate::large::PIECE;
 
-/// A string of bits. What no part of it says is zeros.
+/// A string of bits. Bits outside all parts are zeros.
 #[derive(Debug, Default)]
 pub struct Bitmap {
     len: usize,
@@ -69,7 +69,7 @@ impl Bitmap {
         whole
     }
 
-    /// What BITOP makes of it as the only source so far: with [`Operation::Not`] all bits are turned.
+    /// The result of BITOP with it as the only source so far: with [`Operation::Not`] all bits are inverted.
     pub fn first(mut self, operation: Operation) -> Self {
         if operation == Operation::Not {
             for number in 0..self.len.div_ceil(PART) {

@@ -1,4 +1,4 @@
-//! BITFIELD: integers of 1 to 64 bits at any bit of a string, with a choice of what overflow does.
+//! BITFIELD: integers of 1 to 64 bits at any bit of a string, with a choice for overflow.
 
 /// Signedness and width of a field: `i1` to `i64`, `u1` to `u63`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub struct Width {
     bits: u8,
 }
 
-/// What becomes of a value that a field cannot hold.
+/// The treatment of a value that a field cannot hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// Its low bits are kept.
@@ -24,7 +24,7 @@ pub enum Overflow {
 pub struct Field {
     /// Its first bit.
     pub offset: u64,
-    /// What it holds.
+    /// Its value.
     pub width: Width,
 }
 
@@ -55,7 +55,7 @@ impl Width {
         if self.signed { (1 << (self.bits - 1)) - 1 } else { (1 << self.bits) - 1 }
     }
 
-    /// What a field of this width is to hold in place of `value`; `None` for not to be written.
+    /// The value that a field of this width gets for `value`; `None` if it is not to be written.
     fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         if (self.min()..=self.max()).contains(&value) {
             return Some(value as i64);
@@ -199,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_field_holds_what_is_set_and_nothing_around_it_changes(
+        fn a_field_holds_its_value_and_nothing_around_it_changes(
             mut bytes in prop::collection::vec(any::<u8>(), 20),
             offset in 0u64..96,
             signed: bool,

@@ -1,6 +1,6 @@
 //! BITOP: whole bitmaps combined bit by bit.
 
-/// What BITOP does.
+/// The operations of BITOP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Bits set in all sources.

@@ -8,10 +8,10 @@
 //! | 5 | a sorted set | how many members, and each as a string with its score, the 8 bytes of a double, little-endian |
 //! | 9 | a hash, until Redis 2.4 | a string: a [`zipmap`] of fields and values |
 //! | 11 | a set of integers | a string: bytes of an integer (4 bytes), how many (4 bytes), the integers ascending |
-//! | 12 | a sorted set, until Redis 6.2 | a string: a [`ziplist`] of members and scores by turns |
-//! | 13 | a hash, until Redis 6.2 | a string: a ziplist of fields and values by turns |
-//! | 16 | a hash | a string: a [`listpack`] of fields and values by turns |
-//! | 17 | a sorted set | a string: a listpack of members and scores by turns, ascending |
+//! | 12 | a sorted set, until Redis 6.2 | a string: a [`ziplist`] of alternating members and scores |
+//! | 13 | a hash, until Redis 6.2 | a string: a ziplist of alternating fields and values |
+//! | 16 | a hash | a string: a [`listpack`] of alternating fields and values |
+//! | 17 | a sorted set | a string: a listpack of alternating members and scores, ascending |
 //! | 20 | a set, of Redis 7.2 and later | a string: a listpack of the members |
 
 use std::collections::HashSet;

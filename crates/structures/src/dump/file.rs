@@ -1,4 +1,4 @@
-//! RDB files: what `redis-server` saves, loads, and sends to a replica.
+//! RDB files: the files that `redis-server` saves, loads, and sends to a replica.
 //!
 //! | bytes | meaning |
 //! |---|---|
@@ -15,14 +15,14 @@
 //! | 254 | a length | the following keys are of this database |
 //! | 253, 252 | 4 bytes, 8 bytes | Unix seconds, milliseconds at which the next key expires |
 //! | 251 | two lengths | how many keys the database has, and how many of them expire |
-//! | 250 | two strings | name and value of what Redis notes about itself |
+//! | 250 | two strings | name and value of Redis's notes about itself |
 //! | 249, 248 | a byte, a length | how often, and how long ago the next key was used; of no effect here |
-//! | 247 | as a value of type 7 | what a module keeps besides keys |
+//! | 247 | as a value of type 7 | a module's data besides keys |
 //! | 246, 245 | … | functions; 245 is a string with the library's code |
 //! | 244 | three lengths | how large a slot of a cluster is |
 //!
 //! 1. A [`Reader`] takes bytes of its source up to twice the size of the largest key with its value, and not more.
-//! 2. Nothing that it reads makes it panic, and nothing is believed to be long before so many bytes were there.
+//! 2. No input causes a panic, and a length is trusted only once that many bytes have arrived.
 //! 3. A [`Flaw`] names the byte of the file, and the key.
 
 use std::fmt;
@@ -62,7 +62,7 @@ const KEY_SHOWN_BYTES_MAX: usize = 128;
 /// Contents to leave out of a file instead of refusing it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Skip {
-    /// Values of modules, and what modules keep besides.
+    /// Values of modules, and modules' data besides keys.
     pub modules: bool,
     /// Libraries of functions.
     pub functions: bool,
@@ -81,7 +81,7 @@ pub struct Key {
     pub expires_at: Option<u64>,
 }
 
-/// What a file has next.
+/// The next item of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// A key.
@@ -129,7 +129,7 @@ pub struct Reader<R> {
     window: Vec<u8>,
     at: usize,
     begin: u64,
-    // Of the file up to `begin`.
+    // Checksum of the file up to `begin`.
     crc: u64,
     source_ended: bool,
     version: u16,
@@ -142,10 +142,10 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the head of a file. `bytes_max` bounds what a compressed string may claim to become.
+    /// Reads the head of a file. `bytes_max` bounds the length of a decompressed string.
     ///
     /// # Errors
-    /// When it is none, or of a version that is not read.
+    /// When it is no RDB file, or of an unsupported version.
     pub fn new(source: R, skip: Skip, bytes_max: u64) -> Result<Self, Flaw> {
         let mut reader = Self {
             source,
@@ -193,7 +193,7 @@ impl<R: Read> Reader<R> {
         self.version
     }
 
-    /// What was taken from the source beyond the end of the file, and the source.
+    /// The bytes read from the source beyond the end of the file, and the source.
     pub fn into_rest(mut self) -> (Vec<u8>, R) {
         self.window.drain(..self.at);
         (self.window, self.source)
@@ -202,7 +202,7 @@ impl<R: Read> Reader<R> {
     /// The next key; `None` at the end, when the checksum was right.
     ///
     /// # Errors
-    /// When there is something else. What came before is whole, though the checksum at the end was not looked at yet.
+    /// On other content. All earlier items are complete, though the checksum at the end was not checked yet.
     #[expect(clippy::should_implement_trait, reason = "an iterator of results would go on after an error")]
     pub fn next(&mut self) -> Result<Option<Item>, Flaw> {
         let mut expires_at = None;
@@ -361,7 +361,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// What `parse` finds next, once enough of the file is there; `None`: nothing of the kind, or the file is cut off.
+    /// The next result of `parse`, once enough of the file has arrived; `None`: nothing of the kind, or the file is cut
+    /// off.
     fn step<T>(&mut self, parse: impl Fn(&mut Input<'_>) -> Option<T>) -> Result<Option<T>, Flaw> {
         loop {
             let mut input = Input::new(&self.window[self.at..]);
@@ -379,7 +380,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Takes from the source until so many bytes are unread, or it ends.
+    /// Reads from the source until this many bytes are unread, or it ends.
     fn fill(&mut self, wanted: usize) -> Result<(), Flaw> {
         self.crc = crc64::go_on(self.crc, &self.window[..self.at]);
         self.begin += self.at as u64;
@@ -417,7 +418,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Passes over what a module wrote; the number of its type.
+/// Skips a module's data; returns the number of its type.
 fn skip_module(input: &mut Input<'_>, bytes_max: u64) -> Option<u64> {
     let module = decode_len(input)?;
     loop {
@@ -483,7 +484,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// What follows is of this database, which has so many keys.
+    /// The following keys are of this database, which has this many.
     ///
     /// # Errors
     /// When the output fails.
@@ -574,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_value_is_read() {
         let (bytes, items) = written();
         assert_eq!(read(&bytes, Skip::default()).unwrap(), items);
         // A source that gives a byte at a time.
@@ -594,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_is_told_with_offset() {
+    fn a_file_cut_anywhere_is_an_error_with_its_offset() {
         let (bytes, _) = written();
         for len in 0..bytes.len() {
             let flaw = read(&bytes[..len], Skip::default()).unwrap_err();
@@ -604,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_is_told_unless_it_is_of_the_version() {
+    fn a_changed_byte_is_an_error_unless_it_is_of_the_version() {
         let (bytes, _) = written();
         for at in 9..bytes.len() {
             let mut bad = bytes.clone();

@@ -23,11 +23,11 @@ pub(super) const TYPES: [u8; 4] = [TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_ZIPLI
 
 const NODE_ELEMENT: u64 = 1;
 const NODE_LISTPACK: u64 = 2;
-// Of the older types, and written nowhere.
+// The older types, which are never written.
 const NODE_ZIPLIST: u64 = u64::MAX;
 // `list-max-listpack-size` -2.
 const NODE_BYTES_MAX: usize = 8192;
-// What Redis reckons that an element takes besides its bytes (`SIZE_ESTIMATE_OVERHEAD`).
+// Redis's estimate of an element's overhead (`SIZE_ESTIMATE_OVERHEAD`).
 const ELEMENT_OVERHEAD_BYTES: usize = 8;
 
 /// Type and value of a list.

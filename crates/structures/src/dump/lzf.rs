@@ -61,10 +61,10 @@ pub(super) fn compress(input: &[u8], out_max: usize) -> Option<Vec<u8>> {
     Some(out.bytes)
 }
 
-/// The `len` bytes that `input` stands for, if it stands for exactly so many.
+/// The `len` bytes that `input` decompresses to, if it has exactly that length.
 pub(super) fn decompress(mut input: &[u8], len: usize) -> Option<Vec<u8>> {
-    // No byte of input gives more than 88 of output (three for 264): what claims more is not believed
-    // before memory is taken.
+    // No byte of input gives more than 88 of output (three for 264): a greater length is refused before memory is
+    // taken.
     if len / 88 > input.len() {
         return None;
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_shrink_is_not_compressed() {
+    fn bytes_that_do_not_shrink_are_not_compressed() {
         let bytes: Vec<u8> = (0..200).collect();
         assert_eq!(compress(&bytes, bytes.len() - 4), None);
     }

@@ -104,7 +104,7 @@ impl Restored {
     }
 }
 
-/// The value in a payload; a collection is not empty. `bytes_max` bounds what a compressed string may claim to become.
+/// The value in a payload; a collection is not empty. `bytes_max` bounds the length of a decompressed string.
 pub fn restore(payload: &[u8], bytes_max: u64) -> Result<Restored> {
     let Some((body, footer)) = payload.len().checked_sub(FOOTER_BYTES).map(|at| payload.split_at(at)) else {
         return Err(Error::DumpChecksum);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_from_what_is_not_a_value() {
+    fn damage_differs_from_bytes_that_are_no_value() {
         let good = signed(string(b"hello"));
         assert!(matches!(restore(&good[..9], MAX), Err(Error::DumpChecksum)));
         for at in 0..good.len() {
@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_dumped_is_restored(value in prop::collection::vec(0u8..4, 0..2000)) {
+        fn a_dumped_value_is_restored(value in prop::collection::vec(0u8..4, 0..2000)) {
             prop_assert_eq!(restore(&signed(string(&value)), MAX).unwrap(), Restored::String(value));
         }
 

@@ -30,7 +30,7 @@ const TYPE_STREAM_7_2: u8 = 21;
 /// Those of the text above.
 pub(super) const TYPES: [u8; 3] = [TYPE_STREAM_5, TYPE_STREAM_7, TYPE_STREAM_7_2];
 
-// What a group has read, if nobody knows.
+// A group's count of read entries, if it is unknown.
 const READ_NOT_KNOWN: i64 = -1;
 
 /// Type and value of a stream.
@@ -165,7 +165,7 @@ mod tests {
     use crate::stream::NodeLimits;
 
     #[test]
-    fn a_length_of_redis_5_that_is_too_high_is_that_of_what_is_there() {
+    fn a_too_high_length_of_redis_5_becomes_the_actual_one() {
         let mut made = Stream::empty();
         for ms in 1..=3 {
             let id = StreamId { ms, seq: 0 };

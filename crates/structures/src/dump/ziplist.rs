@@ -1,4 +1,4 @@
-//! Redis's ziplist: what listpacks took the place of in Redis 7.0. It is read, and never written.
+//! Redis's ziplist, which listpacks replaced in Redis 7.0. It is read, and never written.
 //!
 //! | bytes | meaning |
 //! |---|---|

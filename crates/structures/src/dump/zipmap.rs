@@ -14,7 +14,7 @@ const END: u8 = 0xff;
 const LENGTH_LONG: u8 = 0xfe;
 const COUNT_NOT_TOLD: u8 = 0xfe;
 
-/// Fields and values by turns, if it is a zipmap.
+/// Alternating fields and values, if it is a zipmap.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut rest = Input::new(bytes);
     let [count] = rest.take_array()?;

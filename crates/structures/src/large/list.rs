@@ -1,7 +1,7 @@
 //! Lists in their large form: nodes of some elements each, which know at which positions these are.
 //!
-//! A *position* counts from a point that stays where it is when elements come and go at an end, so a push or a pop there writes one node
-//! and nothing else. How long the list is, its two end nodes say.
+//! A *position* counts from a point that is unaffected by pushes and pops at an end, so one of those writes one node
+//! and nothing else. The two end nodes give the length of the list.
 //!
 //! | node | is |
 //! |---|---|
@@ -10,13 +10,13 @@
 //!
 //! 1. Positions follow on each other: where one node ends the next begins. What comes or goes between the ends moves the positions of
 //!    one side, whichever has fewer nodes; to find the place takes a walk anyway.
-//! 2. A node has at least one element, and no more than [`NODE_BYTES`] unless it has but one, was made by an edit that pushed more
-//!    ([`NODE_BYTES_AT_ONCE`]) or was changed within: beyond twice that it is divided then.
-//! 3. A label is [`STEP`] for each position behind the middle when the node is made, if that is beyond its neighbour's. Later the
-//!    positions move and the label stays, so it tells where to begin to look for a position, and no more.
-//! 4. What comes and goes at the ends is *held* until [`LargeList::flush`]: a node is written once for all pushes and
-//!    pops of an edit, and one that came and went not at all. Reads do not see it: who reads or changes within has it
-//!    written before.
+//! 2. A node has at least one element. It has at most [`NODE_BYTES`] unless it has only one element, was made by an
+//!    edit that pushed more ([`NODE_BYTES_AT_ONCE`]), or was changed within: then it is divided beyond twice that.
+//! 3. A label is [`STEP`] for each position from the middle when the node is made, if that is beyond its neighbour's.
+//!    Later the positions move and the label stays, so it only gives a start for searching a position.
+//! 4. Pushes and pops at the ends are *held* until [`LargeList::flush`]: a node is written once for all pushes and pops
+//!    of an edit, and one that was added and removed not at all. Reads do not see held changes: a read, or a change
+//!    within the list, first has them written.
 
 use std::cell::OnceCell;
 use std::collections::{HashSet, VecDeque};
@@ -28,11 +28,12 @@ use super::{Bytes, ElementWriter, Result};
 use crate::packed::Malformed;
 use crate::packed_list::{End, PackedList};
 
-/// Bytes of a run to which elements are put: enough that what the engine keeps for a record counts little for each of
-/// short elements, few enough to write all of them again for each push.
+/// Bytes of a run to which elements are appended. Enough that the engine's overhead for a record is small even for
+/// short elements; few enough to write all of them again at each push.
 const NODE_BYTES: usize = 256;
-/// The same of a node that the edit makes: it is written once, whatever comes to it. So a row of pushes of 200 bytes writes a
-/// tenth of the records. Who pops element by element writes what is left each time, half of this on average.
+/// The same for a node that the edit makes: it is written once, whatever is pushed to it. So a series of pushes of 200
+/// bytes writes a tenth of the records. Popping element by element rewrites the rest each time, half of this on
+/// average.
 const NODE_BYTES_AT_ONCE: usize = 2048;
 /// Between the labels of neighbours is room for this many, so that a node can be divided.
 const STEP: u64 = 1 << 8;
@@ -40,7 +41,7 @@ const MIDDLE: u64 = 1 << 63;
 const POSITION_BYTES: usize = 8;
 /// For a node as it is written, and an element that comes before another goes.
 const NODE_ROOM: usize = NODE_BYTES + 64;
-/// Nodes that are written anew at a time.
+/// Nodes that are rewritten at a time.
 const TOGETHER: usize = 64;
 
 /// See the module.
@@ -50,7 +51,7 @@ pub(crate) struct LargeList {
     positions: Range<i64>,
     is_changed: bool,
     held: Held,
-    /// All elements, as they were read for who wants them together.
+    /// All elements, kept for callers that need them together.
     whole: OnceCell<PackedList<Vec<u8>>>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) struct LargeList {
 struct Held {
     left: VecDeque<HeldNode>,
     right: VecDeque<HeldNode>,
-    /// How many nodes of the collection, from its begin and from its end, are held here or are gone.
+    /// How many nodes of the collection, from its start and from its end, are held here or are gone.
     taken: (u64, u64),
     /// Labels of nodes of the collection that are gone.
     gone: Vec<u64>,
@@ -87,7 +88,7 @@ struct Stored<'a> {
     run: PackedList<&'a [u8]>,
 }
 
-/// What becomes of the node of a label.
+/// The new state of the node of a label.
 enum Change {
     Put(Node),
     Delete(u64),
@@ -400,13 +401,13 @@ impl LargeList {
         Ok(())
     }
 
-    /// Writes what is held.
+    /// Writes the held changes.
     pub(crate) fn flush(&mut self, writer: &mut impl ElementWriter) -> Result<()> {
         let changes = self.take_held();
         self.write(writer, changes)
     }
 
-    /// What is to be written of what is held, which is held no more.
+    /// Takes the held changes that must be written; nothing is held afterwards.
     fn take_held(&mut self) -> Vec<Change> {
         let Held { left, right, gone, .. } = std::mem::take(&mut self.held);
         let changed = left.into_iter().chain(right).filter(|held| held.is_changed);
@@ -556,7 +557,7 @@ impl LargeList {
         let (first_rank, last_rank) = (self.node_at(reads, first)?.0, self.node_at(reads, last)?.0);
         let (nodes, removed) = (self.elements.len(), going.len() as i64);
         let keeps_left = nodes - 1 - last_rank <= first_rank;
-        // Which ranks are looked at, and by how much those before the first that goes have moved by then.
+        // The ranks to examine, and how far those before the first removed one have moved by then.
         let (mut at, mut left) =
             if keeps_left { (first_rank, nodes - first_rank) } else { (0, last_rank + 1) };
         let moved = if keeps_left { 0 } else { removed };
@@ -598,7 +599,7 @@ impl LargeList {
         self.pop(writer, end, part.len(), |_| ())
     }
 
-    /// Writes all nodes anew, where there is no label left between two: each division of a node takes half of those that are there, or
+    /// Rewrites all nodes when no label is left between two: each division of a node takes half of the free ones, or
     /// more.
     fn label_anew(&mut self, writer: &mut impl ElementWriter) -> Result<()> {
         let old = self.nodes(writer, 0, self.elements.len())?;
@@ -704,7 +705,7 @@ impl Node {
         self.first + self.run.len() as i64
     }
 
-    /// Whether it has no more than so many bytes with this element, too, or no other one.
+    /// Whether it has at most this many bytes including this element, or no other element.
     fn has_room_for(&self, element: &[u8], bytes: usize) -> bool {
         self.run.is_empty() || self.run.run_bytes() + element.len() < bytes
     }
@@ -714,7 +715,8 @@ impl Node {
         self.first -= i64::from(end == End::Left);
     }
 
-    /// The same elements in nodes of good size, of which the next one is labelled `next`; `None` where there are not labels enough.
+    /// The same elements in nodes of good size, before a node with the label `next`; `None` if there are not enough
+    /// labels.
     fn divided(&self, next: Option<u64>) -> std::result::Result<Option<Vec<Self>>, Malformed> {
         let mut nodes = vec![Self { run: PackedList::empty(), ..*self }];
         for element in self.run.list()? {
@@ -753,7 +755,7 @@ impl Stored<'_> {
     }
 }
 
-/// What a record of a node says.
+/// The content of a node's record.
 fn stored<'a>(value: &'a Value<'_>) -> std::result::Result<Stored<'a>, Malformed> {
     let label = value.key().try_into().map(u64::from_be_bytes).map_err(|_| NO_LABEL)?;
     let (run, first) = value.split_last_chunk::<POSITION_BYTES>().ok_or(NO_NODE)?;

@@ -87,7 +87,7 @@ impl LargeMap {
         if self.is_converted { CONVERTED } else { 0 }
     }
 
-    /// Whether its root stays as it is whatever is put.
+    /// Whether its root stays unchanged by any put.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_converted && !self.is_root_old
     }

@@ -17,7 +17,8 @@
 //! 1. Consistency between several commands is their own matter: every reader or writer of a large value holds the lock
 //!    of its key, or is alone.
 //! 2. A large value is never empty, but for streams: with its last element the key goes.
-//! 3. The flags mean what they mean in the packed form: what Redis would call small is small here too, though it is kept large.
+//! 3. The flags mean the same as in the packed form: a collection that Redis would call small is small here too, though
+//!    it is kept large.
 
 mod list;
 mod map;
@@ -44,7 +45,7 @@ pub(crate) trait ElementWriter {
     /// A collection without a reference yet. It is deleted if it gets none.
     fn new_collection(&mut self, order: ElementOrder) -> Collection;
 
-    /// Reads of a collection, with what this writer wrote.
+    /// Reads of a collection, including this writer's own writes.
     fn reads<'a>(&'a self, elements: &'a Collection) -> CollectionReader<'a>;
 
     /// The next write, if there is one, is the only one of this edit: the root stays unchanged.
@@ -108,7 +109,7 @@ pub(crate) fn root(flags: u8) -> [u8; 1] {
 /// The flags of a root; `known` are those that its type has.
 ///
 /// # Errors
-/// When it is none of this form.
+/// When it does not have this form.
 pub(crate) fn flags(root: &[u8], known: u8) -> std::result::Result<u8, Malformed> {
     match *root {
         [byte] if byte & FORM_BITS == FORM && byte >> FLAGS_SHIFT & !known == 0 => Ok(byte >> FLAGS_SHIFT),

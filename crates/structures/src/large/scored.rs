@@ -23,7 +23,7 @@ pub(crate) fn value_of(score: f64) -> ([u8; 9], usize) {
 /// The score in the value of a member.
 ///
 /// # Errors
-/// When it is none.
+/// When it is malformed.
 pub(crate) fn score_in(value: &[u8]) -> Result<f64, Malformed> {
     let (image, rest) = value.split_first_chunk::<8>().ok_or(NO_SCORE)?;
     let image = u64::from_be_bytes(*image);

@@ -1,13 +1,13 @@
-//! Streams in their large form: an element for each node, for each group, consumer and entry that is pending, and one for the head while
-//! there is no node.
+//! Streams in their large form: an element for each node, for each group, consumer and pending entry, and one for the
+//! head while there is no node.
 //!
 //! | key | value |
 //! |---|---|
 //! | 8 zero bytes | a [`stream`](crate::stream) without groups and nodes: its head, if it has no nodes |
 //! | 16 zero bytes, 1, number of a group | the group, see `stream::groups` |
-//! | 16 zero bytes, 2, the first 512 bytes of a group's name | the numbers of all groups whose names begin so |
+//! | 16 zero bytes, 2, the first 512 bytes of a group's name | the numbers of all groups whose names begin with them |
 //! | 16 zero bytes, 3, number of a group, number of a consumer | the consumer |
-//! | 16 zero bytes, 4, number of a group, the first 512 bytes of a consumer's name | the numbers of all consumers whose names begin so |
+//! | 16 zero bytes, 4, number of a group, the first 512 bytes of a consumer's name | the numbers of all consumers whose names begin with them |
 //! | 16 zero bytes, 5, number of a group, an id (16) | how the entry is pending |
 //! | 16 zero bytes, 6, number of a group, number of a consumer, an id (16) | nothing: the entry is pending for this consumer |
 //! | 16 zero bytes, 7, number of a group | nothing: the group was removed, and its elements of the kinds 3 to 6 are not all deleted yet |
@@ -15,17 +15,18 @@
 //!
 //! Numbers have 4 bytes, big-endian in keys and little-endian in values.
 //!
-//! 1. The head that counts is that of the last node: so an entry that is added is one write, of a node no longer than Redis's limits say.
-//!    Other nodes have the head of when they were written.
+//! 1. The valid head is that of the last node: so an added entry is one write, of a node within Redis's limits. Other
+//!    nodes have the head of the time when they were written.
 //! 2. The first is always there. All others come before the nodes: no id is 0-0.
 //! 3. What one consumer does to one entry reads and writes a fixed number of elements, however many groups, consumers and entries there are.
 //!    All that one command changes of them is one transaction of the engine.
-//! 4. Elements of the kinds 3 to 6 count only while the element of their group is there. A group that has many is removed by a fixed number of
-//!    writes, and they are deleted in parts, each a transaction ([`LargeStream::clear_part`]). Its number is not used
-//!    again before the last part: that is what the element of kind 7 is for, which is written with the removal and
-//!    deleted with the last part. So a crash between two parts leaves what the next one deletes.
+//! 4. Elements of the kinds 3 to 6 count only while the element of their group exists. A group with many of them is
+//!    removed by a fixed number of writes; they are then deleted in parts, each a transaction
+//!    ([`LargeStream::clear_part`]). The group's number is not used again before the last part: for this there is the
+//!    element of kind 7, which is written with the removal and deleted with the last part. So a crash between two parts
+//!    leaves the rest to the next one.
 //!
-//! What is done to a stream is done to a *window* of it: a stream with its head and those nodes that it is about.
+//! An edit of a stream works on a *window* of it: a stream with its head and the nodes that the edit needs.
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
@@ -226,7 +227,8 @@ impl LargeStream {
         Ok(found.map(|found| Pending::of_element(&found)).transpose()?)
     }
 
-    /// Calls `visit` for what is pending from an id on, for a consumer or for all, by the elements of the group, until it says false.
+    /// Calls `visit` for the pending entries from an id on, of a consumer or of all, by the elements of the group,
+    /// until it returns false.
     pub(crate) fn pending_from(
         &self,
         reads: CollectionReader<'_>,
@@ -264,21 +266,21 @@ impl LargeStream {
         Ok(last.map(|last| id_in(&last)).transpose()?)
     }
 
-    /// The number behind that of the last element whose key is this and a number.
+    /// The number after that of the last element whose key is this prefix and a number.
     fn next_number(&self, reads: CollectionReader<'_>, prefix: &[u8]) -> Result<u32> {
         let last = self.last(reads, prefix)?;
         Ok(last.map(|last| number_in(&last)).transpose()?.map_or(0, |last| last.saturating_add(1)))
     }
 
-    /// What comes behind this in the key of the last element whose key begins with it.
+    /// The rest after this prefix in the last key that begins with it.
     fn last(&self, reads: CollectionReader<'_>, prefix: &[u8]) -> Result<Option<Vec<u8>>> {
         let end = self.seek(reads, &behind(prefix))?;
         let last = reads.nth(end.saturating_sub(1))?;
         Ok(last.and_then(|element| Some(element.key().strip_prefix(prefix)?.to_vec())))
     }
 
-    /// Calls `visit` for the elements whose keys begin with `prefix`, from that with `from` behind it on, with what comes behind it and the
-    /// value, until it says false.
+    /// Calls `visit` for the elements whose keys begin with `prefix`, starting at the prefix followed by `from`. It
+    /// gets the rest of the key and the value, until it returns false.
     fn visit(
         &self,
         reads: CollectionReader<'_>,
@@ -314,7 +316,7 @@ impl LargeStream {
     fn first_node(&self, reads: CollectionReader<'_>) -> Result<u64> {
         let end = self.elements.rank_of_order([0; 8], true)?;
         match reads.nth(end.saturating_sub(1))? {
-            // Only nodes of the first millisecond are among what is pending.
+            // Only nodes of the first millisecond are among the pending entries.
             Some(last) if is_node(&last) => self.seek(reads, &StreamId { ms: 0, seq: 1 }.to_bytes()),
             _ => Ok(end),
         }
@@ -335,7 +337,7 @@ impl LargeStream {
         };
         let (mut nodes, mut found, mut bad) = (Vec::new(), 0, None);
         let mut look = |node: &Value<'_>| {
-            // Descending, all else comes behind the nodes.
+            // In descending order, all other elements come after the nodes.
             if !is_node(node) {
                 return Ok(false);
             }
@@ -394,9 +396,9 @@ impl LargeStream {
         Ok(ids.into_iter().collect::<std::result::Result<_, _>>()?)
     }
 
-    /// The rank of the last node that does not begin behind this id.
+    /// The rank of the last node that begins at or before this id.
     fn rank(&self, reads: CollectionReader<'_>, id: StreamId) -> Result<Option<u64>> {
-        // Of those that begin in the same millisecond, how many do not begin behind it.
+        // How many of the nodes that begin in the same millisecond begin at or before it.
         let (order, first) = (id.ms.to_be_bytes(), self.first_node(reads)?);
         let mut low = self.elements.rank_of_order(order, false)?.max(first);
         let mut high = self.elements.rank_of_order(order, true)?.max(first);
@@ -508,7 +510,7 @@ impl LargeStream {
         self.is_head_new = true;
     }
 
-    /// Makes a group; false if there is one of that name.
+    /// Makes a group; false if one with that name exists.
     pub(crate) fn create_group(
         &self,
         writer: &mut impl ElementWriter,
@@ -526,7 +528,7 @@ impl LargeStream {
         Ok(true)
     }
 
-    /// Writes what was changed of a group.
+    /// Writes the changes of a group.
     pub(crate) fn put_group(&self, writer: &mut impl ElementWriter, group: &Group) -> Result<()> {
         let Some(number) = group.number() else { return Ok(()) };
         let its = number.to_be_bytes();
@@ -569,8 +571,8 @@ impl LargeStream {
         Ok(())
     }
 
-    /// Removes the group of this name with what belongs to it; whether it was there. Of a group that has much the rest goes by
-    /// [`Self::clear_part`].
+    /// Removes the group of this name with all its elements; returns whether it existed. The rest of a large group is
+    /// removed by [`Self::clear_part`].
     pub(crate) fn remove_group(&self, writer: &mut impl ElementWriter, name: &[u8]) -> Result<bool> {
         let group = self.group(writer.reads(&self.elements), name)?;
         let Some(number) = group.and_then(|group| group.number()) else { return Ok(false) };
@@ -582,7 +584,7 @@ impl LargeStream {
         Ok(true)
     }
 
-    /// Deletes so many elements of groups that were removed, at most; whether there may be more.
+    /// Deletes at most this many elements of removed groups; returns whether there may be more.
     pub(crate) fn clear_part(&self, writer: &mut impl ElementWriter, most: usize) -> Result<bool> {
         let removed = self.removed(writer.reads(&self.elements))?;
         let Some(&number) = removed.first() else { return Ok(false) };
@@ -593,7 +595,7 @@ impl LargeStream {
         Ok(removed.len() > 1)
     }
 
-    /// Deletes so many elements of a removed group, at most; whether there may be more.
+    /// Deletes at most this many elements of a removed group; returns whether there may be more.
     fn clear_group(&self, writer: &mut impl ElementWriter, number: u32, most: usize) -> Result<bool> {
         let mut left = most;
         for kind in [CONSUMER, CONSUMER_NAME, PENDING, PENDING_FOR] {
@@ -677,7 +679,7 @@ impl LargeStream {
         Ok(())
     }
 
-    /// What was taken away may have been the first entry, and no window could tell which one is the first now.
+    /// The removed entries may include the first one, and no window shows which one is the first now.
     fn seek_first(&mut self, writer: &impl ElementWriter) -> Result<()> {
         if !self.head.is_empty() && self.head.first_id() == StreamId::MIN {
             let all = (StreamId::MIN, StreamId::MAX);
@@ -714,7 +716,7 @@ fn is_node(element: &Value<'_>) -> bool {
 
 /// The key of an element that is no node.
 fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
-    // 64: but for names, of which there are few, all have room.
+    // 64: all keys fit, except some with long names, of which there are few.
     let mut key = Vec::with_capacity(64);
     key.extend_from_slice(&[0; StreamId::BYTES]);
     key.push(kind);
@@ -722,12 +724,13 @@ fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     key
 }
 
-/// The key of what has the numbers of this name.
+/// The key of the element with the numbers of this name.
 fn name_key(kind: u8, group: &[u8], name: &[u8]) -> Vec<u8> {
     key(kind, &[group, &name[..name.len().min(NAME_BYTES)]])
 }
 
-/// The first key behind all that begin so, of an element that is no node: one of its bytes is a kind, which is no 255.
+/// The first key after all with this prefix, of an element that is no node: one of its bytes is a kind, which is never
+/// 255.
 fn behind(prefix: &[u8]) -> Vec<u8> {
     let mut key = prefix.to_vec();
     while key.pop_if(|last| *last == u8::MAX).is_some() {}

@@ -15,7 +15,7 @@
 //!
 //! 1. No two entries have the same name.
 //! 2. A set without the flag has integers only, each in the one spelling that [`integer::parse`] takes, ascending.
-//! 3. What has no flag was within the [`Thresholds`] whenever it changed.
+//! 3. A collection without the flag was within the [`Thresholds`] at every change.
 //! 4. The value of a sorted set's entry is a score ([`score_of`]): other bytes are an error.
 //!
 //! Every operation takes time in proportion to the collection, except for the number of entries; also one on many

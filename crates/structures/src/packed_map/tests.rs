@@ -238,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scan_tells_once_what_stays(
+    fn a_scan_returns_lasting_entries_once(
         stays in prop::collection::btree_set("[a-e]{1,3}", 0..60),
         comes in prop::collection::vec("[f-h]{1,2}", 0..30),
         count in 1usize..12,
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_drawn_is_there_and_a_sample_has_each_once(
+    fn drawn_entries_exist_and_a_sample_has_each_once(
         members in prop::collection::btree_set("[a-z]{1,3}", 1..40), count in 0usize..50, seed: u64,
     ) {
         let set = PackedMap::set_of(Shape::Set, members.iter().map(|member| member.as_bytes()).collect());
@@ -401,7 +401,7 @@ fn a_sorted_set_is_a_skiplist_from_129_members_or_65_bytes_on() {
 }
 
 #[test]
-fn what_is_no_score_is_told() {
+fn bytes_that_are_no_score_are_an_error() {
     for (value, is_good) in [
         (&1f64.to_le_bytes()[..], true),
         (&f64::INFINITY.to_le_bytes(), true),

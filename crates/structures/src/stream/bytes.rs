@@ -1,4 +1,4 @@
-//! Reads numbers, ids and names from the front of bytes that nobody vouches for.
+//! Reads numbers, ids and names from the front of untrusted bytes.
 
 use super::StreamId;
 use crate::packed::Malformed;

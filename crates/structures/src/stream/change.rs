@@ -1,13 +1,13 @@
-//! What changes a stream: entries are added, deleted and trimmed, groups and ids are set.
+//! Changes of a stream: adding, deleting and trimming entries, setting groups and ids.
 
 use super::node::{self, NodeLimits};
 use super::{Groups, HEAD_BYTES, Node, Stream, StreamId};
 use crate::packed::Malformed;
 
-/// What XTRIM leaves.
+/// The entries that XTRIM keeps.
 #[derive(Clone, Copy, Debug)]
 pub enum Trim {
-    /// So many entries.
+    /// This many entries.
     Len(u64),
     /// The entries from this id on.
     From(StreamId),
@@ -87,8 +87,8 @@ impl Stream<Vec<u8>> {
         Ok(true)
     }
 
-    /// Removes entries from the begin on; how many. With `whole_nodes` only whole nodes go, and of more than `most` entries
-    /// (unless that is 0) none.
+    /// Removes entries from the start on; returns their number. With `whole_nodes` only whole nodes go, and nothing if
+    /// that is more than `most` entries (unless `most` is 0).
     pub fn trim(&mut self, trim: Trim, whole_nodes: bool, most: u64) -> Result<u64, Malformed> {
         let begin = self.nodes_at();
         let (mut at, mut len, mut removed, mut within) = (begin, self.head.len, 0u64, false);

@@ -12,10 +12,9 @@
 //! |---|---|
 //! | 4, … | the length of its name, and its name |
 //! | 16 | the id of the last entry that was delivered |
-//! | 8 | how many entries were read, -1 if nobody knows |
+//! | 8 | the number of read entries, -1 if it is unknown |
 //! | 4 | how many consumers |
-//! | … | for each the length of its name (4), its name, and when it was last seen (8), negated bit by bit if it has not
-//! got an entry yet |
+//! | … | for each the length of its name (4), its name, and when it was last seen (8), negated bit by bit if it has not got an entry yet |
 //! | 4 | how many entries are pending |
 //! | … | of each its id (16), which of the consumers has it (4), when it was delivered last (8) and how often (8) |
 //!
@@ -67,7 +66,7 @@ pub struct Group {
 #[derive(Clone, Copy, Debug)]
 struct InElements {
     number: u32,
-    /// What its element says; `None`: there is none yet.
+    /// The content of its element; `None`: there is none yet.
     saved: Option<(StreamId, Option<i64>)>,
     /// No consumer has this number, nor a greater one.
     next: u32,
@@ -80,7 +79,7 @@ pub struct Consumer {
     /// See [`Consumer::seen_at`]; one that has never got anything has the complement, which is negative.
     seen: i64,
     pending: u64,
-    /// What its element says of the last two; `None`: there is none yet.
+    /// The last two as its element has them; `None`: there is none yet.
     saved: Option<(i64, u64)>,
 }
 
@@ -392,7 +391,7 @@ impl Group {
         self.known.range(from..).map(|(id, change)| (*id, change.now))
     }
 
-    /// What was changed, of a group of a large stream.
+    /// The changes of a group of a large stream.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (StreamId, Change)> {
         self.known.iter().map(|(id, change)| (*id, *change))
     }
@@ -439,7 +438,7 @@ impl Consumer {
         &self.name
     }
 
-    /// When it asked for something last, in Unix milliseconds.
+    /// When it sent its last request, in Unix milliseconds.
     pub fn seen_at(&self) -> i64 {
         if self.seen < 0 { !self.seen } else { self.seen }
     }

@@ -5,13 +5,13 @@ use std::fmt;
 /// See the module. Ids are ordered by time, then by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// Unix milliseconds, or what a client says instead.
+    /// Unix milliseconds, or a client's value.
     pub ms: u64,
     /// The number of the entry within that millisecond.
     pub seq: u64,
 }
 
-/// What was read of an id: it may leave the number to the server.
+/// A parsed id: it may leave the number to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedId {
     /// The id; without a number, with 0 in its place.
@@ -74,7 +74,7 @@ impl StreamId {
     }
 }
 
-// Of a longer one Redis takes none.
+// Redis accepts no longer text.
 const TEXT_BYTES_MAX: usize = 127;
 
 /// Parses as the C library's `strtoull` does, except that a number with a minus is accepted only with a zero after it,

@@ -62,7 +62,7 @@ pub struct Stream<B> {
     head: Head,
 }
 
-/// What stands at the begin.
+/// The fields of the head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     last_node: usize,
@@ -277,7 +277,7 @@ impl<B: Deref<Target = [u8]>> Stream<B> {
         Node::open(&self.run, at).ok().filter(|node| node.end() == self.run.len())
     }
 
-    /// All nodes but the last, descending. They are sought when the first one is asked for.
+    /// All nodes except the last, descending. They are located when the first one is needed.
     fn nodes_back(&self) -> impl Iterator<Item = Result<Node<'_>, Malformed>> {
         let all = || match self.nodes() {
             Ok(mut nodes) => {

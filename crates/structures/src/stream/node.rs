@@ -17,7 +17,7 @@
 //! | 1 | its id's milliseconds, less the node's |
 //! | 1 | by how much the second number of its id is more than the node's, modulo 2^64 |
 //! | 1 | how many fields it has, unless they are those of the first entry |
-//! | … | fields and values by turns, or only the values |
+//! | … | alternating fields and values, or only the values |
 //! | 1 | how many listpack entries it has before this one |
 //!
 //! The id of the node, which is that of the first entry it ever had, stands before the listpack.
@@ -42,7 +42,7 @@ pub struct NodeLimits {
     pub entries: u64,
 }
 
-/// An entry that is to come: its fields and values by turns.
+/// A new entry: its alternating fields and values.
 pub type NewEntry<'a> = (StreamId, &'a [&'a [u8]]);
 
 /// A node where it lies in a record.
@@ -54,7 +54,7 @@ pub(super) struct Node<'a> {
     pub(super) at: usize,
 }
 
-/// What stands before the entries.
+/// The fields before the entries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head<'a> {
     /// Entries that are there.
@@ -73,7 +73,7 @@ pub struct Entry<'a> {
     /// Its id.
     pub id: StreamId,
     count: usize,
-    // Where the names are, if not by turns with the values.
+    // The names, unless they alternate with the values.
     names: Option<Cursor<'a>>,
     rest: Cursor<'a>,
 }
@@ -155,7 +155,7 @@ impl<'a> Node<'a> {
         Ok(last)
     }
 
-    /// Whether the first entry had these fields, which stand by turns with values.
+    /// Whether the first entry had these fields, which alternate with values.
     fn has_fields(self, head: &Head<'_>, pairs: &[&[u8]]) -> Result<bool, Malformed> {
         if head.fields != pairs.len() / 2 {
             return Ok(false);
@@ -299,7 +299,7 @@ fn push_entry(run: &mut Vec<u8>, flags: i64, (ms, seq): (i64, i64), pairs: &[&[u
     count + 1
 }
 
-/// Tells in the head of the last listpack how long it is, and that so many entries more are in it.
+/// Writes into the head of the last listpack its new length and this many additional entries.
 fn finish(run: &mut [u8], pack_at: usize, added: usize) {
     let length = (run.len() - pack_at) as u32;
     run[pack_at..pack_at + 4].copy_from_slice(&length.to_le_bytes());

@@ -15,7 +15,7 @@ pub(crate) fn nodes(ids: &[StreamId]) -> u64 {
 /// The nodes below the place where the first `from` bytes of these ids are read, which they have in common.
 fn below(ids: &[[u8; StreamId::BYTES]], from: usize) -> u64 {
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return 0 };
-    // What the first and the last have in common all have, since they are in order.
+    // The common prefix of the first and the last is common to all, because they are in order.
     let common = first[from..].iter().zip(&last[from..]).take_while(|(a, b)| a == b).count();
     let part = from + common;
     let run = u64::from(common > 0);

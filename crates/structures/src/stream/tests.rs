@@ -1,4 +1,4 @@
-//! Streams against a model, and against bytes that nobody vouches for.
+//! Streams against a model, and against untrusted bytes.
 
 use super::*;
 use crate::Error;
@@ -51,7 +51,7 @@ fn reopened(stream: Stream<Vec<u8>>) -> Stream<Vec<u8>> {
 }
 
 #[test]
-fn what_was_never_written_to_has_its_head_alone() {
+fn a_new_stream_has_only_its_head() {
     let run = Stream::empty().into_run();
     assert_eq!(run.len(), HEAD_BYTES);
     let stream = Stream::of(run).unwrap();
@@ -60,7 +60,7 @@ fn what_was_never_written_to_has_its_head_alone() {
 }
 
 #[test]
-fn a_node_is_what_redis_has_in_its_listpack() {
+fn a_node_equals_the_listpack_of_redis() {
     // XADD s 5-1 f v; XADD s 5-2 f w; XADD s 6-0 g x y 2; XDEL s 5-2; DUMP s.
     let mut stream = Stream::empty();
     stream.append(id(5, 1), &[b"f", b"v"], LIMITS).unwrap();
@@ -107,7 +107,7 @@ fn deleted_entries_count_for_the_limit_of_their_node_and_a_node_of_none_goes() {
 }
 
 #[test]
-fn trimming_by_whole_nodes_leaves_what_would_take_part_of_one() {
+fn trimming_by_whole_nodes_keeps_a_node_that_would_be_split() {
     let stream = stream_of(1..=350, LIMITS);
     for (trim, whole_nodes, most, removed) in [
         (Trim::Len(120), false, 0, 230),
@@ -201,7 +201,7 @@ fn groups_stand_by_name_and_move_no_entry() {
 }
 
 #[test]
-fn what_a_group_has_yet_to_read_is_told_only_where_it_is_known() {
+fn the_lag_of_a_group_is_given_only_where_it_is_known() {
     let mut groups = Groups::default();
     let mut stream = stream_of(1..=10, LIMITS);
     let group = groups.create(b"g", StreamId::MIN, None).unwrap();
@@ -215,7 +215,7 @@ fn what_a_group_has_yet_to_read_is_told_only_where_it_is_known() {
         stream.read_by(group, id(ms, 0));
     }
     assert_eq!((group.entries_read, stream.lag(group), group.last_id), (Some(4), Some(6), id(4, 0)));
-    // Behind what it has read something goes: nobody knows.
+    // A removal after the group's position: the count is unknown.
     stream.delete(&[id(7, 0)]).unwrap();
     assert_eq!(stream.lag(group), None);
     // Trimmed beyond that it is known again.
@@ -226,7 +226,7 @@ fn what_a_group_has_yet_to_read_is_told_only_where_it_is_known() {
 }
 
 #[test]
-fn what_is_no_stream_is_told_with_its_place() {
+fn a_malformed_stream_is_an_error_with_its_place() {
     let why = |run: &[u8]| Stream::of(run).unwrap_err().to_string();
     assert_eq!(why(b""), "at byte 0: it ends within its head");
     let good = stream_of(1..=3, LIMITS).into_run();
@@ -270,7 +270,7 @@ fn limits() -> impl Strategy<Value = NodeLimits> {
         .prop_map(|(bytes, entries)| NodeLimits { bytes, entries })
 }
 
-/// A stream that these steps make, and what should be in it.
+/// A stream that these steps make, and its expected content.
 fn played(ops: &[Op], limits: NodeLimits) -> (Stream<Vec<u8>>, BTreeMap<StreamId, Strings>) {
     let (mut stream, mut model) = (Stream::empty(), BTreeMap::<StreamId, Strings>::new());
     let some =

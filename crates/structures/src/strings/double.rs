@@ -25,12 +25,12 @@ pub fn parse_bound(text: &[u8]) -> Option<f64> {
     read_c(text).map(|(number, _)| number)
 }
 
-/// The number that `text` spells as what SORT compares: as that of a bound, if it is in range.
+/// The number in `text` for SORT: parsed as a bound, if it is in range.
 pub fn parse_weight(text: &[u8]) -> Option<f64> {
     read_c(text).filter(|(_, is_in_range)| *is_in_range).map(|(number, _)| number)
 }
 
-/// The nearest number to what C reads, and whether that is in range.
+/// The nearest number to C's result, and whether that is in range.
 fn read_c(text: &[u8]) -> Option<(f64, bool)> {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     if text.is_empty() {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_listpack_has_all_its_digits() {
+    fn a_number_in_a_listpack_has_all_its_digits() {
         for (number, wanted) in [
             (-0.0, "0"),
             (1e17, "100000000000000000"),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spells_a_score_is_what_the_reference_takes() {
+    fn the_accepted_scores_are_those_of_redis() {
         for (spelt, wanted) in [
             ("1", Some(1.0)),
             ("+1", Some(1.0)),

@@ -1,7 +1,7 @@
 //! Signed 64-bit integers as strings spell them.
 //!
-//! Redis takes one spelling per number: no plus sign, no leading zeros, no `-0`, no blanks. So what
-//! parses here prints back to the same bytes.
+//! Redis accepts one spelling per number: no plus sign, no leading zeros, no `-0`, no blanks. So a parsed number prints
+//! back to the same bytes.
 
 use std::ops::Deref;
 
@@ -139,7 +139,7 @@ mod tests {
         }
 
         #[test]
-        fn what_parses_prints_back(text in "[-+0-9 ]{0,22}") {
+        fn a_parsed_number_prints_back(text in "[-+0-9 ]{0,22}") {
             if let Some(value) = parse(text.as_bytes()) {
                 prop_assert_eq!(value.to_string(), text);
             }

@@ -19,7 +19,7 @@ const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
 // Beyond these powers of ten a number is surely infinite (10^4932 < 2^16384) or zero.
 const DECIMAL_EXPONENT_MAX: i64 = 4934;
 const DECIMAL_EXPONENT_MIN: i64 = -4953;
-// Any exponent beyond this is as good as this one, whatever the 5,119 digits before it.
+// Any larger exponent has the same result as this one, whatever the 5,119 digits before it.
 const EXPONENT_CLAMP: i64 = 1 << 20;
 
 /// A binary floating-point format.
@@ -70,7 +70,7 @@ impl From<f64> for LongDouble {
     }
 }
 
-/// The number that `text` spells, as `strtold` reads it, if Redis would take it.
+/// The number in `text`, as `strtold` reads it, if Redis accepts it.
 pub fn parse(text: &[u8]) -> Option<LongDouble> {
     if text.len() > TEXT_BYTES_MAX {
         return None;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strtold_or_redis_refuses_is_no_number() {
+    fn texts_that_strtold_or_redis_refuses_are_refused() {
         for text in [
             "", ".", "-", "+", "e5", "1e", "1e+", " 1", "1 ", "1x", "nan", "-nan", "0x", "0x.", "1e5000",
             "1e-5000", "infi", "--1",

@@ -1,4 +1,4 @@
-//! What the string commands compute, as pure functions on bytes.
+//! The computations of the string commands, as pure functions on bytes.
 //!
 //! A string is any bytes. Redis keeps some strings as integers in memory and shows that in OBJECT ENCODING. Here all
 //! are stored as bytes, and [`encoding`] returns Redis's choice for a value just SET. (Redis also remembers that a
@@ -44,7 +44,7 @@ pub fn range(len: usize, start: i64, end: i64) -> Range<usize> {
 /// # Errors
 /// `TooLong`.
 pub fn checked_len(len: usize, more: usize, bytes_max: u64) -> Result<usize> {
-    // What the engine cannot hold is too long whatever the configuration says.
+    // A string that the engine cannot hold is too long with any configuration.
     let bytes_max = bytes_max.min(duramen::VALUE_BYTES_MAX as u64);
     len.checked_add(more).filter(|&sum| sum as u64 <= bytes_max).ok_or(Error::TooLong)
 }

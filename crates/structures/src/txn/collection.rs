@@ -6,9 +6,9 @@
 //!
 //! 1. An empty collection is not there: [`Edit::save`] deletes its key.
 //! 2. A changed collection keeps its expiry time; a new one has none.
-//! 3. What an edit does to a large form is written at once, as part of the transaction; to a packed one, by [`Edit::save`]. An edit of a
-//!    large form that was begun and is not saved makes the transaction one that cannot be committed.
-//! 4. Where a name is longer than the key of an element can be, all is packed, whatever its size.
+//! 3. An edit of a large form is written at once, as part of the transaction; one of a packed form by [`Edit::save`].
+//!    If an edit of a large form was begun and not saved, the transaction cannot be committed.
+//! 4. If a name is longer than the key of an element can be, the whole collection is packed, whatever its size.
 
 use std::borrow::Borrow;
 use std::ops::{ControlFlow, Deref, Range};
@@ -475,8 +475,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> Collection<'k, B, S> {
         }
     }
 
-    /// The first position from `from` on whose member is not `in` it; those that are in it are adjacent. Like Redis it
-    /// looks at one after the other, so the result is the same where they are not adjacent.
+    /// The first position from `from` on whose member is not in the range of `is_in`; the members in it are adjacent.
+    /// Where Redis walks the members one by one, so does this: so the result is the same even if they are not adjacent.
     pub fn run_end(&self, from: usize, mut is_in: impl FnMut(&[u8]) -> bool) -> Result<usize> {
         if self.is_halved() {
             return self.halve(from, self.len(), is_in);

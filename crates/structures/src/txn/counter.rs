@@ -116,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_form_is_what_the_table_says() {
+    fn the_form_matches_the_table() {
         let counter = Counter::new(ItemHead { cas: 0x102, ..ItemHead::default() }, 9, 2).unwrap();
         // The head, the width, padding up to 8 bytes with the key.
         assert_eq!(counter.bytes(3), [0b0000_0100, 2, 1, 2, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_that_do_not_fit_are_refused() {
         let head = ItemHead::default();
         assert_eq!(Counter::new(head, 1 << 56, 1), None);
         assert_eq!(Counter::new(head, 1, 21), None);

@@ -10,7 +10,7 @@ use super::number;
 use crate::Type;
 use crate::strings::integer::Text;
 
-// So that what most commands add needs no further allocation.
+// So that most commands can append without a further allocation.
 const EDIT_ROOM_BYTES: usize = 128;
 
 /// A value as a transaction sees it, not copied.
@@ -35,7 +35,7 @@ pub enum Found<'a> {
     Pending {
         /// The value.
         bytes: &'a [u8],
-        /// What goes with it.
+        /// Its meta field.
         meta: Meta,
     },
     /// An integer that is kept as such, as text.
@@ -74,7 +74,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// What this transaction is about to write under an engine key of `key_bytes`.
+    /// The pending write of this transaction under an engine key of `key_bytes`.
     pub(super) fn pending(bytes: &'a [u8], meta: Meta, key_bytes: usize) -> Self {
         if let Some(counter) = Counter::of(meta.tag, bytes, key_bytes) {
             return Self::Number { text: counter.text(), expires_at: meta.expires_at, footprint: None };
@@ -102,12 +102,12 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether it is the root of a string in pieces, which nobody but `string` is to take for its bytes.
+    /// Whether it is the root of a string in pieces, whose bytes only `string` may interpret.
     pub(super) fn is_root_of_string(&self) -> bool {
         self.collection().is_some() && self.tag() == Type::String.tag()
     }
 
-    /// A copy of its bytes, with room for what most commands add.
+    /// A copy of its bytes, with room for the appends of most commands.
     pub(super) fn copied_to_edit(&self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(self.len() + EDIT_ROOM_BYTES);
         copy.extend_from_slice(self);

@@ -1,6 +1,6 @@
 //! Items of memcached: strings that have flags and a CAS number.
 //!
-//! What memcached's commands write is kept under [`TAG`], a short head before the data:
+//! Values of memcached's commands are kept under [`TAG`], with a short head before the data:
 //!
 //! | offset | bytes | meaning |
 //! |---|---|---|
@@ -21,7 +21,7 @@ const STALE: u8 = 1 << 5;
 const WON: u8 = 1 << 6;
 const BINARY_KEY: u8 = 1 << 7;
 
-/// What memcached keeps of an item besides its data and its time.
+/// memcached's fields of an item besides its data and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemHead {
     /// The client's.
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_what_the_table_says() {
+    fn the_form_matches_the_table() {
         let head = ItemHead { flags: 0x0102, cas: 0x30405, stale: true, ..ItemHead::default() };
         assert_eq!(encoded(&head), [0b0010_1010, 2, 1, 5, 4, 3]);
         assert_eq!(encoded(&ItemHead { won: true, ..ItemHead::default() }), [0b0100_0000, 0]);

@@ -24,7 +24,7 @@ const FOREIGN: u64 = 1 << 62;
 
 /// A string as memcached sees it, not copied; its bytes are the data.
 pub struct Item<'a> {
-    /// What goes with it.
+    /// Its meta field.
     pub head: ItemHead,
     found: Found<'a>,
 }
@@ -114,7 +114,7 @@ impl Worker {
         Err(Error::NeedsKey)
     }
 
-    /// Makes an item the value of `key`, whatever is there.
+    /// Stores an item at `key`, replacing an existing value.
     pub fn set_item(
         &mut self,
         now: u64,
@@ -143,7 +143,7 @@ impl Worker {
 /// A counter that was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedItem {
-    /// What it is now.
+    /// Its present value.
     pub value: u64,
     /// Its CAS number.
     pub cas: u64,
@@ -183,7 +183,7 @@ impl Worker {
 }
 
 impl Txn<'_> {
-    /// The item at `key`, as it is stored: what this transaction is about to write of it is not seen.
+    /// The item at `key` in the store, without this transaction's pending writes.
     ///
     /// # Errors
     /// `WrongType` for a value that is not a string.

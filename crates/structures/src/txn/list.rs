@@ -1,7 +1,7 @@
 //! Lists at keys: read as [`List`], changed through an [`EditList`].
 //!
-//! They are kept packed or large, as collections (`collection`), and its invariants hold here too; but what comes and goes at the ends of
-//! a large one is written by [`EditList::save`].
+//! They are kept packed or large, like collections (`collection`), with the same invariants; but pushes and pops at the
+//! ends of a large one are written by [`EditList::save`].
 
 use std::ops::{ControlFlow, Deref, Range};
 
@@ -26,14 +26,14 @@ pub struct List<'k, B, S = Detached> {
 enum Form<B> {
     /// All of it in the value of its key.
     Packed(PackedList<B>),
-    /// Each element in a record of its own.
+    /// Elements in records of their own.
     Large(LargeList),
 }
 
 /// A list as a transaction reads it.
 pub type StoredList<'k, 'a> = List<'k, Found<'a>, Reads<'a>>;
 
-/// A list that is about to change. What is not saved did not happen to one that is packed.
+/// A list that is being changed. For a packed one, changes without a save have no effect.
 pub struct EditList<'t, 'w> {
     db: u8,
     expires_at: Option<u64>,
@@ -71,14 +71,14 @@ impl<'w> Txn<'w> {
         Ok(EditList { db, expires_at, is_new, was_there: false, list: List { key, source: self, form } })
     }
 
-    /// Makes a list of these elements, of which there are some, the value of `key`, over what is there.
+    /// Stores a list of these elements, at least one, at `key`, replacing an existing value.
     pub fn put_list(&mut self, db: u8, key: &[u8], elements: &[&[u8]]) -> Result<()> {
         let mut packed_list = PackedList::empty();
         packed_list.push(End::Right, elements.iter().copied());
         self.put_sequence(db, key, packed_list, None)
     }
 
-    /// Makes these elements, of which there are some, the value of `key`, in the form that their size asks for.
+    /// Stores these elements, at least one, at `key`, in the form for their size.
     fn put_sequence(
         &mut self,
         db: u8,
@@ -160,7 +160,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
         }
     }
 
-    /// Calls `visit` with the positions of what equals this element among the first `within` elements, counted from `from` on,
+    /// Calls `visit` with the positions of equal elements among the first `within` elements, counted from `from` on,
     /// until it breaks.
     pub fn find(
         &self,
@@ -198,8 +198,9 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> List<'k, B, S> {
 }
 
 impl EditList<'_, '_> {
-    /// Puts each element at this end, one after the other: of several at the left the last comes to be the first. Of a large list it is
-    /// written when another edit than a push or a pop follows, or by `save`; what reads elements before that does not see it.
+    /// Pushes each element at this end, one after the other: of several at the left the last becomes the first. In a
+    /// large list it is written when another edit than a push or a pop follows, or by `save`; earlier reads of elements
+    /// do not see it.
     pub fn push<'a>(&mut self, end: End, elements: impl DoubleEndedIterator<Item = &'a [u8]>) -> Result<()> {
         let List { source, form, .. } = &mut self.list;
         let pushed = match form {
@@ -214,8 +215,8 @@ impl EditList<'_, '_> {
         Ok(())
     }
 
-    /// Removes `count` elements at this end, or all if there are fewer, and calls `visit` for each, from that end on. It is written as
-    /// what is pushed. LMOVE of the only element of a list to itself keeps the expiry time.
+    /// Removes `count` elements at this end, or all if there are fewer, and calls `visit` for each, from that end on.
+    /// It is written like a push. LMOVE of the only element of a list to itself keeps the expiry time.
     pub fn pop(&mut self, end: End, count: usize, visit: impl FnMut(&[u8])) -> Result<()> {
         let List { source, form, .. } = &mut self.list;
         let popped = match form {
@@ -229,7 +230,7 @@ impl EditList<'_, '_> {
         Ok(())
     }
 
-    /// The list is empty, and is so for the next command of a run: what is pushed to it later has no expiry time.
+    /// The list is empty, and stays so for the next command of a run: later pushes make a list without an expiry time.
     pub fn begins_anew(&mut self) {
         self.expires_at = None;
     }
@@ -264,13 +265,13 @@ impl EditList<'_, '_> {
         self.report(removed)
     }
 
-    /// Removes what is not in this part, whose end is not behind that of the list.
+    /// Removes all elements outside this part, which ends within the list.
     pub fn trim(&mut self, kept: Range<usize>) -> Result<()> {
         let len = self.len();
         let List { source, form, .. } = &mut self.list;
         let trimmed = match form {
             Form::Packed(packed_list) => packed_list.trim(kept).map_err(Fault::from),
-            // It is less to write what stays than to remove what goes.
+            // Writing the rest is less than removing the others.
             Form::Large(large_list) if kept.len() < len / 2 => {
                 let reads = large::ElementWriter::reads(&**source, large_list.elements());
                 large_list.copied(reads, kept).map(|kept| *form = Form::Packed(kept))

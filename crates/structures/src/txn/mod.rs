@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | `Nothing` | none | reads of one plain value, which is of one moment anyway; scans and counts, which are of none |
 //! | `One`, `Keys` | those keys, whatever their databases | all other commands |
-//! | `All` | the gate: nobody else writes or has keys | SORT with BY or GET, scans and FLUSHALL within MULTI, what does not know its keys |
+//! | `All` | the exclusive barrier: no other worker writes or holds keys | SORT with BY or GET, scans and FLUSHALL within MULTI, commands that do not know their keys |
 //!
 //! The steps of a commit, by the kind of writes:
 //!
@@ -111,7 +111,7 @@ impl Worker {
         self.begin_on(now, Locks::All)
     }
 
-    /// Begins one that is about what `locks` says.
+    /// Begins a transaction on the keys of `locks`.
     #[inline]
     pub fn begin_on<'w>(&'w mut self, now: u64, locks: Locks<'w>) -> Txn<'w> {
         Txn { worker: self, now, locks, locked: matches!(locks, Locks::Nothing) }
@@ -155,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Adds what a transaction wanted to name to what it names; false if it wanted nothing.
+    /// Adds the keys that a transaction wanted to name to its named ones; false if there are none.
     fn name_again(&mut self, locks: Locks<'_>, large_map: &mut Keys) -> bool {
         if self.wants_keys.is_empty() {
             return false;
@@ -193,8 +193,8 @@ impl<'w> Txn<'w> {
         assert!(locked.is_ok(), "a transaction begins within another of its thread: {locked:?}");
     }
 
-    /// Locks more keys, if nobody else has one of them now; whether it has them. If not, [`Worker::run`] names them too and begins
-    /// again, once what runs has given up with any error.
+    /// Locks more keys, if no other worker holds one of them now; returns whether it did. If not, [`Worker::run`] names
+    /// them too and starts again, once the caller has returned any error.
     pub fn name_more(&mut self, keys: &Keys) -> bool {
         self.lock();
         let is_locked = self.worker.writer.lock_more(keys.iter());
@@ -209,7 +209,7 @@ impl<'w> Txn<'w> {
         self.worker.writer.wants_room()
     }
 
-    /// When Redis would convert what changes.
+    /// The thresholds at which Redis converts a changed value.
     #[inline]
     pub fn thresholds(&self) -> Thresholds {
         self.worker.keyspace.thresholds()
@@ -251,7 +251,7 @@ impl<'w> Txn<'w> {
         Ok(self.get_with_reads(db, key)?.map(|(found, _)| found))
     }
 
-    /// The same, and what reads its elements if it is large.
+    /// The same, with reads of its elements if it is large.
     fn get_with_reads(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         match self.root_to_read(db, key)? {
             Some((found, reads)) if found.is_root_of_string() => {
@@ -261,8 +261,8 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// What the record of `key` says, which may be but the root of a large value. Then its elements are to be read under the key's lock:
-    /// a transaction that named nothing names it and begins again.
+    /// The record of `key`, which may be only the root of a large value. Then its elements must be read under the key's
+    /// lock: a transaction that named no keys names it and starts again.
     fn root_to_read(&mut self, db: u8, key: &[u8]) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         self.find(db, key, true)
     }
@@ -315,8 +315,8 @@ impl<'w> Txn<'w> {
         Ok(self.root(db, key)?.is_some())
     }
 
-    /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) says, pending writes included. What other workers wrote of it
-    /// is durable when the group is settled.
+    /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) counts them, pending writes included. Counted writes
+    /// of other workers are durable when the group is settled.
     pub fn count(&mut self, db: u8) -> Result<KeyCount> {
         let stored = self.worker.keyspace.count(db, self.now);
         self.worker.owe_others()?;
@@ -337,7 +337,7 @@ impl<'w> Txn<'w> {
             if entry.db != db || matches!(entry.write, Write::None) {
                 continue;
             }
-            // A key written without a look at it is looked at here. What cannot be read is not there.
+            // A key that was written without a look is looked up here. An unreadable record counts as absent.
             let look = || life_of(keyspace, writer, db, &scratch.arena[entry.key.clone()]).ok();
             let before = entry.seen.or_else(look).unwrap_or(Life::Absent);
             for (sum, life) in [(&mut less, before), (&mut more, entry.write.life())] {
@@ -376,7 +376,7 @@ impl<'w> Txn<'w> {
         Ok(())
     }
 
-    /// As [`put_with`](Self::put_with), for bytes that the caller has no more use for.
+    /// Like [`put_with`](Self::put_with), for bytes that the caller no longer needs.
     pub fn put_vec(&mut self, db: u8, key: &[u8], bytes: Vec<u8>, meta: Meta) -> Result<()> {
         let at = self.entry(db, key).ok_or(Error::KeyTooLong)?;
         self.worker.scratch.write(at, Write::Put(Payload::Own(bytes), meta), self.now);
@@ -471,7 +471,7 @@ impl<'w> Txn<'w> {
     /// and deletes again counts as written.
     pub fn delete(&mut self, db: u8, key: &[u8]) -> Result<bool> {
         let there = match self.exists(db, key) {
-            // It is to be gone, whatever it was: that makes it whole.
+            // It is to be deleted, whatever it was: that repairs it.
             Err(error) if is_damaged(&error) => true,
             there => there?,
         };
@@ -624,7 +624,7 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// Scans read past the group: what it wrote must be durable before, for which its keys must not be held by it.
+    /// Scans read past the group: its writes must be durable before, so its keys must not be locked by it.
     fn before_scan(&mut self) -> Result<()> {
         let holds_keys = matches!(self.locks, Locks::One(_) | Locks::Keys(_)) && self.locked;
         debug_assert!(!holds_keys, "a command that scans names no keys");
@@ -651,7 +651,7 @@ impl<'w> Txn<'w> {
         }
     }
 
-    /// Visits what `db` holds, if it has not expired, and is not what this transaction writes.
+    /// Visits the keys of `db` that have not expired and that this transaction does not write.
     fn visit_stored(&self, db: u8, value: &Value<'_>, pending: bool, visit: &mut impl FnMut(&[u8], u8)) {
         let key = value.key();
         if value.expires_at().is_none_or(|time| time > self.now)
@@ -732,7 +732,7 @@ impl<'w> Txn<'w> {
         })
     }
 
-    /// Panics within a write of the engine, for tests of what that leaves.
+    /// Panics within a write of the engine, to test the consequences.
     pub fn panic_within_a_write(&mut self) {
         self.worker.writer.panic_within_a_write();
     }
@@ -775,7 +775,7 @@ impl<'w> Txn<'w> {
         Ok(())
     }
 
-    /// Commits what wrote elements: all else belongs to their unit.
+    /// Commits a transaction that wrote elements: all other writes belong to the same transaction of the engine.
     #[cold]
     fn commit_transaction(&mut self) -> Result<()> {
         let Worker { keyspace, writer, scratch, wants_table, .. } = &mut *self.worker;
@@ -906,7 +906,7 @@ fn is_damaged(error: &Error) -> bool {
     matches!(error, Error::Engine(error) if crate::error::is_damaged(error))
 }
 
-/// The integer that a string spells, with what INCR needs to know of the string.
+/// The integer of a string, with the properties of the string that INCR needs.
 #[derive(Default)]
 struct Integer {
     value: i64,

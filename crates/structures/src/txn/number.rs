@@ -101,7 +101,7 @@ impl Number {
         Bytes { bytes, padding }
     }
 
-    /// What goes with a number that lives until `expires_at`.
+    /// The meta field of a number that expires at `expires_at`.
     pub(crate) fn meta(expires_at: Option<u64>) -> Meta {
         Meta { tag: TAG, expires_at, updatable: true, ..Meta::default() }
     }
@@ -123,14 +123,14 @@ mod tests {
     const MAX: i64 = (1 << 47) - 1;
 
     #[test]
-    fn the_form_is_what_the_table_says() {
+    fn the_form_matches_the_table() {
         let number = Number::new(-2, 0x1234).unwrap();
         assert_eq!(&number.bytes(3)[..], [0, 0, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0x34, 0x12]);
         assert_eq!(&number.bytes(16)[..], [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0x34, 0x12]);
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn values_that_do_not_fit_are_refused() {
         for value in [MAX + 1, -MAX - 2, i64::MAX, i64::MIN] {
             assert_eq!(Number::new(value, 0), None, "{value}");
         }

@@ -68,7 +68,7 @@ pub(crate) struct Scratch {
     pub(super) is_alone: bool,
     /// It is several edits, each of which is such a write.
     pub(super) edits_each: bool,
-    /// How much of what a full store keeps back the writes that come next may use.
+    /// How much of the reserve of a full store the next writes may use.
     pub(super) room: Room,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Scratch {
 pub(super) struct Entry {
     pub(super) db: u8,
     pub(super) key: Range<usize>,
-    /// What the engine held when the key was looked at.
+    /// The engine's value when the key was looked up.
     pub(super) seen: Option<Life>,
     /// How many bytes.
     seen_bytes: usize,
@@ -110,8 +110,8 @@ pub(super) enum Write {
         in_place: bool,
     },
     Delete,
-    /// Absent as by `Delete`, but the stamp changes also where nothing was: an empty record that has expired. As no `Delete`
-    /// it needs room, so it is for what would have needed some anyway.
+    /// Absent as by `Delete`, but the stamp changes even if the key was absent: by an empty record that has expired.
+    /// Unlike `Delete` it needs space, so it is for writes that would have needed some anyway.
     Expired,
 }
 
@@ -206,7 +206,7 @@ impl Scratch {
         Payload::Arena(start..self.arena.len())
     }
 
-    /// What has expired already need not be kept: nobody will read it.
+    /// An expired value need not be kept: no reader will see it.
     pub(super) fn write(&mut self, at: usize, write: Write, now: u64) {
         let expired = matches!(write.life(), Life::Until(time) if time <= now);
         let (entry, room) = (&mut self.entries[at], self.room);

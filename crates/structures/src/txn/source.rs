@@ -26,7 +26,7 @@ pub struct Reads<'a>(pub(super) &'a Writer);
 /// A collection of the engine that was copied, and the flags for its root.
 pub(super) type Copied = (Collection, u8);
 
-/// Of a copy, which has all entries itself.
+/// The source of a copy, which has all entries itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Detached;
 
@@ -132,7 +132,7 @@ impl Txn<'_> {
     /// Bytes on the medium of the value at `key`, without pending writes; samples `samples` elements, or all for 0.
     pub fn footprint(&mut self, db: u8, key: &[u8], samples: u64) -> Result<Option<u64>> {
         let Some((found, reads)) = self.root(db, key)? else { return Ok(None) };
-        // Not on the medium yet: what it holds is all that is known.
+        // Not on the medium yet: the lengths of key and value are all that is known.
         let root = found.footprint().unwrap_or((key.len() + found.len()) as u64);
         let Some(id) = found.collection() else { return Ok(Some(root)) };
         let elements = reads.open(id)?;
@@ -163,7 +163,7 @@ impl Txn<'_> {
         self.worker.scratch.unsaved = false;
     }
 
-    /// Whether a value of so many bytes is to be kept in its large form.
+    /// Whether a value of this size is to be kept in its large form.
     pub(super) fn is_large(&self, bytes: usize) -> bool {
         bytes > self.worker.keyspace.packed_bytes_max()
     }

@@ -25,7 +25,7 @@ pub struct StreamAt<'k, B, S = Detached> {
 enum Form<B> {
     /// All of it in the value of its key.
     Packed(Stream<B>),
-    /// Each node in a record of its own.
+    /// A record for each node.
     Large(LargeStream),
 }
 
@@ -46,7 +46,7 @@ enum PartBytes<'s, B> {
     Read(Stream<Vec<u8>>),
 }
 
-/// A stream that is about to change. What is not saved did not happen to one that is packed.
+/// A stream that is being changed. For a packed one, changes without a save have no effect.
 pub struct EditStream<'t, 'w> {
     db: u8,
     expires_at: Option<u64>,
@@ -73,7 +73,7 @@ impl<'w> Txn<'w> {
         Ok(EditStream { db, expires_at, is_new, stream: StreamAt { key, source: self, form } })
     }
 
-    /// Makes a stream that was restored the value of `key`, over what is there.
+    /// Stores a restored stream at `key`, replacing an existing value.
     pub fn put_stream(&mut self, db: u8, key: &[u8], run: &[u8]) -> Result<()> {
         self.begin_edit();
         if !self.is_large(run.len()) {
@@ -127,7 +127,7 @@ impl<'k, 'a> StoredStream<'k, 'a> {
     }
 }
 
-/// What a stream tells of itself, in either form.
+/// The contents of a stream's head, in either form.
 macro_rules! head {
     ($stream:expr, $head:ident => $report:expr) => {
         match &$stream.form {
@@ -193,7 +193,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         }
     }
 
-    /// The group of this name. Its consumers are known once they are asked for here.
+    /// The group of this name. Its consumers are loaded when they are requested here.
     pub fn group(&self, name: &[u8]) -> Result<Option<Group>> {
         match &self.form {
             Form::Packed(stream) => self.report(stream.groups()).map(|mut groups| groups.remove(name)),
@@ -243,7 +243,8 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         }
     }
 
-    /// Calls `visit` for what is pending in a group from an id on, for one consumer or for all, until it says false.
+    /// Calls `visit` for the pending entries of a group from an id on, of one consumer or of all, until it returns
+    /// false.
     pub fn visit_pending(
         &self,
         group: &Group,
@@ -251,7 +252,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         consumer: Option<u32>,
         mut visit: impl FnMut(StreamId, Pending) -> bool,
     ) -> Result<()> {
-        // What was changed counts in place of what the elements say.
+        // Changes replace the content of the elements.
         let (mut known, mut goes_on) = (group.known_from(from).peekable(), true);
         let mut visit = |id, pending: Option<Pending>| {
             let wanted =
@@ -278,7 +279,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok(())
     }
 
-    /// The first entries that are pending in a group from an id on, for one consumer or for all, and no more than `most`.
+    /// The first pending entries of a group from an id on, for one consumer or for all, at most `most`.
     pub fn pending_from(
         &self,
         group: &Group,
@@ -332,7 +333,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok(old.is_some())
     }
 
-    /// Removes a consumer with what it has pending; how much that was.
+    /// Removes a consumer with its pending entries; returns their number.
     pub fn remove_consumer(&self, group: &mut Group, name: &[u8]) -> Result<usize> {
         let Some(number) = self.find_consumer(group, name)? else { return Ok(0) };
         let pending = self.pending_from(group, StreamId::MIN, Some(number), usize::MAX)?;
@@ -373,7 +374,7 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok((ids.len(), tree_nodes(&ids)))
     }
 
-    /// What DUMP tells of it.
+    /// The stream's payload for DUMP.
     pub fn dumped(&self) -> Result<Vec<u8>> {
         match &self.form {
             Form::Packed(stream) => self.report(dump::stream(stream)),
@@ -384,12 +385,12 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         }
     }
 
-    /// A group has read this entry, which is behind all that it had read.
+    /// The group has read this entry, which is after all that it had read.
     pub fn read_by(&self, group: &mut Group, id: StreamId) {
         head!(self, head => head.read_by(group, id));
     }
 
-    /// How many entries a group has yet to read, if that can be told.
+    /// How many entries a group has yet to read, if that is known.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         head!(self, head => head.lag(group))
     }
@@ -439,7 +440,7 @@ impl EditStream<'_, '_> {
         self.is_new
     }
 
-    /// Puts an entry behind all that there ever were; `pairs` are fields and values by turns. The id must be above the last.
+    /// Appends an entry; `pairs` are fields and values alternately. The id must be above the last.
     pub fn append(&mut self, id: StreamId, pairs: &[&[u8]], limits: NodeLimits) -> Result<()> {
         self.append_all(&[(id, pairs)], limits)
     }
@@ -467,8 +468,8 @@ impl EditStream<'_, '_> {
         self.report(deleted)
     }
 
-    /// Removes entries from the begin on; how many. With `whole_nodes` only whole nodes go, and of more than `most` entries
-    /// (unless that is 0) none.
+    /// Removes entries from the start on; returns their number. With `whole_nodes` only whole nodes go, and nothing if
+    /// that is more than `most` entries (unless `most` is 0).
     pub fn trim(&mut self, trim: Trim, whole_nodes: bool, most: u64) -> Result<u64> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let trimmed = match form {
@@ -486,7 +487,7 @@ impl EditStream<'_, '_> {
         }
     }
 
-    /// Makes a group; false if there is one of that name.
+    /// Makes a group; false if one with that name exists.
     pub fn create_group(
         &mut self,
         name: &[u8],
@@ -505,7 +506,7 @@ impl EditStream<'_, '_> {
         self.report(created)
     }
 
-    /// Writes what was changed of a group that was read here.
+    /// Writes the changes of a group that was read here.
     pub fn set_group(&mut self, group: &Group) -> Result<()> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let set = match form {
@@ -535,7 +536,8 @@ impl EditStream<'_, '_> {
         }
     }
 
-    /// Deletes so much, at most, of what removed groups have left; whether there may be more. Nobody sees a difference.
+    /// Deletes at most this many elements of removed groups; returns whether there may be more. No reader sees a
+    /// difference.
     pub fn clear_part(&mut self, most: usize) -> Result<bool> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let cleared = match form {

@@ -98,7 +98,7 @@ fn a_sorted_set_is_there_when_a_store_is_opened_again() {
 }
 
 #[test]
-fn what_is_not_saved_did_not_happen() {
+fn an_edit_without_a_save_has_no_effect() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| {
@@ -109,7 +109,7 @@ fn what_is_not_saved_did_not_happen() {
 }
 
 #[test]
-fn a_key_of_another_type_is_told() {
+fn a_key_of_another_type_is_an_error() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| {
@@ -191,7 +191,7 @@ fn two_workers_that_change_one_hash_lose_nothing() {
 }
 
 #[test]
-fn a_value_that_is_no_collection_is_told_with_key_and_place_and_can_be_deleted() {
+fn a_malformed_collection_is_an_error_with_key_and_place_and_can_be_deleted() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     let meta = Meta { tag: Type::Hash.tag(), ..Meta::default() };

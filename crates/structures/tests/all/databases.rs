@@ -114,7 +114,7 @@ fn swapped_databases_have_each_others_keys_also_after_a_kill() {
 }
 
 #[test]
-fn what_is_watched_has_changed_where_it_was_or_is_there() {
+fn a_watched_key_has_changed_if_it_existed_before_or_exists_after() {
     // In database 0, and in database 1, with which it is swapped.
     for (before, behind) in [(false, false), (false, true), (true, false), (true, true)] {
         for operation in ["flush", "flush all", "swap", "flush another"] {
@@ -144,7 +144,7 @@ fn what_is_watched_has_changed_where_it_was_or_is_there() {
                     _ => before,
                 };
                 assert_eq!(holds(&mut watcher, &watched), !changed, "{operation}, {before}, {behind}");
-                // And later writes change it as ever.
+                // And later writes change it as usual.
                 if !changed {
                     put(&mut worker, 0, "k");
                     worker.flush(0).unwrap();
@@ -159,7 +159,7 @@ fn what_is_watched_has_changed_where_it_was_or_is_there() {
 }
 
 #[test]
-fn what_came_and_went_with_its_database_has_changed() {
+fn a_key_that_appeared_and_vanished_with_its_database_has_changed() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     for db in [0, 1] {
@@ -174,7 +174,7 @@ fn what_came_and_went_with_its_database_has_changed() {
 }
 
 #[test]
-fn what_is_watched_is_forgotten_with_who_watches() {
+fn watched_keys_are_forgotten_with_their_watcher() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     let first = watch(&mut worker, 0, "k");
@@ -216,7 +216,7 @@ fn counts_are_right_at_once_after_a_kill_or_a_close() {
     }
 }
 
-/// Money moves between two databases that are swapped all the time: whoever looks sees all of it, in whichever.
+/// Money moves between two databases that are swapped all the time: every reader sees all of it, in one or the other.
 #[test]
 fn transactions_see_both_databases_before_or_after_a_swap() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);

@@ -50,7 +50,7 @@ fn databases_do_not_see_each_other() {
 }
 
 #[test]
-fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
+fn only_a_transaction_itself_sees_its_writes_before_commit() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     put(&mut one, 0, "old", "1");
@@ -86,7 +86,7 @@ fn a_dropped_transaction_leaves_no_trace() {
 }
 
 #[test]
-fn what_a_transaction_names_nobody_else_writes_until_it_ends() {
+fn keys_named_by_a_transaction_are_not_written_by_others_until_it_ends() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut one = keyspace.worker().unwrap();
     let mut keys = Keys::default();
@@ -141,7 +141,7 @@ fn named(names: &[&[u8]]) -> Keys {
 }
 
 #[test]
-fn a_transaction_names_more_keys_if_nobody_has_them() {
+fn a_transaction_names_more_keys_if_they_are_not_locked() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     let mut txn = one.begin_on(now(), Locks::One(b"a"));
@@ -163,7 +163,7 @@ fn a_transaction_names_more_keys_if_nobody_has_them() {
 }
 
 #[test]
-fn a_watched_key_that_changed_is_told() {
+fn a_watched_key_that_changed_is_reported() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
     put(&mut one, 0, "a", "1");
@@ -211,7 +211,7 @@ fn an_expired_value_is_absent() {
 }
 
 #[test]
-fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_count() {
+fn a_write_that_has_already_expired_changes_watched_keys_but_no_count() {
     type Write = fn(&mut Txn<'_>);
     // As the transaction sees it, whose time stands still.
     fn past(txn: &Txn<'_>) -> Meta {
@@ -222,7 +222,7 @@ fn a_value_that_has_expired_when_it_is_written_changes_what_is_watched_but_no_co
     let mut worker = keyspace.worker().unwrap();
     put(&mut worker, 0, "there", "1");
     let count = KeyCount { keys: 1, expires: 0 };
-    // Alone, with other writes, and what was put and went again in one transaction.
+    // Alone, with other writes, and put and removed again in one transaction.
     let writes: [(&str, Write); 4] = [
         ("alone", |txn| txn.put_with(0, b"k", b"v", past(txn)).unwrap()),
         ("read before", |txn| {
@@ -356,7 +356,7 @@ fn a_group_is_counted_by_others_once_it_is_settled() {
                 other.group();
             }
             let keys = look(&mut other, |txn| txn.keys(0).unwrap());
-            // In a group it is told when that is settled.
+            // In a group it is returned when that is settled.
             other.settle().unwrap();
             told.store(true, Ordering::SeqCst);
             keys
@@ -364,7 +364,7 @@ fn a_group_is_counted_by_others_once_it_is_settled() {
         // Both wait, and not for each other.
         let others = [scope.spawn(move || count(true)), scope.spawn(move || count(false))];
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!told.load(Ordering::SeqCst), "told of what is not durable");
+        assert!(!told.load(Ordering::SeqCst), "returned a write that is not durable");
         worker.settle().unwrap();
         assert_eq!(others.map(|other| other.join().unwrap()), [1, 1]);
     });
@@ -416,7 +416,7 @@ fn a_random_key_is_one_of_the_database() {
 
 /// Each of the long ones scans, for which it ends its group while the others wait for it.
 #[test]
-fn long_transactions_run_once_though_another_worker_writes_what_they_read_all_the_time() {
+fn long_transactions_run_once_while_another_worker_writes_their_keys() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let over = AtomicBool::new(false);
     put(&mut keyspace.worker().unwrap(), 0, "hot", "0");
@@ -532,7 +532,7 @@ fn transactions_of_several_threads_are_as_if_one_after_the_other() {
 }
 
 #[test]
-fn scans_by_prefix_see_the_same_with_either_index_and_what_is_pending() {
+fn scans_by_prefix_see_pending_writes_and_agree_for_both_indexes() {
     for index in [duramen::IndexKind::Hash, duramen::IndexKind::Ordered] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { medium: MediumKind::Volatile, index, ..Options::default() };

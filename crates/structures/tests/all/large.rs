@@ -41,7 +41,8 @@ impl Said {
     }
 }
 
-/// Runs steps on a keyspace that packs nothing, one that packs what is small, and one that packs all; `step` is told a seed.
+/// Runs steps on a keyspace that packs nothing, one that packs small values, and one that packs all; `step` gets a
+/// seed.
 pub fn on_all_forms(
     seeds: std::ops::Range<u64>,
     steps: u64,
@@ -77,7 +78,7 @@ pub fn on_all_forms(
     }
 }
 
-/// All that a collection tells, in its order where it has one.
+/// The whole content of a collection, in its order if it has one.
 fn tell<B: Deref<Target = [u8]>, S: Source>(said: &mut Said, of: &Collection<'_, B, S>) {
     said.say((of.len(), of.is_empty(), of.encoding()));
     let mut all = Vec::new();
@@ -455,7 +456,7 @@ fn streams_are_the_same_in_both_forms() {
             }
             15..17 => {
                 let mut stream = txn.edit_stream(0, key).unwrap();
-                // Longer than what is told apart by the keys of elements.
+                // Longer than the part by which element keys are distinguished.
                 const LONGER: &[u8] = &[b'n'; 601];
                 let (long, longer) = (&LONGER[..600], LONGER);
                 let name = random.one(&[&b"a"[..], b"b", b"b", long, longer]);
@@ -684,7 +685,7 @@ fn edits_of_one_entry_are_the_same_with_and_without_a_unit() {
 }
 
 #[test]
-fn an_edit_of_one_element_is_one_record_and_those_who_watch_are_told() {
+fn an_edit_of_one_element_is_one_record_and_notifies_watchers() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
     keyspace.set_packed_bytes_max(0);
@@ -823,7 +824,7 @@ fn a_large_group_is_removed_at_once_and_cleared_in_parts() {
         assert!(stream.create_group(b"g", StreamId::MIN, None).unwrap());
         stream.save().unwrap();
         assert_eq!((pending(txn, b"g"), pending(txn, b"other")), (Some(0), Some(300)));
-        // A copy has none of what is left.
+        // A copy has none of the remaining elements.
         assert!(txn.copy(0, b"x", 1, b"x").unwrap());
         let stream = txn.edit_stream(1, b"x").unwrap();
         assert!(!stream.has_leftovers().unwrap());
@@ -842,7 +843,7 @@ fn a_large_group_is_removed_at_once_and_cleared_in_parts() {
         });
         parts += 1;
     }
-    // 602 elements, of which 64 went with the group.
+    // 602 elements; 64 went with the group.
     assert_eq!(parts, 11);
     run(&mut worker, |txn| assert!(!txn.edit_stream(0, b"x").unwrap().has_leftovers().unwrap()));
 }

@@ -152,7 +152,7 @@ fn two_workers_that_rotate_and_grow_one_list_lose_nothing() {
 }
 
 #[test]
-fn a_value_that_is_no_list_is_told_with_key_and_place_and_can_be_deleted() {
+fn a_malformed_list_is_an_error_with_key_and_place_and_can_be_deleted() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     let meta = Meta { tag: Type::List.tag(), ..Meta::default() };

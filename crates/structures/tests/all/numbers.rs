@@ -140,7 +140,7 @@ fn every_reader_sees_the_text() {
 }
 
 #[test]
-fn what_other_commands_write_is_text_and_counting_makes_a_number_of_it() {
+fn other_commands_write_text_and_counting_makes_it_a_number() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     put(&mut worker, "n", "10");
@@ -201,7 +201,7 @@ fn copies_and_expiry_keep_the_number() {
         assert_eq!(add(worker, "n", 1), 8);
         assert_eq!(run(worker, |txn| txn.get(0, b"n").unwrap().unwrap().expires_at()), Some(end));
         assert_eq!(keyspace.count(0, now()), KeyCount { keys: 1, expires: 1 });
-        // To a key of another length, in another database; from what is stored and from what is pending.
+        // To a key of another length, in another database; from a stored and from a pending value.
         run(worker, |txn| assert!(txn.copy(0, b"n", 3, b"longer").unwrap()));
         run(worker, |txn| {
             assert_eq!(txn.add(3, b"longer", 1).unwrap(), 9);
@@ -228,7 +228,7 @@ fn copies_and_expiry_keep_the_number() {
 
 /// The engine's clock passes the expiry time between the look and the commit.
 #[test]
-fn a_counter_that_expires_under_way_begins_anew() {
+fn a_counter_that_expires_under_way_starts_again() {
     let dir = tempfile::tempdir().unwrap();
     let time = Arc::new(AtomicU64::new(1_000));
     let clock = Arc::clone(&time);
@@ -259,7 +259,7 @@ fn a_counter_that_expires_under_way_begins_anew() {
 }
 
 #[test]
-fn a_watched_counter_that_went_and_came_back_is_told() {
+fn a_watched_counter_that_changes_and_returns_counts_as_changed() {
     for medium in MEDIA {
         let (_dir, keyspace) = keyspace(medium);
         let (mut one, mut other) = (keyspace.worker().unwrap(), keyspace.worker().unwrap());
@@ -362,7 +362,7 @@ fn counters_of_several_threads_sum_up() {
 }
 
 #[test]
-fn what_is_put_at_once_is_there_and_counted() {
+fn a_value_put_at_once_exists_and_is_counted() {
     on_each_medium(|medium, keyspace, worker| {
         let end = now() + 600_000;
         let at_once = |worker: &mut Worker, value: &str, expires_at: Option<u64>| {
@@ -381,7 +381,7 @@ fn what_is_put_at_once_is_there_and_counted() {
         add(worker, "k", 1);
         assert!(at_once(worker, "c", None));
         assert_eq!((get(worker, "k").unwrap(), count()), ("c".into(), KeyCount { keys: 1, expires: 0 }));
-        // What deletes, and what is not alone, is left to `put_with` and `commit`.
+        // Deletes, and writes that are not alone, are left to `put_with` and `commit`.
         assert!(!at_once(worker, "d", Some(now() - 1)));
         let mut txn = worker.begin(now());
         txn.get(0, b"other").unwrap();
@@ -393,7 +393,7 @@ fn what_is_put_at_once_is_there_and_counted() {
 }
 
 #[test]
-fn what_is_counted_at_once_is_a_number_that_is_there() {
+fn only_an_existing_number_is_counted_at_once() {
     on_each_medium(|medium, keyspace, worker| {
         let in_place = medium != MediumKind::File;
         let at_once = |worker: &mut Worker, increment: i64| {

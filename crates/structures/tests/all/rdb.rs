@@ -155,7 +155,7 @@ fn streams_are_read_in_all_three_forms() {
             entries(&fields),
             [(id(5, 1), vec![pair("f", "v")]), (id(6, 0), vec![pair("g", "x"), pair("y", "2")])]
         );
-        // What the old form does not tell.
+        // The fields that the old form lacks.
         let (deleted, added) = if is_old { (id(0, 0), 2) } else { (id(5, 2), 3) };
         assert_eq!((fields.deleted_id(), fields.added(), fields.first_id()), (deleted, added, id(5, 1)));
         let nodes = stream("stream:nodes");
@@ -186,7 +186,7 @@ fn streams_are_read_in_all_three_forms() {
 }
 
 #[test]
-fn what_is_put_into_a_keyspace_is_told_again() {
+fn a_value_put_into_a_keyspace_is_returned() {
     for file in [REDIS_7, REDIS_5, STREAMS_7_0, STREAMS_5, STREAMS_7_2] {
         let (_dir, keyspace) = keyspace(MediumKind::Volatile);
         let mut worker = keyspace.worker().unwrap();
@@ -220,13 +220,13 @@ fn what_is_put_into_a_keyspace_is_told_again() {
 
 proptest! {
     #[test]
-    fn mutated_files_are_told_with_an_offset_and_never_panic(
+    fn mutated_files_are_errors_with_an_offset_and_never_panic(
         which in 0usize..5, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let file = [REDIS_5, REDIS_7, STREAMS_5, STREAMS_7_0, STREAMS_7_2][which];
         let mut bytes = file.to_vec();
-        // Without a checksum, so that it is the content which has to be told.
+        // Without a checksum, so that the error must come from the content.
         let end = bytes.len() - 8;
         bytes[end..].fill(0);
         for (at, byte) in changes {

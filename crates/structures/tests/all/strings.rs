@@ -91,7 +91,7 @@ fn a_part_that_is_written_is_all_that_is_written() {
 }
 
 #[test]
-fn who_named_no_key_reads_pieces_under_its_lock() {
+fn a_transaction_without_named_keys_reads_pieces_under_the_keys_lock() {
     let (_dir, _keyspace, mut worker) = of_pieces();
     run(&mut worker, |txn| txn.write_string(0, b"s", 3_000, b"end").unwrap());
     let mut runs = 0;
@@ -105,7 +105,7 @@ fn who_named_no_key_reads_pieces_under_its_lock() {
 }
 
 #[test]
-fn memcached_reads_pieces_and_tells_their_changes_apart() {
+fn memcached_reads_pieces_and_distinguishes_their_changes() {
     let (_dir, _keyspace, mut worker) = of_pieces();
     let write = |txn: &mut Txn<'_>, at| txn.write_string(0, b"s", at, b"end").unwrap();
     run(&mut worker, |txn| write(txn, 3_000));

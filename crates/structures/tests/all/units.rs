@@ -1,4 +1,4 @@
-//! Large values within transactions: room that is made, errors half-way, what is watched, names that are too long, cursors.
+//! Large values within transactions: making space, errors half-way, watched keys, names that are too long, cursors.
 
 use crate::support::{now, run, run_on};
 use duramen::{MediumKind, Options};
@@ -52,8 +52,8 @@ fn elements_that_find_no_room_under_locks_begin_again_with_room() {
     worker.settle().unwrap();
     assert!(runs > 1, "the store had room from the beginning");
     assert_eq!(len(&mut worker, b"h"), 4_000);
-    // Whoever does not tell of the error, as EXEC, begins again too. More fields each time, until they are more than is free: how much
-    // that is depends on what was compacted and grown meanwhile.
+    // A transaction that hides the error, as EXEC does, starts again too. More fields each time, until they exceed the
+    // free space, which depends on earlier compaction and growth.
     let mut count = 30_000;
     let mut failed = 0;
     while failed == 0 && count < 1_000_000 {
@@ -113,7 +113,7 @@ fn a_full_store_lets_elements_go() {
             set.save().unwrap();
         });
         run_on(&mut worker, Locks::One(b"l"), |txn| {
-            // The node that is left is written anew.
+            // The remaining node is rewritten.
             txn.set_room(Room::Removal);
             let mut list = txn.edit_list(0, b"l").unwrap();
             list.pop(End::Left, 1, |element| assert_eq!(element, field(at))).unwrap();
@@ -194,7 +194,7 @@ fn a_transaction_that_fails_leaves_nothing_of_its_elements() {
 }
 
 #[test]
-fn what_is_half_written_is_not_committed() {
+fn a_half_written_edit_is_not_committed() {
     let (_dir, keyspace) = small(1 << 30);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| set_fields(txn, b"h", 0..100, b"old").unwrap());
@@ -234,7 +234,7 @@ fn a_value_that_is_made_and_deleted_in_one_transaction_takes_nothing() {
     }
     assert_eq!(len(&mut worker, b"h"), 0);
     assert_eq!(keyspace.store().audit(), Vec::<String>::new());
-    // Their elements are buried in the background.
+    // Their elements are reclaimed in the background.
     for _ in 0..500 {
         let stats = keyspace.store().stats();
         if stats.live_bytes < 256 << 10 {
@@ -298,7 +298,7 @@ fn a_scan_that_began_in_the_other_form_misses_nothing() {
         let mut cursor = scan(&mut worker, 0, &mut seen);
         assert_ne!(cursor, 0);
         keyspace.set_packed_bytes_max(then);
-        // Written anew in the other form, with more than before.
+        // Written again in the other form, with more than before.
         let there = names(0, 400);
         run(&mut worker, |txn| txn.put_set(0, b"s", there.iter().map(Vec::as_slice).collect()).unwrap());
         while cursor != 0 {
@@ -325,7 +325,7 @@ fn several_workers_write_large_values_of_one_another_while_others_move() {
                     worker.group();
                     let done = worker.run(now(), Locks::Keys(&both), |txn| {
                         for key in [a, b] {
-                            // What is overwritten is for the compactor.
+                            // Overwritten records are left to the compactor.
                             set_fields(txn, key, at % 50..at % 50 + 5, &[at as u8; 500])?;
                             let mut hash = txn.edit_hash(0, key)?;
                             let sum = hash

@@ -30,13 +30,13 @@ pub struct Args {
     /// Print the project's targets, and whether they are reached
     #[arg(long, conflicts_with_all = ["threads", "distribution", "rate", "variants", "no_latency"])]
     targets: bool,
-    /// The store to make and remove: nothing may be there [default: a file in /dev/shm]
+    /// The store to create and remove; the path must not exist [default: a file in /dev/shm]
     #[arg(long, value_name = "PATH")]
     path: Option<PathBuf>,
     /// auto, file, shm, fsdax, devdax, volatile
     #[arg(long, default_value_t = MediumKind::Auto)]
     medium: MediumKind,
-    /// every-write, manual, or a time such as 1s or 100ms between two commits
+    /// every-write, manual, or an interval between two commits such as 1s or 100ms
     #[arg(long, default_value = "every-write", value_parser = durability)]
     durability: Durability,
     /// hash or ordered
@@ -45,13 +45,13 @@ pub struct Args {
     /// Slots of the ordered index's cache, 8 bytes each
     #[arg(long, value_name = "SLOTS")]
     index_cache_slots: Option<usize>,
-    /// How lines are flushed: clwb, clflushopt, nt-avx512, ... [default: what suits the medium; clwb for --targets]
+    /// Flush instruction: clwb, clflushopt, nt-avx512, ... [default: the best for the medium; clwb for --targets]
     #[arg(long, value_name = "STEP")]
     flush_instruction: Option<FlushInstruction>,
     /// Records [default: 1 million; 10 million for --targets]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
     keys: Option<u64>,
-    /// Operations of each workload but the load [default: as many as records, at most 5 million]
+    /// Operations of each workload except the load [default: the number of records, at most 5 million]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
     ops: Option<u64>,
     /// Sizes of keys and values in bytes, several with commas; 16+200~ varies around these
@@ -63,25 +63,25 @@ pub struct Args {
     /// uniform, zipfian or latest, instead of each workload's own
     #[arg(long)]
     distribution: Option<Distribution>,
-    /// Operations a second of all threads, begun when they are due: an open loop [default: one after the other]
+    /// Operations per second of all threads, started on schedule: an open loop [default: closed loop]
     #[arg(long, value_name = "OPS", value_parser = rate)]
     rate: Option<f64>,
-    /// Variants of the engine, several with commas, in turn
+    /// Variants of the engine, several with commas, alternately
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     variants: Vec<String>,
-    /// How often everything is done, in turn; medians are printed
+    /// How often everything is repeated; medians are printed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Do not time single operations, which costs a reading of the clock each
+    /// Do not time single operations, which costs a clock reading each
     #[arg(long, conflicts_with = "rate")]
     no_latency: bool,
-    /// Compare with bounds and targets in CPU time of the threads, which others on the machine disturb less
+    /// Compare with bounds and targets in CPU time of the threads, which other processes disturb less
     #[arg(long)]
     cpu_time: bool,
-    /// Read and check every byte of every value after each workload too
+    /// Also read and check every byte of every value after each workload
     #[arg(long)]
     check_all: bool,
-    /// Makes keys and their order
+    /// Seed of the keys and their order
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write the results as JSON, which `duramen bench compare` reads
@@ -118,7 +118,7 @@ pub fn run(args: Args) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-/// Told before hours of measuring rather than after.
+/// Reported before hours of measuring rather than after.
 fn check_place_of(file: &Path) -> Result<(), Failure> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if directory.is_dir() && !file.is_dir() {
@@ -130,7 +130,7 @@ fn check_place_of(file: &Path) -> Result<(), Failure> {
 
 fn place(args: &Args) -> Place {
     let own = || PathBuf::from(format!("/dev/shm/duramen-bench-kv-{}", std::process::id()));
-    // Only memory can be flushed; on a file the targets are of another kind.
+    // Only memory can be flushed; the targets on a file are of another kind.
     let flushes =
         args.targets && !matches!(args.medium, MediumKind::File | MediumKind::Devdax | MediumKind::Fsdax);
     let defaults = Options::default();
@@ -228,7 +228,7 @@ fn find(args: &Args, place: &Place, run: &mut Run) -> Result<Option<String>, Fai
     Ok(None)
 }
 
-/// A workload, or what to say when there is none of this name among workloads and studies.
+/// A workload, or the error for a name that is neither a workload nor a study.
 fn named(name: &str) -> Result<&'static Workload, duramen_bench_kv::Failure> {
     let also = studies::NAMES.into_iter().chain(["ablation", "all"]);
     Workload::named_among(name, also)
@@ -281,7 +281,7 @@ fn durability(text: &str) -> Result<Durability, String> {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
-    // 1024: far above any machine's cores is a slip of the keyboard.
+    // 1024: far more than any machine's cores is a typing mistake.
     text.parse().ok().filter(|n| (1..=1024).contains(n)).ok_or_else(|| "say a number from 1 to 1024".into())
 }
 

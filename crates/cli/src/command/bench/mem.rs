@@ -1,4 +1,4 @@
-//! `duramen bench mem`: what a memory can do, by the built-in suite or by workload files.
+//! `duramen bench mem`: measures a memory, by the built-in suite or by workload files.
 
 use crate::{Answer, Failure};
 use duramen::{FlushInstruction, MediumKind};
@@ -22,7 +22,7 @@ const POINT_S: f64 = 0.3;
 const POINT_S_QUICK: f64 = 0.05;
 const BOUND_TIME: Duration = Duration::from_millis(300);
 
-/// Measure what a memory can do: bandwidth, latency, persist instructions, index and log patterns
+/// Measure a memory: bandwidth, latency, persist instructions, index and log patterns
 ///
 /// Without files the built-in suite runs and ends in a verdict. Files describe workloads in YAML, as for
 /// PerMA-Bench; docs/internals/bench-memory.md lists every knob. Memory is DRAM unless a medium or a path is given.
@@ -33,10 +33,10 @@ pub struct Args {
     /// Workload files, or names of built-in ones (--list)
     #[arg(value_name = "WORKLOAD.yaml")]
     files: Vec<PathBuf>,
-    /// dram, shm, file, fsdax, devdax; auto is what the path is
+    /// dram, shm, file, fsdax, devdax; auto detects it from the path
     #[arg(long, default_value = "auto", value_parser = medium_kind)]
     medium: MediumKind,
-    /// A directory to make a file in, a file to make, or with --overwrite a file or device that is there
+    /// A directory to make a file in, a file to make, or with --overwrite an existing file or device
     #[arg(long)]
     path: Option<PathBuf>,
     /// Allow overwriting the content at the path
@@ -66,10 +66,10 @@ pub struct Args {
     /// How the medium's own stores are made durable, for granularity and bounds: clwb, nt-avx512, ...
     #[arg(long)]
     flush_instruction: Option<FlushInstruction>,
-    /// Nodes that threads run on
+    /// NUMA nodes that threads run on
     #[arg(long, value_delimiter = ',', value_name = "NODE")]
     thread_nodes: Vec<usize>,
-    /// Nodes that memory is taken from
+    /// NUMA nodes that memory is taken from
     #[arg(long, value_delimiter = ',', value_name = "NODE")]
     memory_nodes: Vec<usize>,
     /// Run everything over each pair of a node with cores and a node with memory
@@ -78,7 +78,7 @@ pub struct Args {
     /// Emulate a slower memory: nanoseconds added to each step on the medium
     #[arg(long, value_name = "NS")]
     emulate_latency_ns: Option<u64>,
-    /// Emulate a slower memory: bytes a second for all threads together, as 4G
+    /// Emulate a slower memory: bytes per second for all threads together, as 4G
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
     emulate_bandwidth: Option<u64>,
     /// Write the results as JSON
@@ -180,7 +180,7 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
     Ok(if run.complete { Answer::Yes } else { Answer::No })
 }
 
-/// Draws the verdict, when there is enough to draw it from.
+/// Prints the verdict, if there are enough measurements for it.
 fn conclude(run: &mut Run, bench: &Bench, is_suite: bool, bounds: Option<&Bounds>) {
     if let Some(advice) = bench.advice() {
         run.notes.push(advice);
@@ -267,7 +267,7 @@ impl Args {
         Ok((all, notes))
     }
 
-    /// Label, thread nodes and memory nodes of each round; one without a label where they are as in the files.
+    /// Label, thread nodes and memory nodes of each round; a round without a label uses those of the files.
     fn placements(&self, notes: &mut Vec<String>) -> Vec<(String, Vec<usize>, Vec<usize>)> {
         let nodes = nodes();
         if !self.node_pairs || nodes.len() < 2 {
@@ -325,7 +325,7 @@ fn list(is_suite: bool, all: &[Benchmark]) -> Result<Answer, Failure> {
     Ok(Answer::Yes)
 }
 
-/// Whether an interrupt or a request to end has come. The second one ends the process at once.
+/// Whether an interrupt or a stop request has arrived. The second one ends the process at once.
 pub struct Signals(Arc<AtomicBool>);
 
 impl Signals {

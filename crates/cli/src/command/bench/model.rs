@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 const KEY_BYTES: usize = 16;
 /// A record's header, as docs/internals/format.md has it.
 const HEADER_BYTES: u64 = 32;
-// What the index takes for a key in DRAM, at most (docs/benchmarks.md).
+// The index's maximum DRAM for a key (docs/benchmarks.md).
 const INDEX_BYTES_PER_KEY: u64 = 24;
 const OPERATIONS: [&str; 4] = ["put", "get", "update", "delete"];
 
-/// Run Duramen's get, put, update and delete, the bare accesses that they are made of, and print real / bound
+/// Run Duramen's get, put, update and delete, and the bare accesses that they consist of, and print real / bound
 ///
 /// The accesses are custom operations (`duramen bench mem duramen.yaml`): an index line in DRAM, and the lines of the
 /// record on the medium. Each address depends on the data read before, one operation after the other. The patterns of
@@ -30,7 +30,7 @@ pub struct Args {
     /// auto, file, shm, fsdax
     #[arg(long, default_value_t = MediumKind::Auto)]
     medium: MediumKind,
-    /// How lines are flushed, as with --flush-instruction clwb on DRAM in the place of persistent memory
+    /// How lines are flushed, as with --flush-instruction clwb on DRAM instead of persistent memory
     #[arg(long)]
     flush_instruction: Option<FlushInstruction>,
     /// Keys in the store
@@ -39,7 +39,7 @@ pub struct Args {
     /// Bytes of a value
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     value_bytes: u64,
-    /// Rounds over all of it, in turns; medians are shown
+    /// Rounds over all of it, alternately; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Write the results as JSON
@@ -145,12 +145,12 @@ pub fn run(args: &Args) -> Result<Answer, Failure> {
 }
 
 impl Args {
-    /// The record's bytes on the medium, as whole lines and a power of two, which is what an access can have.
+    /// The record's bytes on the medium, rounded to whole lines and a power of two, which an access needs.
     fn record_bytes(&self) -> u64 {
         (HEADER_BYTES + KEY_BYTES as u64 + self.value_bytes).next_power_of_two().max(64)
     }
 
-    /// All patterns, over a medium of the store's size, with the persist instructions that are the best on it.
+    /// All patterns, over a medium of the store's size, with the fastest persist instructions for it.
     fn patterns(&self, bench: &mut Bench, run: &mut Run) -> Result<Vec<Benchmark>, Failure> {
         let range = (self.keys * self.record_bytes()).next_multiple_of(64 << 20);
         let dram = (self.keys * INDEX_BYTES_PER_KEY).next_multiple_of(1 << 20);

@@ -1,4 +1,4 @@
-//! `duramen bench price`: what a medium costs for what it does.
+//! `duramen bench price`: price-performance of media.
 
 use super::read_runs;
 use crate::{Answer, Failure};
@@ -13,7 +13,7 @@ pub struct Args {
     /// Results that a bench command wrote with --json
     #[arg(required = true, value_name = "RUN.json")]
     runs: Vec<PathBuf>,
-    /// What media cost; docs/internals/bench-report.md shows such a file
+    /// The prices of media; docs/internals/bench-report.md shows such a file
     #[arg(long, value_name = "FILE.toml")]
     prices: PathBuf,
 }

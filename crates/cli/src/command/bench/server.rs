@@ -13,17 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Drive a Redis or memcached server over its socket, or compare servers in turns
+/// Drive a Redis or memcached server over its socket, or compare servers alternately
 ///
 /// Without --server, the server at --address is driven as it is; its keys key:* and num:* are overwritten. With
 /// --server, each is started here, on a core of its own, and ratios are those of the first to the others.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Start this server and compare: duramen, duramen-1s, duramen-flush, redis, redis-everysec, redis-always, memcached, or
-    /// NAME=COMMAND with {port} and {directory} in it; give several
+    /// Start this server and compare: duramen, duramen-1s, duramen-flush, redis, redis-everysec, redis-always,
+    /// memcached, or NAME=COMMAND with {port} and {directory} in it; may be repeated
     #[arg(long = "server", value_name = "SERVER", conflicts_with = "address")]
     servers: Vec<Server>,
-    /// Where a running server listens: HOST:PORT or the path of a Unix socket
+    /// Address of a running server: HOST:PORT or the path of a Unix socket
     #[arg(long, default_value = "127.0.0.1:6379")]
     address: Address,
     /// redis or memcached
@@ -33,7 +33,7 @@ pub struct Args {
     /// zrange_100, xadd, pfadd, setbit and others: a name that is wrong lists all
     #[arg(long, value_delimiter = ',', default_value = "set,get,incr")]
     commands: Vec<Command>,
-    /// Commands that a connection has under way
+    /// Commands that a connection pipelines
     #[arg(long, value_delimiter = ',', default_value = "1,16,64")]
     pipeline: Vec<u32>,
     /// Connections
@@ -48,16 +48,16 @@ pub struct Args {
     /// uniform, zipfian, zipfian:THETA
     #[arg(long, default_value_t = Distribution::Uniform)]
     distribution: Distribution,
-    /// Commands a second, in an open loop: latency counts from when a command was due [default: closed loop]
+    /// Commands per second, in an open loop: latency counts from when a command was due [default: closed loop]
     #[arg(long)]
     rate: Option<f64>,
-    /// Seconds to measure, each time
+    /// Seconds of each measurement
     #[arg(long, default_value_t = 2.0, conflicts_with = "count")]
     seconds: f64,
-    /// Commands to measure, each time
+    /// Commands of each measurement
     #[arg(long)]
     count: Option<u64>,
-    /// Seconds that are not counted, before
+    /// Seconds of warm-up before it
     #[arg(long, default_value_t = 0.3)]
     warm_up: f64,
     /// The servers evict: a key that was set may be absent, and none is read back
@@ -66,13 +66,13 @@ pub struct Args {
     /// How often everything is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Where started servers keep their data
+    /// Directory for the data of started servers
     #[arg(long, default_value = "/dev/shm", value_name = "DIRECTORY")]
     place: PathBuf,
     /// The first port of started servers
     #[arg(long, default_value_t = 17_380)]
     port: u16,
-    /// Makes the choice of keys
+    /// Seed of the choice of keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write the results
@@ -169,7 +169,7 @@ fn plan(args: &Args, command: Command, pipeline: u32) -> Result<Plan, Failure> {
     })
 }
 
-/// The server at the address, as it is.
+/// The server at the address, unchanged.
 fn one(args: &Args, bar: &Bar, stopped: &dyn Fn() -> bool) -> Result<Vec<Measurement>, Failure> {
     let mut all = Vec::new();
     let mut loaded = false;
@@ -197,7 +197,7 @@ fn measurement(
     pipeline: u32,
     outcomes: &[Outcome],
 ) -> Result<Measurement, Failure> {
-    // As those of a comparison: a group for each command, in which a server has its points.
+    // Like those of a comparison: a group for each command, with points for a server.
     let mut measurement = Measurement::new(command.to_string(), "server")
         .with("pipeline", pipeline)
         .with("connections", args.connections)
@@ -228,7 +228,7 @@ fn measurement(
 fn medium(place: &Path) -> Medium {
     let real = std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    // The longest mount point that the place lies below is the one it is on.
+    // The medium is that of the longest mount point above the place.
     let filesystem = mounts
         .lines()
         .filter_map(|line| {

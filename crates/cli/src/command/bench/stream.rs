@@ -23,13 +23,13 @@ pub struct Args {
     /// Numbers of keys, several with commas
     #[arg(long, default_value = "15000,10000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=u32::MAX as u64))]
     keys: Vec<u64>,
-    /// How often everything is done, in turn; medians are printed
+    /// How often everything is repeated; medians are printed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Seconds of each run
     #[arg(long, default_value_t = 25.0, value_parser = seconds)]
     seconds: f64,
-    /// Milliseconds from checkpoint to checkpoint
+    /// Milliseconds between two checkpoints
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     every: u64,
     /// Threads of the additional runs, next to those on one thread [default: 2, or 1 if the machine has no more]
@@ -47,10 +47,11 @@ pub struct Args {
     /// Instead: a state ten times the memory of the process, of 40 million keys on --file, alone for --seconds
     #[arg(long, conflicts_with_all = ["rounds", "quick", "shm"])]
     beyond_memory: bool,
-    /// Instead: Nexmark's queries but q4, q6 and q9, whose texts are in this directory, over events that were made before
+    /// Instead: Nexmark's queries except q4, q6 and q9, from the texts in this directory, over events that were
+    /// generated before
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["seconds", "quick", "every", "beyond_memory"])]
     nexmark: Option<PathBuf>,
-    /// How many events
+    /// Number of events
     #[arg(long, default_value_t = 1_000_000, value_name = "COUNT", requires = "nexmark", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     events: u64,
     /// Only the queries with these numbers

@@ -54,7 +54,7 @@ fn cat(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// ACL LOG [count | RESET]: nobody is ever refused, but for the password.
+/// ACL LOG [count | RESET]: the only refusals are wrong passwords.
 fn log(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     match call.args.len() {
         2 => call.reply.array(0),

@@ -1,4 +1,5 @@
-//! What a server says of replicas, a cluster and modules that has none of them: ROLE, WAIT, REPLICAOF, CLUSTER, MODULE and their like.
+//! Commands about replicas, a cluster and modules, on a server that has none: ROLE, WAIT, REPLICAOF, CLUSTER, MODULE
+//! and similar ones.
 
 use crate::command::timeout::after_millis;
 use crate::command::{After, Args, Call, Command, CommandError, errors, integer};
@@ -123,7 +124,7 @@ pub fn waitaof(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// REPLICAOF host port and SLAVEOF: NO ONE is what it is already; of another it cannot be one.
+/// REPLICAOF host port and SLAVEOF: NO ONE is the present state; replicating another server is not supported.
 pub fn replicaof(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if call.args.is(1, "no") && call.args.is(2, "one") {
         call.reply.ok();
@@ -135,7 +136,7 @@ pub fn replicaof(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Err(CommandError::new("ERR replication is not supported: this server can be no replica"))
 }
 
-/// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is nobody to take over.
+/// FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]: there is no replica to take over.
 pub fn failover(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     if args.len() == 2 && args.is(1, "abort") {

@@ -1,4 +1,4 @@
-//! COMMAND: what commands there are, and where their keys are.
+//! COMMAND: the list of commands, and the positions of their keys.
 
 use crate::command::docs::write_docs;
 use crate::command::{

@@ -1,4 +1,4 @@
-//! CONFIG: reads and changes directives. What they mean is in `config::directives`.
+//! CONFIG: reads and changes directives; `config::directives` describes them.
 
 use crate::command::{Args, Call, Command, CommandError, errors};
 use crate::config::directives::{DIRECTIVES, Directive, Known, find};
@@ -144,7 +144,7 @@ impl Change {
     }
 }
 
-/// Reads names and values. All names are looked at before any value is taken.
+/// Reads names and values. All names are checked before any value is set.
 fn changes(args: Args<'_>) -> Result<Vec<(Change, &str)>, CommandError> {
     let mut changes: Vec<(Change, &str)> = Vec::new();
     for at in (2..args.len()).step_by(2) {
@@ -172,7 +172,7 @@ fn changes(args: Args<'_>) -> Result<Vec<(Change, &str)>, CommandError> {
     Ok(changes)
 }
 
-/// Does what a change needs besides being noted.
+/// Applies a change beyond recording it.
 fn effect(
     call: &Call<'_, '_>,
     changes: &[(Change, &str)],

@@ -1,10 +1,10 @@
 //! DEBUG SLEEP seconds: delays this client. Redis stops for all of them; to a single client it is the same.
 //!
-//! DEBUG DIGEST, DIGEST-VALUE, POPULATE, PROTOCOL, OBJECT, SET-ACTIVE-EXPIRE, QUICKLIST-PACKED-THRESHOLD, ERROR, LOG, RELOAD and LOADAOF:
-//! what tests of clients and of Redis use.
+//! DEBUG DIGEST, DIGEST-VALUE, POPULATE, PROTOCOL, OBJECT, SET-ACTIVE-EXPIRE, QUICKLIST-PACKED-THRESHOLD, ERROR, LOG,
+//! RELOAD and LOADAOF: for the tests of clients and of Redis.
 //!
-//! DEBUG PANIC [WRITE]: a bug on purpose, in a command or within a write of the engine, to see what becomes of it. Redis ends by its
-//! DEBUG PANIC. Only where `enable-debug-command` allows it; DEBUG SLEEP harms nobody else.
+//! DEBUG PANIC [WRITE]: a bug on purpose, in a command or within a write of the engine, to test its consequences. In
+//! Redis DEBUG PANIC ends the server. Only where `enable-debug-command` allows it; DEBUG SLEEP affects no other client.
 
 use super::digest;
 use crate::command::string::string_bytes_max;
@@ -123,7 +123,7 @@ pub fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     )))
 }
 
-/// Takes what Redis takes.
+/// Accepts the same arguments as Redis.
 fn packed_threshold(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let text = String::from_utf8_lossy(call.args.at(2));
     value::bytes(&text, 0, u64::from(u32::MAX)).map_err(|_| {
@@ -158,7 +158,7 @@ fn reload(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     save(call)
 }
 
-/// DEBUG POPULATE count [prefix] [size]: so many strings, but for those that are there.
+/// DEBUG POPULATE count [prefix] [size]: adds that many strings, except existing ones.
 fn populate(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.db(), call.args);
     let number = |at| {
@@ -189,7 +189,7 @@ fn populate(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// DEBUG OBJECT key. Where the value lies in memory is nobody's business.
+/// DEBUG OBJECT key. Addresses in memory are not shown.
 fn object(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, key) = (call.db(), call.args.at(2));
     let encoding = match call.txn.encoding(db, key)? {

@@ -6,7 +6,7 @@ use duramen_structures::stream::StreamId;
 use duramen_structures::strings::double;
 use sha1_smol::{DIGEST_LENGTH, Sha1};
 
-/// What redis-server mixes in for a key that expires.
+/// The bytes that redis-server mixes in for a key that expires.
 const EXPIRES: &[u8] = b"!!expire!!";
 // Keys that are looked for at once.
 const SCAN_KEYS: usize = 1024;
@@ -30,7 +30,7 @@ impl Digest {
         self.0 = sha1(&self.0);
     }
 
-    /// Adds several that belong together, as one that has no order.
+    /// Adds several parts as one element without an order.
     fn add_group(&mut self, pieces: &[&[u8]]) {
         let mut group = Self::default();
         pieces.iter().for_each(|piece| group.add(piece));

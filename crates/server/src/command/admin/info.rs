@@ -18,7 +18,7 @@ use duramen_structures::KeyCount;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 
-/// A section: its name, whether it is shown without being asked for, and what writes it.
+/// A section: its name, whether INFO shows it by default, and the function that writes it.
 type Section = (&'static str, bool, fn(&mut Text, &Facts<'_>));
 
 const SECTIONS: &[Section] = &[
@@ -106,7 +106,7 @@ impl Text {
     }
 }
 
-/// Fields of what there is not.
+/// Fields of missing features.
 fn zeros(text: &mut Text, names: &[&str]) {
     names.iter().for_each(|name| text.field(name, 0));
 }
@@ -165,7 +165,7 @@ fn clients(text: &mut Text, facts: &Facts<'_>) {
 
 fn memory(text: &mut Text, facts: &Facts<'_>) {
     let process = &facts.process;
-    // What `maxmemory` limits: so alerts on their ratio are right.
+    // The space that `maxmemory` limits: so alerts on their ratio are right.
     let (stored, most) = (facts.store.used_bytes, facts.server.used_bytes_max(facts.store.used_bytes));
     text.bytes("used_memory", stored);
     text.bytes("used_memory_rss", process.resident_bytes);

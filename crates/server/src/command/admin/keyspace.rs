@@ -3,7 +3,7 @@
 use crate::command::{After, Args, Call, CommandError, errors, integer};
 use std::ops::RangeInclusive;
 
-/// DBSIZE: how many keys the selected database has.
+/// DBSIZE: the number of keys in the selected database.
 pub fn dbsize(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let db = call.db();
     let keys = call.txn.keys(db)?;
@@ -42,7 +42,7 @@ pub fn flushall(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Counts what ASYNC leaves to the background.
+/// Counts the keys that ASYNC leaves to the background.
 fn count_lazyfreed(call: &mut Call<'_, '_>, mut databases: RangeInclusive<u8>) -> Result<(), CommandError> {
     if call.args.is(1, "async") {
         let keys = databases.try_fold(0, |keys, db| Ok::<_, CommandError>(keys + call.txn.keys(db)?))?;
@@ -53,7 +53,7 @@ fn count_lazyfreed(call: &mut Call<'_, '_>, mut databases: RangeInclusive<u8>) -
 
 /// SWAPDB index index: exchanges the contents of two databases.
 ///
-/// Not inside MULTI: what a transaction wrote before, and reads afterwards, would belong to another database each.
+/// Not inside MULTI: the earlier writes of a transaction and its later reads would be of different databases.
 pub fn swapdb(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let first = integer(call.args.at(1)).ok_or(errors::FIRST_DB_INVALID)?;
     let second = integer(call.args.at(2)).ok_or(errors::SECOND_DB_INVALID)?;

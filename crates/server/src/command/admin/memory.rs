@@ -93,7 +93,7 @@ fn purge(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// MEMORY STATS: names and numbers. Of what there is not, 0.
+/// MEMORY STATS: names and numbers; 0 for missing features.
 fn stats(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (process, store) = (process::read(), call.server.keyspace.store().stats());
     let clients: u64 = call.server.clients.list().iter().map(|client| client.buffered()).sum();

@@ -1,4 +1,4 @@
-//! Commands about the server: what it is, how it is configured, what it holds.
+//! Commands about the server: its version, its configuration, its contents.
 
 mod acl;
 mod alone;
@@ -20,7 +20,7 @@ mod slowlog;
 
 use super::Command;
 
-/// The version of Redis whose clients and tools know what to expect here.
+/// The version of Redis that clients and tools see.
 pub const REDIS_VERSION: &str = "7.2.4";
 
 /// The commands of this group.

@@ -1,4 +1,4 @@
-//! MONITOR: this client is sent what all clients do from now on.
+//! MONITOR: from now on this client is sent the commands of all clients.
 
 use crate::command::{Call, CommandError};
 

@@ -41,7 +41,7 @@ fn help(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Looks at the value; without one the reply is null.
+/// Reads the value; without one the reply is null.
 fn with_value(
     call: &mut Call<'_, '_>,
     reply: impl FnOnce(&mut crate::resp::Reply<'_>, &[u8]),
@@ -82,7 +82,8 @@ fn refcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     })
 }
 
-/// For how long the key was idle, as far as that is known; without its being read by that. `None`: there is none, and the reply is null.
+/// The idle time of the key, as far as it is known; this does not count as a read. `None`: there is no key, and the
+/// reply is null.
 fn peek(call: &mut Call<'_, '_>) -> Result<Option<u64>, CommandError> {
     let (db, key) = (call.db(), call.args.at(2));
     let idle = call.server.keyspace.table(db).and_then(|table| table.idle_seconds(key).ok().flatten());

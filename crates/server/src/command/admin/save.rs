@@ -56,7 +56,7 @@ fn write(txn: &mut Txn<'_>, now: u64, file: &Path) -> Result<u64, String> {
     written.inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
-/// Refuses to replace what no server of this kind has written.
+/// Refuses to replace a file that another kind of server has written.
 fn check(file: &Path) -> Result<(), String> {
     let mut head = Vec::new();
     match File::open(file).and_then(|file| file.take(HEAD_BYTES as u64).read_to_end(&mut head)) {
@@ -71,7 +71,7 @@ fn check(file: &Path) -> Result<(), String> {
     }
 }
 
-/// BGSAVE [SCHEDULE]: there is none until a backup can be made while others write. It commits all the same, whatever the durability.
+/// BGSAVE [SCHEDULE]: not available until a backup is possible during writes. It still commits, with any durability.
 pub fn bgsave(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     match call.args.len() {
         1 => {}

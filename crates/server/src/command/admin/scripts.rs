@@ -1,4 +1,4 @@
-//! SCRIPT and FUNCTION where there are no scripts: what looks at them or removes them answers, what needs them does not.
+//! SCRIPT and FUNCTION without scripts: listing and removing succeed, running fails.
 
 use crate::command::call::subcommand_arguments_error;
 use crate::command::{Args, Call, Command, CommandError};
@@ -129,7 +129,7 @@ fn debug(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// FUNCTION RESTORE payload [FLUSH|APPEND|REPLACE]: of what FUNCTION DUMP gives, nothing.
+/// FUNCTION RESTORE payload [FLUSH|APPEND|REPLACE]: accepts only the output of FUNCTION DUMP, which is empty.
 fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     match args.len() {

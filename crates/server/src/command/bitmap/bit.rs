@@ -7,7 +7,7 @@ use duramen_structures::bits::{self, Bitmap, Operation};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
 
-/// SETBIT key offset value: sets or clears one bit; what it was.
+/// SETBIT key offset value: sets or clears one bit; replies with its old value.
 pub fn setbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let given = (2..args.len()).step_by(2).map(|at| {
@@ -53,7 +53,7 @@ pub fn getbit(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// BITCOUNT key [start end [BYTE | BIT]]: how many bits are set.
+/// BITCOUNT key [start end [BYTE | BIT]]: the number of set bits.
 pub fn bitcount(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
     let (db, key) = (call.session.db, args.at(1));
@@ -169,7 +169,7 @@ pub fn bitop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Bits in what the range of BITCOUNT and BITPOS counts: BYTE, which is the default, or BIT.
+/// Bits of the unit in the range of BITCOUNT and BITPOS: BYTE, which is the default, or BIT.
 fn unit(args: Args<'_>, index: usize) -> Result<u64, CommandError> {
     match args.get(index) {
         None => Ok(8),

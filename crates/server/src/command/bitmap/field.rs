@@ -107,7 +107,7 @@ fn places_of(steps: &[Step]) -> Places {
     steps.iter().flat_map(|step| bytes_of(step.field)).map(|at| (at, 0)).collect()
 }
 
-/// Calls `work` with a field as it lies in its own bytes, and those; the places have what it leaves there.
+/// Calls `work` with a field relative to its own bytes, and those bytes; they are stored back at their positions.
 fn in_own_bytes<T>(field: Field, places: &mut Places, work: impl FnOnce(Field, &mut [u8]) -> T) -> T {
     let (bytes, mut own) = (bytes_of(field), [0; 9]);
     let own = &mut own[..bytes.len()];

@@ -6,7 +6,7 @@ use crate::resp::Protocol;
 use crate::session::ReplyMode;
 use std::sync::atomic::Ordering;
 
-/// PING [message]: whether anybody is there.
+/// PING [message]: a check that the server answers.
 pub fn ping(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     match call.args.len() {
         1 | 2 if call.session.only_listens() => {

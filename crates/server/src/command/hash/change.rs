@@ -5,7 +5,7 @@ use crate::notifications::HASH;
 use crate::resp::Reply;
 use duramen_structures::Edit;
 
-/// HSET key field value [field value …]: how many fields are new.
+/// HSET key field value [field value …]: the number of new fields.
 pub fn hset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let added = put_pairs(call)?;
     call.reply.count(added);
@@ -34,7 +34,7 @@ pub fn hsetnx(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// HDEL key field [field …]: how many were there. Without fields the key goes too.
+/// HDEL key field [field …]: the number of removed fields. Without fields the key is deleted too.
 pub fn hdel(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     if args.len() == 3 {

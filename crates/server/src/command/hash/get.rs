@@ -1,4 +1,4 @@
-//! Fields of a hash, and how many there are: HGET, HMGET, HLEN, HEXISTS, HSTRLEN.
+//! Fields of a hash, and their number: HGET, HMGET, HLEN, HEXISTS, HSTRLEN.
 
 use crate::command::{Args, Call, CommandError, Done, MERGED_BYTES_MAX};
 use crate::resp::Reply;
@@ -51,7 +51,7 @@ pub fn hmget(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// HLEN key: how many fields there are.
+/// HLEN key: the number of fields.
 pub fn hlen(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let hash = call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?);
     call.reply.count(hash.map_or(0, |hash| hash.len()));

@@ -32,7 +32,7 @@ pub fn hscan(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut cursor = scan::cursor(call.args.at(2))?;
     let mut pairs = Gathered::default();
     match call.stats.read(call.txn.hash(call.session.db, call.args.at(1))?) {
-        // Without a key nobody looks at the options, as in the reference.
+        // For a missing key the options are not checked, as in Redis.
         None => cursor = 0,
         Some(hash) => {
             let options = Options::parse_of_hash(call.args, 3)?;

@@ -52,7 +52,7 @@ pub fn restore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 struct Options {
     replace: bool,
     absolute: bool,
-    /// What OBJECT FREQ says of it afterwards, as far as that counts.
+    /// The later answer of OBJECT FREQ, as far as the policy counts.
     frequency: Option<u8>,
 }
 

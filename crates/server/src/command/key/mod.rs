@@ -36,7 +36,7 @@ pub const COMMANDS: &[Command] = &[
     Command::new("restore", dump::restore),
 ];
 
-/// A type as TYPE spells it. A tag that no type has is that of a later version.
+/// A type as TYPE spells it. An unknown tag is that of a later version.
 fn type_name(tag: u8) -> &'static str {
     Type::of_tag(tag).map_or("unknown", Type::name)
 }

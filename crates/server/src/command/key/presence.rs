@@ -1,10 +1,11 @@
-//! Whether keys are there and of what type: DEL, UNLINK, EXISTS, TOUCH, TYPE.
+//! Existence and types of keys: DEL, UNLINK, EXISTS, TOUCH, TYPE.
 
 use super::type_name;
 use crate::command::{Call, CommandError};
 use crate::notifications::GENERIC;
 
-/// DEL key [key …] and UNLINK key [key …]: delete keys; how many were there. Space comes back in the background.
+/// DEL key [key …] and UNLINK key [key …]: delete keys; reply with the number of those that existed. Space is freed in
+/// the background.
 pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut count = 0;
     for key in call.args.from(1) {
@@ -20,8 +21,8 @@ pub fn delete(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// EXISTS key [key …] and TOUCH key [key …]: how many of these are there, a key named twice counting
-/// twice. There is no time of last access for TOUCH to renew.
+/// EXISTS key [key …] and TOUCH key [key …]: the number of existing keys; a key named twice counts twice. There is no
+/// time of last access for TOUCH to renew.
 pub fn exists(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut count = 0;
     for key in call.args.from(1) {

@@ -8,7 +8,7 @@ use duramen_structures::End;
 pub fn lset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let (db, args) = (call.session.db, call.args);
     let mut list = call.txn.edit_list(db, args.at(1))?;
-    // Without a key nobody looks at the index, as in the reference.
+    // For a missing key the index is not checked, as in Redis.
     if list.is_empty() {
         return Err(errors::NO_SUCH_KEY);
     }

@@ -5,7 +5,7 @@ use crate::resp::Reply;
 use duramen_structures::{EditList, End};
 use std::ops::ControlFlow;
 
-/// LLEN key: how many elements there are.
+/// LLEN key: the number of elements.
 pub fn llen(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let list = call.stats.read(call.txn.list(call.session.db, call.args.at(1))?);
     call.reply.count(list.map_or(0, |list| list.len()));
@@ -41,7 +41,7 @@ pub fn lrange(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// LINDEX key index: the element there.
 pub fn lindex(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
-    // Without a key nobody looks at the index, as in the reference.
+    // For a missing key the index is not checked, as in Redis.
     let Some(list) = call.stats.read(call.txn.list(call.session.db, call.args.at(1))?) else {
         call.reply.null();
         return Ok(());
@@ -81,14 +81,14 @@ pub fn lpos(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What LPOS looks for.
+/// The arguments of LPOS.
 struct Search {
     from: End,
     /// The first that counts, from 1.
     rank: i64,
-    /// How many; 0 is all, and `None` one alone.
+    /// The number of matches; 0 is all, and `None` a single one.
     count: Option<usize>,
-    /// How many elements are looked at.
+    /// The number of elements to compare.
     within: usize,
 }
 

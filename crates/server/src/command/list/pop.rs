@@ -6,12 +6,12 @@ use crate::notifications::LIST;
 use crate::resp::Reply;
 use duramen_structures::{EditList, End};
 
-/// LPOP key [count]: the first element, which is removed; or so many.
+/// LPOP key [count]: removes and returns the first element; or that many.
 pub fn lpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     pop(call, End::Left)
 }
 
-/// RPOP key [count]: the last element, which is removed; or so many, the last one first.
+/// RPOP key [count]: removes and returns the last element; or that many, the last one first.
 pub fn rpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     pop(call, End::Right)
 }
@@ -67,7 +67,7 @@ pub fn lmpop(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 
 /// The arguments of LMPOP and BLMPOP.
 pub struct Many {
-    /// How many keys there are, from the third argument of LMPOP on.
+    /// The number of keys, from the third argument of LMPOP on.
     pub keys: usize,
     end: End,
     count: usize,
@@ -132,7 +132,7 @@ fn take_with_key(call: &mut Call<'_, '_>, key: &[u8], end: End, count: usize) ->
     list.save()?;
     call.put_back(|| {
         let push: &[u8] = if end == End::Left { b"LPUSH" } else { b"RPUSH" };
-        // What was taken last goes back first.
+        // The last removed element goes back first.
         let elements = taken.iter().rev().map(Vec::as_slice);
         OwnedArgs::of(&[push, key].into_iter().chain(elements).collect::<Vec<_>>())
     });

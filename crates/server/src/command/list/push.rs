@@ -5,7 +5,7 @@ use crate::notifications::LIST;
 use crate::resp::Reply;
 use duramen_structures::{EditList, End};
 
-/// LPUSH key element [element …]: each before the first; how many there are then.
+/// LPUSH key element [element …]: prepends each. Replies with the new length.
 pub fn lpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     push(call, End::Left, false)
 }

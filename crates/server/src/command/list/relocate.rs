@@ -21,7 +21,7 @@ pub fn rpoplpush(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 /// From that end of the one to that end of the other; the element.
 pub fn relocate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), CommandError> {
     let (db, source, destination) = (call.session.db, call.args.at(1), call.args.at(2));
-    // Without a source nobody looks at the destination, as in the reference.
+    // For a missing source the destination is not checked, as in Redis.
     if call.txn.list(db, source)?.is_none() {
         call.reply.null();
         return Ok(());
@@ -39,7 +39,7 @@ pub fn relocate(call: &mut Call<'_, '_>, from: End, to: End) -> Result<(), Comma
     list.push(to, [&moved[..]].into_iter())?;
     list.save()?;
     call.reply.bulk(&moved);
-    // The push first, as in the reference.
+    // The push first, as in Redis.
     call.notify(LIST, pushed(to), destination);
     call.notify_or_gone(LIST, popped(from), source, is_gone);
     Ok(())

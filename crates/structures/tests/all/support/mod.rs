@@ -51,7 +51,7 @@ pub fn run<T>(worker: &mut Worker, commands: impl FnMut(&mut Txn<'_>) -> T) -> T
     run_on(worker, Locks::All, commands)
 }
 
-/// The same with nothing locked, to look at what is there.
+/// The same without locks, for checks.
 pub fn look<T>(worker: &mut Worker, commands: impl FnMut(&mut Txn<'_>) -> T) -> T {
     run_on(worker, Locks::Nothing, commands)
 }

@@ -1,4 +1,4 @@
-//! LATENCY DOCTOR, in Redis's words: what took long, and what may be done about it.
+//! LATENCY DOCTOR, in Redis's words: slow events, and remedies.
 
 use crate::config::Config;
 use crate::times::Series;

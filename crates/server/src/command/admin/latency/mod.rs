@@ -120,7 +120,7 @@ fn latest(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// LATENCY RESET [event …]: how many there were.
+/// LATENCY RESET [event …]: replies with the number of events.
 fn reset(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let spikes = &call.server.times.spikes;
     let count = match call.args.len() {

@@ -5,7 +5,7 @@ use crate::command::{Call, CommandError, Table, errors, integer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// This connection as it is now, not as it was at the end of its last turn: what it asks lies in its buffer still.
+/// This connection's present state, not the one at the end of its last turn: its request is still in its buffer.
 fn publish(call: &Call<'_, '_>) {
     call.session.publish();
     call.session.client.input_bytes.store(call.args.buffer_bytes() as u64, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! CLIENT: what this connection is, and what others there are.
+//! CLIENT: this connection, and the others.
 
 mod kill;
 mod list;

@@ -14,7 +14,7 @@ pub fn tracking(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     if call.args.is(2, "on") {
         let before = call.session.tracks.as_deref();
         check(&tracks, &given, before)?;
-        // Prefixes are added to those that the client has.
+        // The prefixes are added to the client's.
         tracks.prefixes = before.map(|before| before.prefixes.clone()).unwrap_or_default();
         tracks.caching = before.is_some_and(|before| before.caching);
         tracks.prefixes.extend(given.into_iter().map(Box::from));
@@ -69,7 +69,7 @@ fn parse<'a>(call: &Call<'a, '_>) -> Result<(Tracks, Vec<&'a [u8]>), CommandErro
     Ok((tracks, given))
 }
 
-/// Whether the options fit together, and to what the client does already.
+/// Whether the options are compatible with each other and with the client's present ones.
 fn check(tracks: &Tracks, given: &[&[u8]], before: Option<&Tracks>) -> Result<(), CommandError> {
     let error = |text| Err(CommandError::new(text));
     if !given.is_empty() && !tracks.broadcast {
