@@ -43,13 +43,14 @@
 //!
 //! # Threads
 //!
-//! All threads of a process may use one store at the same time. A [`Store`] is cheap to clone, and a reference to it may
-//! be shared. Reads take no lock, and writers contend only on the locks of keys. A [`Writer`] stays in the thread that
-//! made it; a [`Value`] may be sent to another thread.
+//! All threads of a process may use one store at the same time. A [`Store`] is cheap to clone, and a reference to it
+//! may be shared. Reads take no lock, and writers contend only on the locks of keys. A [`Writer`] stays in the thread
+//! that made it; a [`Value`] may be sent to another thread.
 //!
 //! A store has a background thread, which compacts, commits, grows the medium ahead, and verifies after some opens.
-//! While much is overwritten it may keep a core busy. [`Options::compaction_bytes_per_second`] bounds how much it moves.
-//! With [`Options::background`] off, its work is done by calls of [`Store::maintain`], and by writers without space.
+//! While much is overwritten it may keep a core busy. [`Options::compaction_bytes_per_second`] bounds how much it
+//! moves. With [`Options::background`] off, its work is done by calls of [`Store::maintain`], and by writers without
+//! space.
 //!
 //! A store belongs to the process that opened it. In a child made by `fork` every read and write fails with
 //! [`ErrorKind::InUse`], and dropping or closing the store there has no effect. A [`Value`] that was read before the
@@ -57,8 +58,9 @@
 //!
 //! # Async programs
 //!
-//! There is no async interface: calls block their thread. A read of data in memory waits for nothing. A read from a file
-//! may wait for the device, and so does a write that must be durable on a file when it returns. In an async program:
+//! There is no async interface: calls block their thread. A read of data in memory waits for nothing. A read from a
+//! file may wait for the device, and so does a write that must be durable on a file when it returns. In an async
+//! program:
 //!
 //! * call reads directly where the store fits in memory;
 //! * make other calls where blocking is allowed, such as in tokio's `spawn_blocking`;
@@ -75,11 +77,11 @@
 //!
 //! # Speed
 //!
-//! - **Put values as updatable if you update parts of them.** [`Store::update`] stores a few bytes in place, in a fraction of the
-//!   time of a put, and leaves nothing to compact. That works only in a value that was put with [`Meta::UPDATABLE`],
-//!   aligned, on a medium where each write is durable alone. In every other case it reads the value and writes a new
-//!   version of all of it; [`Update`] states which it was. An updatable value has no checksum after its first update,
-//!   and is read by copy.
+//! - **Put values as updatable if you update parts of them.** [`Store::update`] stores a few bytes in place, in a
+//!   fraction of the time of a put, and leaves nothing to compact. That works only in a value that was put with
+//!   [`Meta::UPDATABLE`], aligned, on a medium where each write is durable alone. In every other case it reads the
+//!   value and writes a new version of all of it; [`Update`] states which it was. An updatable value has no checksum
+//!   after its first update, and is read by copy.
 //! - **[`Store::get_into`] is the fastest read of small values.** It copies into a vector that the caller keeps, and
 //!   pins nothing. [`Store::get`] copies nothing, and is faster from some KiB on. [`Store::get_many`] overlaps the cache
 //!   misses of many keys.

@@ -63,7 +63,7 @@ pub(crate) struct Activity {
     is_copier: bool,
     /// The writer's groups: see [`Epochs::groups`].
     pub group: Arc<SeqCounter>,
-    /// The writer's commands, from its first lock to its last: see [`crate::sync::group_commit`].
+    /// The writer's commands, from its first lock to its last: see [`crate::sync::barrier`].
     pub inside: Arc<SeqCounter>,
 }
 
