@@ -19,7 +19,8 @@
 //! # Ok::<(), duramen::Error>(())
 //! ```
 //!
-//! [`Store::open`], or [`Options::open`] with other options, returns a [`Store`]: the handle to an open store, on a file, in `/dev/shm`, or on a DAX device.
+//! [`Store::open`], or [`Options::open`] with other options, returns a [`Store`]: the handle to an open store, on a file,
+//! in `/dev/shm`, or on a DAX device.
 //! `Store` is [`StoreOn`] on the media of this machine, so its methods are listed there. [`Writer`], [`Table`],
 //! [`Collection`] and [`Transaction`] are related to [`WriterOn`], [`TableOn`], [`CollectionOn`] and [`TransactionOn`]
 //! in the same way. [`Durability`] states when a write survives a power failure.

@@ -6,7 +6,7 @@
 //!
 //! Invariant:
 //!
-//! 1. The length is a multiple of the alignment, and at most the size that sysfs tells.
+//! 1. The length is a multiple of the alignment, and at most the size in sysfs.
 
 use crate::error::bytes_text;
 use crate::options::MediaOptions;
@@ -18,12 +18,12 @@ use rustix::mm::MapFlags;
 use std::fs::File;
 use std::path::Path;
 
-/// What sysfs tells of a device, and how much of it is used.
+/// The properties of a device in sysfs, and how much of it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) len: u64,
     pub(crate) align: u64,
-    /// None: no persistent memory is behind it (soft-reserved DRAM, volatile CXL memory).
+    /// None for memory that is not persistent (soft-reserved DRAM, volatile CXL memory).
     pub(crate) region: Option<NdRegion>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn inspect(
             ),
         ));
     };
-    // Where the kernel does not tell (before 5.8 for some devices), 2 MiB is what ndctl makes.
+    // Where the kernel does not report it (before 5.8 for some devices), assume 2 MiB, the default of ndctl.
     let align = align.filter(|a| a.is_power_of_two() && *a >= PAGE_BYTES).unwrap_or(HUGE_PAGE_BYTES);
     let len = size.min(options.len_max) & !(align - 1);
     let least = options.len_initial.min(options.len_max).max(align);

@@ -1,17 +1,18 @@
 //! The last words of a process that touches a page of a medium which it cannot have.
 //!
-//! A load or store of a mapped page raises SIGBUS when the file was truncated under the process, when the device reports an error for the
-//! page, or when a sparse file system is full. Nothing can be done about it in the middle of a load; so the process ends, as it does
-//! without this, but says first which file and which offset that was.
+//! A load or store of a mapped page raises SIGBUS when the file was truncated under the process, when the device
+//! reports an error for the page, or when a sparse file system is full. The load cannot be completed, so the process
+//! ends, with or without this module. With it, the process first prints the file and the offset.
 //!
 //! Invariants:
 //!
-//! 1. The handler calls what is async-signal-safe only (`write`, `open`, `close`, `signal`, `raise`, `pause`), allocates nothing, and reads
-//!    statics of atomics only: the thread may be anywhere.
-//! 2. A slot of `PLACES` is found by its addresses, which are stored last when it is taken and zeroed first when it is given up.
-//! 3. One thread tells. Others that fault meanwhile wait for the end, so that nobody ends the process before.
-//! 4. Afterwards the signal has its default action and the handler returns: the access is tried again, and ends the process with the signal
-//!    and the core dump that it would have had.
+//! 1. The handler calls only async-signal-safe functions (`write`, `open`, `close`, `signal`, `raise`, `pause`),
+//!    allocates nothing, and reads only statics of atomics, because it may interrupt the thread anywhere.
+//! 2. A slot of `PLACES` is found by its addresses, which are stored last when it is taken and zeroed first when it is
+//!    released.
+//! 3. One thread prints. Others that fault meanwhile wait for the end, so that none ends the process before.
+//! 4. Afterwards the handler restores the signal's default action and returns. The access is tried again, and ends the
+//!    process with the usual signal and core dump.
 
 use std::ffi::{c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
 /// Media that are open at a time and have names; a process has one or two.
 const PLACES_COUNT: usize = 32;
-/// Of a longer path the end is told.
+/// Of a longer path, only the end is printed.
 const PATH_BYTES_MAX: usize = 256;
 /// The two texts, two paths and two numbers fit.
 const TEXT_BYTES_MAX: usize = 2048;
@@ -75,7 +76,7 @@ impl Named {
         let place = &PLACES[at];
         place.path.set(path.as_os_str().as_bytes());
         place.from.store(base, Relaxed);
-        // Release: pairs with the Acquire in the handler; whoever finds the end has path and beginning.
+        // Release: pairs with the Acquire in the handler, which sees path and start once it sees the end.
         place.to.store(base + bytes, Release);
         Self(Some(at))
     }
@@ -90,8 +91,8 @@ impl Drop for Named {
     }
 }
 
-/// From now on the process says on standard error, and at the end of the file `log`, which page of which medium it could not have, before
-/// SIGBUS ends it. For programs, not for libraries: it takes the process's handler.
+/// From now on, before SIGBUS ends the process, prints the page and the medium of the failed access to standard error
+/// and appends them to the file `log`. For programs, not for libraries: it takes the process's handler.
 pub fn report_faults(log: Option<&Path>) {
     LOG.set(log.map_or(&[][..], |log| log.as_os_str().as_bytes()));
     static ONCE: Once = Once::new();
@@ -147,7 +148,7 @@ fn report(address: u64) {
             line.text(b" of ");
             line.text(&path[..len]);
             line.text(
-                b" could not be had: the file was truncated under the process, or the device or the file system reports an error there. \
+                b" could not be accessed: the file was truncated under the process, or the device or the file system reports an error there. \
                   Look at the file's length and at the kernel's log (dmesg); then run \"duramen check --path ",
             );
             line.text(&path[..len]);
@@ -156,7 +157,7 @@ fn report(address: u64) {
         None => {
             line.text(b"address 0x");
             line.number(address, 16);
-            line.text(b" could not be had, which is in no medium\n");
+            line.text(b" could not be accessed; it is in no medium\n");
         }
     }
     line.write(libc::STDERR_FILENO);
@@ -172,7 +173,7 @@ fn report(address: u64) {
     }
 }
 
-/// A line that is put together without allocating. What is too long is cut off.
+/// A line that is formatted without allocating. Text beyond its capacity is cut off.
 struct Line {
     bytes: [u8; TEXT_BYTES_MAX],
     len: usize,

@@ -5,10 +5,9 @@
 //! found at open are filled. Where a file system copies on write (btrfs, ZFS, XFS with shared
 //! extents) allocation cannot promise that; new files on btrfs are therefore marked `nocow`.
 //!
-//! The first write-back of allocated space is dear: the file system must note in its journal that the
-//! space now has data, so a sync of one page waits for two writes more. And a page that comes into the page cache by
-//! read-ahead comes with its neighbours as one folio, which is written back whole although one page of it was stored
-//! to. [`prepare`] spares both.
+//! The first write-back of allocated space is expensive: the file system must note in its journal that the space now
+//! has data, so a sync of one page waits for two more writes. Read-ahead adds a second cost: it brings neighbouring
+//! pages into the page cache as one folio, and storing to one of them writes back all of them. [`prepare`] avoids both.
 //!
 //! Invariants:
 //!
@@ -27,8 +26,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-/// Zeroes written at a time where the file system cannot allocate without writing. 1 MiB: large
-/// enough that the system call is lost in the copy.
+/// Zeroes written at a time where the file system cannot allocate without writing. 1 MiB: large enough that the cost of
+/// the system call is negligible beside the copy.
 const ZEROES_BYTES: u64 = 1 << 20;
 
 /// Space that is prepared between two syncs. 256 KiB: a sync of others that comes meanwhile waits for some 0.3 ms more.
@@ -70,8 +69,8 @@ fn cannot_back(path: &Path, range: &Range<u64>, source: impl Into<std::io::Error
     )
 }
 
-/// Refuses what the limit on the size of files would, for which the kernel sends SIGXFSZ besides: by default that ends the process without
-/// a word.
+/// Returns an error where the limit on file sizes would be exceeded. The kernel would also send SIGXFSZ, which by
+/// default ends the process without a message.
 ///
 /// # Errors
 /// `OutOfSpace`, naming the limit.
@@ -92,8 +91,8 @@ pub(crate) fn check_limit(path: &Path, range: &Range<u64>) -> Result<()> {
     }
 }
 
-/// Makes the file `end` long by writing zeroes behind its old end. Holes below the old end stay:
-/// the file systems that come here (network and very old ones) do not tell where they are.
+/// Makes the file `end` long by appending zeroes. Holes below the old end stay: the file systems that need this
+/// (network and very old ones) do not report where they are.
 fn write_zeroes(file: &File, length_old: u64, end: u64) -> rustix::io::Result<()> {
     let zeroes = vec![0u8; ZEROES_BYTES.min(end.saturating_sub(length_old)) as usize];
     let mut at = length_old;
@@ -108,9 +107,9 @@ fn write_zeroes(file: &File, length_old: u64, end: u64) -> rustix::io::Result<()
     Ok(())
 }
 
-/// Writes zeroes to `range`, page by page, and waits for the device. The kernel keeps each page in a folio of its own
-/// then, and the file system knows that the space has data. What cannot be written stays as it is: that costs time
-/// later, no more.
+/// Writes zeroes to `range`, page by page, and waits for the device. Then the kernel keeps each page in its own folio,
+/// and the file system knows that the space has data. A page that cannot be written is skipped; that costs only time
+/// later.
 ///
 /// # Errors
 /// As [`page::sync`].
@@ -186,7 +185,7 @@ fn map_with(
     })
 }
 
-/// Maps `range` so that what is stored there stays in this process.
+/// Maps `range` privately: stores to it stay in this process.
 ///
 /// # Errors
 /// As [`map`].
@@ -200,7 +199,7 @@ pub(crate) fn map_private(
     map_with(region, file, path, range, MapFlags::PRIVATE | MapFlags::NORESERVE)
 }
 
-/// Backs `range` behind the end of the file, and maps it.
+/// Backs `range` after the end of the file, and maps it.
 ///
 /// # Errors
 /// As [`back`] and [`map`]; the file is then as long as before.

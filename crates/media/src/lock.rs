@@ -1,8 +1,8 @@
 //! One owner per store, or several readers: `flock` on the open file, and who holds it when that is refused.
 //!
-//! The lock belongs to the open file, so a second open in the same process is refused too, dropping
-//! it releases it, and so does the death of the process, however it died. It works on character devices
-//! as on files. It does not reach other machines on most network file systems.
+//! The lock belongs to the open file, so a second open in the same process is refused too. Dropping the file releases
+//! it, and so does the death of the process. It works on character devices as on files. It does not reach other
+//! machines on most network file systems.
 
 use crate::{Error, ErrorKind, Result, process};
 use rustix::fs::FlockOperation;
@@ -12,8 +12,8 @@ use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// An open file whose lock is held. Dropping it releases the lock at once: closing alone would not
-/// while another thread is starting a process, which has a copy of every open file until its `exec`.
+/// An open file whose lock is held. Dropping it releases the lock at once. Closing alone would not while another thread
+/// is starting a process: the child has a copy of every open file until its `exec`.
 #[derive(Debug)]
 pub(crate) struct Owned {
     file: File,
@@ -24,7 +24,7 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    /// Takes the lock of `file`, which is shared between those who only read.
+    /// Takes the lock of `file`; read-only opens share it.
     ///
     /// # Errors
     /// `InUse`, naming the owner where the kernel tells.
@@ -79,8 +79,8 @@ impl Drop for Owned {
     }
 }
 
-/// The kernel gives /proc/locks in pieces, and a lock that goes between two of them may make it leave out another: so often
-/// is it read for one that is there.
+/// How often to read /proc/locks for a lock that is there. The kernel returns the file in pieces, and a lock that is
+/// released between two of them may hide another.
 const READINGS: u32 = 8;
 
 fn in_use(file: &File, path: &Path) -> String {

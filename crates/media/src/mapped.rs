@@ -60,7 +60,7 @@ pub struct Mapped {
     ways: u32,
 }
 
-/// What is behind the region. The open files also hold the lock.
+/// What backs the region. The open files also hold the lock.
 #[derive(Debug)]
 enum Backing {
     Devdax {
@@ -127,10 +127,7 @@ impl Mapped {
         if options.read_only && kind == MediumKind::Devdax {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!(
-                    "cannot open {} to be read only: it is a DAX device; open it to be written",
-                    path.display()
-                ),
+                format!("cannot open {} read-only: it is a DAX device; open it for writing", path.display()),
             ));
         }
         let mut mapped = match kind {
@@ -255,7 +252,7 @@ impl Mapped {
                 fsdax::map(&self.region, file, &self.path, range.clone())?;
             }
             Backing::Private { file, .. } => {
-                // Holes need no space: whoever stores to one has a page of his own.
+                // Holes need no space: the first store to one gives this process its own page.
                 file::map_private(&self.region, file.as_fd(), &self.path, range.clone())?;
             }
             Backing::Devdax { .. } | Backing::Volatile => {}
@@ -356,8 +353,8 @@ impl Mapped {
         self.persist.step()
     }
 
-    /// One line for the operator when the medium sits on small pages and could have huge ones; a random
-    /// read then costs about twice as much. `None` when there is nothing to advise.
+    /// One line for the operator when the medium is on small pages and could have huge ones. A random read then takes
+    /// about twice as long. `None` when there is nothing to advise.
     #[must_use]
     pub fn small_pages_advice(&self) -> Option<String> {
         let sysfs = Sysfs::default();
@@ -403,7 +400,7 @@ impl Mapped {
     /// The address of `bytes` bytes at `at`.
     #[inline]
     fn place(&self, at: Offset, bytes: u64) -> *mut u8 {
-        // Relaxed: whoever knows an offset learnt it from a thread that had seen the growth.
+        // Relaxed: a thread that has an offset got it from a thread that had seen the growth.
         let len = self.len.load(Ordering::Relaxed);
         if bytes > len || at.0 > len - bytes {
             outside(at, bytes, len);
@@ -522,7 +519,8 @@ fn choose_persist(
     }
 }
 
-// Apart, and told by value: a panic formatted where it is would have its figures stored to memory at each access.
+// A separate function that takes its figures by value: a panic formatted in place would store them to memory at each
+// access.
 
 #[cold]
 #[inline(never)]
@@ -712,8 +710,9 @@ impl Device for Mapped {
     }
 
     fn fault_in(&self, at: Offset, bytes: u64) {
-        // A page of tmpfs that was mapped to be read may be stored to without another fault: nothing waits to hear which
-        // are dirty. Of a file the kernel wants to hear that, page by page, and to tell it of all would make all dirty.
+        // A tmpfs page that was mapped by a read may be stored to without another fault, since the kernel does not
+        // track its dirty pages. For a file the kernel tracks them page by page, and faulting in all for writing would
+        // make all dirty.
         if matches!(self.backing, Backing::Shm { .. } | Backing::File { .. } | Backing::Private { .. }) {
             return;
         }

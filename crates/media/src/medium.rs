@@ -109,12 +109,11 @@ pub trait Bytes {
         unsafe { std::slice::from_raw_parts(pointer, bytes as usize) }
     }
 
-    /// Parts of the `bytes` bytes at `at` that cannot be read now: a page that the device does not give back, memory
+    /// Parts of the `bytes` bytes at `at` that cannot be read now: pages that the device fails to return, and memory
     /// with an error that the kernel knows of. Reading them through [`Bytes::pointer`] would end the process (SIGBUS),
-    /// so whoever reads what others left asks before. To ask maps what can be read.
+    /// so call this before reading what another process left. The call maps the readable pages.
     ///
-    /// What is not promised: that an error nobody knows of yet is found. A machine check while the memory is being
-    /// read ends the process.
+    /// It may miss an error that is not known yet. A machine check while the memory is being read ends the process.
     fn unreadable(&self, _at: Offset, _bytes: u64) -> Vec<Range<u64>> {
         Vec::new()
     }
@@ -122,8 +121,9 @@ pub trait Bytes {
     /// Reads the aligned word at `at` (acquire).
     fn load_u64(&self, at: Offset) -> u64;
 
-    /// Copies bytes that others may update meanwhile: every aligned piece of [`Persistent::atomic_bytes_max`] that lies within is
-    /// one atomic load (acquire), and so is what lies within of every aligned word. As it is here it suits media where that is 8.
+    /// Copies bytes that others may update meanwhile. Every aligned piece of [`Persistent::atomic_bytes_max`] in the
+    /// range is one atomic load (acquire), and so is the part in the range of every aligned word. This default is for
+    /// media where that is 8.
     ///
     /// # Panics
     /// As [`Bytes::pointer`].
@@ -167,13 +167,13 @@ pub trait Persistent: Bytes {
         8
     }
 
-    /// Stores `parts` one behind the other from `at`, without starting their write-back. May be torn by
-    /// a crash, in any 8-byte piece.
+    /// Stores `parts` one after the other from `at`, without starting their write-back. May be torn by a crash, in any
+    /// 8-byte piece.
     fn store(&self, at: Offset, parts: &[&[u8]]);
 
-    /// Stores `parts` one behind the other from `at` and starts their write-back, by whichever of
-    /// non-temporal stores or store and flush is quicker here: `store` and `flush` in one. Other
-    /// threads may be shown the bytes only after [`Persistent::drain`].
+    /// Stores `parts` one after the other from `at` and starts their write-back: `store` and `flush` in one, with
+    /// non-temporal stores where they are faster. Other threads may be shown the bytes only after
+    /// [`Persistent::drain`].
     fn write(&self, at: Offset, parts: &[&[u8]]);
 
     /// Starts the write-back of a range.
@@ -218,9 +218,9 @@ pub trait Device {
     /// [`Device::len_max`]; what was usable before stays so.
     fn grow(&self, len: u64) -> Result<()>;
 
-    /// Makes `bytes` bytes at `at`, which hold nothing that counts, cheap to store to a little at a time with a
-    /// [`Persistent::sync`] after each. Their content is as it was, or zero, or a mixture. For media of `Page` granularity
-    /// whose space is new; does nothing on the others. Takes as long as writing so much.
+    /// Makes `bytes` bytes at `at`, whose content does not matter, cheap to store to a little at a time with a
+    /// [`Persistent::sync`] after each. Their content is then as it was, or zero, or a mixture. For media of `Page`
+    /// granularity whose space is new; does nothing on the others. Takes as long as writing so much.
     ///
     /// # Errors
     /// As [`Persistent::sync`].
@@ -228,10 +228,9 @@ pub trait Device {
         Ok(())
     }
 
-    /// Hints that the `bytes` bytes at `at`, which [`Bytes::unreadable`] was asked about, are stored to soon: maps them for
-    /// that now instead of at first touch, where that was asked for
-    /// ([`MediaOptions::prefault`](crate::MediaOptions::prefault)) and asking has not done so. What it fails to bring in
-    /// comes at first touch.
+    /// Hints that the `bytes` bytes at `at`, which were given to [`Bytes::unreadable`], will be stored to soon. With
+    /// [`MediaOptions::prefault`](crate::MediaOptions::prefault) it maps them for that now instead of at first touch,
+    /// unless that call already did. Pages that it fails to bring in come at first touch.
     fn fault_in(&self, _at: Offset, _bytes: u64) {}
 
     /// Whether bytes that were never stored to read as zero, as [`Device::grow`] says. False on a raw
@@ -249,17 +248,17 @@ pub trait Device {
     /// Whether what was made durable outlives a power failure.
     fn survives_power(&self) -> bool;
 
-    /// Gives up the lock that keeps others from opening the same store. Nothing is read or written by this one from then on, though it stays
-    /// mapped. For media that have such a lock.
+    /// Releases the lock that keeps others from opening the same store, on media that have one. The medium stays
+    /// mapped, but must not be read or written from then on.
     fn release(&self) {}
 
-    /// Whether the path points to the file no more, which was deleted or moved since it was opened: it is there for as
-    /// long as it is open, and, unless it has another name, no longer. Some system calls.
+    /// Whether the path no longer leads to the file, because the file was deleted or moved since it was opened. A
+    /// deleted file exists only while it is open, unless it has another name. Some system calls.
     fn is_deleted(&self) -> bool {
         false
     }
 
-    /// One line for people: medium, path, size, persist step.
+    /// One line for people: medium, path, size, flush instruction.
     fn describe(&self) -> String;
 }
 

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// The file that stands for a store when the path is a directory.
 const FILE_NAME: &str = "duramen.store";
 
-/// Who may open a new store: its owner. A store holds other people's data; who wants more changes it.
+/// Only the owner may open a new store, since it holds other people's data; change the mode to allow more.
 const FILE_MODE: u32 = 0o600;
 
 // 8: each round lost means that another opener made and removed the file in between.
@@ -49,7 +49,7 @@ pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result
                 ErrorKind::NotFound,
                 format!(
                     "cannot open store {}: there is no such file; check the path, \
-                     or make a store there: \"duramen put\", \"load\" and \"serve\" do, and so does a program that opens it to be made",
+                     or make a store there: \"duramen put\", \"load\" and \"serve\" do, and so does a program that creates it on open",
                     path.display()
                 ),
             ));
@@ -192,7 +192,7 @@ pub(crate) fn check_create(create: Create, blank: bool, kind: MediumKind, path: 
             ErrorKind::NotFound,
             format!(
                 "cannot open store {}: it is there and empty; make a store there: \
-                     \"duramen put\", \"load\" and \"serve\" do, and so does a program that opens it to be made",
+                     \"duramen put\", \"load\" and \"serve\" do, and so does a program that creates it on open",
                 path.display()
             ),
         )),

@@ -72,9 +72,9 @@ pub struct MediaOptions {
     /// always new.
     pub create: Create,
 
-    /// Whether to leave what is there untouched: the file is opened for reading, other such opens may have it at the same time,
-    /// and what is stored to the medium stays in this process, and is gone with it. It must exist. `Unsupported` on `Devdax`,
-    /// whose mappings are all shared; `InvalidInput` on `Volatile`. Default: false.
+    /// Whether to leave the existing medium unchanged. The file is opened for reading, and other read-only opens may
+    /// have it at the same time. Stores to the medium stay in this process and end with it. The medium must exist.
+    /// `Unsupported` on `Devdax`, whose mappings are all shared; `InvalidInput` on `Volatile`. Default: false.
     pub read_only: bool,
 
     /// Length of a new medium, in bytes; rounded up to the pages of the medium, and bounded by
@@ -87,14 +87,15 @@ pub struct MediaOptions {
     /// that is more; lowered to the size of the device on `Devdax`.
     pub len_max: u64,
 
-    /// How stores leave the cache, instead of what suits the medium and the CPU: for measuring, and for speed on
-    /// persistent memory whose caches survive a power failure, where the granularity stays "byte". `Unsupported` when the CPU lacks it. On `Shm` and `Volatile` real flushes are then made and
-    /// the granularity reads "cache line", so that DRAM can stand in for persistent memory. Default:
-    /// `None`. `InvalidInput` on `File`, whose stores reach the device by write-back of pages only.
+    /// The flush instruction, instead of the one that suits the medium and the CPU. For measuring, and for speed on
+    /// persistent memory whose caches survive a power failure; the granularity stays "byte" there. On `Shm` and
+    /// `Volatile` real flushes are then made and the granularity reads "cache line", so that DRAM can stand in for
+    /// persistent memory. `Unsupported` when the CPU lacks it; `InvalidInput` on `File`, whose stores reach the device
+    /// by write-back of pages only. Default: `None`.
     pub flush_instruction: Option<FlushInstruction>,
 
-    /// Bytes in one interleave stripe of the device: where the next device behind the memory controller
-    /// takes over. A power of two from 64 up. Default: `None`, which is 4096, the stripe of Optane.
+    /// Bytes in one interleave stripe, after which the memory controller goes to the next device. A power of two, at
+    /// least 64. Default: `None`, which is 4096, the stripe of Optane.
     pub stripe_bytes: Option<u64>,
 
     /// Devices that the stripes go round: 1 to 1024. Default: `None`: what the kernel says of
@@ -106,8 +107,8 @@ pub struct MediaOptions {
     /// its pages in. Default: false.
     pub prefault: bool,
 
-    /// Whether `prefault` leaves alone what the medium holds already, so that an open takes no time in proportion to
-    /// it: whoever opens calls [`Device::fault_in`](crate::Device::fault_in). Default: false.
+    /// Whether `prefault` skips the existing part of the medium, so that the time of an open does not grow with it. The
+    /// caller then calls [`Device::fault_in`](crate::Device::fault_in). Default: false.
     pub fault_later: bool,
 
     /// Whether to ask for huge pages where the medium can have them (`Shm`, `Volatile`); the others

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// How many times `fork` led from the process that first opened a medium to this one. Who remembers it at an open and finds another
-/// number later is in a child: the mapping is shared with the parent, whose threads are not here.
+/// How many `fork`s are between the process that first opened a medium and this one. An opener that remembers the
+/// number and later reads another is in a child: the mapping is shared with the parent, and the parent's threads are
+/// not in the child.
 ///
 /// Seen is the C library's `fork`, not a bare system call. One load of a line that nobody writes.
 #[inline]
@@ -33,8 +34,9 @@ extern "C" fn forked() {
 // The longest that Linux takes.
 const SLICE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Has the kernel prefer any thread that wakes to this one, as long as both get their share of the processor: for threads whose
-/// work may be done a little later. Linux from 6.12 on does that for a thread with a long slice; an older one keeps its own slice.
+/// Lowers this thread's urgency: the kernel prefers any thread that wakes, as long as both get their share of the
+/// processor. For threads whose work may be delayed a little. Linux from 6.12 on does that for a thread with a long
+/// slice; an older kernel ignores the slice.
 pub fn yield_to_wakers() {
     if cfg!(miri) {
         return;
@@ -43,7 +45,7 @@ pub fn yield_to_wakers() {
     let mut wanted = SchedAttr::default();
     // SAFETY: the kernel writes at most `size` bytes, all of which `wanted` has.
     let found = unsafe { libc::syscall(libc::SYS_sched_getattr, this_thread, &raw mut wanted, size, flags) };
-    // Who gave it another policy knows better.
+    // Another policy was set on purpose: keep it.
     if found != 0 || wanted.policy != libc::SCHED_OTHER as u32 {
         return;
     }
@@ -67,16 +69,16 @@ struct SchedAttr {
     period: u64,
 }
 
-// Above this an allocation is a mapping of its own. 1 MiB: to map and zero it takes some 0.2 ms, as copying it does.
+// A larger allocation is a separate mapping. 1 MiB: to map and zero it takes some 0.2 ms, as copying it does.
 #[cfg(target_env = "gnu")]
 const APART_BYTES: i32 = 1 << 20;
 // What may be free at the end of a heap.
 #[cfg(target_env = "gnu")]
 const TRIM_BYTES: i32 = 4 << 20;
 
-/// Has glibc return large allocations to the system when they are freed. By default it keeps all below 32 MiB once one of that size
-/// was freed: a burst of large buffers then stays with the process for good. For programs, not for libraries: it is the whole
-/// process's setting. Without glibc it does nothing.
+/// Has glibc return large allocations to the system when they are freed. By default, once an allocation of up to 32 MiB
+/// was freed, glibc keeps later ones of that size, so the memory of a burst of large buffers stays with the process.
+/// For programs, not for libraries: it is a setting of the whole process. Without glibc it does nothing.
 pub fn return_large_allocations() {
     #[cfg(target_env = "gnu")]
     {

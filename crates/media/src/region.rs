@@ -27,8 +27,8 @@ pub(crate) struct Region {
     reserved: u64,
 }
 
-// SAFETY: a `Region` is a range of addresses (invariant 1) without any thread's state; what may be
-// done with the bytes is the matter of `Mapped`.
+// SAFETY: a `Region` is a range of addresses (invariant 1) without any thread's state; `Mapped` decides how the bytes
+// may be accessed.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; no method changes the fields.
 unsafe impl Sync for Region {}
@@ -143,11 +143,12 @@ impl Region {
         rustix::io::retry_on_intr(|| unsafe { mm::madvise(start, bytes, advice) })
     }
 
-    /// Puts a mapped `range` of whole huge pages on huge pages, now: what it holds stays, and where it holds nothing it is zeroed.
+    /// Puts a mapped `range` of whole huge pages on huge pages, now. Its content stays; parts without content are
+    /// zeroed.
     ///
     /// # Errors
-    /// Those of `madvise`: `INVAL` from kernels that cannot (before Linux 6.1 for files), and for a huge page of which nothing
-    /// is there yet.
+    /// Those of `madvise`: `INVAL` from kernels that cannot (before Linux 6.1 for files), and for a huge page with no
+    /// page in memory yet.
     pub(crate) fn collapse(&self, range: Range<u64>) -> rustix::io::Result<()> {
         let (start, bytes) = self.piece(&range);
         // By `libc`, since `rustix` does not know this advice.

@@ -18,8 +18,8 @@ use crate::fault::Named;
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::{Error, PAGE_BYTES, Result, file};
 
-/// Zeroed memory on a file of a directory. It is gone with the process, whatever ends that, and is counted to the
-/// page cache: under pressure the kernel writes it out, and reads it again when it is touched.
+/// Zeroed memory on a file in a directory. It ends with the process, and counts as page cache: under memory pressure
+/// the kernel writes it out, and reads it again when it is touched.
 #[derive(Debug)]
 pub struct Scratch {
     // Before the addresses become somebody else's.
@@ -53,7 +53,7 @@ impl Scratch {
         let region = Region::reserve(bytes, PAGE_BYTES)?;
         // The mapping keeps the file; the descriptor may go.
         region.map_file(0..bytes, std::os::fd::AsFd::as_fd(&held), MapFlags::SHARED).map_err(refused)?;
-        // What is touched next lies anywhere: pages beside it would only push out others. A hint.
+        // Accesses are random, so reading ahead would only evict other pages. A hint.
         let _ = region.advise(0..bytes, Advice::Random);
         let _named = Some(Named::new(region.base() as u64, bytes, directory));
         Ok(Self { _named, region, bytes: bytes as usize })

@@ -1,10 +1,11 @@
 //! Files on tmpfs: memory that outlives the process, not the power.
 //!
-//! Huge pages need care. tmpfs gives them by itself as its mount option `huge=` says, and by default never. A process may
-//! ask for them whatever the mount says (`MADV_COLLAPSE`, since Linux 6.1), for a huge page that has a small one already: then
-//! the kernel takes a huge one, copies what is there, and maps it, which for the first page is a tenth of
-//! the time that all 512 take one by one. So the order is: lengthen, map, and for each huge page touch its first page and ask; at the end
-//! allocate, which fills whatever is left and is what promises that no touch raises SIGBUS.
+//! Huge pages need care. tmpfs allocates them by itself only as its mount option `huge=` says, and by default never. A
+//! process may ask for them in spite of the mount option (`MADV_COLLAPSE`, since Linux 6.1), for a huge page that
+//! already has a small one. The kernel then takes a huge page, copies the small one into it, and maps it. With one
+//! small page present, that takes a tenth of the time of faulting in all 512. So the order is: lengthen, map, touch the
+//! first page of each huge page and ask, and at the end allocate. The allocation fills the rest, and guarantees that no
+//! touch raises SIGBUS.
 
 use crate::region::{HUGE_PAGE_BYTES, Region};
 use crate::topology::{Mount, Sysfs, mount_of};
@@ -66,8 +67,8 @@ pub(crate) fn may_have_huge_pages(sysfs: &Sysfs) -> bool {
     sysfs.huge_pages_of_shm().is_some_and(|word| word != "deny")
 }
 
-/// Backs `range` behind the end of the file, and maps it; with `huge` on huge pages as far as the kernel gives them.
-/// Whether it gave all that were asked for.
+/// Backs `range` after the end of the file, and maps it; with `huge`, on huge pages where the kernel gives them.
+/// Returns whether it gave all that were asked for.
 ///
 /// # Errors
 /// `OutOfSpace` when the tmpfs is full; the file is then as long as before.

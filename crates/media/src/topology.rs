@@ -1,5 +1,5 @@
-//! What the kernel tells about memory devices: sizes, alignments, interleaving, and how far stores must
-//! be pushed to survive. All of it comes from sysfs and from /proc/self/mountinfo.
+//! What the kernel reports about memory devices: sizes, alignments, interleaving, and how far stores must be pushed to
+//! survive. All of it comes from sysfs and from /proc/self/mountinfo.
 //!
 //! It must never be wrong on the safe side's cost: what cannot be read means "flush", "does not
 //! survive power", and the usual interleaving.
@@ -121,9 +121,9 @@ fn region_of_block_at(place: &Path, depth: u32) -> Option<NdRegion> {
     all
 }
 
-/// The region of persistent memory above a device: the nearest directory whose `devtype` is "nd_pmem".
-/// Not every such directory tells a `persistence_domain`: the kernel hides it where the platform says
-/// nothing. (Regions of type "nd_volatile" are DRAM.)
+/// The region of persistent memory above a device: the nearest directory whose `devtype` is "nd_pmem". Some such
+/// directories have no `persistence_domain`: the kernel hides it where the platform reports none. (Regions of type
+/// "nd_volatile" are DRAM.)
 fn region_above(place: &Path) -> Option<NdRegion> {
     let place = fs::canonicalize(place).ok()?;
     let directory = place.ancestors().find(|directory| {

@@ -1,9 +1,9 @@
 //! The persist steps of AArch64 (Arm Architecture Reference Manual: data cache maintenance
 //! instructions, atomicity in the memory model; FEAT_DPB, FEAT_LSE2).
 //!
-//! `dc cvap` cleans a line to the point of persistence, `dc cvac` to the point of coherency, which is
-//! as far on machines without FEAT_DPB. Both are complete after a `dsb`. The barrier is for the whole
-//! system, as Linux uses behind `dc cvap`: the point of persistence lies outside the inner domain.
+//! `dc cvap` cleans a line to the point of persistence, and `dc cvac` to the point of coherency, which is as far on
+//! machines without FEAT_DPB. Both are complete after a `dsb`. The barrier is for the whole system, as in Linux after
+//! `dc cvap`: the point of persistence lies outside the inner domain.
 //!
 //! Invariant:
 //!

@@ -7,8 +7,8 @@
 //! 2. Every line that `write` or `flush` started is complete when `drain` returns, on the thread that
 //!    started it.
 //! 3. `write` stores exactly the bytes of its parts and touches no neighbour.
-//! 4. How stores leave the cache is a question of speed where caches are inside the persistence domain. Nothing waits for them
-//!    there, so a store past the cache is ordered before `write` returns ([`Persist::for_speed`]).
+//! 4. Where caches are inside the persistence domain, how stores leave the cache affects only speed. Nothing waits for
+//!    them there, so a store past the cache is ordered before `write` returns ([`Persist::for_speed`]).
 
 mod lines;
 pub(crate) mod page;

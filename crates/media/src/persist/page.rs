@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Write-backs of one file, one at a time, and none after one that failed.
 ///
-/// The kernel tells a failure to one call for each open file, and takes the pages for clean then. Of two calls at the same time
-/// the other could succeed although its pages were among those that were lost; and so could every later one.
+/// The kernel reports a failure to one call for each open file, and then takes the pages for clean. Of two calls at the
+/// same time, one could succeed although its pages were lost, and so could every later one.
 #[derive(Debug, Default)]
 pub struct Syncs {
     failed: Mutex<bool>,

@@ -1,13 +1,13 @@
 //! The images that a power failure could leave, along a log.
 //!
-//! A [`Walker`] keeps what is certain at its position, and for each unit (a line; on page media a sector) the
-//! stores that are not certain yet, in order. An image is what is certain, and of each unit a prefix of those
-//! stores; the store behind the prefix may be in by some of its words, and non-temporal words inside the
-//! prefix may be missing. Transactions are independent.
+//! A [`Walker`] keeps the certain content at its position, and for each unit (a line; on page media a sector) the
+//! stores that are not certain yet, in order. An image is the certain content, and for each unit a prefix of those
+//! stores. The store after the prefix may be present in some of its words, and non-temporal words inside the prefix may
+//! be missing. Units are independent.
 //!
-//! Between two drains nothing becomes certain and stores are only added, so the images at a drain include
-//! all those at the events before it: on cache-line and page media, crashing at drains and syncs is enough.
-//! With byte granularity every store is a point of its own.
+//! Between two drains nothing becomes certain and stores are only added, so the images at a drain include those at all
+//! events before it. On cache-line and page media, crashing at drains and syncs is therefore enough. With byte
+//! granularity every store is a crash point.
 
 use super::log::{Event, Kind, Log};
 use super::memory::{LINE_WORDS, Memory};
@@ -395,7 +395,7 @@ impl<'l> Walker<'l> {
         (Arc::clone(&self.frame), len)
     }
 
-    /// What lies behind the end of a file is not there.
+    /// Bytes after the end of a file are absent.
     fn cut(&self, len: u64) {
         for line in (len / crate::LINE_BYTES) as u32..(self.len / crate::LINE_BYTES) as u32 {
             self.frame.set_line(line, u8::MAX, &[0; LINE_WORDS]);

@@ -1,9 +1,8 @@
-//! Calls that the medium leaves out: planted bugs of whoever makes them. The source that is read has the call, and the medium does nothing:
-//! a write-back is not begun, a drain or a sync is forgotten; of an
-//! atomic store it is left out that it is one: it is two, one behind the other.
+//! Calls that the medium skips: a planted bug of the caller. The source has the call, but the medium does not start a
+//! write-back, skips a drain or a sync, or makes two separate stores of an atomic store.
 //!
-//! One line of one file at a time, for the whole process. A function that hands the call on is marked `#[track_caller]`, in builds with
-//! planted bugs alone: then the line is that of its own caller.
+//! At most one line of one file at a time, for the whole process. A function that passes the call on is marked
+//! `#[track_caller]`, only in builds with planted bugs; the line is then that of its own caller.
 
 use std::panic::Location;
 use std::sync::atomic::AtomicU32;
@@ -15,7 +14,7 @@ static LINE: AtomicU32 = AtomicU32::new(0);
 /// How the path of the file ends.
 static FILE: Mutex<&str> = Mutex::new("");
 
-/// From now on what is asked for in this line of `file` (the end of its path) is not done; `None`: everything is.
+/// From now on skips the calls made at this line of `file` (the end of its path); `None`: none are skipped.
 pub fn lose(place: Option<(&'static str, u32)>) {
     let (file, line) = place.unwrap_or(("", 0));
     *FILE.lock().unwrap_or_else(PoisonError::into_inner) = file;

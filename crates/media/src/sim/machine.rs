@@ -1,4 +1,4 @@
-//! The simulated medium itself: it stores, records, and fails when told to.
+//! The simulated medium itself: it stores, records, and fails on request.
 
 use super::Model;
 use super::log::{Event, Kind, Log};
@@ -55,16 +55,15 @@ struct Machine {
     is_poisoned: AtomicBool,
 }
 
-/// A simulated medium. Clones are the same medium: one goes into the store, another stays with whoever
-/// tests it.
+/// A simulated medium. Clones are the same medium: one goes into the store, and the test keeps another.
 #[derive(Clone)]
 pub struct SimMedium {
     machine: Arc<Machine>,
 }
 
 impl SimMedium {
-    /// Goes on where `log` ends, as a new process would on the same machine: it sees every store, and
-    /// what was not durable still is not. Records behind `log`.
+    /// Continues where `log` ends, as a new process on the same machine would: it sees every store, and a store that
+    /// was not durable still is not. Appends to `log`.
     ///
     /// With byte granularity, what the process before had written past the cache is drained: entering the
     /// kernel empties those buffers. (On cache-line media a `write` may have been a store whose flush never came.)
@@ -84,7 +83,7 @@ impl SimMedium {
         Self::new(model, len_max, Arc::new(memory), len, Some(Mutex::new(recording)))
     }
 
-    /// Opens an image, of which everything is durable. Records nothing.
+    /// Opens an image, all of which is durable. Records nothing.
     #[must_use]
     pub fn from_image(model: Model, len_max: u64, image: Arc<Memory>, len: u64) -> Self {
         Self::new(model, len_max, image, len, None)
@@ -139,14 +138,14 @@ impl SimMedium {
         )
     }
 
-    /// Takes the record away, without a copy; what is done afterwards is recorded from nothing.
+    /// Takes the record without a copy; later events start a new one.
     #[must_use]
     pub fn take_log(&self) -> Log {
         let empty = Log::empty(self.machine.model, self.machine.len_max);
         self.recording().map_or(empty.clone(), |mut recording| std::mem::replace(&mut recording.log, empty))
     }
 
-    /// The memory behind it.
+    /// The memory of the medium.
     #[must_use]
     pub fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.machine.memory)
@@ -167,8 +166,8 @@ impl SimMedium {
         self.machine.growth_fails_in.store(i64::from(growths), Relaxed);
     }
 
-    /// From now on the lines of this range cannot be read or stored to: the processor would report a machine
-    /// check, the kernel would send SIGBUS, and the process would die. Here, an access panics.
+    /// From now on the lines of this range cannot be read or stored to. On real hardware a machine check would end the
+    /// process with SIGBUS; here, an access panics.
     pub fn poison(&self, at: Offset, bytes: u64) {
         self.poisoned().push(lines_of(at.0, bytes));
         self.machine.is_poisoned.store(true, Release);
@@ -183,8 +182,8 @@ impl SimMedium {
         self.machine.growth_refused.store(refuse, Relaxed);
     }
 
-    /// From now on a flush leaves out the last line of a range that does not begin on a line: the bug that
-    /// [`lines_of`] is there to prevent.
+    /// From now on a flush skips the last line of a range that does not begin on a line: the bug that [`lines_of`]
+    /// prevents.
     pub fn flush_short(&self, short: bool) {
         self.machine.flush_short.store(short, Relaxed);
     }
@@ -328,7 +327,7 @@ impl Persistent for SimMedium {
 
     #[track_caller]
     fn flush(&self, at: Offset, bytes: u64) {
-        // A flush reads nothing: it does no harm to a line that cannot be read.
+        // A flush reads nothing, so a line that cannot be read may be flushed.
         self.check_bounds(at, bytes);
         point(Point::Flush, at.0);
         if is_lost(Location::caller()) {
@@ -357,7 +356,10 @@ impl Persistent for SimMedium {
         }
         if Self::is_due(&self.machine.sync_fails_in) {
             self.note(Kind::SyncVoid, 0, 0);
-            return Err(Error::new(ErrorKind::Io, "cannot sync the simulated medium: it was told to fail"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                "cannot sync the simulated medium: a test asked for this failure",
+            ));
         }
         if Self::is_due(&self.machine.sync_lies_in) || is_lost(Location::caller()) {
             self.note(Kind::SyncVoid, 0, 0);
@@ -387,7 +389,10 @@ impl Device for SimMedium {
             ));
         }
         if len > self.len() && Self::is_due(&self.machine.growth_fails_in) {
-            return Err(Error::new(ErrorKind::Io, "cannot grow the simulated medium: it was told to fail"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                "cannot grow the simulated medium: a test asked for this failure",
+            ));
         }
         if len > self.len() {
             self.note(Kind::Grow, 0, len);

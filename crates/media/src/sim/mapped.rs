@@ -1,6 +1,6 @@
-//! [`Mapped`] of builds with the simulated medium: the real one, or a simulated one in its place. What is written for
-//! stores of this machine (structures, jobs, servers) runs on either without knowing; builds without the feature `sim`
-//! have the real one alone, and nothing of this file.
+//! [`Mapped`] of builds with the simulated medium: the real one, or a simulated one in its place. Code for stores of
+//! this machine (structures, jobs, servers) runs on either. Builds without the feature `sim` have only the real one,
+//! and nothing of this file.
 //!
 //! Invariant: each method hands its call on and does nothing else. Those at which [`lose`](super::lose) looks for its
 //! caller are marked `#[track_caller]`.
@@ -42,7 +42,7 @@ impl Mapped {
         Real::open(path, options).map(|real| Self(Inner::Real(real)))
     }
 
-    /// A simulated medium, for whoever takes none but [`Mapped`].
+    /// A simulated medium, for code that takes only [`Mapped`].
     #[must_use]
     pub fn simulated(medium: SimMedium) -> Self {
         Self(Inner::Simulated(medium))

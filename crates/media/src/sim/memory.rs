@@ -67,7 +67,7 @@ impl Memory {
         self.word(at).store(word, Release);
     }
 
-    /// Stores `parts` one behind the other from `at`; returns how many bytes that were.
+    /// Stores `parts` one after the other from `at`; returns their length in bytes.
     pub(super) fn store(&self, at: u64, parts: &[&[u8]]) -> u64 {
         let mut to = at;
         for part in parts {

@@ -1,5 +1,5 @@
-//! A simulated medium: ordinary memory, and a log of everything that was done to it, from which every
-//! memory image that a power failure could leave is formed.
+//! A simulated medium: ordinary memory, and a log of all its events. From the log, every memory image that a power
+//! failure could leave can be formed.
 //!
 //! Three models, one per granularity:
 //!
@@ -9,11 +9,12 @@
 //! | [`Model::Byte`] (eADR, CXL flush) | when it was made, in program order; `write` when drained | the next store torn in 8-byte words |
 //! | [`Model::Page`] (file) | when a `sync` after it returned | each 512-byte sector of a dirty page may hold any prefix of its stores; the file may have its old length |
 //!
-//! [`SimMedium`] records, [`Log`] is the record, [`Walker`] goes along a log and forms images, and a new
-//! `SimMedium` opens on one. Nothing is copied while a workload runs: an event takes 80 bytes. [`Mapped`] lets what is
-//! written for stores of this machine run on it.
+//! [`SimMedium`] records, [`Log`] is the record, [`Walker`] walks a log and forms images, and a new `SimMedium` opens
+//! on one. Nothing is copied while a workload runs: an event takes 80 bytes. Code for stores of this machine runs on it
+//! through [`Mapped`].
 //!
-//! [`lose`] has it leave out what is asked for at one place: a planted bug. [`schedule`] decides which of the machine's threads goes on, so that a run of several threads repeats too.
+//! [`lose`] makes it skip the calls of one source line: a planted bug. [`schedule`] decides which thread of the machine
+//! runs next, so that a run of several threads repeats too.
 //!
 //! Invariants:
 //! 1. The order of events in the log is the order in which their stores reached the memory.

@@ -1,18 +1,18 @@
-//! Who goes on next: a random walk, or priorities that change at a few random steps.
+//! Which thread runs next: a random walk, or priorities that change at a few random steps.
 
 use super::super::Rng;
 
 /// How the next thread is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
-    /// At one point in `one_in` another thread goes on, whichever.
+    /// At one point in `one_in`, switches to a random other thread.
     Walk {
         /// 1 means at every point.
         one_in: u64,
     },
-    /// Each thread has a priority, and the highest goes on; at `depth - 1` of the first `steps` steps at which more than
-    /// one could go on, whoever runs then becomes the lowest (Burckhardt et al.: a randomized scheduler with probabilistic guarantees of finding bugs,
-    /// ASPLOS 2010). Finds bugs that need few changes at the right places.
+    /// Each thread has a priority, and the highest runs. At `depth - 1` of the first `steps` steps with a choice, the
+    /// running thread gets the lowest priority (Burckhardt et al.: a randomized scheduler with probabilistic guarantees
+    /// of finding bugs, ASPLOS 2010). Finds bugs that need few changes at the right places.
     Priorities {
         /// How many orderings a bug needs.
         depth: u32,
@@ -38,7 +38,7 @@ pub(super) struct Chooser {
     strategy: Strategy,
     rng: Rng,
     priorities: Vec<i64>,
-    /// Steps at which whoever runs becomes the lowest, of those at which there was a choice.
+    /// Steps at which the running thread gets the lowest priority, counted among those with a choice.
     changes: Vec<u64>,
     steps: u64,
     lowest: i64,
@@ -59,7 +59,7 @@ impl Chooser {
         self.priorities.push(1 + self.rng.below(1 << 40) as i64);
     }
 
-    /// Whether a sleeper wakes here, though others could go on.
+    /// Whether a sleeper wakes here, though others are ready.
     pub(super) fn wakes_early(&mut self) -> bool {
         self.rng.one_in(400)
     }
@@ -68,8 +68,8 @@ impl Chooser {
         self.rng.below(bound as u64) as usize
     }
 
-    /// One of `ready`, which is not empty. `me` runs now, and is among them unless it cannot go on; `relaxing`: it
-    /// waits for others.
+    /// One of `ready`, which is not empty. `me` runs now, and is in `ready` unless it is blocked; `relaxing`: it waits
+    /// for others.
     pub(super) fn choose(&mut self, ready: &[usize], me: usize, relaxing: bool) -> usize {
         match self.strategy {
             Strategy::Walk { one_in } => {

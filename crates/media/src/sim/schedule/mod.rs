@@ -1,5 +1,5 @@
-//! The threads of a simulated machine: real threads, of which exactly one runs at a time. Who goes on at each
-//! *point* (a call of the medium, an atomic operation, a lock) follows from a seed, so a run repeats by it.
+//! The threads of a simulated machine: real threads, exactly one of which runs at a time. At each *point* (a call of
+//! the medium, an atomic operation, a lock) a seed decides which runs next, so the same seed repeats the run.
 //!
 //! ```text
 //!  run(settings, main) ──▶ thread 0 ──spawn──▶ thread 1 ...        each under a keeper that joins it
@@ -8,16 +8,16 @@
 //!        all gone, or nobody can go on (deadlock), or too many steps (livelock), or a panic ──▶ Report
 //! ```
 //!
-//! Outside of a run every function here does nothing, or says that it did nothing: whoever calls goes on as if there
+//! Outside of a run every function here does nothing, or reports that it did nothing; the caller continues as if there
 //! were no schedule.
 //!
-//! Time is simulated too: it passes by steps, and jumps when nobody but sleepers is left, or now and then by chance,
-//! since between two steps of a thread any time may pass.
+//! Time is simulated too. It passes by steps, jumps when only sleepers are left, and now and then by chance, since any
+//! time may pass between two steps of a thread.
 //!
 //! Invariants:
 //! 1. Only the thread whose turn it is runs; the others wait in [`Run::hand_over`], or have not begun.
-//! 2. A thread keeps its turn until it has left altogether, with the destructors of its thread-locals: they may
-//!    come to points too. Its keeper passes the turn on.
+//! 2. A thread keeps its turn until it has ended, with the destructors of its thread-locals, which may also reach
+//!    points. Its keeper passes the turn on.
 //! 3. Nothing that differs between two processes (addresses, thread ids, time of day) decides anything.
 //!
 //! Memory is sequentially consistent here: reorderings that the language allows beyond that are for loom to find.
@@ -32,7 +32,7 @@ use run::Run;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Where another thread may go on.
+/// A place where another thread may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Point {
@@ -52,7 +52,7 @@ pub enum Point {
     Sync,
     /// Before the medium grows.
     Grow,
-    /// Whoever calls waits for somebody else.
+    /// The caller waits for another thread.
     Relax,
     /// A point of the test's own.
     Other,
@@ -70,7 +70,7 @@ pub fn is_scheduled() -> bool {
     ME.get().is_some()
 }
 
-/// Lets another thread go on here, if the schedule says so. `detail` must be the same in each process.
+/// Lets another thread run here, if the schedule says so. `detail` must be the same in each process.
 #[inline]
 pub fn point(what: Point, detail: u64) {
     if let Some((run, me)) = ME.get() {
@@ -78,7 +78,7 @@ pub fn point(what: Point, detail: u64) {
     }
 }
 
-/// Waits for others: somebody else goes on, if anybody can. False outside of a run.
+/// Waits for others: another thread runs, if any is ready. False outside of a run.
 #[inline]
 #[must_use]
 pub fn relax() -> bool {
@@ -95,7 +95,7 @@ pub fn block(on: usize) -> bool {
     ME.get().is_some_and(|(run, me)| run.block(me, on))
 }
 
-/// Lets all go on that wait for `on`.
+/// Makes all threads ready that wait for `on`.
 #[inline]
 pub fn release(on: usize) {
     if let Some((run, _)) = ME.get() {
@@ -109,7 +109,7 @@ pub fn wait(on: usize, timeout: Duration) -> bool {
     ME.get().is_some_and(|(run, me)| run.wait(me, on, timeout))
 }
 
-/// Lets one go on that waits to be notified by `on`.
+/// Makes one thread ready that waits to be notified by `on`.
 pub fn notify_one(on: usize) {
     if let Some((run, _)) = ME.get() {
         run.notify_one(on);

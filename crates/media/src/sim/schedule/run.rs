@@ -20,13 +20,13 @@ pub struct Settings {
 /// How a run went.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Points that were come to.
+    /// Points that were reached.
     pub steps: u64,
-    /// How often another thread went on.
+    /// How often the turn passed to another thread.
     pub switches: u64,
     /// Threads that there were.
     pub threads: usize,
-    /// Of all points and who came to them.
+    /// Over all points and the threads that reached them.
     pub digest: u64,
     /// Why the run was stopped: a panic, a deadlock, a livelock.
     pub failure: Option<String>,
@@ -159,9 +159,9 @@ impl State {
         lines
             .map(|(i, thread)| {
                 let state = match thread.status {
-                    Status::Ready => "can go on".to_owned(),
+                    Status::Ready => "is ready".to_owned(),
                     Status::Blocked(on) => {
-                        // An address says nothing; who waits for the same does.
+                        // An address means nothing to a reader; print the threads that wait for the same one.
                         let same = (0..self.threads.len())
                             .filter(|&other| self.threads[other].status == Status::Blocked(on) && other != i);
                         let same: Vec<String> = same.map(|other| other.to_string()).collect();
@@ -179,7 +179,7 @@ impl State {
             .collect()
     }
 
-    /// Whose turn is next; `None` when nobody can go on, which stops the run unless all are gone.
+    /// Whose turn is next; `None` when no thread is ready, which stops the run unless all have ended.
     fn next(&mut self, me: usize, relaxing: bool) -> Option<usize> {
         let mut chooser = self.chooser.take()?;
         let ready = |state: &Self| -> Vec<usize> {
@@ -202,7 +202,7 @@ impl State {
         let next = (!now.is_empty()).then(|| chooser.choose(&now, me, relaxing));
         self.chooser = Some(chooser);
         if next.is_none() && self.threads.iter().any(|thread| thread.status != Status::Gone) {
-            self.fail(format!("deadlock: nobody can go on{}", self.picture()));
+            self.fail(format!("deadlock: no thread is ready{}", self.picture()));
         }
         next
     }
@@ -241,8 +241,8 @@ impl Run {
         self.hand_over(state, me, what == Point::Relax);
     }
 
-    /// Lets whoever is next go on, and waits for the caller's turn. False when the run is stopped, and the caller
-    /// cannot be ended here.
+    /// Passes the turn to the next thread, and waits for the caller's turn. False when the run is stopped and the
+    /// caller cannot be ended here.
     fn hand_over(&self, mut state: MutexGuard<'_, State>, me: usize, relaxing: bool) -> bool {
         if !state.stopping
             && let Some(next) = state.next(me, relaxing)
@@ -398,7 +398,7 @@ impl Run {
         }
     }
 
-    /// A thread is gone: whoever waits for it goes on, and the turn passes.
+    /// A thread has ended: a thread that waits for it becomes ready, and the turn passes.
     fn left(&self, me: usize, started: bool) {
         let mut state = self.lock();
         state.threads[me].status = Status::Gone;
