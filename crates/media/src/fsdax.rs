@@ -68,7 +68,7 @@ pub(crate) fn map(region: &Region, file: &File, path: &Path, range: Range<u64>) 
     })
 }
 
-/// Backs `range` behind the end of the file, and maps it.
+/// Backs `range` after the end of the file, and maps it.
 ///
 /// # Errors
 /// As [`file::back`] and [`map`]; the file is then as long as before.

@@ -40,8 +40,8 @@
 //!
 //! 1. An `Offset` becomes memory only through its medium, which checks it against the length.
 //! 2. A mapping never moves and never shrinks while the medium is open; `grow` only adds.
-//! 3. Space below `len()` is backed: touching it never raises SIGBUS for want of space.
-//!    Whoever truncates the file of an open medium takes that away: see [`fault`].
+//! 3. Space below `len()` is backed: touching it never raises SIGBUS for lack of space. Truncating the file of an open
+//!    medium breaks that: see [`fault`].
 //! 4. The words that commit something are written by [`Persistent::store_u64`] only, which is one
 //!    aligned 8-byte atomic store; no compiler or CPU tears it.
 

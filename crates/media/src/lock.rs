@@ -1,4 +1,4 @@
-//! One owner per store, or several readers: `flock` on the open file, and who holds it when that is refused.
+//! One owner per store, or several readers: `flock` on the open file, and the name of the owner when it is refused.
 //!
 //! The lock belongs to the open file, so a second open in the same process is refused too. Dropping the file releases
 //! it, and so does the death of the process. It works on character devices as on files. It does not reach other

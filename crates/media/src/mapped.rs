@@ -3,8 +3,8 @@
 //! Invariants (those of the crate, as this file keeps them):
 //!
 //! 1. Every access goes through `place`, which checks it against the length.
-//! 2. `len` is stored (release) only after the region behind it is backed and mapped, and only grows.
-//! 3. `growth` is held by whoever changes the file's length or the region's mappings.
+//! 2. `len` is stored (release) only after the region up to it is backed and mapped, and only grows.
+//! 3. `growth` is held to change the file's length or the region's mappings.
 //! 4. Memory is read and written by plain copies and by atomics of aligned words, through pointers;
 //!    no reference to it is made outside [`Bytes::bytes`].
 
@@ -81,7 +81,7 @@ enum Backing {
         file: Owned,
         syncs: Syncs,
     },
-    /// A file of any kind that is only read: what is stored to it stays in this process.
+    /// A file of any kind that is opened read-only: stores to it stay in this process.
     Private {
         file: Owned,
         kind: MediumKind,
@@ -234,7 +234,7 @@ impl Mapped {
     /// they are: it may turn out not to be a store.
     fn adopt(&self, length: u64) -> Result<()> {
         let backed = 0..length;
-        // The last page is mapped whole; what lies behind the end of the file in it reads as zero.
+        // The last page is mapped whole; its part after the end of the file reads as zero.
         let range = 0..length.next_multiple_of(PAGE_BYTES);
         match &self.backing {
             Backing::Shm { file, .. } => {
@@ -320,9 +320,9 @@ impl Mapped {
         len.next_multiple_of(unit).min(self.len_max())
     }
 
-    /// Whether the medium held nothing when it was opened: this open made it, the file was empty, the
-    /// kernel proved that nothing was ever stored to it, or the head of the device was zero. True also
-    /// after a crash between making the file and the first store.
+    /// Whether the medium held nothing when it was opened: this open made it, the file was empty, the kernel proved
+    /// that nothing was ever stored to it, or the head of the device was zero. Also true after a crash between making
+    /// the file and the first store.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new

@@ -1,4 +1,4 @@
-//! Values that have names: said in configuration, told in messages.
+//! Values with names, used in configuration and in messages.
 
 /// The name that belongs to `value` in `names`, which holds every value.
 pub(crate) fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: T) -> &'static str {

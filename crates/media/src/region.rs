@@ -177,8 +177,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the whole range is ours (invariant 1), and whoever drops the region has no pointer
-        // into it any more, since pointers are valid only while the medium is open.
+        // SAFETY: the whole range is ours (invariant 1). No pointer into it is left when the region is dropped, since
+        // pointers are valid only while the medium is open.
         let _ = unsafe { mm::munmap(self.base.cast(), self.reserved as usize) };
     }
 }

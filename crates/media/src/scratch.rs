@@ -4,8 +4,8 @@
 //!
 //! 1. The file has no name and one owner: nobody else reads, writes or truncates it, so its bytes change through the
 //!    one [`Scratch`] alone.
-//! 2. All of a file is backed before it is mapped: touching it never raises SIGBUS for want of space.
-//! 3. What is mapped begins at the region's base and stays where it is until drop.
+//! 2. All of a file is backed before it is mapped: touching it never raises SIGBUS for lack of space.
+//! 3. The mapping begins at the region's base and stays there until drop.
 
 use std::fs::File;
 use std::path::Path;
@@ -59,8 +59,8 @@ impl Scratch {
         Ok(Self { _named, region, bytes: bytes as usize })
     }
 
-    /// At least so many bytes of the process's own memory, in whole huge pages where the system gives such. Only what
-    /// is touched takes memory.
+    /// At least so many bytes of anonymous memory, in whole huge pages where the system gives them. Only touched pages
+    /// take memory.
     ///
     /// # Errors
     /// `OutOfSpace`: there are no more addresses, or the kernel commits no more memory.

@@ -55,8 +55,8 @@ pub enum FlushInstruction {
     Clflushopt,
     /// x86-64: the same, one line after the other.
     Clflush,
-    /// x86-64: whole lines by 64-byte stores that bypass the cache; the rest by stores of words that do, or where it is not
-    /// whole aligned words, by the best flush.
+    /// x86-64: whole lines by 64-byte stores that bypass the cache. Other whole aligned words by word stores that
+    /// bypass it, and the remaining bytes by the best flush.
     NonTemporalAvx512,
     /// The same with 32-byte stores.
     NonTemporalAvx2,
@@ -183,8 +183,8 @@ impl Persist {
         Ok(Self { step, flush, wide: arch::wide_of(step), ..Self::order_only() })
     }
 
-    /// The same on a medium whose stores survive without a flush: the caller publishes what it wrote by a store alone, which a store past the
-    /// cache may be behind. What is flushed is in order as it is.
+    /// The same on a medium whose stores survive without a flush. The caller publishes by a plain store, which may
+    /// overtake a store past the cache, so those are ordered first. Flushed stores are in order already.
     pub(crate) fn for_speed(self) -> Self {
         Self { orders_wide: true, ..self }
     }
@@ -271,8 +271,8 @@ impl Persist {
         if self.flush.is_some() {
             arch::drain();
         } else {
-            // Nothing is on its way that the CPU's own order does not cover: keep the compiler, and on
-            // AArch64 the CPU, from moving later stores before earlier ones.
+            // No write-back is pending that the CPU does not order itself. Only keep the compiler, and on AArch64 the
+            // CPU, from moving later stores before earlier ones.
             fence(Ordering::Release);
         }
     }
@@ -302,8 +302,8 @@ impl Persist {
         }
     }
 
-    /// Copies `bytes`, a multiple of 16, each 16 of them by one atomic load (acquire). Returns false, and does nothing, where
-    /// the CPU cannot.
+    /// Copies `bytes`, a multiple of 16, in pieces of 16, each by one atomic load (acquire). Returns false, and does
+    /// nothing, where the CPU cannot.
     ///
     /// # Safety
     /// `from` is readable for `bytes`, and aligned to 16.

@@ -25,7 +25,7 @@ struct Pending {
     mask: u8,
 }
 
-/// What one unit of an image holds beyond what is certain.
+/// One unit of an image, beyond its certain content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pick {
     unit: u32,

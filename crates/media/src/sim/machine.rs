@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-/// Events of one opening, and who its threads are.
+/// Events of one opening, and its threads.
 struct Recording {
     log: Log,
     threads: HashMap<ThreadId, u16>,
