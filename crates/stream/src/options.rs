@@ -1,5 +1,5 @@
-//! What may be said in WITH (...) and SET. Each connector and format declares its options here once: what is checked when
-//! a table is created, the words of errors and the tables of `docs/stream.md` are made from this.
+//! The options of WITH (...) and SET. Each connector and format declares its options here once. The check at CREATE
+//! TABLE, the error texts and the tables of `docs/stream.md` are made from these declarations.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::sql::Name;
 
-/// What a value is.
+/// The kind of value that an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Any text.
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether a text is such a value.
+    /// Whether a text is a value of this kind.
     fn takes(self, text: &str) -> bool {
         match self {
             Kind::Text => true,
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// For people: after "wanted", and in documents.
+    /// For readers: after "wanted" in errors, and in documents.
     fn wanted(self) -> String {
         match self {
             Kind::Text => "a text".to_owned(),
@@ -62,13 +62,13 @@ impl Kind {
 /// An option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Declared {
-    /// Its name. `fields.#.min` has the name of a column at `#`; `properties.*` is all that begins so.
+    /// Its name. `fields.#.min` has a column's name in place of `#`; `properties.*` means every name with that prefix.
     pub name: &'static str,
-    /// What its value is.
+    /// The kind of its value.
     pub kind: Kind,
-    /// What holds without it, if that is one of its values; or `required`, or words in parentheses.
+    /// The default, if it is a possible value; or `required`, or words in parentheses.
     pub default: &'static str,
-    /// What it says.
+    /// What the option does.
     pub meaning: &'static str,
 }
 
@@ -99,13 +99,13 @@ const IDLE: Declared = option(
     "scan.watermark.idle-timeout",
     Time,
     "(SET `table.exec.source.idle-timeout`)",
-    "after so long without rows the table does not hold up the watermark of joins and unions",
+    "a table without rows for this long stops holding back the watermark of joins and unions",
 );
 const DEAD_LETTER: Declared = option(
     "dead-letter",
     Text,
     "(none)",
-    "where records go that cannot be read, each as an object of JSON with what was wrong",
+    "where unreadable records are written, each as a JSON object with its error",
 );
 const HOSTNAME: Declared = option("hostname", Text, "127.0.0.1", "the server");
 const SERVER_PORT: Declared = option("port", Number, "6379", "its port");
@@ -115,16 +115,16 @@ const GUARANTEE: Declared = option(
     "sink.delivery-guarantee",
     Choice(&["exactly-once", "at-least-once", "none"]),
     "at-least-once",
-    "`exactly-once` writes behind each checkpoint, in one unit, and needs a job with a store",
+    "`exactly-once` writes after each checkpoint, in one transaction, and needs a job with a store",
 );
 const LOOKUP_REFRESH: Declared =
-    option("lookup.refresh", Time, "(once)", "how often a table of lookup joins is read again");
-const KEY: Declared = option("key", Text, "(the table's name)", "what keys begin with, before a `:`");
+    option("lookup.refresh", Time, "(once)", "how often a lookup join reads the table again");
+const KEY: Declared = option("key", Text, "(the table's name)", "the prefix of the keys, before a `:`");
 const VALUE: Declared = option(
     "value",
     Choice(&["hash", "json"]),
     "hash",
-    "a hash with a field for each column that is not NULL, or the row as a string of JSON",
+    "a hash with one field per column that is not NULL, or the row as a JSON string",
 );
 const TOPIC: Declared = option("topic", Text, REQUIRED, "the topic");
 const SERVERS: Declared = option("properties.bootstrap.servers", Text, REQUIRED, "its brokers");
@@ -132,46 +132,45 @@ const PROPERTIES: Declared = option(
     "properties.*",
     Text,
     "(librdkafka's)",
-    "any setting of librdkafka that the connector has not itself; reading is of what is committed, unless \
-     `properties.isolation.level` says otherwise",
+    "any other librdkafka setting; sources read committed records unless `properties.isolation.level` is set",
 );
 const KAFKA_GUARANTEE: Declared = option(
     "sink.delivery-guarantee",
     Choice(&["exactly-once", "at-least-once", "none"]),
     "(`exactly-once` in a job with a store)",
-    "one transaction behind each checkpoint, or at once",
+    "one transaction after each checkpoint, or send at once",
 );
 const PREFIX: Declared =
-    option("sink.transactional-id-prefix", Text, "duramen", "what ids of transactions begin with");
+    option("sink.transactional-id-prefix", Text, "duramen", "the prefix of transactional ids");
 const PARTITIONER: Declared =
-    option("sink.partitioner", Choice(&["default"]), "default", "by the key, as Kafka does it");
+    option("sink.partitioner", Choice(&["default"]), "default", "partition by the key, as Kafka does");
 const FIELDS_INCLUDE: Declared = option(
     "value.fields-include",
     Choice(&["ALL", "EXCEPT_KEY"]),
     "ALL",
-    "whether values have the key's columns",
+    "whether the value repeats the columns of the key",
 );
 
-/// The options of connectors, beside `connector` and, of those that have formats, `format`.
+/// The options of connectors besides `connector` and, for connectors with formats, `format`.
 const CONNECTORS: &[(&str, &[Declared])] = &[
     ("blackhole", &[]),
     (
         "datagen",
         &[
-            option("number-of-rows", Number, "(no end)", "how many rows there are"),
-            option(
-                "rows-per-second",
-                Number,
-                "(as fast as they are taken)",
-                "how many rows come in a second",
-            ),
-            option("seed", Number, "1", "what random values begin with"),
-            option("fields.#.kind", Choice(&["random", "sequence"]), "random", "how values are made"),
-            option("fields.#.min", Number, "(the type's)", "the least random number"),
-            option("fields.#.max", Number, "(the type's)", "the greatest random number"),
+            option("number-of-rows", Number, "(no end)", "the number of rows"),
+            option("rows-per-second", Number, "(unlimited)", "the number of rows per second"),
+            option("seed", Number, "1", "the seed of random values"),
+            option("fields.#.kind", Choice(&["random", "sequence"]), "random", "how values are generated"),
+            option("fields.#.min", Number, "(the type's)", "the smallest random number"),
+            option("fields.#.max", Number, "(the type's)", "the largest random number"),
             option("fields.#.start", Number, "0", "the first number of a sequence"),
-            option("fields.#.end", Number, "(the type's)", "the last one: the source ends with it"),
-            option("fields.#.length", Number, "100", "characters of a random text"),
+            option(
+                "fields.#.end",
+                Number,
+                "(the type's)",
+                "the last number of a sequence, where the source ends",
+            ),
+            option("fields.#.length", Number, "100", "the number of characters of a random string"),
             IDLE,
         ],
     ),
@@ -183,13 +182,13 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
                 "path",
                 Text,
                 REQUIRED,
-                "a file, or a directory whose files are read in the order of their names",
+                "a file, or a directory whose files are read in order of their names",
             ),
             option(
                 "source.monitor-interval",
                 Time,
                 "(read once)",
-                "how often is looked for new files and lines",
+                "how often the source looks for new files and lines",
             ),
             DEAD_LETTER,
             IDLE,
@@ -202,7 +201,7 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
             SERVERS,
             option("properties.group.id", Text, "(none)", "the consumer group"),
             PROPERTIES,
-            option("key.fields", Text, "(none)", "the columns of keys: `a;b`; with `key.format`"),
+            option("key.fields", Text, "(none)", "the columns of the key, as `a;b`; needs `key.format`"),
             FIELDS_INCLUDE,
             option(
                 "scan.startup.mode",
@@ -214,31 +213,31 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
                     "specific-offsets",
                 ]),
                 "group-offsets",
-                "where reading begins; `group-offsets` are those of `properties.group.id`",
+                "where reading begins; `group-offsets` are the offsets of `properties.group.id`",
             ),
             option(
                 "scan.startup.timestamp-millis",
                 Number,
                 "(none)",
-                "milliseconds since 1970, for `timestamp`",
+                "the start in milliseconds since 1970, for `timestamp`",
             ),
             option(
                 "scan.startup.specific-offsets",
                 Text,
                 "(none)",
-                "`partition:0,offset:42;partition:1,offset:300`, for `specific-offsets`",
+                "the start per partition, as `partition:0,offset:42;partition:1,offset:300`, for `specific-offsets`",
             ),
             option(
                 "scan.bounded.mode",
                 Choice(&["unbounded", "latest-offset"]),
                 "unbounded",
-                "`latest-offset`: the job ends where the topic ended when it began",
+                "`latest-offset`: the job ends at the offsets that the topic had when the job started",
             ),
             option(
                 "scan.topic-partition-discovery.interval",
                 Time,
                 "5 min",
-                "how often new partitions are looked for",
+                "how often the source looks for new partitions",
             ),
             KAFKA_GUARANTEE,
             PREFIX,
@@ -250,12 +249,12 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
     (
         "nexmark",
         &[
-            option("events", Number, "(no end)", "how many events the whole stream has"),
-            option("seed", Number, "1", "what random values begin with"),
+            option("events", Number, "(no end)", "the number of events in the whole stream"),
+            option("seed", Number, "1", "the seed of random values"),
             IDLE,
         ],
     ),
-    ("print", &[option("print-identifier", Text, "(none)", "what rows begin with")]),
+    ("print", &[option("print-identifier", Text, "(none)", "the prefix of each printed row")]),
     ("redis", &[HOSTNAME, SERVER_PORT, PASSWORD, DATABASE, KEY, VALUE, LOOKUP_REFRESH, GUARANTEE]),
     (
         "redis-stream",
@@ -265,13 +264,8 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
             PASSWORD,
             DATABASE,
             option("stream", Text, "(the table's name)", "the key of the stream"),
-            option("from", Text, "0", "the id behind which reading begins; `$`: what comes from now on"),
-            option(
-                "csv.ignore-parse-errors",
-                Flag,
-                "false",
-                "entries that cannot be read are left out and counted",
-            ),
+            option("from", Text, "0", "the id after which reading begins; `$` reads only new entries"),
+            option("csv.ignore-parse-errors", Flag, "false", "skip and count entries that cannot be read"),
             option("json.ignore-parse-errors", Flag, "false", "the same"),
             IDLE,
         ],
@@ -279,14 +273,14 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
     (
         "socket",
         &[
-            option("hostname", Text, "127.0.0.1", "where to connect, or to listen"),
-            option("port", Number, "(none)", "the port of TCP; or else `path`"),
-            option("path", Text, "(none)", "a Unix socket"),
+            option("hostname", Text, "127.0.0.1", "the address to connect to, or to listen on"),
+            option("port", Number, "(none)", "the TCP port, unless `path` is given"),
+            option("path", Text, "(none)", "the path of a Unix socket"),
             option(
                 "mode",
                 Choice(&["connect", "listen"]),
                 "connect",
-                "`connect`: the input ends with the connection; `listen`: others connect, and the input never ends",
+                "`connect`: the input ends with the connection; `listen`: clients connect, and the input never ends",
             ),
             DEAD_LETTER,
             IDLE,
@@ -304,24 +298,14 @@ const FORMATS: &[(&str, &[Declared])] = &[
                 "csv.field-delimiter",
                 Text,
                 ",",
-                "what stands between values: one character, or `\\t`, `\\u0001`",
+                "the delimiter between values: one character, or `\\t`, `\\u0001`",
             ),
-            option(
-                "csv.quote-character",
-                Text,
-                "\"",
-                "what stands around values with delimiters or ends of lines",
-            ),
-            option("csv.disable-quote-character", Flag, "false", "whether nothing is quoted"),
-            option("csv.escape-character", Text, "(none)", "what takes its meaning from the next character"),
-            option("csv.allow-comments", Flag, "false", "whether lines that begin with `#` are left out"),
-            option("csv.null-literal", Text, "(nothing)", "what stands for NULL, unless it is quoted"),
-            option(
-                "csv.ignore-parse-errors",
-                Flag,
-                "false",
-                "records that cannot be read are left out and counted",
-            ),
+            option("csv.quote-character", Text, "\"", "the quote around values with delimiters or line ends"),
+            option("csv.disable-quote-character", Flag, "false", "whether values are never quoted"),
+            option("csv.escape-character", Text, "(none)", "the character that escapes the next one"),
+            option("csv.allow-comments", Flag, "false", "whether lines that begin with `#` are skipped"),
+            option("csv.null-literal", Text, "(nothing)", "the text of NULL, unless it is quoted"),
+            option("csv.ignore-parse-errors", Flag, "false", "skip and count records that cannot be read"),
         ],
     ),
     (
@@ -331,14 +315,9 @@ const FORMATS: &[(&str, &[Declared])] = &[
                 "json.fail-on-missing-field",
                 Flag,
                 "false",
-                "whether a field that is not there is an error, not NULL",
+                "whether a missing field is an error instead of NULL",
             ),
-            option(
-                "json.ignore-parse-errors",
-                Flag,
-                "false",
-                "records that cannot be read are left out and counted",
-            ),
+            option("json.ignore-parse-errors", Flag, "false", "skip and count records that cannot be read"),
             option(
                 "json.timestamp-format.standard",
                 Choice(&["SQL", "ISO-8601"]),
@@ -349,35 +328,35 @@ const FORMATS: &[(&str, &[Declared])] = &[
                 "json.encode.decimal-as-plain-number",
                 Flag,
                 "true",
-                "DECIMAL with all its digits; with `false` as Java writes it: `1E+2`, `2.7E-8`",
+                "write every digit of a DECIMAL; `false` writes it like Java: `1E+2`, `2.7E-8`",
             ),
         ],
     ),
 ];
 
-/// The options of formats that keys and values of messages may have each for themselves.
+/// The prefixes of format options that keys and values of messages may have separately.
 const PARTS: [&str; 2] = ["key.", "value."];
 
-/// What SET takes.
+/// The options of SET.
 const SESSION: &[Declared] = &[
-    option("table.local-time-zone", Text, "UTC", "the session's time zone; there is UTC"),
+    option("table.local-time-zone", Text, "UTC", "the session's time zone; only UTC is supported"),
     option(
         "table.exec.source.idle-timeout",
         Time,
         "0 ms",
-        "`scan.watermark.idle-timeout` of tables that are created behind it and do not say it; 0: none",
+        "the default of `scan.watermark.idle-timeout` for tables created after it; 0 disables it",
     ),
 ];
 
-/// The names of formats. A test holds them against the declarations.
+/// The names of formats. A test compares them with the declarations.
 const FORMAT: Kind = Choice(&["csv", "json"]);
 
-/// The formats that there are, for an error.
+/// The known formats, for an error.
 pub fn formats_wanted() -> String {
     FORMAT.wanted()
 }
 
-/// The options that a connector has itself.
+/// The connector's own options.
 pub fn of_connector(connector: &str) -> &'static [Declared] {
     CONNECTORS.iter().find(|(name, _)| *name == connector).map_or(&[], |(_, options)| *options)
 }
@@ -386,7 +365,7 @@ fn of_format(format: &str) -> &'static [Declared] {
     FORMATS.iter().find(|(name, _)| *name == format).map_or(&[], |(_, options)| *options)
 }
 
-/// Checks the options that WITH gives a table of a connector, which has a format if `has_format` says so.
+/// Checks the options that WITH gives a connector's table; `has_format` says whether the connector takes a format.
 pub fn check(connector: &str, has_format: bool, columns: &[&str], given: &[(Name, String)]) -> Result<()> {
     let mut all: Vec<(String, Declared)> = vec![("connector".to_owned(), option("", Text, "", ""))];
     all.extend(of_connector(connector).iter().map(|one| (one.name.to_owned(), *one)));
@@ -397,13 +376,13 @@ pub fn check(connector: &str, has_format: bool, columns: &[&str], given: &[(Name
         }
         for prefix in prefixes {
             let one = (format!("{prefix}format"), option("", FORMAT, "", ""));
-            // First, since it says which other options there are.
+            // First, because its value decides which other options exist.
             for (name, value) in given.iter().filter(|(name, _)| name.text == one.0) {
                 fits(&one.1, &name.text, value).map_err(|error| error.at(name.position))?;
             }
             all.push(one);
             for (name, format) in given.iter().filter(|(name, _)| name.text.ends_with("format")) {
-                // What is said without a prefix goes for all.
+                // An option without a prefix applies to both parts.
                 if prefix.is_empty() || name.text.starts_with(prefix) {
                     let options = of_format(format).iter();
                     all.extend(options.map(|one| (format!("{prefix}{}", one.name), *one)));
@@ -431,7 +410,7 @@ pub fn check(connector: &str, has_format: bool, columns: &[&str], given: &[(Name
     Ok(())
 }
 
-/// As Flink says it, with the nearest name.
+/// In Flink's words, with the nearest name.
 fn unsupported(whose: &str, first: &Name, found: &str, mut names: Vec<String>, columns: &[&str]) -> Error {
     names.sort();
     names.dedup();
@@ -453,7 +432,7 @@ fn fits(one: &Declared, name: &str, value: &str) -> Result<()> {
     Err(Error::invalid(format!("'{name}' = '{value}'"), one.kind.wanted()))
 }
 
-/// Checks what SET says.
+/// Checks the option and value of SET.
 pub fn check_set(name: &Name, value: &str) -> Result<()> {
     let Some(one) = SESSION.iter().find(|one| one.name == name.text) else {
         let names = SESSION.iter().map(|one| one.name.to_owned()).collect();
@@ -462,7 +441,7 @@ pub fn check_set(name: &Name, value: &str) -> Result<()> {
     fits(one, &name.text, value).map_err(|error| error.at(name.position))
 }
 
-/// A time as options have it: a number and its unit.
+/// A time in an option: a number and its unit.
 pub fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
@@ -525,13 +504,13 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_are_named_are_those_that_are_declared() {
+    fn named_formats_equal_declared_formats() {
         assert!(FORMAT == Choice(&FORMATS.iter().map(|(name, _)| *name).collect::<Vec<_>>().leak()[..]));
         assert_eq!(formats_wanted(), "'csv' or 'json'");
     }
 
     #[test]
-    fn what_holds_without_an_option_is_one_of_its_values() {
+    fn every_default_is_a_valid_value() {
         let all = CONNECTORS.iter().chain(FORMATS).flat_map(|(_, options)| *options).chain(SESSION);
         for one in all.filter(|one| one.default != REQUIRED && !one.default.starts_with('(')) {
             assert!(one.kind.takes(one.default), "{one:?}");

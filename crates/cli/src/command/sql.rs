@@ -32,8 +32,8 @@ pub struct Args {
     /// The job's name in the store [default: the script's name]. A second job of the script is NAME-2
     #[arg(long, requires = "store")]
     name: Option<String>,
-    /// Parallelism of each job [default: from its checkpoint, else the CPU count; 1 for jobs without keyed state, whose
-    /// rows then stay in order]
+    /// Threads of each job that EXPLAIN shows as partitioned by keys [default: from the checkpoint, else the CPU count;
+    /// 1 for jobs without keyed state, whose rows stay in order]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// A running server, HOST:PORT: tables of connector 'duramen' are in the store that it serves. With --store, each

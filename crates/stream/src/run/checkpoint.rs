@@ -1,8 +1,8 @@
-//! Checkpoints of a job in a store: what is written, by whom and in which order. Why a crash leaves the last one whole
-//! is told in `docs/internals/decisions/026-checkpoints-of-jobs.md`.
+//! Checkpoints of a job in a store: what is written, by which thread and in which order.
+//! `docs/internals/decisions/026-checkpoints-of-jobs.md` shows why a crash leaves the last checkpoint whole.
 //!
-//! A thread of its own has the store's writer. It is sent pages and, last, the rest of a checkpoint; it commits and
-//! publishes, and then says so. Nothing is sent between the end of a checkpoint and that answer.
+//! A separate thread owns the store's writer. It receives pages and, last, the rest of a checkpoint; then it commits,
+//! publishes and answers. Nothing is sent between the end of a checkpoint and that answer.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,36 +24,36 @@ use crate::state::{MemoryLimit, Numbers};
 /// The store in which a job keeps its checkpoints, and how.
 #[derive(Debug, Clone)]
 pub struct Keep {
-    /// Opened with [`Durability::Manual`]. No other job runs in it, and nobody else commits it: that would make half of a
-    /// checkpoint count. So it is closed, and not committed, when a job has failed.
+    /// Opened with [`Durability::Manual`]. No other job runs in it and nothing else commits it: another commit would
+    /// make half of a checkpoint durable. So a failed job closes it without a commit.
     pub store: Store,
     /// The job's name: letters, digits, `-` and `_`.
     pub name: String,
-    /// How long after one checkpoint the next begins.
+    /// The interval from one checkpoint to the next.
     pub every: Duration,
-    /// Whether what was kept under this name is forgotten, and what the job has written goes.
+    /// Whether to forget the checkpoint under this name, and delete what the job has written.
     pub from_start: bool,
-    /// Kept with each checkpoint, for whoever starts the job again.
+    /// Kept with each checkpoint, for the caller that restarts the job.
     pub note: String,
-    /// Where its state lies while it runs.
+    /// Where the job's state lies while it runs.
     pub room: MemoryLimit,
 }
 
-/// This thread from now on has about a third of the share of a core that rows have, where they compete: a thread that
-/// the kernel prefers would keep rows waiting for a time slice, some milliseconds. Not less: rows that change pages
-/// before these are written cost copies of them.
+/// Lowers this thread's priority to about a third of the core's share that row processing gets, where they compete. A
+/// thread that the kernel prefers would delay rows by a time slice, some milliseconds. The share is not smaller: a page
+/// that rows change before it is written must be copied.
 fn give_way() {
-    // Where that is refused it works too, with longer pauses.
+    // If the kernel refuses, the job still works, with longer pauses.
     let _ = rustix::process::nice(5);
 }
 
-/// Opens a store for jobs: what it does in the background gives way to rows, as the thread for checkpoints does.
+/// Opens a store for jobs. Its background work has a lower priority than rows, like the thread for checkpoints.
 ///
 /// # Errors
 /// As [`Options::open`].
 pub fn open_store(options: &Options, path: &Path) -> duramen::Result<Store> {
     std::thread::scope(|scope| {
-        // The store's thread inherits the priority of the one that starts it.
+        // The store's thread inherits the priority of the thread that starts it.
         let opening = scope.spawn(|| {
             give_way();
             options.open(path)
@@ -65,7 +65,7 @@ pub fn open_store(options: &Options, path: &Path) -> duramen::Result<Store> {
 const HEAD: &[u8] = b"head";
 const STATE: &[u8] = b"state";
 const CLAIM: &[u8] = b"claim";
-/// The state of the thread with this number.
+/// The key of the state of the thread with this number.
 fn state_key(thread: usize) -> Vec<u8> {
     if thread == 0 { STATE.to_vec() } else { [STATE, format!(".{thread}").as_bytes()].concat() }
 }
@@ -77,24 +77,24 @@ fn key(number: u64, page: u32) -> [u8; 12] {
     key
 }
 
-/// A job that a store keeps.
+/// A job whose checkpoint is in a store.
 #[derive(Debug, Clone)]
 pub struct Kept {
     /// Its name.
     pub name: String,
     /// The number of its last checkpoint.
     pub epoch: u64,
-    /// Records that had been read.
+    /// Records that were read up to the checkpoint.
     pub records: u64,
     /// Whether its input has ended.
     pub finished: bool,
     /// When the checkpoint was made, in microseconds since 1970.
     pub at: i64,
-    /// What was kept with it.
+    /// The note that was kept with it.
     pub note: String,
 }
 
-/// The jobs that a store keeps.
+/// The jobs with a checkpoint in a store.
 pub fn jobs(store: &Store) -> Result<Vec<Kept>> {
     let mut jobs = Vec::new();
     for table in store.tables() {
@@ -115,7 +115,7 @@ pub fn jobs(store: &Store) -> Result<Vec<Kept>> {
     Ok(jobs)
 }
 
-/// Forgets a job and all that was kept for it.
+/// Forgets a job and everything kept for it.
 pub fn forget(store: &Store, job: &str) -> Result<()> {
     let own = format!("{}.", table_name(job));
     for table in store.tables() {
@@ -146,7 +146,7 @@ fn number(head: &Value, field: &str) -> Result<u64> {
         .ok_or_else(|| Error::connector(format!("the head of a checkpoint has no number '{field}': {head}")))
 }
 
-/// What a checkpoint says beside pages.
+/// The parts of a checkpoint other than pages.
 #[derive(Debug, Clone, Default)]
 pub struct Head {
     /// Its number, from 1.
@@ -155,13 +155,13 @@ pub struct Head {
     pub records: u64,
     /// Whether the input has ended.
     pub finished: bool,
-    /// The job as text: another job does not go on from here.
+    /// The job as text: a different job does not resume from it.
     pub plan: String,
-    /// For whoever starts the job again.
+    /// For the caller that restarts the job.
     pub note: String,
     /// How far each source was read.
     pub sources: Vec<Value>,
-    /// What each sink publishes behind the commit, and then the dead letters of each source.
+    /// What each sink publishes after the commit, followed by the dead letters of each source.
     pub sinks: Vec<Value>,
 }
 
@@ -188,11 +188,11 @@ impl Head {
     }
 }
 
-/// What a job goes on from.
+/// The checkpoint from which a job resumes.
 pub struct Found {
-    /// Positions and the like.
+    /// Positions and other fields.
     pub head: Head,
-    /// What [`crate::compile::Program::freeze`] gave, of each thread.
+    /// The result of [`crate::compile::Program::freeze`] of each thread.
     pub states: Vec<Vec<u8>>,
 }
 
@@ -206,7 +206,7 @@ pub struct JobTables {
 }
 
 impl JobTables {
-    /// The tables of the job, made if they are not there.
+    /// The tables of the job; missing ones are created.
     pub fn open(keep: &Keep) -> Result<JobTables> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if keep.name.is_empty() || !keep.name.bytes().all(good) {
@@ -232,11 +232,11 @@ impl JobTables {
         format!("{}.{number}", table_name(&self.name))
     }
 
-    /// The claim that the job has, or will have: nothing is written yet.
+    /// The claim that the job has or will have; nothing is written yet.
     pub fn claim(&self) -> Result<Claim> {
         let found = self.table.get(CLAIM).map_err(failed("read"))?;
         let found = match found.map(|bytes| Claim::of(&bytes)).transpose() {
-            // Then what it wrote is not known to be its own any more.
+            // Then nothing shows which of the existing keys and parts are the job's own.
             Err(_) if self.from_start => None,
             found => found?,
         };
@@ -245,7 +245,7 @@ impl JobTables {
             Some(claim) if !self.from_start => claim,
             Some(mut before) => {
                 let has_checkpoint = self.table.get(HEAD).map_err(failed("read"))?.is_some();
-                // Those that were over then went before that checkpoint.
+                // Runs that had ended at the checkpoint were removed before it.
                 let mut over = if has_checkpoint { Vec::new() } else { before.over };
                 over.append(&mut before.adopted);
                 over.push(before.run);
@@ -254,8 +254,8 @@ impl JobTables {
         })
     }
 
-    /// Begins without a checkpoint: enters the claim, and what is taken over. What counts as the job's own does so from
-    /// the commit here on.
+    /// Begins without a checkpoint: records the claim and what the job adopts. Both take effect with the commit in
+    /// here.
     pub fn begin(
         &mut self,
         job_store: &mut JobStore,
@@ -284,7 +284,7 @@ impl JobTables {
                 self.store.drop_table(&table.name).map_err(failed("drop tables of"))?;
             }
         }
-        // What this run has adopted stays; the next one has another name.
+        // Keys that this run has adopted stay; the next run has another name.
         let by = if existing == Existing::Adopt { claim.run.as_bytes() } else { b"" };
         for (table, key) in &strangers.keys {
             let table =
@@ -297,8 +297,8 @@ impl JobTables {
         self.store.commit().map_err(failed("commit"))
     }
 
-    /// Deletes all keys in this store that are the job's and that this run has not adopted, of sinks that it has no
-    /// more too. It counts with the commit that follows.
+    /// Deletes all keys in this store that are the job's and that this run has not adopted, including those of removed
+    /// sinks. The deletion takes effect with the next commit.
     pub fn delete_keys(&mut self, job_store: &mut JobStore, claim: &Claim) -> Result<()> {
         for table in keys_tables(&self.store, &self.name)? {
             let mut keys = Vec::new();
@@ -318,14 +318,14 @@ impl JobTables {
         Ok(())
     }
 
-    /// The last checkpoint, if the job goes on from it.
+    /// The last checkpoint, if the job resumes from it.
     pub fn find(&self) -> Result<Option<Found>> {
         if self.from_start {
             return Ok(None);
         }
         let Some(head) = read_head(&self.table)? else { return Ok(None) };
         let mut states = Vec::new();
-        // One, where nothing is said.
+        // A head without the field was written by one thread.
         for thread in 0..head["threads"].as_u64().unwrap_or(1).max(1) as usize {
             let state = self.table.get(&state_key(thread)).map_err(failed("read"))?;
             let state = state.ok_or_else(|| {
@@ -374,7 +374,8 @@ impl JobTables {
         })
     }
 
-    /// Deletes what the last checkpoint does not name. Returns how many pages the vectors in the shared table have.
+    /// Deletes the vectors and pages that the last checkpoint does not name. Returns the number of pages of each vector
+    /// in the shared table.
     fn sweep(&mut self, named: &[u64]) -> Result<HashMap<u64, u32>> {
         let own = self.own_name(0);
         let own = &own[..own.len() - 1];
@@ -408,7 +409,7 @@ impl JobTables {
     }
 }
 
-/// A page on its way: number, place, bytes.
+/// A page to be written: vector number, page number, bytes.
 type Page = (u64, u32, Vec<u8>);
 
 enum Order {
@@ -421,7 +422,7 @@ enum Order {
     },
 }
 
-/// What a checkpoint came to.
+/// The result of a checkpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Done {
     /// Bytes of pages that were written.
@@ -430,12 +431,12 @@ pub struct Done {
     pub commit: Duration,
 }
 
-/// Where pages of checkpoints are sent.
+/// A sender of pages of checkpoints.
 #[derive(Clone)]
 pub struct Pages(SyncSender<Order>);
 
 impl Pages {
-    /// Sends pages; gives them back if too many wait already.
+    /// Sends pages; gives them back if the queue is full.
     pub fn send(&self, pages: Vec<Page>) -> Result<Option<Vec<Page>>> {
         match self.0.try_send(Order::Pages(pages)) {
             Ok(()) => Ok(None),
@@ -444,7 +445,7 @@ impl Pages {
         }
     }
 
-    /// Sends pages, however long that takes.
+    /// Sends pages; waits while the queue is full.
     pub fn send_waiting(&self, pages: Vec<Page>) -> Result<()> {
         self.0.send(Order::Pages(pages)).map_err(|_| gone())
     }
@@ -454,7 +455,7 @@ fn gone() -> Error {
     Error::connector("the thread for checkpoints has ended")
 }
 
-/// The thread that writes.
+/// The thread that writes checkpoints.
 pub struct Keeper {
     orders: Option<SyncSender<Order>>,
     answers: Receiver<Result<Done>>,
@@ -462,9 +463,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it. `named` are the vectors of the last checkpoint.
+    /// Starts the thread. `named` are the vectors of the last checkpoint.
     pub fn start(job_tables: JobTables, named: Vec<u64>) -> Result<Keeper> {
-        // 16 times 256 KiB wait at most.
+        // At most 16 times 256 KiB wait.
         let (orders, taken) = sync_channel(16);
         let (answer, answers) = channel();
         let thread = std::thread::Builder::new()
@@ -472,7 +473,7 @@ impl Keeper {
             .spawn(move || {
                 give_way();
                 if let Err(error) = work(job_tables, named, &taken, &|done| {
-                    // Whoever asked may have gone.
+                    // The caller may have dropped the receiver.
                     let _ = answer.send(Ok(done));
                 }) {
                     let _ = answer.send(Err(error));
@@ -482,12 +483,12 @@ impl Keeper {
         Ok(Keeper { orders: Some(orders), answers, thread: Some(thread) })
     }
 
-    /// For others to send pages.
+    /// A sender of pages for other threads.
     pub fn pages(&self) -> Option<Pages> {
         self.orders.clone().map(Pages)
     }
 
-    /// Sends pages; gives them back if too many wait already.
+    /// Sends pages; gives them back if the queue is full.
     pub fn send(&self, pages: Vec<Page>) -> Result<Option<Vec<Page>>> {
         match self.pages() {
             Some(orders) => orders.send(pages).map_err(|_| self.why()),
@@ -495,7 +496,7 @@ impl Keeper {
         }
     }
 
-    /// Sends pages, however long that takes.
+    /// Sends pages; waits while the queue is full.
     pub fn send_waiting(&self, pages: Vec<Page>) -> Result<()> {
         match self.pages() {
             Some(orders) => orders.send_waiting(pages).map_err(|_| self.why()),
@@ -503,7 +504,7 @@ impl Keeper {
         }
     }
 
-    /// Sends the end of a checkpoint: behind all pages of all who have sent theirs before.
+    /// Sends the end of a checkpoint, after all pages that any thread has sent before.
     pub fn end(
         &self,
         head: Head,
@@ -522,7 +523,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the checkpoint that was ended is whole by now.
+    /// The result of the checkpoint that was ended, if it is complete.
     pub fn done(&self) -> Result<Option<Done>> {
         match self.answers.try_recv() {
             Ok(done) => done.map(Some),
@@ -531,7 +532,7 @@ impl Keeper {
         }
     }
 
-    /// Waits until the checkpoint that was ended is whole.
+    /// Waits until the checkpoint that was ended is complete.
     pub fn wait(&self) -> Result<Done> {
         self.answers.recv().unwrap_or_else(|_| Err(gone()))
     }
@@ -546,7 +547,7 @@ impl Drop for Keeper {
     }
 }
 
-/// What the thread does until nobody sends any more.
+/// The thread's loop; it runs until all senders are dropped.
 fn work(
     mut job_tables: JobTables,
     named: Vec<u64>,

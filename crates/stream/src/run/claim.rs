@@ -1,5 +1,5 @@
-//! What is a job's own: the claim that its store has of it, the tables of the keys that it has written, and strangers,
-//! which stand where it will write and are not its own.
+//! Which keys and files belong to a job: the claim in its store, the tables of the keys that it has written, and
+//! strangers. Strangers are keys or files at the places where the job will write that do not belong to it.
 
 use std::path::Path;
 
@@ -9,53 +9,52 @@ use serde_json::{Value, json};
 use super::clock::now;
 use crate::error::{Error, Result};
 
-/// What a job does with keys and files that stand where it will write, and that its checkpoints do not say it wrote.
+/// What a job does with keys and files at the places where it will write, if its checkpoints do not name them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// It does not start, and names some. If they come later, it ends.
+    /// The job does not start, and names some of them. If they appear later, it ends.
     #[default]
     Refuse,
-    /// They go when it begins. Those that come later are replaced.
+    /// They are deleted when the job begins. Later ones are replaced.
     Overwrite,
-    /// They stay, and are its own from then on: it replaces them, and they go when it begins again from its start.
+    /// They stay and become the job's own: it replaces them, and deletes them when it begins again from its start.
     Adopt,
 }
 
-/// Who a job is to its sinks: a record of its store, committed before anything is written elsewhere.
+/// A job's identity for its sinks: a record in its store, committed before anything is written elsewhere.
 ///
 /// # Order
 ///
-/// 1. A job without a checkpoint looks for what stands where it will write and is not its own. It refuses that, or
-///    enters it here: nothing has been changed yet.
-/// 2. The claim is committed, together with the names of keys that are taken over. With it goes the checkpoint that is
-///    to be forgotten. A crash before leaves all as it was; a crash behind leaves a job without a checkpoint that knows
-///    what is its own.
-/// 3. Parts of runs that are over are deleted. A crash leaves some; the next start finds the same claim, and deletes
-///    the rest.
-/// 4. Keys of runs that are over are deleted, which counts with the commit of the first checkpoint. A crash before
+/// 1. A job without a checkpoint looks for strangers at the places where it will write. It refuses them, or records
+///    them here: nothing has been changed yet.
+/// 2. The claim is committed, together with the names of adopted keys and the removal of the checkpoint to be
+///    forgotten. A crash before the commit leaves everything as it was. A crash after it leaves a job without a
+///    checkpoint that knows what belongs to it.
+/// 3. Parts of ended runs are deleted. A crash leaves some; the next start finds the same claim, and deletes the rest.
+/// 4. Keys of ended runs are deleted, which takes effect with the commit of the first checkpoint. A crash before it
 ///    leaves them all; the next start deletes them again.
-/// 5. Behind that commit the claim says only which parts are the job's.
+/// 5. After that commit the claim only says which parts are the job's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// Names the run of the job from its start; so do its parts.
+    /// The name of the job's run from its start; its parts carry the same name.
     pub run: String,
     /// Other runs whose parts are the job's.
     pub adopted: Vec<String>,
-    /// Runs that are over: as long as there is no checkpoint, their parts go.
+    /// Ended runs, whose parts are deleted as long as there is no checkpoint.
     pub over: Vec<String>,
-    /// Whether, as long as there is no checkpoint, keys of the job go.
+    /// Whether the job's keys are deleted as long as there is no checkpoint.
     pub anew: bool,
 }
 
 impl Claim {
-    /// That of a run which begins now.
+    /// The claim of a run that begins now.
     pub fn new() -> Claim {
-        // Of one length, so that names with them are in the order of time.
+        // Of a fixed length, so that names with them sort by time.
         let run = format!("{:013x}{:04x}", now(), std::process::id() & 0xffff);
         Claim { run, ..Claim::default() }
     }
 
-    /// Whether these are the letters of a run.
+    /// Whether a text has the form of a run's name.
     pub fn is_run(text: &str) -> bool {
         text.len() == 17 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     }
@@ -84,29 +83,29 @@ impl Claim {
     }
 }
 
-/// What stands where a job will write, and is not its own.
+/// Keys and files where a job will write that do not belong to it.
 #[derive(Debug, Default)]
 pub struct Strangers {
-    /// Keys: the table of those of the sink, and what it has for them.
+    /// Keys: for each, the sink's table of owned keys and the entry in it.
     pub keys: Vec<(String, Vec<u8>)>,
-    /// Runs of other jobs whose parts there are.
+    /// Runs of other jobs with parts at these places.
     pub runs: Vec<String>,
-    /// Names of some, for people.
+    /// Names of some, for the error.
     names: Vec<String>,
     pub count: usize,
 }
 
 impl Strangers {
-    /// How many are named.
+    /// How many are named in the error.
     const NAMES: usize = 5;
 
-    /// A key, for the table `own` of those of a sink.
+    /// Adds a key, for the sink's table `own` of owned keys.
     pub fn key(&mut self, own: &str, database: u8, key: &[u8]) {
         self.name(|| format!("key {} of database {database}", String::from_utf8_lossy(key)));
         self.keys.push((own.to_owned(), owned(database, key)));
     }
 
-    /// A part of another run.
+    /// Adds a part of another run.
     pub fn part(&mut self, run: &str, path: &Path) {
         self.name(|| path.display().to_string());
         if !self.runs.iter().any(|other| other == run) {
@@ -121,35 +120,35 @@ impl Strangers {
         }
     }
 
-    /// Why a job does not start over them; nothing if there are none.
+    /// The error with which a job refuses to start over them; nothing if there are none.
     pub fn refused(&self, job: &str) -> Option<Error> {
         (self.count > 0).then(|| strangers_refused(job, self.count, &self.names))
     }
 }
 
-/// Why a job does not write over so many things of others, some of which have these names.
+/// The error for a job that would write over `count` keys or files of others, some of which have these names.
 pub fn strangers_refused(job: &str, count: usize, names: &[String]) -> Error {
     let more = if count > names.len() { format!(" and {} more", count - names.len()) } else { String::new() };
     Error::connector(format!(
-        "job `{job}` would write where others have written: found {}{more}, which no checkpoint of it names; wanted nothing \
+        "job `{job}` would overwrite data of others: found {}{more}, which no checkpoint of it names; wanted nothing \
          there",
         names.join(", ")
     ))
     .hint(
-        "--overwrite deletes what is there, --adopt keeps it and lets the job replace it; or choose another key or path for \
-         the table",
+        "--overwrite deletes it, --adopt keeps it and lets the job replace it; or choose another key or path for the \
+         table",
     )
 }
 
-/// What a table of a job's own keys has for one of them.
+/// The entry for a key in a job's table of owned keys.
 pub fn owned(database: u8, key: &[u8]) -> Vec<u8> {
     [&[database], key].concat()
 }
 
-/// What begins the names of tables with checkpoints.
+/// The prefix of the names of tables with checkpoints.
 pub const PREFIX: &str = "sql.";
 
-/// How records are written; another one is refused.
+/// The version of the records; others are refused.
 pub const VERSION: u64 = 2;
 
 pub const KEYS: &str = "keys";
@@ -160,12 +159,12 @@ pub fn table_name(job: &str) -> String {
     format!("{PREFIX}{job}")
 }
 
-/// The table of the job's store with the keys that the sink of a table has written there, or to a server.
+/// The table in the job's store with the keys that the sink of a table has written, to that store or to a server.
 pub fn keys_table(job: &str, table: &str, in_server: bool) -> String {
     format!("{PREFIX}{job}.{}.{table}", if in_server { SENT } else { KEYS })
 }
 
-/// Tables of a store with keys that sinks of a job have written there, also of sinks that it has no more.
+/// The tables in a store with the keys that the sinks of a job have written, including removed sinks.
 pub fn keys_tables(store: &Store, job: &str) -> Result<Vec<Table>> {
     let own = keys_table(job, "", false);
     let tables = store.tables();

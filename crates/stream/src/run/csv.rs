@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! 1. Every byte is looked at once: what was pushed is never scanned again.
-//! 2. A quote within a value that does not begin with one is text.
-//! 3. What [`Csv::write`] writes, a [`Splitter`] of the same options reads as the same values.
+//! 1. Every byte is examined once: pushed bytes are never scanned again.
+//! 2. A quote inside a value that does not begin with a quote is text.
+//! 3. A [`Splitter`] with the same options reads the output of [`Csv::write`] as the same values.
 
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 
@@ -13,15 +13,15 @@ use crate::error::{Error, Result};
 /// The options of a table in CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Csv {
-    /// What stands between two values.
+    /// The delimiter between two values.
     pub delimiter: u8,
-    /// What stands around a value that has delimiters or ends of lines.
+    /// The quote around a value that has delimiters or line ends.
     pub quote: Option<u8>,
-    /// What takes its meaning from the byte that follows.
+    /// The escape character, which makes the next byte literal.
     pub escape: Option<u8>,
-    /// Whether lines that begin with `#` are left out.
+    /// Whether lines that begin with `#` are skipped.
     pub comments: bool,
-    /// What NULL is written as.
+    /// The text of NULL.
     pub null: String,
 }
 
@@ -31,36 +31,36 @@ impl Default for Csv {
     }
 }
 
-/// A byte that is in no text of UTF-8. An escaped byte goes through the reader as this and its two halves, so that it
-/// is neither a quote, a delimiter nor the end of a line there.
+/// A byte that no UTF-8 text contains. An escaped byte goes through the reader as this byte and its two halves, so that
+/// the reader does not take it for a quote, a delimiter or a line end.
 const ESCAPED: u8 = 0xff;
 
-/// Where a splitter is.
+/// The position of a splitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// Behind a record, or before the first.
+    /// After a record, or before the first.
     Between,
     Comment,
     /// Before the first byte of a value.
     Value,
     Within,
-    /// Behind the escape character.
+    /// After the escape character.
     Escape,
-    /// Behind a carriage return that has ended a record: a line feed may follow.
+    /// After a carriage return that ended a record: a line feed may follow.
     Return,
 }
 
-/// Splits bytes, as they come, into records and these into values.
+/// Splits bytes into records as they arrive, and records into values.
 pub struct Splitter {
     csv: Csv,
-    /// Whether an empty line is a record: one value that is empty.
+    /// Whether an empty line is a record of one empty value.
     blank: bool,
     reader: Reader,
     at: At,
-    /// Values, one behind the other, and room for more.
+    /// The values, one after the other, and spare room.
     bytes: Vec<u8>,
     filled: usize,
-    /// Where each value ends, and whether it is a text for certain: quoted, or with an escaped byte.
+    /// The end of each value, and whether it is certainly text: quoted, or with an escaped byte.
     ends: Vec<(usize, bool)>,
     quoted: bool,
     escaped: bool,
@@ -68,7 +68,7 @@ pub struct Splitter {
 }
 
 impl Splitter {
-    /// For records of so many columns.
+    /// A splitter for records of this many columns.
     pub fn new(csv: &Csv, columns: usize) -> Splitter {
         Splitter {
             csv: csv.clone(),
@@ -84,7 +84,7 @@ impl Splitter {
         }
     }
 
-    /// Whether nothing of a record was seen since the last one.
+    /// Whether no byte of a record was seen since the last one.
     pub fn is_between(&self) -> bool {
         self.at == At::Between
     }
@@ -97,8 +97,8 @@ impl Splitter {
         self.at = At::Value;
     }
 
-    /// Reads on until a record ends, or the input. Bytes of the record are appended to `raw`, the end of its line is not;
-    /// `lines` counts the ends of lines before the record. How many bytes were taken, and whether the record is whole.
+    /// Reads until a record or the input ends. It appends the record's bytes, without the line end, to `raw`, and adds
+    /// the line ends before the record to `lines`. Returns how many bytes it took, and whether the record is complete.
     pub fn push(&mut self, input: &[u8], raw: &mut Vec<u8>, lines: &mut u64) -> (usize, bool) {
         let mut taken = 0;
         while let Some(&byte) = input.get(taken) {
@@ -169,7 +169,7 @@ impl Splitter {
         (taken, false)
     }
 
-    /// The input has ended; whether that makes a record whole.
+    /// Ends the input; returns whether that completes a record.
     pub fn finish(&mut self) -> bool {
         match std::mem::replace(&mut self.at, At::Between) {
             At::Between | At::Comment => return false,
@@ -188,7 +188,7 @@ impl Splitter {
         true
     }
 
-    /// Forgets a record that was begun.
+    /// Forgets an incomplete record.
     pub fn restart(&mut self) {
         if self.at != At::Between {
             self.at = At::Between;
@@ -204,7 +204,8 @@ impl Splitter {
         self.ends.push((0, false));
     }
 
-    /// Gives bytes to the reader until a value ends: how many it took, and whether the record has ended with it.
+    /// Gives bytes to the reader until a value ends. Returns how many it took, and whether the record has ended with
+    /// it.
     fn feed(&mut self, input: &[u8]) -> (usize, Option<bool>) {
         let mut taken = 0;
         while taken < input.len() {
@@ -224,7 +225,7 @@ impl Splitter {
         (taken, None)
     }
 
-    /// A value has ended.
+    /// Ends a value.
     fn value(&mut self) {
         let start = self.ends.last().map_or(0, |(end, _)| *end);
         let escaped = std::mem::take(&mut self.escaped);
@@ -250,12 +251,12 @@ impl Splitter {
         self.ends.push((self.filled, std::mem::take(&mut self.quoted) || escaped));
     }
 
-    /// How many values the record has that was read.
+    /// How many values the last record has.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// All values of the record, one behind the other, if it can be read.
+    /// All values of the record, one after the other, if they are UTF-8.
     pub fn text(&self) -> Result<&str> {
         if let Some(broken) = self.broken {
             return Err(Error::connector(format!("found {broken}")));
@@ -263,16 +264,16 @@ impl Splitter {
         std::str::from_utf8(&self.bytes[..self.filled]).map_err(|_| not_utf8())
     }
 
-    /// A value of the record whose text this is, and whether it is a text for certain: quoted or escaped.
+    /// A value of the record, cut from `text`, and whether it is certainly text: quoted or escaped.
     pub fn get<'t>(&self, text: &'t str, place: usize) -> Result<(&'t str, bool)> {
         let start = if place == 0 { 0 } else { self.ends[place - 1].0 };
         let (end, quoted) = self.ends[place];
-        // Between two values may be the middle of a character that is whole only without the delimiter.
+        // The boundary of two values may split a character that is whole only without the delimiter.
         Ok((text.get(start..end).ok_or_else(not_utf8)?, quoted))
     }
 }
 
-/// What is no text.
+/// The error for bytes that are not text.
 pub fn not_utf8() -> Error {
     Error::connector("found bytes that are not UTF-8")
 }
@@ -290,37 +291,37 @@ fn reader(csv: &Csv) -> Reader {
 
 fn restart(reader: &mut Reader) {
     reader.reset();
-    // It takes a byte order mark away from what it is given first, which may be in the middle of a file.
+    // The reader drops a byte order mark from the first bytes that it gets, which may be in the middle of a file.
     reader.read_field(b"\n", &mut [0]);
 }
 
 impl Csv {
-    /// What of the options cannot be, and what is wanted in place of it.
+    /// A contradiction of the options, and what is wanted instead.
     pub fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         let comment = self.comments.then_some(b'#');
         let special = [Some(self.delimiter), self.quote, self.escape, comment];
         let special: Vec<u8> = special.into_iter().flatten().collect();
         let is_wrong = |(place, byte): (usize, &u8)| {
-            // A letter behind an escape character may stand for another character.
+            // A letter after an escape character may stand for another character.
             byte.is_ascii_alphanumeric() || matches!(byte, b'\n' | b'\r') || special[..place].contains(byte)
         };
         if special.iter().enumerate().any(is_wrong) {
             return Some((
                 "the delimiter, quote and escape character of 'csv'",
-                "different ones that are no letters, digits or ends of lines, and no # where comments are allowed",
+                "different characters that are not letters, digits or line ends, and not # if comments are allowed",
             ));
         }
         let in_null = |byte: u8| special.contains(&byte) || matches!(byte, b'\n' | b'\r');
         if self.null.bytes().any(in_null) || self.null.starts_with('\u{feff}') {
             return Some((
                 "the 'csv.null-literal'",
-                "a text without delimiters, quotes, escape characters, ends of lines and byte order marks",
+                "a text without delimiters, quotes, escape characters, line ends and byte order marks",
             ));
         }
         None
     }
 
-    /// Appends a value; it must not be taken for NULL.
+    /// Appends a value such that it is not read as NULL.
     pub fn write(&self, text: &str, first: bool, out: &mut String) -> Result<()> {
         let Some(quote) = self.quote else { return self.write_bare(text, first, out) };
         let special = |byte: u8| {
@@ -329,7 +330,8 @@ impl Csv {
                 || self.escape == Some(byte)
                 || matches!(byte, b'\n' | b'\r')
         };
-        // A value at the beginning of a file may look like a byte order mark, and at that of a line like a comment.
+        // A value at the beginning of a file may look like a byte order mark, and one at the beginning of a line like a
+        // comment.
         let head = first && (self.comments && text.starts_with('#') || text.starts_with('\u{feff}'));
         if !text.is_empty() && text != self.null && !head && !text.bytes().any(special) {
             out.push_str(text);
@@ -347,30 +349,30 @@ impl Csv {
         Ok(())
     }
 
-    /// The same where nothing is quoted.
+    /// As [`Csv::write`], for options without quotes.
     fn write_bare(&self, text: &str, first: bool, out: &mut String) -> Result<()> {
         let Some(escape) = self.escape else {
             let delimiter = char::from(self.delimiter);
             let head = first && (self.comments && text.starts_with('#') || text.starts_with('\u{feff}'));
             if text == self.null || head || text.contains([delimiter, '\n', '\r']) {
                 return Err(Error::connector(format!(
-                    "the value {text:?} cannot be told from NULL, a delimiter, a comment or the end of a line \
-                     with 'csv.disable-quote-character' = 'true'"
+                    "the value {text:?} would be read as NULL, a delimiter, a comment or a line end with \
+                     'csv.disable-quote-character' = 'true'"
                 ))
-                .hint("'csv.escape-character' or another 'csv.null-literal' helps"));
+                .hint("set 'csv.escape-character' or another 'csv.null-literal'"));
             }
             out.push_str(text);
             return Ok(());
         };
         let (escape, delimiter) = (char::from(escape), char::from(self.delimiter));
         let special = |char: char| char == escape || char == delimiter;
-        // One escaped character says that it is neither NULL, a comment nor a byte order mark.
+        // One escaped character shows that it is not NULL, a comment or a byte order mark.
         let plain = |char: char| !matches!(char, 'n' | 'r' | 't' | '0' | '\n' | '\r');
         let head = first && text.starts_with(['#', '\u{feff}']);
         let marked = if head { Some(0) } else { text.find(plain).filter(|_| text == self.null) };
         if text == self.null && marked.is_none() {
-            return Err(Error::connector(format!("{text:?} cannot be told from 'csv.null-literal'"))
-                .hint("another 'csv.null-literal' helps"));
+            return Err(Error::connector(format!("{text:?} would be read as 'csv.null-literal'"))
+                .hint("set another 'csv.null-literal'"));
         }
         for (place, char) in text.char_indices() {
             match char {

@@ -2,17 +2,17 @@
 //!
 //! # Order
 //!
-//! 1. A file with bytes that stands at the sink's path is none of the job, which has no checkpoint to say so: the job does
-//!    not start ([`Existing::Refuse`]), or does as it was told.
-//! 2. Rows go to a file beside, whose name begins with a dot and has the number of the process. With
-//!    [`Existing::Adopt`] it begins as a copy of what stands at the path.
-//! 3. It is written back and renamed to the sink's path: when all input has been read, if it ends; else when the first
-//!    rows are there. What stood at the path until then is replaced in one step, or not at all: not if it has another
-//!    length than when the job began, unless that is [`Existing::Overwrite`].
-//! 4. What follows is appended to it.
+//! 1. A non-empty file at the sink's path does not belong to the job, which has no checkpoint that names it: the job
+//!    does not start ([`Existing::Refuse`]), or does what [`Existing`] says.
+//! 2. Rows go to a temporary file next to it, whose name begins with a dot and contains the process number. With
+//!    [`Existing::Adopt`] it begins as a copy of the file at the path.
+//! 3. The temporary file is written back and renamed to the sink's path: when all input has been read, if the input
+//!    ends; else when the first rows have arrived. The rename replaces the file at the path in one step. It is refused
+//!    if that file has another length than when the job began, unless with [`Existing::Overwrite`].
+//! 4. Later rows are appended to it.
 //!
-//! A job that fails before deletes the file beside; one that is killed leaves it, and the path as it was. What is no
-//! regular file, such as a pipe, is written to at once.
+//! A job that fails before the rename deletes the temporary file; a killed job leaves it, and the path is unchanged. A
+//! path that is not a regular file, such as a pipe, is written to at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -29,11 +29,11 @@ use crate::error::{Error, Result};
 pub struct OneFile {
     file: File,
     path: PathBuf,
-    /// Where the file is until it appears at its path.
+    /// The file's temporary name until it is renamed.
     beside: Option<PathBuf>,
-    /// Bytes of what stood at the path when the job began; none if it may be replaced whatever it has.
+    /// Length of the file at the path when the job began; none if any file may be replaced.
     before: Option<u64>,
-    /// Whether it appears when all input has been read.
+    /// Whether it is renamed when all input has been read.
     at_end: bool,
     writing: Writing,
     table: String,
@@ -65,7 +65,7 @@ impl OneFile {
         Ok(sink)
     }
 
-    /// Begins with what stands at the path; its last line gets an end.
+    /// Copies the file at the path to the beginning; ends its last line.
     fn copy_before(&mut self) -> std::io::Result<()> {
         let mut before = File::open(&self.path)?;
         self.before = Some(std::io::copy(&mut before, &mut self.file)?);
@@ -99,31 +99,32 @@ impl OneFile {
     }
 }
 
-/// Bytes of the file at a path; none if there is no file.
+/// Length of the file at a path; 0 if there is none.
 fn length(path: &Path) -> u64 {
     path.symlink_metadata().ok().filter(std::fs::Metadata::is_file).map_or(0, |found| found.len())
 }
 
-/// Why a file is not replaced.
+/// The error for a file that may not be replaced.
 fn refused(table: &str, path: &Path, length: u64) -> Error {
     Error::connector(format!(
-        "cannot write `{table}`: found {} with {length} bytes, which no checkpoint of the job names; wanted no file there",
+        "cannot write `{table}`: found {} with {length} bytes, which no checkpoint of the job names; wanted no file \
+        there",
         path.display()
     ))
     .hint(
-        "--overwrite replaces it when the job succeeds, --adopt appends to it; or choose another path, or a job with a store, \
-         which knows what it has written",
+        "--overwrite replaces it when the job succeeds, --adopt appends to it; or choose another path, or a job with \
+         a store, which records what it has written",
     )
 }
 
-/// A new file beside a path.
+/// Creates a file next to a path.
 fn beside(path: &Path) -> std::io::Result<(File, PathBuf)> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut number = 0;
     loop {
         let beside = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
         match OpenOptions::new().write(true).create_new(true).open(&beside) {
-            // Left by a process of the same number that was killed.
+            // Left by a killed process of the same number.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
             opened => return opened.map(|file| (file, beside)),
         }

@@ -1,4 +1,4 @@
-//! How much memory a process may have, and how much of it state takes.
+//! How much memory a process may use, and how much of it state may take.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use crate::state::MemoryLimit;
 const TMPFS: i64 = 0x0102_1994;
 
 impl MemoryLimit {
-    /// State of one of `jobs` jobs of this process, whose store is at this path: so many bytes in memory, by default
-    /// its share of half of what the process may have, and the rest beside the store. Where the store is in memory itself there are no bounds: a file beside it
-    /// would free nothing.
+    /// The room for the state of one of `jobs` jobs of this process, whose store is at this path. State above the bound
+    /// lies in files next to the store. By default the bound is the job's share of half of the process's memory. There
+    /// is no bound if the store itself is in memory: a file next to it would free nothing.
     ///
     /// # Errors
-    /// When `bytes_max` is given and cannot be kept to.
+    /// `bytes_max` is given and cannot be enforced.
     pub fn beside(store: &Path, bytes_max: Option<usize>, jobs: usize) -> Result<MemoryLimit> {
         let directory = match store.parent() {
             _ if store.is_dir() => store,
@@ -30,15 +30,15 @@ impl MemoryLimit {
             None => Ok(MemoryLimit::default()),
             Some(bytes) => Err(Error::invalid(
                 format!("a bound of {bytes} bytes on state in memory, with the store {}", store.display()),
-                "a store on a file system of a disk: state beyond the bound lies beside the store, and there it would \
-                 be in memory too",
+                "a store on a file system of a disk: state beyond the bound is written next to the store, which is in \
+                 memory here",
             )
             .hint("leave the bound out, or put the store on a disk")),
         }
     }
 }
 
-/// Bytes that this process may have: the machine's, or the least bound of its control groups.
+/// Bytes that this process may use: the machine's memory, or the smallest limit of its control groups.
 fn memory(root: &Path) -> usize {
     let text = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let machine = text(root.join("proc/meminfo"));
@@ -57,7 +57,7 @@ fn memory(root: &Path) -> usize {
         let base = root.join(base);
         let group = base.join(fields.next().unwrap_or_default().trim_start_matches('/'));
         for group in group.ancestors().take_while(|group| group.starts_with(&base)) {
-            // Without a bound it is "max", or more than any machine has.
+            // Without a limit it is "max", or more than any machine has.
             if let Ok(bound) = text(group.join(file)).trim().parse() {
                 least = least.min(bound);
             }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_bound_counts() {
+    fn the_smallest_memory_limit_wins() {
         let meminfo = ("proc/meminfo", "MemTotal:        2000 kB\nMemFree: 1 kB\n");
         let machine = root(&[meminfo]);
         assert_eq!(memory(machine.path()), 2000 << 10);
@@ -103,11 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn a_store_in_memory_has_no_bounds_and_refuses_those_that_are_asked_for() {
+    fn a_store_in_memory_has_no_bound_and_refuses_a_requested_one() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let store = directory.path().join("store");
         assert_eq!(MemoryLimit::beside(&store, None, 1).unwrap().copies_max(), usize::MAX);
-        // A DAX device stands among the files of the kernel's.
+        // The path of a DAX device lies on one of the kernel's own file systems.
         for store in [&*store, Path::new("/dev/dax0.0")] {
             let refused = MemoryLimit::beside(store, Some(1 << 20), 1).unwrap_err().to_string();
             assert!(

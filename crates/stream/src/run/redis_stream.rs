@@ -1,13 +1,13 @@
-//! Streams of a server: each entry is a row, its fields are columns by name.
+//! Redis streams: each entry is a row, and its fields are columns by name.
 //!
-//! | option | is |
+//! | option | meaning |
 //! |---|---|
 //! | `stream` | the key, the table's name by default |
-//! | `from` | the id behind which to begin, `0` by default; `$` for what comes from now on |
+//! | `from` | the id after which to begin, `0` by default; `$` reads only new entries |
 //! | `hostname`, `port`, `password`, `database` | the server |
 //!
-//! As a source it is read on from the id where a checkpoint was, and never ends. As a sink each row is an entry, at
-//! least once: after a crash entries come again.
+//! A source resumes from the id in the checkpoint, and never ends. A sink adds an entry for each row, at least once:
+//! after a crash some entries repeat.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use crate::compile::{Output, Rows, Source};
 use crate::error::{Error, Result};
 use crate::types::{DataType, Row, Type, Value};
 
-/// How long a stream without new entries is left alone.
+/// The pause before a stream without new entries is read again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 fn client(table: &Table) -> Result<(Client, String)> {
@@ -46,7 +46,7 @@ pub struct RedisStreamSource {
 }
 
 impl RedisStreamSource {
-    /// Of a table of connector 'redis-stream'.
+    /// The source of a table of connector 'redis-stream'.
     pub fn open(table: &Table, source: &Source) -> Result<RedisStreamSource> {
         let (client, stream) = client(table)?;
         let name = |read: &usize| table.columns[table.physical[*read]].name.clone();
@@ -94,7 +94,7 @@ impl RowSource for RedisStreamSource {
             return Ok(true);
         }
         if self.last == "$" {
-            // By its number from here on: `$` is another one at each call.
+            // By its id from here on: `$` means another entry at each call.
             let newest = self.client.run(&[words(&["XREVRANGE", &self.stream, "+", "-", "COUNT", "1"])])?;
             let newest = newest.first().and_then(|entries| entries.items().first()?.items().first()?.text());
             self.last = newest.map_or("0".to_owned(), |id| String::from_utf8_lossy(id).into_owned());
@@ -109,7 +109,10 @@ impl RowSource for RedisStreamSource {
         self.looked = entries.is_empty().then(Instant::now);
         for entry in entries {
             let [id, fields] = entry.items() else {
-                return Err(Error::connector(format!("`{}` got something else than an entry", self.table)));
+                return Err(Error::connector(format!(
+                    "`{}` replied with something other than an entry",
+                    self.table
+                )));
             };
             let id = String::from_utf8_lossy(id.text().unwrap_or_default()).into_owned();
             match self.row(fields.items()) {
@@ -153,7 +156,7 @@ pub struct RedisStreamSink {
 }
 
 impl RedisStreamSink {
-    /// Of a table of connector 'redis-stream'.
+    /// The sink of a table of connector 'redis-stream'.
     pub fn open(table: &Table) -> Result<RedisStreamSink> {
         let (client, stream) = client(table)?;
         let columns = table.physical.iter().map(|column| table.columns[*column].name.clone()).collect();
@@ -175,7 +178,7 @@ impl Output for RedisStreamSink {
                     });
                 }
             }
-            // An entry has a field at least.
+            // An entry must have at least one field.
             if add.len() == 3 {
                 add.extend(words(&["", ""]));
             }

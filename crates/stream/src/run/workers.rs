@@ -1,12 +1,13 @@
-//! Several threads that each run the whole job over their part of the keys. Why they give what one gives, and what a
-//! crash leaves, is told in `docs/internals/decisions/029-threads-by-key.md`.
+//! Several threads that each run the whole job over their part of the keys. `docs/internals/decisions/029-threads-by-key.md`
+//! shows why their result equals that of one thread, and what a crash leaves.
 //!
 //! # Invariants
 //!
-//! 1. Every turn has a number, given under the lock of the sources, and every thread takes the items of all numbers,
-//!    one after the other.
-//! 2. Who has a turn to read and route waits for nobody: so whoever waits for its number is given it.
-//! 3. A checkpoint begins when all threads have met at one number and none has gone on: sinks are cut then.
+//! 1. Every turn gets a number under the lock of the sources, and every thread takes the items of all numbers in order.
+//! 2. A thread that has a turn to read and route waits for no other, so a thread that waits for its number always gets
+//!    it.
+//! 3. A checkpoint begins when all threads have arrived at one number and none has continued; the sinks are cut at that
+//!    moment.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,17 +29,17 @@ use crate::error::{Error, Result};
 use crate::plan::Node;
 use crate::state::{MemoryLimit, Numbers};
 
-/// Turns for each thread that are read before the slowest thread has taken them.
+/// Turns for each thread that may be read before the slowest thread has taken them.
 const AHEAD: usize = 4;
 
-/// How often a thread looks again, each time after about a microsecond, before it sleeps: what it waits for takes less
-/// than a sleep and a wake-up, as long as rows come.
+/// How often a thread checks again, about a microsecond apart, before it sleeps: while rows come, the wait is shorter
+/// than a sleep and a wake-up.
 const LOOKS: u32 = 20;
 
-/// How long a thread rests that found nothing to read: what is followed is looked at again then.
+/// How long a thread rests after it found nothing to read, before it checks followed inputs again.
 const REST: Duration = Duration::from_millis(2);
 
-/// A batch of each source, and where its rows go.
+/// A batch of each source, and the routes of its rows.
 #[derive(Default)]
 struct Turn {
     batches: Vec<(Batch, Routed)>,
@@ -46,10 +47,10 @@ struct Turn {
     idle: Vec<bool>,
 }
 
-/// What all threads take, one after the other.
+/// The items that all threads take, in order.
 enum Item {
     Turn(Turn),
-    /// All meet; with `keep` a checkpoint is made of what they have.
+    /// All threads stop here; with `keep` a checkpoint is made of their state.
     Meet {
         keep: bool,
     },
@@ -57,23 +58,23 @@ enum Item {
     Finish,
 }
 
-/// Items that some thread has not taken.
+/// Items that some thread has not taken yet.
 #[derive(Default)]
 struct Ring {
     items: BTreeMap<u64, (Arc<Item>, usize)>,
-    /// Turns that are read, or are being read, and are not taken by all.
+    /// Turns that are read or being read, and not taken by all threads.
     open: usize,
-    /// Whether nothing is read any more, for now or for ever.
+    /// Whether reading has stopped, for now or permanently.
     closed: bool,
-    /// The last meeting that has ended is the one before this number.
+    /// The number after that of the last meeting that has ended.
     met: u64,
-    /// Turns to be filled again.
+    /// Turns to be reused.
     spare: Vec<Turn>,
     /// Threads that sleep until something changes.
     asleep: usize,
 }
 
-/// The sources.
+/// The sources, under one lock.
 struct Feeds {
     feeds: Vec<Feed>,
     /// The number of the next item.
@@ -82,23 +83,23 @@ struct Feeds {
     held: bool,
 }
 
-/// What a thread has told of itself.
+/// The state that a thread has reported.
 #[derive(Debug, Clone)]
 struct Seen {
     watermark: i64,
     held: Vec<Held>,
 }
 
-/// What threads share.
+/// The data that the threads share.
 struct Common {
     ring: Mutex<Ring>,
     changed: Condvar,
     feeds: Mutex<Feeds>,
     threads: usize,
     records: AtomicU64,
-    /// Whether all shall go.
+    /// Whether all threads shall stop.
     over: AtomicBool,
-    /// Counts how often it was asked where threads stand.
+    /// Counts the requests for the threads' state.
     asked: AtomicU64,
     seen: Vec<Mutex<Seen>>,
     /// Where pages of checkpoints go.
@@ -106,7 +107,7 @@ struct Common {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Who panicked has said so; the job ends.
+    // A thread that panicked has reported it; the job ends.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,7 +117,7 @@ fn linger() {
 }
 
 impl Common {
-    /// Wakes who sleeps; a call of the kernel that nobody needs is none.
+    /// Wakes sleeping threads; skips the system call if none sleeps.
     fn change(&self, ring: MutexGuard<'_, Ring>) {
         let asleep = ring.asleep;
         drop(ring);
@@ -125,7 +126,7 @@ impl Common {
         }
     }
 
-    /// Sleeps until something changes.
+    /// Sleeps until the ring changes.
     fn sleep<'r>(&self, mut ring: MutexGuard<'r, Ring>) -> MutexGuard<'r, Ring> {
         ring.asleep += 1;
         ring = self.changed.wait(ring).unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +134,7 @@ impl Common {
         ring
     }
 
-    /// The sources, which another thread reads from for some microseconds.
+    /// The sources; another thread may hold them for some microseconds while it reads.
     fn feeds(&self) -> MutexGuard<'_, Feeds> {
         for _ in 0..LOOKS {
             if let Ok(feeds) = self.feeds.try_lock() {
@@ -151,7 +152,7 @@ impl Common {
         self.change(ring);
     }
 
-    /// One thread more has taken an item.
+    /// Records that one more thread has taken an item.
     fn taken(&self, number: u64) {
         let mut ring = lock(&self.ring);
         let Some((_, left)) = ring.items.get_mut(&number) else { return };
@@ -163,7 +164,7 @@ impl Common {
             && let Item::Turn(_) = &*item
         {
             ring.open -= 1;
-            // Whoever took it has let go of it before saying so.
+            // Each thread drops its reference before it reports the item as taken.
             if let Ok(Item::Turn(turn)) = Arc::try_unwrap(item) {
                 ring.spare.push(turn);
             }
@@ -171,7 +172,7 @@ impl Common {
         }
     }
 
-    /// Nobody reads what was claimed.
+    /// Drops the claims of a turn, because no thread reads it.
     fn unclaim(&self, turn: Turn) {
         let mut ring = lock(&self.ring);
         ring.open -= 1;
@@ -180,44 +181,44 @@ impl Common {
     }
 }
 
-/// What a thread says.
+/// A thread's report.
 pub enum Message {
-    /// It is ready: the numbers of vectors that it was restored from.
+    /// The thread is ready; these are the vectors that it was restored from.
     Ready(Vec<u64>),
-    /// It has met the others; what it keeps, and the vectors of that.
+    /// The thread has stopped at a meeting: its state, and the vectors of that.
     Met {
-        /// Which thread.
+        /// The thread.
         thread: usize,
-        /// As of [`Program::freeze`].
+        /// The result of [`Program::freeze`].
         state: Vec<u8>,
         /// Their numbers.
         named: Vec<u64>,
     },
-    /// All pages of its checkpoint are sent. For how long rows waited meanwhile, each time.
+    /// All pages of its checkpoint are sent. Holds each pause that rows had meanwhile.
     Saved(Vec<Duration>),
-    /// It has given what there was at the end of the input.
+    /// It has emitted the rows due at the end of the input.
     Finished,
-    /// It has ended.
+    /// It has failed.
     Failed(Error),
 }
 
-/// What threads are started with.
+/// The parameters of the threads.
 pub struct Start {
     /// The job.
     pub plans: Vec<Arc<Node>>,
-    /// Where rows go.
+    /// The destinations of rows.
     pub targets: Vec<Target>,
-    /// Its sources, at their places.
+    /// Its sources, at their positions.
     pub feeds: Vec<Feed>,
-    /// How many threads, and by what rows are routed.
+    /// The number of threads, and the columns that rows are routed by.
     pub threads: Threads,
-    /// Tables that are looked up, in the order of the program.
+    /// Lookup tables, in the order of the program.
     pub lookups: Vec<Arc<Table>>,
     /// The job's store.
     pub store: Option<Store>,
     /// Where state lies, if there are checkpoints.
     pub room: Option<MemoryLimit>,
-    /// What each thread goes on from, and where the pages are.
+    /// The state from which each thread resumes, and the location of its pages.
     pub states: Vec<(Vec<u8>, JobTables)>,
     /// Records that were read before.
     pub records: u64,
@@ -228,7 +229,7 @@ pub struct Workers {
     common: Arc<Common>,
     threads: Vec<JoinHandle<()>>,
     messages: Receiver<Message>,
-    /// The vectors of the checkpoint from which it goes on.
+    /// The vectors of the checkpoint from which it resumes.
     pub named: Vec<u64>,
 }
 
@@ -286,17 +287,17 @@ impl Workers {
         lock(&self.common.feeds).ended
     }
 
-    /// How many threads there are.
+    /// The number of threads.
     pub fn count(&self) -> usize {
         self.common.threads
     }
 
-    /// Says where pages of checkpoints go.
+    /// Sets the destination of pages of checkpoints.
     pub fn set_pages(&self, pages: Pages) {
         *lock(&self.common.pages) = Some(pages);
     }
 
-    /// Lets threads read, or not. After this with `false` nothing more is read.
+    /// Starts or stops reading. After `false` nothing more is read.
     pub fn read(&self, on: bool) {
         let mut feeds = lock(&self.common.feeds);
         feeds.held = !on;
@@ -305,7 +306,7 @@ impl Workers {
         self.common.change(ring);
     }
 
-    /// Lets all threads meet between two turns. `at` is told how many records were read before, and their sources.
+    /// Lets all threads stop between two turns. `at` receives the number of records read before, and their sources.
     pub fn meet<R>(&self, keep: bool, at: impl FnOnce(u64, &mut [Feed]) -> Result<R>) -> Result<R> {
         let mut feeds = lock(&self.common.feeds);
         let told = at(self.common.records.load(Ordering::Relaxed), &mut feeds.feeds)?;
@@ -316,16 +317,16 @@ impl Workers {
         Ok(told)
     }
 
-    /// All have met and may go on.
+    /// Lets all threads continue after a meeting.
     pub fn go_on(&self) {
-        // Nobody has come beyond that meeting: there is one at a time.
+        // No thread has passed that meeting: there is one at a time.
         let next = lock(&self.common.feeds).next;
         let mut ring = lock(&self.common.ring);
         ring.met = next;
         self.common.change(ring);
     }
 
-    /// What a thread says next.
+    /// The next report of any thread.
     pub fn wait(&self) -> Result<Message> {
         match self.messages.recv() {
             Ok(Message::Failed(error)) => Err(error),
@@ -334,7 +335,7 @@ impl Workers {
         }
     }
 
-    /// The same if it comes soon.
+    /// The next report, if it arrives within `time`.
     pub fn wait_for(&self, time: Duration) -> Result<Option<Message>> {
         match self.messages.recv_timeout(time) {
             Ok(Message::Failed(error)) => Err(error),
@@ -346,19 +347,19 @@ impl Workers {
         }
     }
 
-    /// Records that were read and left out.
+    /// Records that were read, and records that were skipped.
     pub fn records(&self) -> (u64, u64) {
         let feeds = lock(&self.common.feeds);
         let skipped = feeds.feeds.iter().map(|feed| feed.reader.skipped()).sum();
         (self.common.records.load(Ordering::Relaxed), skipped)
     }
 
-    /// What sources wait for.
+    /// What the sources wait for.
     pub fn waits(&self) -> Vec<String> {
         lock(&self.common.feeds).feeds.iter().filter_map(|feed| feed.reader.waits()).collect()
     }
 
-    /// The least watermark, and what all threads hold: as of the last time that each was asked between two turns.
+    /// The smallest watermark, and the state that all threads hold, as of each thread's last report between two turns.
     pub fn stand(&self) -> (i64, Vec<Held>) {
         self.common.asked.fetch_add(1, Ordering::Relaxed);
         let (mut watermark, mut all) = (i64::MAX, Vec::<Held>::new());
@@ -381,7 +382,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.common.over.store(true, Ordering::Relaxed);
-        // Under the lock, so that nobody misses it between looking and sleeping.
+        // Under the lock, so that no thread misses it between its check and its sleep.
         self.common.change(lock(&self.common.ring));
         lock(&self.common.pages).take();
         for thread in self.threads.drain(..) {
@@ -390,7 +391,7 @@ impl Drop for Workers {
     }
 }
 
-/// Who becomes one of the threads.
+/// A thread before it starts.
 struct Recruit {
     number: usize,
     plans: Vec<Arc<Node>>,
@@ -404,7 +405,7 @@ struct Recruit {
     say: Sender<Message>,
 }
 
-/// Says that a thread has ended that did not say so itself.
+/// Reports the end of a thread that did not report it itself.
 struct Last(Sender<Message>);
 
 impl Drop for Last {
@@ -420,7 +421,7 @@ impl Recruit {
         let say = self.say.clone();
         let _last = Last(say.clone());
         if let Err(error) = self.join().and_then(Member::work) {
-            // Whoever asked may have gone.
+            // The receiver may be dropped.
             let _ = say.send(Message::Failed(error));
         }
     }
@@ -464,7 +465,7 @@ impl Recruit {
     }
 }
 
-/// One of the threads.
+/// A running thread.
 struct Member {
     number: usize,
     program: Program,
@@ -475,21 +476,21 @@ struct Member {
     /// The number of the next item.
     next: u64,
     asked: u64,
-    /// Bytes of copies of pages that may wait.
+    /// Bytes of page copies that may wait.
     copies_max: usize,
-    /// Whether pages of a checkpoint are left.
+    /// Whether pages of a checkpoint remain to be sent.
     saving: bool,
-    /// Pages that there was no room for.
+    /// Pages that the queue had no room for.
     refused: Option<Vec<(u64, u32, Vec<u8>)>>,
     pages: Option<Pages>,
     pauses: Vec<Duration>,
 }
 
-/// What a thread does next.
+/// A thread's next step.
 enum Step {
     RowSink(Arc<Item>),
     Read(Turn),
-    /// There is nothing but pages to be saved.
+    /// Only pages remain to be saved.
     Save,
     End,
 }
@@ -640,7 +641,7 @@ impl Member {
         }
     }
 
-    /// Says what it keeps, and waits for the others.
+    /// Reports its state, and waits for the other threads.
     fn meet(&mut self, keep: bool) {
         #[cfg(test)]
         tests::come_late(self.number);
@@ -660,7 +661,7 @@ impl Member {
         }
     }
 
-    /// Sends pages for so long, or else one part of them however long that takes.
+    /// Sends pages for `pause`, or else one part of them however long that takes.
     fn save(&mut self, pause: Option<Duration>) -> Result<()> {
         if self.pages.is_none() {
             self.pages = lock(&self.common.pages).clone();
@@ -688,14 +689,14 @@ impl Member {
         Ok(())
     }
 
-    /// Says that all is saved, once it is.
+    /// Reports that all pages are saved, once they are.
     fn saved(&mut self) {
         if !self.saving {
             let _ = self.say.send(Message::Saved(std::mem::take(&mut self.pauses)));
         }
     }
 
-    /// Says where it stands, if somebody has asked.
+    /// Reports its state, if it was requested.
     fn report(&mut self) {
         let asked = self.common.asked.load(Ordering::Relaxed);
         if self.asked != asked {
@@ -720,14 +721,14 @@ mod tests {
     use crate::run::{Existing, Keep, MemoryLimit, RowSource, Running, Start};
     use crate::{Outcome, Session};
 
-    /// It takes two or three seconds.
+    /// The test takes two or three seconds.
     const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
-    /// Meetings that a thread has come to, while the test below runs.
+    /// Arrivals of threads at meetings while the test below runs.
     static MEETINGS: AtomicUsize = AtomicUsize::new(0);
     static DELAYS: AtomicBool = AtomicBool::new(false);
 
-    /// One of two threads comes to a meeting when the other has been there for long: now this one, now that.
+    /// Delays one of two threads, in turns, so that it arrives at a meeting long after the other.
     pub(super) fn come_late(thread: usize) {
         if DELAYS.load(Ordering::Relaxed) {
             let meeting = MEETINGS.fetch_add(1, Ordering::Relaxed) / 2;
@@ -737,7 +738,7 @@ mod tests {
         }
     }
 
-    /// Numbers, one after the other, and how many there were at each checkpoint.
+    /// A source of consecutive numbers that records how many there were at each checkpoint.
     struct Numbered {
         next: u64,
         end: u64,
@@ -746,7 +747,7 @@ mod tests {
 
     impl RowSource for Numbered {
         fn read_rows(&mut self, batch: &mut Batch, _: usize) -> Result<bool> {
-            // As slow as makes some turns in the time for which a thread is late.
+            // Slow enough that some turns fit into the delay of a thread.
             std::thread::sleep(Duration::from_micros(500));
             let rows = 16.min(self.end - self.next);
             if let Values::Int(values) = &mut batch.columns[0].values {
@@ -794,10 +795,10 @@ mod tests {
         (running, kept)
     }
 
-    /// Were a thread to go on from a meeting before the last one has come and the sinks are cut, its rows would be in
-    /// the part of a checkpoint that does not have them.
+    /// If a thread continued from a meeting before the last one has arrived and the sinks are cut, its rows would be in
+    /// a part whose checkpoint does not include them.
     #[test]
-    fn a_part_has_the_rows_before_its_checkpoint_and_no_others_however_late_a_thread_is() {
+    fn a_part_has_exactly_the_rows_before_its_checkpoint_even_if_a_thread_is_late() {
         const ROWS: u64 = 16 * 600;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
@@ -809,7 +810,7 @@ mod tests {
             DELAYS.store(false, Ordering::Relaxed);
             let _ = send.send((ran, kept));
         });
-        // Threads that have missed each other may wait for ever.
+        // Threads that miss each other may wait forever.
         let Ok((ran, kept)) = ended.recv_timeout(ENDS_WITHIN) else {
             panic!("the job did not end within {ENDS_WITHIN:?}");
         };
