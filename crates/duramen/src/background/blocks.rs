@@ -1,4 +1,4 @@
-//! Reading whole blocks, and setting those aside that are damaged.
+//! Reading whole blocks, and excluding damaged ones.
 
 use super::Maintenance;
 use crate::format::record::{Header, Kind, Step, Walk};
@@ -9,7 +9,7 @@ use crate::mutants::{Mutant, planted};
 use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 
-/// Records of a block for which there is room from the beginning: as many of this size as it may hold ...
+/// Capacity reserved for records of a block: as if all had this size ...
 const RECORD_BYTES_USUAL: u64 = 128;
 /// ... up to this many.
 const FOUND_MAX: u64 = 1 << 10;
@@ -30,7 +30,7 @@ fn records_of(bytes: &[u8], tail: u64, seeds: Seeds) -> Option<Vec<Found>> {
     }
 }
 
-/// The same of a block that may still be written to, as far as it is whole.
+/// The same of a block that may still be written to, up to the first record that is not whole.
 pub(super) fn records_of_open(bytes: &[u8], seeds: Seeds) -> Vec<Found> {
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seeds);
     let mut found = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn records_of_open(bytes: &[u8], seeds: Seeds) -> Vec<Found> {
     found
 }
 
-/// All whole records of a block, also behind what is damaged.
+/// All whole records of a block, also after a damaged part.
 pub(super) fn whole_records_of(bytes: &[u8], seeds: Seeds) -> Vec<Found> {
     let mut walk = Walk::new(bytes, block::HEADER_BYTES, bytes.len() as u64, seeds);
     let mut found = Vec::new();
@@ -56,9 +56,9 @@ pub(super) fn whole_records_of(bytes: &[u8], seeds: Seeds) -> Vec<Found> {
 }
 
 impl<M: Medium> Maintenance<M> {
-    /// Leaves out what does not count of the records of a block, which has these bytes. `is_pinned` is what was known before they were read:
-    /// then it has transaction records of a transaction that runs, or is not settled, and those count. Of what is not
-    /// pinned the header tells all.
+    /// Removes the records of a block (with these bytes) that do not count. `is_pinned`, read before the bytes: the
+    /// block has records of a transaction that is active or not finalized, and those count. Where it is not pinned the
+    /// header alone decides.
     pub(super) fn keep_what_counts(
         &self,
         extent: Extent,
@@ -75,12 +75,12 @@ impl<M: Medium> Maintenance<M> {
         keep_what_counts(bytes, self.log().blocks.offset(extent), transaction_outcomes, is_pinned, found);
     }
 
-    /// Copies a block up to its tail, each aligned 8 bytes as one piece: cells in it may change meanwhile. Behind the tail its
-    /// appender may be writing.
+    /// Copies a block up to its tail, each aligned 8 bytes atomically: cells in it may change meanwhile. Beyond the
+    /// tail its appender may be writing.
     pub(super) fn copy_block(&self, extent: Extent, bytes: u64, scratch: &mut Vec<u8>) {
         debug_assert!(
             bytes <= self.log().blocks.at(extent).tail() || planted(Mutant::CountedBehindTail),
-            "a block is read behind the end of its records"
+            "read beyond the end of a block's records"
         );
         let from = self.log().blocks.offset(extent);
         scratch.resize(bytes as usize, 0);
@@ -89,8 +89,8 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// The bytes of a block without an appender, where they are or in `scratch`, and its records; `None` when it is
-    /// damaged, and then it is set aside.
+    /// The bytes of a block without an appender, in place or in `scratch`, and its records; `None` when it is damaged,
+    /// and then it is excluded from compaction.
     pub(super) fn whole_records<'a>(
         &'a self,
         extent: Extent,
@@ -105,10 +105,10 @@ impl<M: Medium> Maintenance<M> {
         whole
     }
 
-    /// Leaves a damaged block alone until it is mended: each of its records is verified whenever it is used.
+    /// Excludes a damaged block from compaction until it is mended: each of its records is verified at every use.
     pub(super) fn set_aside(&self, extent: Extent) {
         let block = self.log().blocks.at(extent);
-        // In this order: who finds nothing unverified uses records of blocks as they are.
+        // In this order: a reader that finds nothing unverified uses records of blocks without a check.
         block.set_unverified(true);
         self.records.set_has_unverified(true);
         block.set_aside();
@@ -116,7 +116,7 @@ impl<M: Medium> Maintenance<M> {
         self.records.mended();
     }
 
-    /// Whether the header of a sealed block is on the medium what is known of it.
+    /// Whether the header on the medium of a sealed block equals what memory knows of it.
     pub(super) fn has_seal(&self, extent: Extent) -> bool {
         let (block, at) = (self.log().blocks.at(extent), self.log().offset_of(extent));
         self.log().medium.unreadable(at, block::HEADER_BYTES).is_empty()

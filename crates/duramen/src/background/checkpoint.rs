@@ -1,4 +1,4 @@
-//! Checkpoints of the index: writing a checkpoint. See [`crate::recovery::checkpoint`] for the order.
+//! Writes index checkpoints. See [`crate::recovery::checkpoint`] for the order.
 
 use super::Maintenance;
 use super::grow::Growth;
@@ -28,19 +28,19 @@ use std::time::Duration;
 
 /// Runs are this long where there is room: on page media each is synced once before it is filled.
 const RUN_BYTES_MAX: u64 = 8 << 20;
-/// About what a key takes in a checkpoint of either kind, for the size of the first run.
+/// About what a key takes in an index checkpoint of either kind, for the size of the first run.
 const BYTES_PER_KEY: u64 = 18;
-/// A checkpoint is due when this share of what the store uses was written, or the least of `Tuning`.
+/// A checkpoint is due when this share of the used space was written, or the least of `Tuning`.
 const CHECKPOINT_SHARE: u64 = 8;
 
-/// Where pages are put.
+/// The extents into which pages are written.
 struct ExtentRuns<'k, M: Medium> {
     log: &'k Log<M>,
     growth: &'k Growth,
     checkpoints: &'k Checkpoints,
     taken: Vec<ExtentRun>,
     pages: Vec<Page>,
-    /// The part of the last run that is not filled.
+    /// The unfilled part of the last run.
     next: u64,
     end: u64,
     /// Bytes that are probably still to come.
@@ -48,7 +48,7 @@ struct ExtentRuns<'k, M: Medium> {
 }
 
 impl<M: Medium> ExtentRuns<'_, M> {
-    /// Puts a page somewhere; `None` when there is no room.
+    /// Stores a page and returns its place; `None` when there is no room.
     fn put(&mut self, bytes: &[u8]) -> Result<Option<u64>> {
         let len = bytes.len() as u64;
         if self.next + len > self.end && !self.extend(len)? {
@@ -97,10 +97,10 @@ impl<M: Medium> ExtentRuns<'_, M> {
         let before = log.header_of(extent).unwrap_or(fresh);
         let header = before.opened(extents, generation);
         header.publish_fresh(&log.medium, extent, at);
-        // Of an epoch that counts: there is nothing in it that could be missing.
+        // Of a committed epoch: no record of the block can be missing.
         header.publish_seal(&log.medium, at, block::HEADER_BYTES, log.epochs().committed());
         if extents > 1 && log.medium.granularity() == Granularity::Page {
-            // What is written now covers headers of extents.
+            // Writes from here on rely on the headers of extents.
             log.sync_or_poison()?;
         }
         log.blocks.open_checkpoint(extent, extents, generation);
@@ -111,13 +111,13 @@ impl<M: Medium> ExtentRuns<'_, M> {
     }
 }
 
-/// A checkpoint that is durable, and to which nothing leads yet.
+/// An index checkpoint that is durable, and that no superblock points to yet.
 struct Written {
     place: CheckpointPlace,
     runs: Vec<ExtentRun>,
 }
 
-/// How checkpoints are made, and the last one.
+/// The settings of checkpoints, and the last one.
 pub(crate) struct Checkpoints {
     current: Mutex<Current, { rank::IMAGE }>,
     residence: Residence,
@@ -127,7 +127,7 @@ pub(crate) struct Checkpoints {
     at_close: bool,
     /// Whether the store's dead bytes are an estimate: see [`Summary::estimated`](crate::Summary::estimated).
     estimated: bool,
-    /// Blocks in which a tombstone came to count again, while a checkpoint is written.
+    /// Blocks in which a tombstone came to count again while a checkpoint is written.
     revived: Mutex<Option<HashSet<Extent>>>,
     /// Checkpoints since the store was opened, and bytes of all checkpoints since then.
     pub written: AtomicU64,
@@ -135,7 +135,7 @@ pub(crate) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// `runs`: of the checkpoint that recovery began with, to which the superblock still points where it `counts`.
+    /// `runs`: of the checkpoint that recovery began with. The superblock still points to it if it `counts`.
     pub(crate) fn new(options: &Options, runs: Vec<ExtentRun>, counts: bool, estimated: bool) -> Self {
         Self {
             current: Mutex::new(Current { runs, counts, written: 0 }),
@@ -149,34 +149,34 @@ impl Checkpoints {
         }
     }
 
-    /// A tombstone in this block, which was taken off its live bytes, counts among them again.
+    /// A tombstone in this block that was subtracted from its live bytes counts among them again.
     pub(super) fn note_revived(&self, extent: Extent) {
         if let Some(revived) = &mut *lock(&self.revived) {
             revived.insert(extent);
         }
     }
 
-    /// No checkpoint is begun or given up until the result is dropped.
+    /// No checkpoint begins or is dropped until the result is dropped.
     pub(crate) fn pause(&self) -> MutexGuard<'_, impl Sized, { rank::IMAGE }> {
         lock(&self.current)
     }
 }
 
-/// The checkpoint that is there while the store is open.
+/// The index checkpoint that exists while the store is open.
 struct Current {
     runs: Vec<ExtentRun>,
-    /// Whether the superblock points to it. Else it stays until the index has read its pages.
+    /// Whether the superblock points to it. Otherwise it stays until the index has read its pages.
     counts: bool,
     /// Bytes that had been written when the last one was begun.
     written: u64,
 }
 
-/// How long a checkpoint waits for those who may still use dead tables, and then for those who are about to take
-/// superseded records off live bytes. Another is written soon.
+/// How long a checkpoint waits for threads that may still use dead tables, and then for threads that are about to
+/// subtract superseded records from live bytes. Another checkpoint follows soon.
 const OTHERS_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 10 });
 
 impl<M: Medium> Maintenance<M> {
-    /// Writes a checkpoint when so much was written since the last that a crash would leave much to read.
+    /// Writes a checkpoint when so much was written since the last that recovery after a crash would read much.
     pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
         // With `Manual` only the caller commits.
         if self.checkpoints.residence != Residence::Persistent
@@ -197,7 +197,7 @@ impl<M: Medium> Maintenance<M> {
         if !planted(Mutant::CheckpointBesideRetired)
             && !self.reclaim_all_tables(&mut self.compactor(), OTHERS_MAX)
         {
-            // Soon: those who may still use a dead table leave.
+            // Soon: the users of a dead table leave.
             return Ok(());
         }
         // Also where there is no room: it is not tried again at once.
@@ -210,8 +210,8 @@ impl<M: Medium> Maintenance<M> {
         self.free_checkpoint(&before)
     }
 
-    /// Reads what of the index is still in the checkpoint, until `stops`, and gives that up if no crash could begin
-    /// with it.
+    /// Reads the parts of the index that are still in the checkpoint, until `stops`. Then drops it if no crash could
+    /// begin with it.
     pub(crate) fn leave_checkpoint(&self, stops: &dyn Fn() -> bool) -> Result<()> {
         self.records.tables.read_pages(stops);
         let mut current = lock(&self.checkpoints.current);
@@ -221,8 +221,8 @@ impl<M: Medium> Maintenance<M> {
         self.free_checkpoint(&std::mem::take(&mut current.runs))
     }
 
-    /// Gives up the checkpoint, for the room that it takes; whether there was one. The compactor does not wait for a
-    /// checkpoint, which waits for the compactor.
+    /// Drops the index checkpoint, to reuse its space; returns whether there was one. The compactor does not wait for a
+    /// checkpoint that is being written, because that waits for the compactor.
     pub(crate) fn drop_checkpoint(&self, purpose: Purpose) -> Result<bool> {
         let mut current = match self.checkpoints.current.try_lock() {
             Some(current) => current,
@@ -240,10 +240,10 @@ impl<M: Medium> Maintenance<M> {
         Ok(true)
     }
 
-    /// The checkpoint that the next open begins with, if it is worth it and there is room.
+    /// Writes the checkpoint that the next open begins with, if it is worth it and there is room.
     pub(crate) fn checkpoint_at_close(&self) -> Result<Option<CheckpointPlace>> {
         let log = &self.records.log;
-        // Without one the next open does not know whose the damaged records are.
+        // Without one the next open does not know which keys own the damaged records.
         let is_damaged = self.compaction.damaged.load(Relaxed) > 0;
         if !self.checkpoints.at_close
             || (log.used_bytes() < log.tuning.close_checkpoint_bytes_min && !is_damaged)
@@ -253,22 +253,21 @@ impl<M: Medium> Maintenance<M> {
         self.write_checkpoint_at_close()
     }
 
-    /// As [`Maintenance::write_checkpoint`], when nobody writes any more. The runs of the checkpoint before go with the
-    /// new one's, so that the next open knows all blocks.
+    /// As [`Maintenance::write_checkpoint`], when no thread writes any more. The runs of the previous checkpoint are
+    /// freed with the new one's, so that the next open knows all blocks.
     fn write_checkpoint_at_close(&self) -> Result<Option<CheckpointPlace>> {
         let old = std::mem::take(&mut lock(&self.checkpoints.current).runs);
         Ok(self.write_checkpoint(Some(&old))?.map(|written| written.place))
     }
 
-    /// Writes a checkpoint, but for the superblock: everything else of it is durable then. `None` when there is no room
-    /// for it.
-    /// `old`, at a close: runs of the checkpoint before.
+    /// Writes a checkpoint except for the superblock: everything else of it is durable then. `None` when there is no
+    /// room for it. `old`, at a close: runs of the previous checkpoint.
     fn write_checkpoint(&self, old: Option<&[ExtentRun]>) -> Result<Option<Written>> {
         self.records.tables.read_pages(&|| false);
         let left = self.records.tables.note_left();
         let Some(before) = self.blocks_to_keep(old.is_some()) else { return Ok(None) };
-        // All that records in these blocks may belong to; also what has died since, until it is reclaimed: recovery
-        // reclaims it. At a close nobody uses what is dead any more, and it has been reclaimed.
+        // All owners of records in these blocks, including tables that have died since, until they are reclaimed:
+        // recovery reclaims them. At a close no thread uses dead tables any more, and they have been reclaimed.
         let mut tables = self.records.tables.all_owners();
         tables.retain(|table| old.is_none() || !table.is_dead());
         let expected = self.records.tables.keys() * BYTES_PER_KEY + self.records.tables.collections_bytes();
@@ -298,8 +297,8 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// The blocks that a checkpoint which is begun now may keep; `None` while tables that are dead wait to be
-    /// reclaimed: live bytes would have what is dead, and no table would tell. At a close all are reclaimed.
+    /// The blocks that a checkpoint begun now may keep; `None` while dead tables wait to be reclaimed: live bytes would
+    /// include dead records, and no table would show it. At a close all are reclaimed.
     fn blocks_to_keep(&self, is_close: bool) -> Option<Vec<Kept>> {
         let mut compactor = self.compactor();
         let may_wait = !is_close && !planted(Mutant::CheckpointBesideRetired);
@@ -307,15 +306,15 @@ impl<M: Medium> Maintenance<M> {
         if may_wait && !self.reclaim_all_tables(&mut compactor, Duration::ZERO) {
             return None;
         }
-        // Of transactions that run or are not finalized the checkpoint has what was there before: their blocks are
+        // For transactions that are active or not finalized the checkpoint has the previous records: their blocks are
         // read.
         let mut before = self.blocks_where(|state| matches!(state, Use::Sealed | Use::Damaged));
         before.retain(|kept| !self.log().blocks.at(kept.extent).is_pinned());
         Some(before)
     }
 
-    /// Writes the pages of the indexes of `tables`, and says what there is of each, and where the roots of collections lie; `None` when
-    /// there is no room for them.
+    /// Writes the pages of the indexes of `tables`. Returns what each index has, and where the roots of collections
+    /// lie; `None` when there is no room for them.
     fn write_pages(
         &self,
         runs: &mut ExtentRuns<'_, M>,
@@ -329,7 +328,7 @@ impl<M: Medium> Maintenance<M> {
             let from = runs.pages.len();
             let counted =
                 table.index.dump(&self.records, &|slot| self.slot_to_write(slot), &mut |first, bytes| {
-                    // The thread that writes checkpoints is the one that commits intervals.
+                    // The thread that writes checkpoints is also the one that commits intervals.
                     let is_due = interval.is_some_and(|interval| committed.elapsed() * 2 >= interval);
                     if is_due && self.log().epochs().wrote() {
                         self.log().commit()?;
@@ -356,7 +355,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(Some((written, roots)))
     }
 
-    /// What a checkpoint has in the place of a slot: it points to what is settled.
+    /// The slot as a checkpoint contains it: it points to a settled record.
     fn slot_to_write(&self, mut slot: Slot) -> Slot {
         while slot.is_pending() && !slot.is_empty() {
             let record = self.records.record(slot.location());
@@ -411,14 +410,14 @@ impl<M: Medium> Maintenance<M> {
         let root = root.encode();
         let Some(at) = runs.put(&root)? else { return Ok(None) };
         self.log().medium.drain();
-        // Also what slots pointed to when they were read: with epochs by this, and else by the drain, which `pending`
-        // left to it.
+        // Also commits the records that slots pointed to when they were read: with epochs by this commit, and otherwise
+        // by the drain, which `pending` left to it.
         self.log().commit()?;
         Ok(Some(CheckpointPlace { at, bytes, crc: runs.crc(&root) }))
     }
 
-    /// Waits a while for those who have superseded a record that the checkpoint does not have any more, until they have
-    /// taken it off the live bytes of its block. Who is pinned for longer is most likely a reader.
+    /// Waits a while for threads that have superseded a record that the checkpoint no longer has, until they have
+    /// subtracted it from the live bytes of its block. A thread that is pinned for longer is most likely a reader.
     fn wait_for_accounts(&self) {
         let begun = Instant::now();
         let Some(mut grace) = GracePeriod::now(Vec::new()) else { return };
@@ -428,8 +427,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Gives the runs of a checkpoint back, to which nothing durable leads, and of which the index needs no page any
-    /// more.
+    /// Frees the runs of a checkpoint that nothing durable points to and whose pages the index no longer needs.
     fn free_checkpoint(&self, runs: &[ExtentRun]) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
@@ -446,7 +444,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(())
     }
 
-    /// The blocks in such a state, in order.
+    /// The blocks in a state that `is_wanted`, in order.
     fn blocks_where(&self, is_wanted: impl Fn(Use) -> bool) -> Vec<Kept> {
         let extents = self.log().space().extents();
         let blocks = self.log().blocks.walk(0..extents).filter(|&(_, _, state)| is_wanted(state));
@@ -466,8 +464,8 @@ impl<M: Medium> Maintenance<M> {
         known.collect()
     }
 
-    /// Of the blocks that were sealed or damaged before, those that still are; at a close also all others that hold records, as blocks to
-    /// be read.
+    /// The blocks of `before` that are still sealed or damaged. At a close also all other blocks that hold records, as
+    /// blocks to be read.
     fn kept_blocks(&self, before: Vec<Kept>, at_close: bool) -> Vec<Kept> {
         let mut now = self.blocks_where(|state| match state {
             Use::Sealed | Use::Damaged => true,
@@ -478,7 +476,7 @@ impl<M: Medium> Maintenance<M> {
         let revived = lock(&self.checkpoints.revived).take().unwrap_or_default();
         for kept in &mut now {
             let is_sealed = matches!(self.log().blocks.at(kept.extent).state(), Use::Sealed | Use::Damaged);
-            // The checkpoint's slots say that such a tombstone is dead, and its live bytes have it.
+            // The checkpoint's slots say that such a tombstone is dead, and its live bytes include it.
             let is_revived = revived.contains(&kept.extent);
             if !is_sealed || is_revived || before.get(&kept.extent) != Some(&kept.generation) {
                 kept.tail = 0;

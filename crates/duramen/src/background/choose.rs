@@ -1,4 +1,4 @@
-//! Which blocks are moved out of, and when: rounds of compaction.
+//! Selection of the blocks to move out of: rounds of compaction.
 
 use super::Maintenance;
 use super::compaction::{Compactor, ROUND_BYTES};
@@ -10,15 +10,15 @@ use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
-/// Of the extents of a store, one in this many is chosen at once.
+/// One choice selects one in this many of a store's extents.
 const CHOOSE_SHARE: u32 = 64;
 
 impl<M: Medium> Maintenance<M> {
-    /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when nothing is worth it.
+    /// One round: the best victims, [`ROUND_BYTES`] or one block of them. False when no block is worth it.
     pub(super) fn compact_round(&self, compactor: &mut Compactor, dead_percent_min: u64) -> Result<bool> {
         self.log().epochs().check_writable()?;
-        // To move out of a block that stays takes room and frees none. Where there is room enough it is done all the same: most values are
-        // gone before the block's moment is past.
+        // Moving out of a block that stays takes room and frees none. Where there is room enough it is done all the
+        // same: most kept values are released before the block's grace period is past.
         let is_low = Growth::is_low(self.log(), &self.log().space());
         let held = if is_low { self.pinned_extents() } else { HashSet::new() };
         if !self.has_victim(compactor, dead_percent_min) {
@@ -51,7 +51,7 @@ impl<M: Medium> Maintenance<M> {
                 continue;
             }
             if !self.move_out(compactor, extent, None)? {
-                // Not again before there is more room; others may be smaller.
+                // Not again before there is more room; other blocks may be smaller.
                 compactor.unmovable.push(extent);
             }
         }
@@ -60,7 +60,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(total > 0)
     }
 
-    /// Forgets victims that are none any more; whether one is left. It is the last.
+    /// Drops victims that no longer qualify; returns whether one is left. It is the last of the list.
     fn has_victim(&self, compactor: &mut Compactor, dead_percent_min: u64) -> bool {
         while let Some(&extent) = compactor.victims.last() {
             if self.dead_of(extent, dead_percent_min).is_some() {
@@ -71,7 +71,8 @@ impl<M: Medium> Maintenance<M> {
         false
     }
 
-    /// The bytes of a block that records take or could, and how many of them are live, if it is sealed and enough of it is dead.
+    /// The bytes of a block that records take or could take, and how many of them are live, if it is sealed and enough
+    /// of it is dead.
     fn dead_of(&self, extent: Extent, dead_percent_min: u64) -> Option<(u64, u64)> {
         let block = self.log().blocks.at(extent);
         if block.state() != Use::Sealed || block.is_pinned() {
@@ -85,8 +86,8 @@ impl<M: Medium> Maintenance<M> {
         is_dead.then_some((bytes, live))
     }
 
-    /// The sealed blocks with the highest benefit for their cost, the best one last. As many as one round may move if each is
-    /// half full and, in a large store, for many rounds: each choice looks at every block.
+    /// The sealed blocks with the best ratio of benefit to cost, the best one last. As many as one round may move if
+    /// each is half full; in a large store enough for many rounds, because each choice scans every block.
     fn choose(&self, dead_percent_min: u64, unmovable: &[Extent], held: &HashSet<Extent>) -> Vec<Extent> {
         let newest = self.log().space().generation_now();
         let extents = self.log().space().extents();

@@ -1,10 +1,10 @@
-//! Compaction: moves what is live out of blocks that are mostly dead, and frees them.
+//! Compaction: moves live records out of blocks that are mostly dead, and frees those blocks.
 //!
 //! ```text
 //!  sealed ──choose──▶ moved ──retire──▶ no reader can see it ──(epoch after next committed)──▶ freed
 //! ```
 //!
-//! Order in which things become durable, and what a crash at each point leaves:
+//! The order in which steps become durable, and the result of a crash after each:
 //!
 //! 1. live records are appended to the compactor's own block, with their version, and drained. A crash: two equal
 //!    records of a key; recovery takes either.
@@ -14,23 +14,24 @@
 //!    of its records is committed: its header says "free". A crash before: the old block is found again, with dead
 //!    records.
 //!
-//! A tombstone may go when its key's count of stale records is 0: then all older records of the key that are left on the
-//! medium lie in blocks that were retired before the tombstone's own block is. Those are free before that one is, durably
-//! (invariant 2), so no crash finds an older record without the tombstone. An expired value is its own tombstone.
+//! A tombstone may be dropped when its key's count of stale records is 0. Then all older records of the key that are
+//! left on the medium lie in blocks that were retired before the tombstone's own block is. Those are durably free
+//! before that one is (invariant 2), so no crash finds an older record without the tombstone. An expired value is its
+//! own tombstone.
 //!
 //! Invariants:
-//! 1. One thread compacts at a time; it takes blocks only when they are sealed.
-//! 2. Blocks are freed in the order in which they were retired, each with its own publish, but for those that stay because a value
-//!    that lies in them is kept ([`super::release`]). A block that tombstones were dropped from is freed only when
-//!    those retired before it are free durably, or their records count again as stale ones of their keys and did so
-//!    when it was retired.
-//! 3. A cell is moved under its key's lock, with the next version: the old one could still change. Other copies
-//!    keep their version, and are what they were copied from: recovery may take either.
-//! 4. Reads do not wait for the epoch of a copy, which is the epoch it was made in (`Records::epoch_of`), since what it says was
-//!    committed before: where writes wait for their epochs, only records whose own epoch is committed are copied, and
-//!    the compactor waits for that if it must, not the readers. A crash before the copy's epoch is committed: recovery
-//!    leaves the copy out, and the original is there, as its block is not freed before a later epoch is committed than the one
-//!    in which it was retired, which was after the copy. A copy of a copy is made of a committed one, too.
+//! 1. One thread compacts at a time; it takes only sealed blocks.
+//! 2. Blocks are freed in the order in which they were retired, each with its own publish. The exception is blocks that
+//!    stay because a caller keeps a value in them ([`super::release`]). A block from which tombstones were dropped is
+//!    freed only when each block retired before it is durably free, or the records of that block count again as stale
+//!    ones of their keys and did so when this block was retired.
+//! 3. A cell is moved under its key's lock, with the next version: the old cell could still change. Other copies keep
+//!    their version and equal their originals: recovery may take either.
+//! 4. Reads do not wait for the epoch in which a copy was made (`Records::epoch_of`), since its content was committed
+//!    before. Where writes wait for their epochs, only records whose own epoch is committed are copied. The compactor
+//!    waits for that if necessary, not the readers. After a crash before the copy's epoch is committed, recovery leaves
+//!    the copy out and finds the original. The original's block was retired after the copy, and is freed only when an
+//!    epoch later than its retirement is committed. A copy of a copy is also made of a committed one.
 
 use super::Maintenance;
 use super::blocks::Found;
@@ -54,13 +55,13 @@ use crate::tuning::Phase;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
-/// Records whose cache misses are under way while one is looked at.
+/// Cache misses of so many following records are under way while one record is handled.
 const AHEAD: usize = 8;
 
 impl<M: Medium> Maintenance<M> {
-    /// Moves what is live out of a block and retires it. False when there was no room to do so: the block
-    /// is then as it was, with less alive.
-    /// Keys are evicted too, where something is to be given up; then also false where they were and the block stays (`evict.rs`).
+    /// Moves the live records out of a block and retires it. False when there was no room for that: the block is then
+    /// unchanged, except that less of it is live. If the plan evicts, keys are evicted too; then false also means that
+    /// they were evicted and the block stays (`evict.rs`).
     pub(super) fn move_out(
         &self,
         compactor: &mut Compactor,
@@ -75,7 +76,7 @@ impl<M: Medium> Maintenance<M> {
                 let contents = self.contents(extent, bytes, &records);
                 match self.has_room_for(compactor, &contents) {
                     true => self.move_records(compactor, &contents, gives),
-                    // Half a block moved would cost room and free nothing.
+                    // Moving half a block would cost room and free nothing.
                     false if gives.is_none() => Ok(false),
                     false => self.move_records(compactor, &contents, gives.map(EvictPlan::of_all)),
                 }
@@ -90,7 +91,7 @@ impl<M: Medium> Maintenance<M> {
         moved
     }
 
-    /// Whether all that is live of a block can be moved.
+    /// Whether all live records of a block can be moved.
     fn has_room_for(&self, compactor: &Compactor, contents: &Contents<'_>) -> bool {
         let live = u64::from(self.log().blocks.at(contents.extent).live_sealed());
         let room = compactor.appender.room();
@@ -101,13 +102,13 @@ impl<M: Medium> Maintenance<M> {
         if live <= room || run_max >= self.log().extents_for(live) {
             return true;
         }
-        // In pieces, behind each of which the next record does not fit.
+        // The room is in pieces; at the end of each the next record may not fit.
         let longest = contents.records.iter().map(BlockRecord::bytes).max().unwrap_or(0);
         let piece = (self.log().extent_bytes - block::HEADER_BYTES).saturating_sub(longest);
         live + longest <= free * piece + room
     }
 
-    /// The records of a block that has these bytes.
+    /// The records of a block with these bytes.
     pub(super) fn contents<'b>(&self, extent: Extent, bytes: &'b [u8], records: &'b [Found]) -> Contents<'b> {
         Contents::new(extent, self.log().blocks.offset(extent), bytes, records, &self.records.hasher)
     }
@@ -142,13 +143,13 @@ impl<M: Medium> Maintenance<M> {
         }
         self.keep_originals(compactor, emptied.originals());
         if let Some(chosen) = &chosen {
-            // What was to go without a tombstone, since the block was to be free.
+            // These were to go without a tombstone because the block was to be free.
             self.evict_in_place(compactor, contents, chosen);
         }
         Ok(false)
     }
 
-    /// Copies what is live of a block, and finds out what becomes of the rest. False when there was no room for a copy.
+    /// Copies the live records of a block, and decides about the others. False when there was no room for a copy.
     fn move_live<'b>(
         &self,
         compactor: &mut Compactor,
@@ -160,13 +161,14 @@ impl<M: Medium> Maintenance<M> {
         let mut rest = u64::from(self.log().blocks.at(contents.extent).live_sealed());
         for (i, block_record) in contents.records.iter().enumerate() {
             let Some(table) = self.records.tables.find(block_record.of.owner, &mut last) else {
-                // Its table is reclaimed: it is dead, and nobody counts it.
+                // Its table is reclaimed: it is dead, and no slot counts it.
                 emptied.gone += block_record.bytes();
                 continue;
             };
             let guard = reclaim::pin();
             if let Some(ahead) = contents.records.get(i + AHEAD) {
-                // Both buckets: the search for a record that is dead goes through both. Most records that follow are of this table.
+                // Prefetch both buckets: the search for a dead record reads both. Most following records are of this
+                // table.
                 table.index.prefetch_write(ahead.of.hash, true, &guard);
             }
             let points_here = |slot: Slot| slot.location() == block_record.place;
@@ -219,7 +221,8 @@ impl<M: Medium> Maintenance<M> {
         Ok(true)
     }
 
-    /// The block will not be free at once: what was to go without tombstones gets some. False when there was no room for them.
+    /// Writes tombstones for the keys that were to go without one, because the block will not be free at once. False
+    /// when there was no room for them.
     fn tombstone_evicted(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) -> bool {
         let mut last = None;
         for EvictedRecord { block_record, .. } in std::mem::take(&mut emptied.evicted) {
@@ -239,7 +242,8 @@ impl<M: Medium> Maintenance<M> {
         true
     }
 
-    /// Nothing of the block is needed any more. Last, since there is no way back: were it kept, its older records would count for nobody.
+    /// Retires a block that is not needed any more. The last step, since it cannot be undone: if the block were kept,
+    /// its older records would count for no slot.
     fn retire(
         &self,
         compactor: &mut Compactor,
@@ -249,7 +253,7 @@ impl<M: Medium> Maintenance<M> {
         let extent = contents.extent;
         let is_free = !emptied.evicted.is_empty();
         if is_free && !planted(Mutant::EvictedBeforeFree) {
-            // Before the slots go. What was moved is durable.
+            // Before the slots go. The moved records are durable.
             self.publish_free(extent)?;
         }
         self.remove_evicted(compactor, &mut emptied);
@@ -262,7 +266,7 @@ impl<M: Medium> Maintenance<M> {
         self.drop_tombstones(compactor, &mut emptied);
         self.forget_stale(compactor, &emptied.dead);
         let block = self.log().blocks.at(extent);
-        // Ends of transactions, and what does not count of them, was dead from the beginning.
+        // Commit records, and transaction records that do not count, were dead from the beginning.
         let framed = contents.records.iter().map(BlockRecord::bytes).sum::<u64>();
         let framing = block.tail() - block::HEADER_BYTES - framed;
         let bytes = emptied.gone + framing + room_won(self.log().blocks.bytes(block), block.tail());
@@ -285,7 +289,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(())
     }
 
-    /// Removes the slots of what goes with the block.
+    /// Removes the slots of the records that go with the block.
     fn remove_evicted(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) {
         let mut last = None;
         let mut unneeded = HashSet::new();
@@ -300,7 +304,7 @@ impl<M: Medium> Maintenance<M> {
             }
         }
         if !unneeded.is_empty() {
-            // They were counted for the slots that are gone now.
+            // They were counted for slots that are gone now.
             emptied.dead.retain(|other| !unneeded.contains(&(other.owner, other.key)));
         }
     }
@@ -322,7 +326,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Whether a tombstone hides nothing but what lies in the same block and goes with it.
+    /// Whether a tombstone hides only records in the same block, which go with it.
     fn covers_no_older_records(&self, slot: Slot, header: &Header, dead_here: u64) -> bool {
         let is_committed = !slot.is_pending() && self.is_committed(header);
         planted(Mutant::TombstoneDroppedEarly) || is_committed && slot.covers_at_most(dead_here)
@@ -334,8 +338,8 @@ impl<M: Medium> Maintenance<M> {
 
     /// Removes a tombstone that hides nothing from the index; false when it was superseded meanwhile.
     ///
-    /// Its record stays on the medium until the block is freed, and after a crash must not win over a new one: of that the
-    /// versions of stripes take care (`index::stripes`).
+    /// Its record stays on the medium until the block is freed, and after a crash must not win over a newer one: the
+    /// versions of stripes ensure that (`index::stripes`).
     fn drop_tombstone(&self, compactor: &Compactor, table: &Table, block_record: &BlockRecord<'_>) -> bool {
         let guard = reclaim::pin();
         let locked = table.index.lock(block_record.of.hash, &guard);
@@ -372,12 +376,13 @@ impl<M: Medium> Maintenance<M> {
             owner: if planted(Mutant::OwnerNotCopied) { Owner::STORE } else { header.owner },
         };
         if hidden && header.kind != Kind::Tombstone {
-            // The same version: what it replaces has expired, so whichever of the two recovery takes, the key is
-            // absent. The next one could meet a value that is written meanwhile.
+            // The same version: the value has expired, so the key is absent whichever record recovery takes. The next
+            // version could collide with a value that is written meanwhile.
             fields = Fields { kind: Kind::Tombstone, expires_at: None, ..fields };
             value = &[];
         }
-        // Side by side, as they are but for an expired value: one sum is quicker than two.
+        // The copies lie next to each other and equal the originals except for an expired value: one sum is faster than
+        // two.
         let from = header.head_bytes() as usize;
         let crc = body_crc(compactor.appender.seed(), &[&record[from..from + key.len() + value.len()]]);
         let appended = compactor.appender.append(self.log(), fields, Body { key, value, crc });
@@ -387,7 +392,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(appended)
     }
 
-    /// Has readers show the copy, once a slot points to it, without waiting for its epoch (invariant 4).
+    /// Lets readers return the copy, once a slot points to it, without waiting for its epoch (invariant 4).
     fn note_copy(&self, original: Epoch, appended: Appended, epoch: Epoch) -> Result<()> {
         let is_committed = original <= self.log().epochs().committed() || planted(Mutant::UncommittedCopied);
         if self.log().epochs().in_use() && is_committed {
@@ -395,7 +400,7 @@ impl<M: Medium> Maintenance<M> {
             let (block, at) =
                 (self.log().blocks.at(extent), appended.at.0 - self.log().blocks.offset(extent));
             if !block.follows_copies(at) {
-                // Others appended since: what the block forgets now must be committed.
+                // Others appended since: the epoch that the block now forgets must be committed.
                 self.log().wait_for(epoch)?;
             }
             block.add_copy(at, appended.bytes);
@@ -403,7 +408,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(())
     }
 
-    /// Drains the copies and lets the slots point to them, where they still pointed to the originals.
+    /// Drains the copies and makes the slots that still point to the originals point to them.
     fn swap_slots(&self, compactor: &mut Compactor, emptied: &mut Emptied<'_>) {
         let copies = emptied.moves.iter_mut().map(|moved| {
             let copy = moved.copy;
@@ -416,7 +421,7 @@ impl<M: Medium> Maintenance<M> {
             let (block_record, bytes) = (&moved.block_record, moved.copy.bytes);
             let KeyOf { owner, key, hash } = block_record.of;
             let Some(table) = self.records.tables.find(owner, &mut last) else {
-                unreachable!("only who has the compactor reclaims a table")
+                unreachable!("only the thread with the compactor reclaims a table")
             };
             let locked = table.index.lock(hash, &guard);
             if let Some(found) = locked.find(key, |slot| slot.location() == block_record.place) {
@@ -429,14 +434,14 @@ impl<M: Medium> Maintenance<M> {
                     self.records.tables.root_moved(name, copy.at());
                 }
                 if slot.covers_no_older_records() {
-                    // It hides nothing, so it was taken off already; the copy is dead in its place.
+                    // It hides nothing, so it was subtracted already; the copy is dead in its place.
                     compactor.activity.dead_add(bytes as i64 - block_record.bytes() as i64);
                 } else {
                     self.log().blocks.of(block_record.place.0).live_sub(block_record.bytes());
                     self.log().blocks.of(copy.at().0).live_add(bytes);
                 }
             } else {
-                // The copy is one stale record more.
+                // The copy is one more stale record.
                 if !table.is_dead()
                     && let Some(found) = locked.find(key, |slot| self.records.is_key_at(slot, key))
                 {
@@ -449,8 +454,8 @@ impl<M: Medium> Maintenance<M> {
         emptied.note_superseded();
     }
 
-    /// A block could not be emptied and stays: the originals of what was moved out of it are stale records like
-    /// any other, and dead bytes. `moved`: each, and its bytes.
+    /// For a block that could not be emptied and stays: the originals of its moved records become ordinary stale
+    /// records and dead bytes. `moved`: each, and its bytes.
     pub(super) fn keep_originals<'a>(
         &self,
         compactor: &Compactor,
@@ -480,7 +485,7 @@ impl<M: Medium> Maintenance<M> {
         let Some(cell) = record.cell() else { unreachable!("a cell stays one while a slot points to it") };
         let (value, old) = (self.records.copy_cell_locked(cell), record.head);
         let kind = cell::kind_to_append(self.log(), true);
-        // No write of anybody: nothing but the key's own records needs it to be above them.
+        // No write of a caller: the version must exceed only those of the key's own records.
         let version = locked.next_version(Version(0));
         let fields = Fields { kind, tag: old.tag(), expires_at: record.expires_at(), version, epoch, owner };
         let body = Body { key, value: &value, crc: body_crc(compactor.appender.seed(), &[key, &value]) };
@@ -500,8 +505,8 @@ impl<M: Medium> Maintenance<M> {
     }
 }
 
-/// The hashes of the keys that a block has dead records of: also of the originals of what was moved, which are as new as their copies, and
-/// those may be evicted before the block is free.
+/// The hashes of the keys with dead records in a block. That includes the originals of moved records: they are as new
+/// as their copies, and the copies may be evicted before the block is free.
 fn hashes_of_dead(emptied: &Emptied<'_>) -> Vec<u64> {
     let dead = emptied.dead.iter().map(|of| of.hash);
     let replaced = emptied.replaced.iter().map(|(of, _)| of.hash);

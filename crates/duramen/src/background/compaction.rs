@@ -1,4 +1,4 @@
-//! What the compactor knows: how far it has come, and what it counts.
+//! The state of the compactor: its progress and its counts.
 
 use super::queues::Queues;
 use super::retired::RetireQueue;
@@ -14,38 +14,38 @@ use std::ops::{Deref, DerefMut};
 use std::thread::panicking;
 use std::time::Duration;
 
-/// Bytes that one round moves out of at most.
+/// Bytes of blocks that one round moves out of at most.
 pub(super) const ROUND_BYTES: u64 = 256 << 10;
 
-/// How long a writer without space waits for readers to let go of what was compacted.
+/// How long a writer without space waits for readers to release compacted blocks.
 pub(super) const GRACE_MAX: Duration = Duration::from_millis(if cfg!(loom) { 0 } else { 500 });
 
-/// What the compacting thread owns.
+/// The state that the compacting thread owns.
 pub(super) struct Compactor {
     pub(super) appender: Appender,
     pub(super) activity: Arc<Activity>,
-    /// The extent where the sweeper goes on.
+    /// The extent where the sweeper continues.
     pub(super) sweep_at: u32,
-    /// The last time it stopped before it had seen all.
+    /// The last sweep stopped before the end.
     pub(super) sweeping: bool,
-    /// The extent where verifying goes on what recovery did not read, until it is done.
+    /// The extent where verification continues of blocks that recovery did not read; `None` when it is done.
     pub(super) verify_at: Option<u32>,
     /// Blocks to move out of next, the best one last.
     pub(super) victims: Vec<Extent>,
-    /// Blocks that there was no room to move out of, since something was last freed.
+    /// Blocks without room to move out of them, since blocks were last freed.
     pub(super) unmovable: Vec<Extent>,
-    /// The hashes from which on indexes are still to be looked through for what they can give back.
+    /// For each index, the hash from which its search for memory to give back continues.
     pub(super) shrink_at: HashMap<Owner, u64>,
-    /// Dead tables, and how far each is on its way: see [`super::reclaim_tables`].
+    /// Dead tables, and the state of each: see [`super::reclaim_tables`].
     pub(super) retired_tables: Vec<RetiredTable>,
     /// Bytes of tombstones that were moved because their count is not known: see [`super::recount`].
     pub(super) unknown_bytes: u64,
-    /// How often such a count was given up for a writer, since one was done.
+    /// How often such a count was stopped for a writer, since the last one that finished.
     pub(super) recounts_put_off: u32,
-    /// Packing gained nothing since something was last freed.
+    /// Packing gained nothing since blocks were last freed.
     pub(super) pack_gained_nothing: bool,
     pub(super) retire_queue: RetireQueue,
-    /// What is evicted next.
+    /// The next keys and blocks to evict.
     pub(super) queues: Queues,
     pub(super) scratch: Vec<u8>,
 }
@@ -55,9 +55,9 @@ pub(crate) struct Compaction {
     pub(super) compactor: Mutex<Compactor, { rank::COMPACTOR }>,
     /// Threads that wait for the compactor.
     pub(super) waiting: AtomicU32,
-    /// Blocks retired and not freed yet ...
+    /// Blocks that are retired and not freed yet ...
     pub(super) retired: AtomicU64,
-    /// ... their extents, and what of them was counted as dead: what is to come back by itself.
+    /// ... their extents, and their bytes that were counted as dead: space that comes back without further work.
     pub(super) retired_extents: AtomicU64,
     pub(super) retired_bytes: AtomicU64,
     pub(super) bytes_per_second: u64,
@@ -68,9 +68,9 @@ pub(crate) struct Compaction {
     pub freed_extents: AtomicU64,
     /// Blocks that are known to be damaged.
     pub damaged: AtomicU64,
-    /// Extents from where verifying goes on to the end.
+    /// Extents between the verifier's position and the end.
     pub unverified_extents: AtomicU64,
-    /// How often stale records were counted anew.
+    /// How often stale records were counted again.
     pub recounts: AtomicU64,
 }
 
@@ -109,8 +109,8 @@ impl Compaction {
         }
     }
 
-    /// Nothing is compacted until the result is dropped. Given are also owner and hash of the key of each stale record that lies in a
-    /// retired block and counts again.
+    /// Compaction pauses until the result is dropped. Also returns owner and hash of the key of each stale record that
+    /// lies in a retired block and counts again.
     pub(crate) fn pause(&self) -> (MutexGuard<'_, impl Sized, { rank::COMPACTOR }>, Vec<(Owner, u64)>) {
         let compactor = lock(&self.compactor);
         let kept = compactor.retire_queue.kept().map(|stale| (stale.owner, stale.hash)).collect();
@@ -118,12 +118,12 @@ impl Compaction {
     }
 }
 
-/// The compactor, while this thread has it. A panic meanwhile leaves something half moved or half freed: nothing is
-/// written from then on, also not by a close.
+/// The compactor, while this thread has it. A panic meanwhile leaves a block half moved or half freed: nothing is
+/// written from then on, not even by a close.
 pub(super) struct Moving<'k> {
     compactor: MutexGuard<'k, Compactor, { rank::COMPACTOR }>,
     epochs: &'k Epochs,
-    /// A store may be closed because its user's thread panics: that harms nothing.
+    /// The caller's thread may already be panicking when it closes the store: that is no damage.
     was_panicking: bool,
 }
 

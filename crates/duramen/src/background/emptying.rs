@@ -1,4 +1,4 @@
-//! A block that is moved out of: its records, and what becomes of each.
+//! A block that is moved out of: its records, and the outcome of each.
 
 use super::blocks::Found;
 use super::stale::KeyOf;
@@ -16,7 +16,7 @@ pub(super) struct BlockRecord<'b> {
     /// Where it lies on the medium.
     pub place: Offset,
     pub header: &'b Header,
-    /// What begins with it.
+    /// The bytes that begin with it.
     pub record: &'b [u8],
 }
 
@@ -54,7 +54,7 @@ impl<'b> Contents<'b> {
         Self { extent, records: records.iter().map(block_record).collect() }
     }
 
-    /// Bytes of those records of which `which` says so.
+    /// Bytes of the records that `which` selects.
     pub(super) fn bytes_of(&self, which: &[bool]) -> u64 {
         let chosen = self.records.iter().zip(which).filter(|(_, which)| **which);
         chosen.map(|(block_record, _)| block_record.bytes()).sum()
@@ -65,7 +65,7 @@ impl<'b> Contents<'b> {
 pub(super) struct Move<'b> {
     pub block_record: BlockRecord<'b>,
     pub copy: Appended,
-    /// Somebody wrote the key before its slot pointed to the copy.
+    /// Another thread wrote the key before its slot pointed to the copy.
     pub is_superseded: bool,
 }
 
@@ -76,24 +76,24 @@ pub(super) struct EvictedRecord<'b> {
     pub dead_here: u64,
 }
 
-/// What became of the records of a block.
+/// The outcome of the records of a block.
 pub(super) struct Emptied<'b> {
     /// By key: keys that share a hash do not share their dead.
     pub dead: Vec<KeyOf<'b>>,
-    /// How many of each key, made when somebody asks.
+    /// The number of dead records of each key, computed at first use.
     counts: Option<HashMap<(Owner, &'b [u8]), u64>>,
     pub moves: Vec<Move<'b>>,
-    /// Keys that got another record already, cells and evicted ones, and the bytes of the one here.
+    /// Keys that already have another record (moved cells and evicted keys), and the bytes of the one here.
     pub replaced: Vec<(KeyOf<'b>, u64)>,
     /// Tombstones that hide nothing.
     pub drops: Vec<BlockRecord<'b>>,
     pub evicted: Vec<EvictedRecord<'b>>,
-    /// Bytes of all records that nobody needs any more.
+    /// Bytes of all records that are not needed any more.
     pub gone: u64,
 }
 
 impl<'b> Emptied<'b> {
-    /// Of a block of so many records.
+    /// Of a block with `records` records.
     pub(super) fn new(records: usize) -> Self {
         Self {
             dead: Vec::with_capacity(records),
@@ -115,7 +115,7 @@ impl<'b> Emptied<'b> {
         self.gone += block_record.bytes();
     }
 
-    /// A record whose key got another one, if it was not superseded meanwhile.
+    /// A record whose key got another one, unless it was superseded meanwhile.
     pub(super) fn add_replaced(&mut self, block_record: &BlockRecord<'b>, is_done: bool) {
         if is_done {
             self.replaced.push((block_record.of, block_record.bytes()));
@@ -136,14 +136,14 @@ impl<'b> Emptied<'b> {
         counts.get(&(of.owner, of.key)).copied().unwrap_or(0)
     }
 
-    /// What was superseded before the copies counted is dead.
+    /// Records that were superseded before the copies counted are dead.
     pub(super) fn note_superseded(&mut self) {
         let moves = std::mem::take(&mut self.moves);
         moves.iter().filter(|moved| moved.is_superseded).for_each(|moved| self.add_dead(&moved.block_record));
         self.moves = moves;
     }
 
-    /// The originals of what was moved out, but for those that were superseded: these are counted, by whoever did it.
+    /// The originals of moved records, except superseded ones: the superseding writer counts those.
     pub(super) fn originals(&self) -> impl Iterator<Item = (KeyOf<'b>, u64)> {
         let moved = self.moves.iter().filter(|moved| !moved.is_superseded);
         moved

@@ -1,27 +1,30 @@
-//! Eviction: what a store gives up that has reached its limit, so that it need not refuse writes. What says that an evicted key is
-//! gone, and why no crash brings back what is older, stands in docs/internals/decisions/028; here is what is chosen, and how.
+//! Eviction: removes keys from a store that has reached its limit, so that it need not refuse writes.
+//! docs/internals/decisions/028 says how a durable eviction is marked, and why no crash brings back an older record. This file
+//! selects and removes.
 //!
 //! ```text
-//!  sealed ──(next in its queue)──▶ some records moved, others given up ──retire──▶ as any block that was moved out of
+//! sealed ──(next in its queue)──▶ some records moved, others evicted ──retire──▶ as any block that was moved out of
 //! ```
 //!
-//! Blocks stand in two queues, each by generation: those that writers filled, and those that the compactor did. Both are listed ahead,
-//! a part of the store at a time, so that who needs room does not look through all blocks for it.
+//! Blocks are in two queues, each by generation: blocks that writers filled, and blocks that the compactor filled. Both
+//! are listed in advance, a part of the store at a time, so that a writer without room need not scan all blocks.
 //!
 //! Invariants:
-//! 1. A record is given up only when it is its key's newest one, is settled, and its table may evict.
-//! 2. A key goes without a tombstone only when it has older records in its block alone, and when that block is free on the medium,
-//!    durably. Only then is its slot removed, so nobody is told that it is gone before no crash brings it back. Other keys get a
-//!    tombstone: all where writes wait for epochs, and all of a block that tombstones are dropped from.
-//! 3. A block that is free on the medium already is given to others only when nobody can see it any more, as any other.
-//! 4. What a root names goes only when it is reclaimed ([`super::reclaim_tables`]), and is then dead where it lies. So
-//!    a block with little else that may go than roots is not moved for them: they get tombstones, it stays where it is
-//!    and is passed over until its turn comes again, and compaction takes the blocks in which enough has died. While
-//!    something waits to be reclaimed nothing more is evicted ahead.
-//! 5. Nothing goes while a command has closed the barrier and runs alone: to it nothing happens between two of its
-//!    steps. Who locks keys holds their stripes.
-//! 6. Of what may go at least a quarter goes, if not of each block then of a fourth of the store: where keys that are read all the time
-//!    lie together they all stay, on the credit of blocks before; but not while a writer waits for room and finds none but that.
+//! 1. A record is evicted only when it is its key's newest one and is settled, and its table is evictable.
+//! 2. A key goes without a tombstone only when all its older records are in its own block, and when that block is
+//!    durably free on the medium. Only then is its slot removed, so no reader or listener sees that the key is gone
+//!    while a crash could still bring it back. Other keys get a tombstone: all where writes wait for epochs, and all of
+//!    a block from which tombstones are dropped.
+//! 3. A block that is free on the medium already is reused only when no reader can reach it any more, as any other.
+//! 4. A collection goes only when its root is reclaimed ([`super::reclaim_tables`]); its records are then dead in
+//!    place. So a block whose evictable records are mostly roots is not moved for them: they get tombstones, the block
+//!    stays where it is and is passed over until its turn comes again, and compaction takes the blocks in which enough
+//!    has died. While a collection waits to be reclaimed nothing more is evicted in advance.
+//! 5. Nothing is evicted while a command has closed the barrier and runs alone: nothing changes between two of its
+//!    steps. A thread that locks keys holds their stripes.
+//! 6. At least a quarter of the evictable bytes goes, if not of each block then of a fourth of the store. Where keys
+//!    that are read all the time lie together they all stay, on the credit of earlier blocks. That ends while a writer
+//!    waits for room and finds only such blocks.
 
 use super::Maintenance;
 use super::compaction::{Compactor, GRACE_MAX};
@@ -51,65 +54,65 @@ use std::time::Duration;
 
 /// Bytes of blocks that one round evicts from.
 const ROUND_BYTES: u64 = 256 << 10;
-/// The store's own thread keeps this share of the limit free, but no more than so much. What is free finds nothing: of 32 MiB half a MiB
-/// costs about 0.2 % of the requests.
+/// The store's own thread keeps this share of the limit free, but no more than `LOW_BYTES_MAX`. Free space serves no
+/// hits: of 32 MiB half a MiB costs about 0.2 % of the requests.
 const LOW_SHARE: u64 = 64;
 const LOW_BYTES_MAX: u64 = 32 << 20;
-/// This share of the store is listed at once.
+/// This share of the store is listed at once ...
 const LISTED_SHARE: usize = 16;
-/// ... or so many blocks of each queue.
+/// ... or this many blocks of each queue.
 const LISTED_MIN: usize = 16;
 /// Blocks that writers filled may take this share before they are next.
 const FRESH_SHARE: u64 = 10;
-/// By frequency: of the blocks that the compactor filled all but this share stays. What was read as seldom as that goes, also in a
-/// block that has much of it, and stays nowhere.
+/// By frequency: of the blocks that the compactor filled all but this share stays. Records read as seldom as the share
+/// that goes are evicted, also in a block that has many of them, and stay in none.
 const MAIN_SHARE: u64 = 8;
-/// All counts are halved when as many keys went as there are; or this share of them, where counters are nearly full: keys that were read
-/// so often stay.
+/// All read counts are halved when as many keys were evicted as the store has. Where counters are nearly full, they are
+/// halved after this share of that: keys that were read so often stay.
 const HIGH_SHARE: u64 = 8;
 const LEAST_HIGH: u8 = 6;
 /// No more than this share of the store stays on credit.
 const CREDIT_SHARE: u64 = 4;
-/// What is dead goes first, when it takes more than this share of the store (less while a writer waits), out of blocks of which so
-/// many percent are dead.
+/// Dead records go first, when they take more than this share of the store (less while a writer waits), out of blocks
+/// with at least this percentage of dead bytes.
 const DEAD_SHARE: u64 = 10;
 const DEAD_PERCENT: u64 = 30;
-/// Where no block has that much, none is looked for before this share of the store was moved out of.
+/// If no block has that much, the next search comes after this share of the store was moved out of.
 const LOOKED_SHARE: u64 = 64;
-/// Where nothing may be evicted it is not tried again for so long.
+/// If nothing may be evicted, eviction is not tried again for this long.
 const NO_GAIN_PAUSE: Duration = Duration::from_secs(1);
-/// Rounds of one eviction for a writer, and while others stand in the way of what was won.
+/// Rounds of one eviction for a writer, and while other threads delay the gained space.
 const ROUNDS_MAX: u32 = 64;
 const ROUNDS_HINDERED_MAX: u32 = 8;
-/// So many of them may win nothing, since all that was met was read often.
+/// This many rounds may gain nothing because all their records were read often.
 const ROUNDS_ON_CREDIT: u32 = 2;
-/// A writer waits so long for a command that runs alone.
+/// How long a writer waits for a command that runs alone.
 const GATE_MAX: Duration = Duration::from_secs(1);
-/// A block is not moved for roots alone that take less than this share of what lives in it.
+/// A block is not moved for roots alone that take less than this share of its live bytes.
 const IN_PLACE_SHARE: u64 = 4;
-/// To pass over a block takes this share of the time that it takes to move out of it.
+/// Passing over a block takes this share of the time of moving out of it.
 const PASSED_SHARE: u64 = 8;
 
-/// What of a block's records is to go.
+/// Which of a block's records are to be evicted.
 pub(super) struct Chosen {
-    /// Of each whether it may, and whether it does, if it turns out to be the newest of its key.
+    /// For each record whether it may be evicted, and whether it is, if it turns out to be the newest of its key.
     pub may_go: Vec<bool>,
     pub goes: Vec<bool>,
     /// The block is not moved for it.
     pub in_place: bool,
 }
 
-/// How the records of one block are judged.
+/// How the records of one block are selected.
 #[derive(Clone, Copy)]
 pub(super) struct EvictPlan {
     eviction: Eviction,
     /// Writers filled the block.
     is_fresh: bool,
-    /// Nothing can be moved that may go.
+    /// No evictable record can be moved.
     all: bool,
 }
 
-/// What a round of eviction came to.
+/// The result of a round of eviction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
     Worked,
@@ -119,28 +122,28 @@ enum Round {
     Shut,
 }
 
-/// What became of a key that was to be evicted with a tombstone.
+/// The result of evicting a key with a tombstone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tombstoned {
     Done,
-    /// Somebody wrote it meanwhile.
+    /// Another thread wrote it meanwhile.
     Superseded,
 }
 
 impl EvictPlan {
-    /// The same where there is no room for what may go.
+    /// The same plan where there is no room to move evictable records.
     pub(super) fn of_all(self) -> Self {
         Self { all: true, ..self }
     }
 }
 
 impl<M: Medium> Maintenance<M> {
-    /// Has the store stay below `bytes`, if it can; 0: as much as the medium has.
+    /// Limits the store to `bytes`, if possible; 0: as much as the medium has.
     pub(crate) fn set_limit(&self, bytes: u64) {
         let log = self.log();
         {
             let mut space = log.space();
-            // No less than the smallest store, in which deletes and compaction have room.
+            // No less than the smallest store in which deletes and compaction have room.
             let least = crate::format::HEAD_BYTES.div_ceil(log.extent_bytes) as u32 + 2 * space.reserve();
             let extents = u32::try_from(bytes / log.extent_bytes).unwrap_or(u32::MAX);
             space.set_limit(if bytes == 0 { 0 } else { extents.max(least) });
@@ -150,7 +153,7 @@ impl<M: Medium> Maintenance<M> {
         self.wake.wake();
     }
 
-    /// What is given up when the store is full, from now on.
+    /// Sets the eviction policy of a full store.
     pub(crate) fn set_eviction(&self, eviction: Option<Eviction>) {
         self.evictor.set(eviction);
         let counting = eviction.and_then(|eviction| match eviction.by {
@@ -160,14 +163,14 @@ impl<M: Medium> Maintenance<M> {
         });
         let keeps_times = eviction.is_some_and(|eviction| eviction.by == EvictBy::Recency);
         self.records.access.switch(counting, keeps_times, self.counter_sizing());
-        // Who evicts by recency makes them anew.
+        // Eviction by recency makes them again.
         self.compactor().queues.ghosts.fit(0);
         self.evictor.ghost_bytes.store(0, Relaxed);
         self.wake.no_progress.store(false, Relaxed);
         self.wake.wake();
     }
 
-    /// What there is whose reads are counted. The store is soon as large as it may be.
+    /// The keys and bytes whose reads are counted. The store soon grows to its limit.
     fn counter_sizing(&self) -> CounterSizing {
         let (extents, free, limit) = {
             let space = self.log().space();
@@ -182,14 +185,14 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Makes the counts of reads large enough for what there is.
+    /// Resizes the read counters to the store's keys and bytes.
     pub(super) fn fit_reads(&self) {
         if self.evictor.eviction().is_some() {
             self.records.access.fit(self.counter_sizing());
         }
     }
 
-    /// Whether the store evicts now: it has a policy, and nothing to grow by.
+    /// Whether the store evicts now: it has a policy, and cannot grow.
     fn is_full(&self, space: &Space) -> bool {
         let at_limit = space.limit() != 0 && space.extents() >= space.limit();
         self.evictor.eviction().is_some() && (at_limit || self.growth.is_at_end(space.extents()))
@@ -203,7 +206,7 @@ impl<M: Medium> Maintenance<M> {
         let extents = if space.limit() == 0 { space.extents() } else { space.limit() };
         let bytes = u64::from(extents) * self.log().extent_bytes;
         let low = (bytes / LOW_SHARE).min(LOW_BYTES_MAX);
-        // What was moved out of is free soon.
+        // Blocks that were moved out of are free soon.
         let coming = self.compaction.retired_extents.load(Relaxed);
         (u64::from(space.writable_extents()) + coming) * self.log().extent_bytes < low
     }
@@ -214,14 +217,14 @@ impl<M: Medium> Maintenance<M> {
         self.is_full(&space) && self.is_short(&space)
     }
 
-    /// Makes room ahead of the writers, a round of it; whether there is more to do.
+    /// Makes room before writers need it, one round; returns whether there is more to do.
     pub(super) fn evict_ahead(&self) -> Result<bool> {
         if self.evictor.eviction().is_none() || !self.is_due() {
             return Ok(false);
         }
-        // Else who has it makes room, and looks again.
+        // Otherwise the thread that has the compactor makes room, and checks again.
         let Some(mut compactor) = self.compactor_if_free() else { return Ok(false) };
-        // What was evicted already comes first, or too much would be. (In parts, so that nobody waits long.)
+        // Evicted collections come first, or eviction would take too much. (In parts, so that no one waits long.)
         let worked = match self.reclaim_tables(&mut compactor, Until::Part) {
             Left::Nothing => self.evict_round(&mut compactor, DEAD_SHARE)? == Round::Worked,
             left => left == Left::More,
@@ -231,13 +234,13 @@ impl<M: Medium> Maintenance<M> {
         Ok(worked && self.is_due())
     }
 
-    /// Makes room for a writer that found none; whether more is free.
+    /// Makes room for a writer that found none; returns whether more is free.
     pub(super) fn evict_now(&self) -> bool {
         if self.evictor.eviction().is_none() || !self.is_full(&self.log().space()) {
             return false;
         }
         let begun = Instant::now();
-        // The compactor is not kept meanwhile: the command that runs alone may want room as well.
+        // The compactor is released meanwhile: the command that runs alone may also need room.
         while self.records.barrier.wait_a_while(GATE_MAX.saturating_sub(begun.elapsed())) {
             if let Some(has_freed) = self.evict_for_writer() {
                 return has_freed;
@@ -251,7 +254,7 @@ impl<M: Medium> Maintenance<M> {
         let before = self.compaction.freed_extents.load(Relaxed);
         let moved_before = self.compaction.moved_bytes.load(Relaxed);
         let freed = || self.compaction.freed_extents.load(Relaxed) - before;
-        // More than what stays has taken elsewhere.
+        // More than the kept records have taken elsewhere.
         let has_won = || {
             let moved = self.compaction.moved_bytes.load(Relaxed) - moved_before;
             freed() * self.log().extent_bytes >= moved + self.log().extent_bytes
@@ -260,23 +263,23 @@ impl<M: Medium> Maintenance<M> {
         let mut reclaimed_at = Instant::now();
         let mut compactor = self.compactor();
         for round in 0..ROUNDS_MAX {
-            // Nothing is won from collections before they are reclaimed.
+            // Collections give no space before they are reclaimed.
             let is_reclaimed =
                 self.reclaim_all_tables(&mut compactor, GRACE_MAX.saturating_sub(reclaimed_at.elapsed()));
             if is_reclaimed {
-                // Nobody stands in the way: on a busy machine a round takes long by itself.
+                // Nothing is in the way; a round alone takes long on a busy machine.
                 reclaimed_at = Instant::now();
             }
             let is_hindered = !is_reclaimed || self.compaction.retired.load(Relaxed) > 0;
             if is_hindered && round >= ROUNDS_HINDERED_MAX {
                 break;
             }
-            // Less and less has to be dead, and nothing more stays on credit.
+            // Each round needs fewer dead bytes, and nothing more stays on credit.
             compactor.queues.without_credit = round >= ROUNDS_ON_CREDIT;
             last = self.evict_round(&mut compactor, DEAD_SHARE << round.min(16)).unwrap_or(Round::Vain);
             compactor.queues.without_credit = false;
             self.reclaim(&mut compactor, true);
-            // Also what the store's own thread freed while this one waited for it.
+            // This also counts space that the store's own thread freed while this one waited for it.
             if has_won() || last != Round::Worked {
                 break;
             }
@@ -285,7 +288,7 @@ impl<M: Medium> Maintenance<M> {
         (has_freed || last != Round::Shut).then_some(has_freed)
     }
 
-    /// Evicts from the next blocks; what came of it. What is dead goes first, when it takes more than this share.
+    /// Evicts from the next blocks. Dead records go first, when they take more than `dead_share` of the store.
     fn evict_round(&self, compactor: &mut Compactor, dead_share: u64) -> Result<Round> {
         self.log().epochs().check_writable()?;
         let Some(eviction) = self.evictor.eviction() else { return Ok(Round::Vain) };
@@ -298,7 +301,7 @@ impl<M: Medium> Maintenance<M> {
             if self.compaction.retired.load(Relaxed) > before {
                 return Ok(Round::Worked);
             }
-            // To look for it takes a look at every block.
+            // Searching for one scans every block.
             compactor.queues.dead_without_gain = Some(used / LOOKED_SHARE);
         }
         if compactor.queues.no_gain_at.is_some_and(|at| at.elapsed() < NO_GAIN_PAUSE) {
@@ -327,7 +330,7 @@ impl<M: Medium> Maintenance<M> {
             }
             let block = self.log().blocks.at(extent);
             let live = u64::from(block.live_sealed());
-            // The spare is for what cannot go.
+            // The spare is for records that cannot be evicted.
             let has_room = self.fits_own(compactor, live, block.extents()) || self.restore_spare(compactor);
             if !block.retire() {
                 continue;
@@ -345,7 +348,7 @@ impl<M: Medium> Maintenance<M> {
             compactor.queues.no_gain_bytes =
                 if has_evicted { 0 } else { compactor.queues.no_gain_bytes + block.tail() };
             if compactor.queues.no_gain_bytes > 2 * used {
-                // All that there is was looked at, and nothing may go.
+                // Twice the used bytes were moved out of: all was looked at, and nothing may be evicted.
                 compactor.queues.passed.clear();
                 (compactor.queues.no_gain_bytes, compactor.queues.no_gain_at) = (0, Some(Instant::now()));
                 break;
@@ -366,9 +369,9 @@ impl<M: Medium> Maintenance<M> {
         })
     }
 
-    /// Whether something that was moved out of is not free yet, and a block more may take the last spare. A crash can leave some of both
-    /// blocks alive: tombstones of what went in one, what stayed in the other, since recovery takes originals for copies. Of several
-    /// blocks like that nothing could be moved without a spare.
+    /// Whether a block that was moved out of is not free yet, and one more block may take the last spare. A crash can
+    /// leave part of both blocks alive: tombstones of evicted records in one, kept records in the other, since recovery
+    /// takes originals for copies. With several such blocks nothing could be moved without a spare.
     fn leaves_no_spare(&self) -> bool {
         let is_short = {
             let space = self.log().space();
@@ -377,8 +380,8 @@ impl<M: Medium> Maintenance<M> {
         is_short && self.compaction.retired.load(Relaxed) > 0
     }
 
-    /// The next block that is still what it was when it was listed, and whether writers filled it; `None` when it is to be listed
-    /// anew, or, if it just was, there is none.
+    /// The next block that is unchanged since it was listed, and whether writers filled it. `None` when the blocks are
+    /// to be listed again, or, if they just were, there is none.
     fn next_victim(
         &self,
         compactor: &mut Compactor,
@@ -392,7 +395,7 @@ impl<M: Medium> Maintenance<M> {
                 true => (&mut queues.fresh, &mut queues.moved),
                 false => (&mut queues.moved, &mut queues.fresh),
             };
-            // The other one only where there is nothing else.
+            // The other queue only where there is nothing else.
             let next = wanted.pop().or_else(|| if is_listed { other.pop() } else { None });
             let Listed { generation, extent, bytes, .. } = next?;
             let block = self.log().blocks.at(extent);
@@ -417,7 +420,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Lists the blocks that are next; whether there are any.
+    /// Lists the next blocks to evict from; returns whether there are any.
     fn list(&self, compactor: &mut Compactor, eviction: &Eviction) -> bool {
         let queues = &mut compactor.queues;
         let (mut fresh, mut moved) = (std::mem::take(&mut queues.fresh), std::mem::take(&mut queues.moved));
@@ -471,7 +474,7 @@ impl<M: Medium> Maintenance<M> {
         queues.left_bytes = queues.listed_bytes;
         let any = !fresh.is_empty() || !moved.is_empty();
         if !any {
-            // Something may have become evictable since.
+            // Their records may have become evictable since.
             queues.passed.clear();
         }
         (queues.fresh, queues.moved) = (fresh, moved);
@@ -482,7 +485,7 @@ impl<M: Medium> Maintenance<M> {
         any
     }
 
-    /// Which records of a block are to go, of those that turn out to be the newest of their keys.
+    /// Which records of a block are to be evicted, of those that turn out to be the newest of their keys.
     pub(super) fn select_victims(
         &self,
         compactor: &mut Compactor,
@@ -510,7 +513,7 @@ impl<M: Medium> Maintenance<M> {
         chosen
     }
 
-    /// Of each record of a block whether the policy lets it go.
+    /// For each record of a block whether the policy lets it go.
     fn may_go(&self, plan: &EvictPlan, contents: &Contents<'_>) -> Vec<bool> {
         let (mut last, mut last_owner): (Last, Option<(Owner, bool)>) = (None, None);
         let mut may_evict = |owner: Owner| match last_owner {
@@ -533,7 +536,7 @@ impl<M: Medium> Maintenance<M> {
         contents.records.iter().map(may_go).collect()
     }
 
-    /// Those that went already lie where they did, and would be chosen in the place of others.
+    /// Excludes evicted records: they still lie where they did, and would be chosen in the place of others.
     fn leave_out_gone(&self, contents: &Contents<'_>, may_go: &mut [bool]) {
         let (guard, mut last) = (reclaim::pin(), None);
         for (block_record, may_go) in contents.records.iter().zip(may_go).filter(|(_, may_go)| **may_go) {
@@ -544,7 +547,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Keeps what was read most, as far as may stay (invariant 6).
+    /// Keeps the most frequently read records, within the limit (invariant 6).
     fn keep_by_reads(
         &self,
         compactor: &mut Compactor,
@@ -567,7 +570,7 @@ impl<M: Medium> Maintenance<M> {
             .zip(&*may_go)
             .map(|(block_record, may_go)| if *may_go { reads_of(block_record) } else { 0 });
         let reads: Vec<u8> = reads.collect();
-        // Of each number of reads, the bytes that were read so often.
+        // For each number of reads, the bytes of records with it.
         let mut by_reads = ByReads::default();
         for at in (0..records.len()).filter(|&at| may_go[at]) {
             by_reads.0[usize::from(reads[at])] += records[at].bytes();
@@ -589,7 +592,7 @@ impl<M: Medium> Maintenance<M> {
             least = least.max(of_main);
             compactor.queues.main_least = of_main;
         }
-        // Where more than may stay were read as often as can be told, the first ones do.
+        // If too many have the highest distinguished number of reads, the first ones stay.
         let mut stayed = 0;
         for (at, block_record) in records.iter().enumerate() {
             if may_go[at] && reads[at] >= least && stayed + block_record.bytes() <= most {
@@ -603,7 +606,8 @@ impl<M: Medium> Maintenance<M> {
         compactor.queues.debt = (compactor.queues.debt + stayed).saturating_sub(may_stay);
     }
 
-    /// Commits what of a block is to go, where that comes by intervals: else nothing would go of a store that is filled within one.
+    /// Commits the records of a block that are to be evicted, where commits come by intervals. Otherwise nothing could
+    /// be evicted from a store that is filled within one interval.
     pub(super) fn commit_chosen(&self, contents: &Contents<'_>, chosen: &Chosen) -> Result<()> {
         let mut going = contents.records.iter().zip(&chosen.goes).filter(|(_, goes)| **goes);
         if self.log().epochs().regime() != Regime::Manual
@@ -618,7 +622,7 @@ impl<M: Medium> Maintenance<M> {
     pub(super) fn evict_in_place(&self, compactor: &mut Compactor, contents: &Contents<'_>, chosen: &Chosen) {
         let extent = contents.extent;
         let mut last = None;
-        // When that expires first which may go and does not.
+        // The earliest expiry of the evictable records that stay.
         let mut left: Option<u64> = None;
         for (block_record, goes) in contents
             .records
@@ -639,7 +643,7 @@ impl<M: Medium> Maintenance<M> {
             }
             let is_durable = !slot.is_pending() && self.is_committed(block_record.header);
             let most = block_record.bytes();
-            // What has expired goes by itself.
+            // Expired records are removed by the sweeper.
             if *goes
                 && is_durable
                 && !self.records.is_expired(block_record.header.expires_at)
@@ -648,7 +652,7 @@ impl<M: Medium> Maintenance<M> {
                 if self.evict_by_tombstone(compactor, table, block_record) == Tombstoned::Done
                     && !planted(Mutant::EvictedInPlaceUncounted)
                 {
-                    // It is a stale record like any other.
+                    // Then it is a stale record like any other.
                     self.keep_originals(compactor, std::iter::once((block_record.of, most)));
                 }
             } else {
@@ -666,13 +670,14 @@ impl<M: Medium> Maintenance<M> {
         compactor.queues.passed.insert(extent, Passed { generation: block.generation().0, order });
     }
 
-    /// Whether a key needs no tombstone when its newest record goes, which `slot` points to (invariant 2).
+    /// Whether a key needs no tombstone when its newest record, to which `slot` points, is evicted (invariant 2).
     pub(super) fn goes_alone(&self, slot: Slot, dead_here: u64) -> bool {
         !self.log().epochs().in_use() && (slot.covers_at_most(dead_here) || planted(Mutant::EvictedWithStale))
     }
 
-    /// Whether a block may be free on the medium at once (invariant 2): no older record of what goes with it lies in a block that is not
-    /// free yet, it hides nothing there by tombstones that are dropped, and what superseded its dead records is durable.
+    /// Whether a block may be free on the medium at once (invariant 2). No older record of an evicted key lies in a
+    /// block that is not free yet. The block's dropped tombstones hide nothing in such a block. The records that
+    /// superseded its dead ones are durable.
     pub(super) fn may_be_free(&self, compactor: &Compactor, emptied: &Emptied<'_>) -> bool {
         if planted(Mutant::EvictedWithoutOrder) {
             return true;
@@ -692,7 +697,7 @@ impl<M: Medium> Maintenance<M> {
             && !emptied.dead.iter().any(&mut is_pending)
     }
 
-    /// Has a block be free on the medium, durably, that others still read.
+    /// Durably marks a block that readers still use as free on the medium.
     pub(super) fn publish_free(&self, extent: Extent) -> Result<()> {
         for (extent, header) in self.headers_to_free(&[extent]) {
             header.freed().publish_word(&self.log().medium, extent, self.log().offset_of(extent));
@@ -708,7 +713,7 @@ impl<M: Medium> Maintenance<M> {
         let Some(found) = locked.find(of.key, |slot| slot.location() == place) else { return false };
         debug_assert!(
             found.get().covers_at_most(gone.dead_here) || planted(Mutant::EvictedWithStale),
-            "only who has the compactor counts stale records of what stays where it is"
+            "only the thread with the compactor counts stale records of blocks that stay"
         );
         if let Some(names) = self.records.whole_record(place).and_then(|record| record.root_ref()) {
             self.records.tables.release_root(names);
@@ -724,7 +729,7 @@ impl<M: Medium> Maintenance<M> {
         true
     }
 
-    /// Appends a tombstone for a key, whose slot points there from then on. Room for it is reserved.
+    /// Appends a tombstone for a key and makes its slot point there. Room for it is reserved.
     pub(super) fn evict_by_tombstone(
         &self,
         compactor: &mut Compactor,
@@ -752,8 +757,8 @@ impl<M: Medium> Maintenance<M> {
         let crc = body_crc(compactor.appender.seed(), &[of.key, &[]]);
         let appended = compactor.appender.append(self.log(), fields, Body { key: of.key, value: &[], crc });
         let copy = compactor.appender.make_durable(self.log(), appended);
-        // A slot that is not pending becomes so only with another record: no transaction that runs can have taken its
-        // place (`Block::pin`).
+        // A slot that is not pending becomes pending only with another record: no active transaction can have replaced
+        // it (`Block::pin`).
         let slot = found.get().moved_to(copy).with_tombstone(true);
         found.repoint(of.key, slot, &self.records);
         epochs.leave(&compactor.activity, epoch, Some(appended));
@@ -783,10 +788,10 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Tells that a key was evicted. The caller holds its lock.
+    /// Notifies the listener that a key was evicted. The caller holds the key's lock.
     fn notify_evicted(&self, table: &Table, block_record: &BlockRecord<'_>) {
         let Some(label) = table.label() else { return };
-        // A copy: no lock of the store but the key's is held while the function runs.
+        // A copy: no lock of the store except the key's is held while the function runs.
         let listener = lock(&self.evictor.listener).clone();
         if let Some(listener) = listener {
             let (key, expires_at) = (block_record.of.key.to_vec(), block_record.header.expires_at);

@@ -1,11 +1,12 @@
-//! Telling somebody of keys that are swept since they have expired.
+//! Notifies a listener of keys that are swept because they have expired.
 
 use crate::format::Owner;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::sync::{Mutex, lock};
 use std::sync::Arc;
 
-/// Which table it is: the same for all handles of it, and another after it was cleared. See [`Table::id`](crate::Table::id).
+/// Identifies a table: the same for all its handles, and another after it was cleared. See
+/// [`Table::id`](crate::Table::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableId(pub(crate) Owner);
 
@@ -15,12 +16,13 @@ pub struct TableId(pub(crate) Owner);
 pub struct Expired {
     /// Its table.
     pub table: TableId,
-    /// Itself.
+    /// The key.
     pub key: Vec<u8>,
 }
 
-/// Called with each key that was swept, by the store's own thread or within [`Store::maintain`](crate::Store::maintain). The key's lock is
-/// held meanwhile, so the call comes before any later write of the key. It must return soon, and must not use the store.
+/// Called with each key that was swept, by the store's own thread or within
+/// [`Store::maintain`](crate::Store::maintain). The key's lock is held during the call, so the call precedes any later
+/// write of the key. It must return soon, and must not use the store.
 pub type OnExpired = Arc<dyn Fn(&Expired) + Send + Sync>;
 
 /// The function that is called, if any.
@@ -47,7 +49,7 @@ impl Expirations {
 
     #[cold]
     fn call(&self, owner: Owner, key: &[u8]) {
-        // A copy: no lock of the store but the key's is held while the function runs.
+        // A copy: no lock of the store except the key's is held while the function runs.
         let listener = lock(&self.listener).clone();
         if let Some(listener) = listener {
             listener(&Expired { table: TableId(owner), key: key.to_vec() });

@@ -26,10 +26,10 @@ impl<M: Medium> Maintenance<M> {
         for block in retired {
             let entry = self.log().blocks.at(block.extent);
             let extents = entry.extents();
-            // Nothing points to it, says whoever moved out of it; so do those who counted what points to it.
+            // The thread that moved out of it says that nothing points to it; so must the live bytes.
             debug_assert!(
                 entry.live_sealed() == 0 || entry.is_unverified(),
-                "{} bytes are live of a block that is freed, at extent {}",
+                "freeing the block at extent {1}: found {0} live bytes, wanted 0",
                 entry.live_sealed(),
                 block.extent.0
             );

@@ -1,7 +1,8 @@
-//! Which keys went lately: their hashes, a byte of each.
+//! Hashes of recently evicted keys, a byte of each.
 //!
-//! A word is a queue of the last eight hashes that fell to it, the newest in the lowest byte. So a key is remembered until about as many
-//! others went as there are bytes. One key in thirty that never went looks as if it had (8 of 255).
+//! A word is a queue of the last eight hashes that fell into it, the newest in the lowest byte. So a key is remembered
+//! until about as many others were evicted as there are bytes. One key in thirty that was never evicted looks as if it
+//! was (8 of 255).
 
 /// Keys of the store for each word.
 const KEYS_PER_WORD: u64 = 32;
@@ -23,7 +24,7 @@ impl Ghosts {
         (at as usize, mixed % 255 + 1)
     }
 
-    /// Notes that a key went.
+    /// Notes that a key was evicted.
     pub(super) fn add(&mut self, hash: u64) {
         if !self.words.is_empty() {
             let (at, byte) = self.place(hash);
@@ -31,7 +32,7 @@ impl Ghosts {
         }
     }
 
-    /// Whether a key went lately; it is forgotten.
+    /// Whether a key was evicted recently; it is then forgotten.
     pub(super) fn take(&mut self, hash: u64) -> bool {
         if self.words.is_empty() {
             return false;
@@ -45,7 +46,7 @@ impl Ghosts {
         true
     }
 
-    /// Makes it as large as a store of so many keys wants it. Who grows or shrinks much forgets all.
+    /// Resizes it for a store of so many keys. A large change of size forgets everything.
     pub(super) fn fit(&mut self, keys: u64) {
         let wanted = if keys == 0 { 0 } else { keys.div_ceil(KEYS_PER_WORD).max(WORDS_MIN) as usize };
         let has = self.words.len();
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_lately_is_known_once_and_what_did_not_seldom() {
+    fn recently_evicted_keys_are_remembered_once_and_others_rarely_match() {
         let mut ghosts = Ghosts::default();
         ghosts.add(hash(1));
         assert!(!ghosts.take(hash(1)) && ghosts.bytes() == 0, "it is off");
@@ -82,6 +83,6 @@ mod tests {
         let again = (98_000..100_000).filter(|&key| ghosts.take(hash(key))).count();
         assert!(again < 100, "{again} of the last 2,000");
         let before = (0..80_000).filter(|&key| ghosts.take(hash(key))).count();
-        assert!(before < 4_000, "{before} of 80,000 that went long ago");
+        assert!(before < 4_000, "{before} of 80,000 that were evicted long ago");
     }
 }

@@ -1,4 +1,4 @@
-//! Growth of the store. In which order extents become the store's stands at [`Growth::grow`].
+//! Growth of the store. [`Growth::grow`] describes the order in which extents become the store's.
 
 use crate::Result;
 use crate::format::Extent;
@@ -14,29 +14,29 @@ use crate::sync::{Mutex, MutexGuard, rank, statics};
 use crate::tuning::Phase;
 use duramen_media::Medium;
 
-/// Growth takes this share of what there is ...
+/// One step grows the store by this share of its size ...
 const GROWTH_SHARE: u64 = 8;
-/// ... within these bounds (the least is of `Tuning`), so that neither a small store jumps nor a large one stalls: a writer
-/// that has to wait for growth waits for one step of it (tmpfs gives some 400 MB/s of fresh pages here).
+/// ... within these bounds (`Tuning` has the lower one), so that neither a small store jumps nor a large one stalls. A
+/// writer that has to wait for growth waits for one step of it (tmpfs gives some 400 MB/s of fresh pages here).
 const GROWTH_BYTES_MAX: u64 = 8 << 20;
 /// The background thread grows a store while it has less room than this, or a sixteenth of itself.
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
-/// How long growth that failed is not tried again.
+/// How long growth is not tried again after a failure.
 const GROWTH_RETRY_MILLIS: u64 = 1000;
 
 /// How the store grows.
 pub(crate) struct Growth {
     growing: Mutex<(), { rank::GROWING }>,
-    /// Writers that have no space and want to grow the store: the background thread lets them look before it grows it further,
-    /// since the lock alone would go back to it.
+    /// Writers that have no space and want to grow the store. The background thread lets them check before it grows the
+    /// store further, since the lock alone would go back to that thread.
     growers: statics::AtomicU32,
-    /// One more than the extent count that growth failed at, so that not every writer tries again; 0 for none.
+    /// One more than the extent count at which growth failed, so that not every writer tries again; 0 for none.
     failed_extents: AtomicU64,
     /// When that was, in milliseconds since `begun`.
     failed_at: AtomicU64,
     /// Growth has failed since the store was opened.
     failed_ever: AtomicBool,
-    /// What the medium said then; nothing when the store has reached a limit of its own.
+    /// The medium's error at that time; `None` when the store has reached its own limit.
     failed_why: Mutex<Option<duramen_media::Error>, { rank::NOT_GROWN }>,
     begun: Instant,
 }
@@ -61,7 +61,7 @@ impl Growth {
         lock(&self.growing)
     }
 
-    /// `least` extents more, for a writer that waits for them: see [`Growth::grow`].
+    /// Adds at least `least` extents, for a writer that waits for them: see [`Growth::grow`].
     pub(crate) fn grow_for_writer<M: Medium>(&self, log: &Log<M>, least: u32) -> Result<bool> {
         self.growers.fetch_add(1, Relaxed);
         let grown = self.grow(log, least);
@@ -75,16 +75,15 @@ impl Growth {
         u64::from(space.writable_extents()) < enough
     }
 
-    /// Whether a writer waits for what the background thread grows.
+    /// Whether a writer waits for extents that the background thread grows.
     pub(crate) fn is_awaited(&self) -> bool {
         self.growers.load(Relaxed) > 0
     }
 
     /// Grows the store by at least `least` extents; false when the medium has no more.
     ///
-    /// Order: the medium is backed and zeroed, and prepared where each write waits for it; the headers of the
-    /// new extents are durable; then the superblock says how many there are. A crash between leaves extents that
-    /// nobody counts.
+    /// Order: the medium is backed and zeroed, and prepared where each write waits for it; the headers of the new
+    /// extents are durable; then the superblock has the new count. A crash between leaves extents beyond the count.
     pub(crate) fn grow<M: Medium>(&self, log: &Log<M>, least: u32) -> Result<bool> {
         let (before, reserve) = {
             let space = log.space();
@@ -95,7 +94,7 @@ impl Growth {
         if extents != before {
             return Ok(true);
         }
-        // Whoever enlarges the file system is noticed within a second.
+        // Retry after a second, so that an enlarged file system is noticed.
         let now = self.begun.elapsed().as_millis() as u64;
         if self.failed_extents.load(Relaxed) == u64::from(extents) + 1
             && now < self.failed_at.load(Relaxed) + GROWTH_RETRY_MILLIS
@@ -114,7 +113,7 @@ impl Growth {
         };
         let extents_max =
             (len_max / log.extent_bytes).min(u64::from(limit)).saturating_sub(u64::from(extents));
-        // What the medium already has beyond the store's extents costs nothing.
+        // Extents that the medium already has beyond the store's cost nothing.
         let backed = (log.medium.len() / log.extent_bytes).saturating_sub(u64::from(extents)).min(ample);
         let mut last_error = None;
         for more in [ample, least, backed] {
@@ -143,7 +142,7 @@ impl Growth {
         Ok(false)
     }
 
-    /// Whether a store of so many extents has no more to come, as far as is known.
+    /// Whether a store of so many extents cannot grow further, as far as is known.
     pub(crate) fn is_at_end(&self, extents: u32) -> bool {
         self.failed_extents.load(Relaxed) == u64::from(extents) + 1
     }
@@ -153,8 +152,8 @@ impl Growth {
         self.failed_ever.load(Relaxed)
     }
 
-    /// Tells `report` what the medium said when growth last failed; nothing when the store has reached a limit of its
-    /// own.
+    /// Calls `report` with the medium's error of the last failed growth; `None` when the store has reached its own
+    /// limit.
     pub(crate) fn with_failure<T>(&self, report: impl FnOnce(Option<&duramen_media::Error>) -> T) -> T {
         report(lock(&self.failed_why).as_ref())
     }
@@ -167,7 +166,7 @@ impl Growth {
     fn adopt_extents<M: Medium>(log: &Log<M>, from: u32, more: u32) -> Result<()> {
         let _inside = log.tuning.phase(Phase::Grow);
         if log.epochs().waits() {
-            // Nobody counts these extents yet.
+            // The extent count does not include these extents yet.
             let (at, bytes) = (log.offset_of(Extent(from)), u64::from(more) * log.extent_bytes);
             log.medium.prepare(at, bytes).map_err(|error| log.failed(error))?;
         }

@@ -1,12 +1,12 @@
-//! Damaged blocks are freed when no key needs what is damaged in them any more: see [`crate::read::damage`]. Of those that recovery
-//! read without an index nobody knows which keys need them: they stay.
+//! Frees damaged blocks once no key needs their damaged records any more: see [`crate::read::damage`]. Blocks that
+//! recovery read without an index stay, because the keys that need them are unknown.
 //!
-//! Order: what is whole and live is moved as in any other block, durable before its slots point to it; then the block
-//! is retired. If its header is damaged it gets one that says "free", durable before the block counts as free. A crash
-//! before leaves the block as it was, with dead records; one between leaves a free block.
+//! Order: whole live records are moved as in any other block, durable before their slots point to the copies; then the
+//! block is retired. A damaged header is replaced by one that says "free", durable before the block counts as free. A
+//! crash before leaves the block unchanged, with dead records; a crash between leaves a free block.
 //!
-//! What lay in the damaged part was counted as stale records of keys that nobody knows any more. So afterwards each tombstone that hides
-//! something is one whose count is not known, and [`super::recount`] counts it anew.
+//! The records in the damaged part were counted as stale records of keys that are unknown now. So afterwards each
+//! tombstone that hides a record becomes one with an unknown count, and [`super::recount`] counts again.
 
 use super::Maintenance;
 use super::blocks::whole_records_of;
@@ -22,7 +22,7 @@ use duramen_media::Medium;
 use std::collections::HashSet;
 
 impl<M: Medium> Maintenance<M> {
-    /// Frees the damaged blocks in which no slot points to a damaged record, if any may have become such a one.
+    /// Frees the damaged blocks without slots that point to damaged records, if such a block may exist.
     pub(super) fn mend(&self, compactor: &mut Compactor) -> Result<()> {
         if self.compaction.damaged.load(Relaxed) == 0 || !self.records.mends.swap(false, Relaxed) {
             return Ok(());
@@ -57,7 +57,7 @@ impl<M: Medium> Maintenance<M> {
                 self.forget_counts(compactor);
             } else {
                 block.set_aside();
-                // When there is more room.
+                // Tried again when there is more room.
                 self.records.mended();
                 moved?;
             }
@@ -65,8 +65,9 @@ impl<M: Medium> Maintenance<M> {
         Ok(())
     }
 
-    /// From now on records are used as they are, if all were verified and none is damaged: also none of those to which a slot led that a
-    /// reader may still have in hand. So not before the readers have left who came before the last damaged block was retired.
+    /// Ends the verification of records at each use, if all were verified and none is damaged. That includes damaged
+    /// records whose slots readers may have read before. So it waits until all readers have left that came before the
+    /// last damaged block was retired.
     pub(super) fn finish_verification(&self, compactor: &Compactor) {
         let is_unverified = |retired: &Retired| self.log().blocks.at(retired.extent).is_unverified();
         if self.records.has_unverified()
@@ -78,7 +79,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// The damaged blocks to whose damaged records slots lead.
+    /// The damaged blocks with damaged records that slots point to.
     fn needed(&self) -> HashSet<Extent> {
         let mut needed = HashSet::new();
         for table in self.records.tables.all_owners().into_iter().filter(|table| !table.is_dead()) {
@@ -104,7 +105,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// What tombstones hide is not known any more.
+    /// Makes the counts of all tombstones unknown.
     fn forget_counts(&self, compactor: &mut Compactor) {
         for table in self.records.tables.all_owners().into_iter().filter(|table| !table.is_dead()) {
             self.forget_counts_of(&table, compactor);
@@ -138,7 +139,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// The headers of blocks that are to be freed; one that is damaged is made anew first.
+    /// The headers of blocks that are to be freed; a damaged one is replaced first.
     pub(super) fn headers_to_free(&self, extents: &[Extent]) -> Vec<(Extent, block::Header)> {
         for &extent in extents {
             let at = self.log().offset_of(extent);

@@ -1,4 +1,4 @@
-//! What goes on behind the writers: compaction, growth, checkpoints of the index, verifying, and the thread that calls them.
+//! The background work of a store: compaction, growth, index checkpoints, verification, and the thread that runs them.
 
 mod blocks;
 pub(crate) mod checkpoint;
@@ -41,7 +41,7 @@ use grow::Growth;
 use queues::Evictor;
 use wake::Wake;
 
-/// The records of a store, and who keeps room for more.
+/// The records of a store, with the parts that keep room for more.
 pub(crate) struct Maintenance<M: Medium> {
     pub records: Records<M>,
     pub compaction: Compaction,
@@ -75,7 +75,7 @@ impl<M: Medium> Maintenance<M> {
         Moving::new(compactor, self.log().epochs())
     }
 
-    /// The compactor, if nobody has it.
+    /// The compactor, if no other thread has it.
     fn compactor_if_free(&self) -> Option<Moving<'_>> {
         let compactor = self.compaction.compactor.try_lock()?;
         Some(Moving::new(compactor, self.log().epochs()))

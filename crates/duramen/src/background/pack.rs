@@ -1,4 +1,4 @@
-//! Space for a writer that found none: what is dead is compacted at once, however little it is, and blocks with much room are
+//! Space for a writer that found none: dead records are compacted at once, however few, and blocks with much room are
 //! packed together.
 
 use super::Maintenance;
@@ -12,35 +12,36 @@ use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashSet;
 
-/// Blocks of which at least this part is room are packed when there is no space: twice what a full block leaves.
+/// Without space, blocks with at least this share of room are packed: twice the room of a full block.
 const PACK_SHARE: u64 = 4;
 
-/// What came of packing.
+/// The result of packing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Packed {
     /// More is free.
     Gained,
-    /// It moved, and no more is free.
+    /// Records moved, and no more is free.
     InVain,
-    /// It found nothing to move, or had moved in vain since something was last freed.
+    /// Nothing to move, or a move since blocks were last freed had no effect.
     Nothing,
 }
 
 impl<M: Medium> Maintenance<M> {
-    /// Compacts once, for a writer that found no space; whether that freed any. The caller must not be
-    /// pinned, or nothing can be freed.
+    /// Compacts once, for a writer that found no space; returns whether that freed any. The caller must not be pinned,
+    /// or nothing can be freed.
     pub(crate) fn compact_now(&self) -> bool {
         let mut compactor = self.compactor();
         let before = self.compaction.freed_extents.load(Relaxed);
-        // What was moved out of may be free since. A round would take it for what it moves, and with `Manual` leave the writer nothing.
+        // Blocks moved out of may be free since. A round would take them for its copies, and with `Manual` leave the
+        // writer nothing.
         self.reclaim(&mut compactor, true);
         if self.compaction.freed_extents.load(Relaxed) > before {
             return true;
         }
         for _ in 0..4 {
-            // What dead tables have may be all the space there is.
+            // Dead tables may hold all the space there is.
             self.reclaim_all_tables(&mut compactor, GRACE_MAX);
-            // What is worth it first, then whatever is dead at all.
+            // First the blocks that are worth it, then any dead bytes.
             let worked = self.compact_round(&mut compactor, 1).unwrap_or(false)
                 || self.compact_round(&mut compactor, 0).unwrap_or(false);
             self.reclaim(&mut compactor, true);
@@ -54,29 +55,29 @@ impl<M: Medium> Maintenance<M> {
                 continue;
             }
             let packed = self.pack(&mut compactor).unwrap_or(Packed::Nothing);
-            // Copies fill what room open blocks had left and seal them: what is dead in those is a victim now.
+            // Copies fill the room of open blocks and seal them: their dead records make them victims now.
             if packed != Packed::InVain {
                 return packed == Packed::Gained;
             }
         }
-        // Only where four rounds worked in vain: it is not done again if it was in vain itself.
+        // Only if four rounds failed; packing that failed is not repeated.
         self.pack(&mut compactor).is_ok_and(|packed| packed == Packed::Gained)
     }
 
-    /// The blocks of a transaction of several are pinned until a commit when it is over, given up or not
-    /// (`log::finalizing`), and a writer that finds no room writes nothing that would bring one about. False when no
-    /// transaction waits for it, or only the caller commits.
+    /// Commits, so that blocks of finished transactions are unpinned. The blocks of a transaction that spans several
+    /// are pinned until a commit after it ended, also if it aborted (`log::finalizing`). A writer that finds no room
+    /// writes nothing that would cause that commit. False when no transaction waits for it, or only the caller commits.
     fn commit_transactions(&self) -> bool {
         let log = self.log();
         if log.finalize_transactions() || log.epochs().regime() == Regime::Manual {
             return false;
         }
-        // One makes the end durable, and another the headers.
+        // One commit makes the commit record durable, and another the headers.
         (0..2).all(|_| log.finalize_transactions() || log.commit().is_ok())
     }
 
-    /// Moves out of blocks that were sealed with much room left, which a close and a crash do to every block that
-    /// is open: in a small store a few of them hold all the space there is.
+    /// Moves out of blocks that were sealed with much room left. A close or a crash does that to every open block, and
+    /// in a small store a few of them hold all the space.
     fn pack(&self, compactor: &mut Compactor) -> Result<Packed> {
         if compactor.pack_gained_nothing {
             return Ok(Packed::Nothing);
@@ -118,8 +119,8 @@ impl<M: Medium> Maintenance<M> {
         })
     }
 
-    /// Fills the compactor's own block with what lives in others as a whole, which frees their extents and takes none;
-    /// the bytes moved. That block is open, so nobody else would have its room.
+    /// Fills the compactor's own block with the live records of whole other blocks, which frees their extents and takes
+    /// none. Returns the bytes moved. That block is open, so no other writer would use its room.
     fn fill_own(&self, compactor: &mut Compactor, held: &HashSet<Extent>) -> Result<u64> {
         let room = compactor.appender.room();
         let mut fitting = Vec::new();
@@ -142,10 +143,10 @@ impl<M: Medium> Maintenance<M> {
         Ok(moved)
     }
 
-    /// Makes so many extents adjoin, by moving what lies between them elsewhere; whether they do.
+    /// Makes `extents` extents adjoin, by moving the live records between them elsewhere; returns whether they do.
     ///
-    /// The run is the one in which the least is live, of all that hold nothing but free extents and blocks that can be
-    /// moved. Its free extents are withheld meanwhile, so that nothing is moved into it.
+    /// Chooses the run with the fewest live bytes, of all runs that contain only free extents and movable blocks. Its
+    /// free extents are withheld meanwhile, so that nothing is moved into it.
     pub(crate) fn clear_run(&self, extents: u32) -> bool {
         if self.log().epochs().check_writable().is_err() {
             return false;
@@ -153,8 +154,9 @@ impl<M: Medium> Maintenance<M> {
         self.clear(&mut self.compactor(), extents)
     }
 
-    /// Makes the spare whole that the last move may have taken of: what was moved there goes to where it came from, which is free
-    /// now. False when that is not free yet, because somebody may still read it, or its epoch is not committed.
+    /// Restores the spare extents that the last move may have used: the moved records go back to the place that they
+    /// came from, which is free now. False when that is not free yet, because a reader may still use it or its epoch is
+    /// not committed.
     pub(super) fn restore_spare(&self, compactor: &mut Compactor) -> bool {
         if self.log().space().has_spare() || planted(Mutant::SpareNotRestored) {
             return true;
@@ -169,12 +171,12 @@ impl<M: Medium> Maintenance<M> {
         compactor.appender.seal(self.log());
         let spare = self.log().space().ample_extents_max();
         self.clear(compactor, spare);
-        // Where it cannot be had although nothing is waited for, the compactor does with what there is.
+        // If the spare cannot be had although nothing is waited for, the compactor works with the space that there is.
         true
     }
 
-    /// Whether the compactor's own block has room for what lives in a block of so many extents, and the spare can be
-    /// made whole afterwards: if it is not, all of that block must fit one run.
+    /// Whether the compactor's own block has room for `live` bytes of a block of `extents` extents, and the spare can
+    /// be restored afterwards. Without a spare, the own block with these bytes must fit one run.
     pub(super) fn fits_own(&self, compactor: &Compactor, live: u64, extents: u32) -> bool {
         if live > compactor.appender.room() {
             return false;
@@ -204,13 +206,13 @@ impl<M: Medium> Maintenance<M> {
         space.run_max() >= extents
     }
 
-    /// Where `extents` adjoining ones could be cleared at the least cost.
+    /// The run of `extents` adjoining extents that can be cleared at the least cost.
     fn clearable(&self, extents: u32) -> Option<(u32, u32)> {
-        /// What lies from one extent on.
+        /// The block or free run that begins at one extent.
         struct Part {
             from: u32,
             to: u32,
-            /// Extents that what lives here takes elsewhere.
+            /// Extents that its live records take elsewhere.
             cost: u32,
             free: u32,
         }
@@ -232,7 +234,7 @@ impl<M: Medium> Maintenance<M> {
                 parts.push(Part { from: extent.0, to: extent.0 + block.extents(), cost, free: 0 });
             }
         }
-        // Both kinds come in order, and the stable sort merges two such runs in linear time.
+        // Both kinds are in order, and the stable sort merges two such runs in linear time.
         parts.sort_by_key(|part| part.from);
         let mut best: Option<(u32, u32, u32)> = None;
         let (mut first, mut cost, mut inside) = (0, 0, 0);
@@ -247,7 +249,7 @@ impl<M: Medium> Maintenance<M> {
             }
             let is_run = parts[at].to - parts[first].from >= extents;
             if is_run && cost <= free - inside && best.is_none_or(|(least, ..)| cost < least) {
-                // What is moved out in one piece needs a run elsewhere.
+                // Records that are moved in one piece need a run elsewhere.
                 let window = parts[first].from..parts[at].to;
                 let piece = parts[first..=at].iter().map(|part| part.cost).max().unwrap_or(0);
                 let outside = by_length.iter().find(|(from, _)| !window.contains(from));

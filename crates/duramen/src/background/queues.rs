@@ -1,4 +1,4 @@
-//! What is to be evicted next, and what threads share of eviction: see [`super::evict`].
+//! The blocks to evict from next, and the state of eviction that threads share: see [`super::evict`].
 
 use super::ghosts::Ghosts;
 use crate::format::Extent;
@@ -10,14 +10,14 @@ use crate::sync::time::Instant;
 use crate::sync::{Arc, Mutex, lock};
 use std::collections::HashMap;
 
-/// [`ByReads::add`] tells what was so in about so many blocks.
+/// [`ByReads::add`] describes about this many recent blocks.
 const BLOCKS: u64 = 64;
 
 /// A key that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Evicted {
-    /// That of its table: see [`TableOn::set_evictable`](crate::TableOn::set_evictable).
+    /// Its table's label: see [`TableOn::set_evictable`](crate::TableOn::set_evictable).
     pub label: u32,
     /// The key.
     pub key: Vec<u8>,
@@ -27,11 +27,12 @@ pub struct Evicted {
     pub expires_at: Option<u64>,
 }
 
-/// Called with each key that was evicted, by the thread that evicted it, which may be one that writes another key. The key's lock is held
-/// meanwhile, so the call comes before any later write of the key. It must return soon, and must not use the store.
+/// Called with each key that was evicted, by the thread that evicted it, which may be a thread that writes another key.
+/// The key's lock is held during the call, so the call precedes any later write of the key. It must return soon, and
+/// must not use the store.
 pub type OnEvicted = Arc<dyn Fn(&Evicted) + Send + Sync>;
 
-/// What threads share of eviction.
+/// The state of eviction that threads share.
 #[derive(Default)]
 pub(crate) struct Evictor {
     policy: AtomicU64,
@@ -42,44 +43,45 @@ pub(crate) struct Evictor {
     pub ghost_bytes: AtomicU64,
 }
 
-/// What the compacting thread knows of it.
+/// The eviction state of the compacting thread.
 #[derive(Default)]
 pub(super) struct Queues {
     /// The oldest last.
     pub fresh: Vec<Listed>,
     pub moved: Vec<Listed>,
-    /// Bytes of the blocks that writers filled, and of all, when they were listed; less what was taken since.
+    /// Bytes of the blocks that writers filled, and of all blocks, when they were listed; less the bytes taken since.
     pub fresh_bytes: u64,
     pub all_bytes: u64,
     /// Bytes of blocks in both lists, then and now.
     pub listed_bytes: u64,
     pub left_bytes: u64,
-    /// Of keys that went out of blocks that writers filled.
+    /// Keys that were evicted from blocks that writers filled.
     pub ghosts: Ghosts,
-    /// Such a block is moved out of.
+    /// The current block is one that writers filled.
     pub is_fresh: bool,
-    /// Bytes that stayed beyond what may of each block, less what others left.
+    /// Bytes that stayed beyond each block's share, less the unused share of other blocks.
     pub debt: u64,
-    /// No more may stay of a block than its share, though less did of others.
+    /// No more than its share may stay of a block, even if less stayed of others.
     pub without_credit: bool,
-    /// Where no block has enough that is dead: bytes to be moved out of before that is looked at again.
+    /// If no block has enough dead bytes: bytes to move out of before that is checked again.
     pub dead_without_gain: Option<u64>,
-    /// By frequency: how often what lay in blocks that the compactor filled was read, the later ones counting more, and the number of
-    /// reads with which it stays.
+    /// By frequency: read counts of the records in blocks that the compactor filled, later blocks weighted more, and
+    /// the number of reads with which a record stays.
     pub main_reads: ByReads,
     pub main_least: u8,
-    /// Keys evicted since reads were halved.
+    /// Keys evicted since the read counts were halved.
     pub since_halved: u64,
-    /// Bytes of blocks that were moved out of since a key was evicted, and when so many were that it is no use for now.
+    /// Bytes of blocks moved out of since a key was evicted, and the time at which they became so many that eviction
+    /// pauses.
     pub no_gain_bytes: u64,
     pub no_gain_at: Option<Instant>,
-    /// For blocks that are chosen by chance.
+    /// State for choosing random blocks.
     pub chance: u64,
-    /// Blocks that stayed where they are.
+    /// Blocks that were passed over.
     pub passed: HashMap<Extent, Passed>,
 }
 
-/// Bytes that were read so often.
+/// Bytes of records for each number of reads.
 #[derive(Default)]
 pub(super) struct ByReads(pub [u64; READS_MAX as usize + 1]);
 
@@ -88,20 +90,21 @@ impl ByReads {
         self.0.iter().sum()
     }
 
-    /// With how many reads bytes are to stay, so that no more than `most` do, if any number up to `full` does that.
+    /// The number of reads with which a record stays, so that at most `most` bytes do, if any number up to `full`
+    /// achieves that.
     pub(super) fn least(&self, most: u64, full: u8) -> u8 {
         let stays = |least: u8| self.0[usize::from(least)..].iter().sum::<u64>();
         (1..full).find(|&least| stays(least) <= most).unwrap_or(full)
     }
 
-    /// Another block's, beside those before, which count a little less.
+    /// Adds another block's bytes; those of earlier blocks count a little less.
     pub(super) fn add(&mut self, other: &Self) {
         for (bytes, more) in self.0.iter_mut().zip(other.0) {
             *bytes = *bytes - *bytes / BLOCKS + more;
         }
     }
 
-    /// All were read half as often.
+    /// Halves every number of reads.
     pub(super) fn halve(&mut self) {
         let before = std::mem::take(&mut self.0);
         for (reads, bytes) in before.into_iter().enumerate() {
@@ -114,7 +117,7 @@ impl ByReads {
 #[derive(Clone, Copy)]
 pub(super) struct Passed {
     pub generation: u64,
-    /// Instead of the one that it had; `None`: nothing is left in it that may go.
+    /// Its order instead of its generation; `None`: nothing evictable is left in it.
     pub order: Option<u64>,
 }
 
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_much_stays_as_may_and_later_blocks_count_more() {
+    fn bytes_stay_within_their_limit_and_later_blocks_count_more() {
         let mut reads = ByReads::default();
         assert_eq!(reads.least(0, READS_MAX), 1, "nothing stays of nothing");
         let block = |at: usize, bytes| {
@@ -159,7 +162,7 @@ mod tests {
         (0..10).for_each(|_| reads.add(&block(9, 1_000)));
         let all = reads.sum();
         assert_eq!([all, all - 1, 9_000, 0].map(|most| reads.least(most, READS_MAX)), [1, 3, 10, 10]);
-        assert_eq!(reads.least(0, 9), 9, "no more is told");
+        assert_eq!(reads.least(0, 9), 9, "higher numbers of reads are not distinguished");
         reads.halve();
         assert_eq!(
             (reads.least(all - 1, READS_MAX), reads.least(9_000, READS_MAX), reads.sum()),

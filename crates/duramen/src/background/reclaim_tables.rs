@@ -1,28 +1,30 @@
-//! Dead tables: cleared or dropped ones, and those that a swap left without a name. To die takes a table one small write; what it had
-//! is taken off the live bytes of its blocks afterwards, a part at a time, and then its index goes.
+//! Dead tables: cleared or dropped ones, and those that a swap left without a name. Killing a table takes one small
+//! write. Its records are subtracted from the live bytes of their blocks afterwards, a part at a time, and then its
+//! index is dropped.
 //!
 //! ```text
-//!  named ──(its name points elsewhere, durably)──▶ dead ──(who came before has left)──▶ its slots are marked ──▶
+//! named ──(its name points elsewhere, durably)──▶ dead ──(earlier users have left)──▶ its slots are marked ──▶
 //!  reclaimed
 //! ```
 //!
-//! 1. *Dead*: nothing names the owner, and that is durable (but with `manual`, where blocks are freed only when it is). Its records
-//!    are dead, and none of them needs a tombstone: numbers of owners are not used twice, so no crash brings them back.
-//! 2. Whoever looked the table up before it died has left when the moment is past that is noted then. So nobody adds slots any more. And
-//!    the group has ended in which a root was superseded: until then a crash may take that away. A checkpoint is begun
-//!    only when all that is dead is reclaimed, so what it does not have is dead for good
+//! 1. *Dead*: no name points to the owner, durably (except with `manual`, where blocks are freed only once that is
+//!    durable). Its records are dead, and none of them needs a tombstone: owner numbers are never reused, so no crash
+//!    brings them back.
+//! 2. A thread that looked the table up before it died has left once the grace period that begins then is past. So no
+//!    thread adds slots any more. The group that superseded a root has also ended: until then a crash may undo that. An
+//!    index checkpoint begins only when all dead tables are reclaimed, so an owner that it lacks is dead permanently
 //!    ([`crate::recovery::checkpoint`]).
-//! 3. Each slot is *marked* as one of a tombstone that hides nothing, and its record is taken off its block's live bytes. The compactor
-//!    that meets the record afterwards takes it for what it is, and removes the slot.
-//!    A root takes what it names with it: that dies then, and is reclaimed after this one.
-//!    Before that a collection forgets the order of its elements: the tree points to all records that are no
-//!    tombstones, and some are gone from here on.
-//! 4. *Reclaimed*: all slots are marked, and the index goes. A record of an owner without a table is dead.
+//! 3. Each slot is *marked* as that of a tombstone that hides nothing, and its record is subtracted from its block's
+//!    live bytes. The compactor later finds the record, treats it as such a tombstone and removes the slot. A root
+//!    takes the collection that it names with it: that dies then, and is reclaimed after this table. Before that a
+//!    collection forgets the order of its elements: the tree points to all records that are no tombstones, and some are
+//!    marked from here on.
+//! 4. *Reclaimed*: all slots are marked, and the index is dropped. A record of an owner without a table is dead.
 //!
-//! Only who has the compactor marks slots or moves records, so between two parts a block may be moved out of and freed.
-//! That is why slots are marked one by one: the slot of a record in a block that was freed since is gone.
+//! Only the thread that has the compactor marks slots or moves records, so between two parts a block may be moved out
+//! of and freed. That is why slots are marked one by one: the slot of a record in a block that was freed since is gone.
 //!
-//! A crash at any point: recovery finds records of an owner that nothing names (`recovery`), and reclaims it.
+//! A crash at any point: recovery finds records of an owner without a name (`recovery`), and reclaims it.
 
 use super::Maintenance;
 use super::compaction::Compactor;
@@ -33,15 +35,15 @@ use crate::sync::time::Instant;
 use duramen_media::Medium;
 use std::time::Duration;
 
-/// How long one part takes, about, unless all is asked for.
+/// How long one part takes, about, unless the caller asks for all.
 const PART: Duration = Duration::from_millis(1);
-/// Between two looks for whether those have left who may use a dead table.
+/// Between two checks whether all users of a dead table have left.
 pub(super) const BETWEEN_LOOKS: Duration = Duration::from_micros(200);
 /// Buckets or leaves between two looks at the clock.
 const BUCKETS: usize = 16;
 
 impl<M: Medium> Maintenance<M> {
-    /// Goes on with dead tables.
+    /// Continues to reclaim dead tables.
     pub(super) fn reclaim_tables(&self, compactor: &mut Compactor, until: Until) -> Left {
         let begun = Instant::now();
         let is_part = until == Until::Part;
@@ -60,12 +62,12 @@ impl<M: Medium> Maintenance<M> {
             }
             let mut retired = compactor.retired_tables.swap_remove(at);
             if until == Until::Closed {
-                // Nobody has the store any more.
+                // No thread has the store any more.
                 retired.has_left = true;
             }
             if self.reclaim_part(compactor, &mut retired, &|| is_part && begun.elapsed() >= PART) {
                 self.records.tables.remove_reclaimed(retired.table.owner);
-                // Its keys need what is damaged no more.
+                // Its keys no longer need any damaged record.
                 self.records.mended();
                 compactor.shrink_at.remove(&retired.table.owner);
             } else {
@@ -81,7 +83,8 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Buries all dead tables, and waits for those who may still use them, but no longer than `patience`; whether none is left.
+    /// Reclaims all dead tables, and waits for threads that may still use them, but no longer than `patience`. Returns
+    /// whether none is left.
     pub(super) fn reclaim_all_tables(&self, compactor: &mut Compactor, patience: Duration) -> bool {
         let begun = Instant::now();
         loop {
@@ -95,7 +98,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Marks slots until `stops`; whether all are.
+    /// Marks slots until `stops`; returns whether all are marked.
     fn reclaim_part(
         &self,
         compactor: &Compactor,
@@ -134,7 +137,7 @@ impl<M: Medium> Maintenance<M> {
             }
             for slot in slots.drain(..).filter(|slot| !slot.covers_no_older_records()) {
                 let at = slot.location();
-                // One that is damaged lies in a block that is not moved out of.
+                // A damaged record lies in a block that is not moved out of.
                 let Some(record) = self.records.whole_record(at) else { continue };
                 let locked = table.index.lock(self.records.hasher.hash(record.key()), &guard);
                 let Some(place) = locked.find(record.key(), |slot| slot.location() == at) else { continue };
@@ -142,7 +145,7 @@ impl<M: Medium> Maintenance<M> {
                     if !place.get().is_tombstone()
                         && let Some(names) = record.root_ref().filter(|_| !planted(Mutant::ClearedRootsKept))
                     {
-                        // What it names dies with it, and is reclaimed after it.
+                        // The collection that it names dies with it, and is reclaimed after it.
                         self.records.tables.release_root(names);
                     }
                     place.set(place.get().of_dead_table());

@@ -1,15 +1,15 @@
-//! Counts anew what tombstones hide, of which the slots no longer know.
+//! Counts the records that tombstones hide again, where the slots no longer know the number.
 //!
 //! A slot counts the stale records of its key up to 30; 31 means "31 or more" and never goes down. A key that was
-//! overwritten that often between two compactions and then deleted would keep its tombstone until the store is
-//! opened again. When enough such tombstones have been met, all blocks are read once and the stale records of
-//! those keys counted.
+//! overwritten that often between two compactions and then deleted would keep its tombstone until the store is opened
+//! again. When the compactor has found enough such tombstones, all blocks are read once and the stale records of those
+//! keys counted.
 //!
-//! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or
-//! copied. And whoever writes such a key makes its slot point elsewhere, under its lock: a slot that still
-//! points to the tombstone at the end stood for the same stale records all the time. All of them were appended before
-//! the tombstone, and its block's tail was published then: all of them lie before it. Records of retired blocks count
-//! for nobody, but those that were counted again ([`super::release`]).
+//! Why the count is right although others write meanwhile: the compacting thread counts, so nothing is freed or copied.
+//! A writer of such a key makes its slot point elsewhere, under its lock. So a slot that still points to the tombstone
+//! at the end stood for the same stale records all the time. All of them were appended before the tombstone, and its
+//! block's tail was published then, so they lie before that tail. Records of retired blocks count for no slot, except
+//! those that were counted again ([`super::release`]).
 
 use super::Maintenance;
 use super::blocks::records_of_open;
@@ -22,15 +22,15 @@ use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 
-/// Tombstones with a count that is not known that must have been met before all blocks are read.
+/// Bytes of tombstones with unknown counts that the compactor must find before all blocks are read.
 const UNKNOWN_BYTES_MIN: u64 = 256 << 10;
 
-/// A writer that waits for space has so much read for it at most: some 50 ms. In a larger store it does without what tombstones of unknown
-/// counts take, which is below 1 in 64 of it, or is counted in the background.
+/// At most this much is read for a writer that waits for space: some 50 ms. In a larger store the writer does without
+/// the space of tombstones with unknown counts: that is below 1 in 64 of the store, or is counted in the background.
 const WAITED_BYTES_MAX: u64 = 64 << 20;
 
-/// The background thread gives a count up for a writer that waits for the compactor, so often. Then a writer counts, if
-/// that is all that may find space.
+/// How often the background thread stops a count for a writer that waits for the compactor. After that the writer
+/// counts, if only that may find space.
 const PUT_OFF_MAX: u32 = 4;
 
 /// A tombstone whose count is not known.
@@ -45,7 +45,7 @@ impl<M: Medium> Maintenance<M> {
     /// Counts if it is worth it.
     pub(super) fn recount(&self, compactor: &mut Compactor) {
         let used = self.log().used_bytes();
-        // Reading everything must be paid by what it may free.
+        // Reading everything must pay for itself by the bytes that it may free.
         let least = self.log().tuning.compaction_bytes_min.unwrap_or(UNKNOWN_BYTES_MIN.max(used / 64));
         if compactor.unknown_bytes >= least {
             self.recount_unless(compactor, || self.compaction.waiting.load(Relaxed) > 0);
@@ -59,8 +59,9 @@ impl<M: Medium> Maintenance<M> {
             && self.recount_unless(compactor, || false)
     }
 
-    /// Counts if there is anything to count, unless it `is_in_the_way` before a block is read; whether any tombstone turned out to hide
-    /// nothing, or less than was known. What was counted until then is no use later: others may move records meanwhile.
+    /// Counts if there is anything to count, unless it `is_in_the_way` before a block is read. Returns whether any
+    /// tombstone turned out to hide nothing, or less than was known. Partial counts are discarded: other threads may
+    /// move records meanwhile.
     fn recount_unless(&self, compactor: &mut Compactor, is_in_the_way: impl Fn() -> bool) -> bool {
         let unknown_bytes = std::mem::take(&mut compactor.unknown_bytes);
         if unknown_bytes == 0 {
@@ -85,7 +86,8 @@ impl<M: Medium> Maintenance<M> {
                 compactor.scratch = scratch;
                 return put_off(compactor);
             }
-            // Behind the end of a block may lie what does not count, of epochs that were not committed, and what is being written.
+            // After the tail there may be records that do not count, of uncommitted epochs, and records that are being
+            // written.
             let bytes = if planted(Mutant::CountedBehindTail) {
                 self.log().blocks.bytes(block)
             } else {
@@ -94,7 +96,7 @@ impl<M: Medium> Maintenance<M> {
             if state == Use::Damaged
                 || !self.log().medium.unreadable(self.log().offset_of(at), bytes).is_empty()
             {
-                // Nobody knows what lies there: no tombstone may go.
+                // The content of this block is unknown: no tombstone may be dropped.
                 unknown.clear();
                 break;
             }
@@ -109,7 +111,7 @@ impl<M: Medium> Maintenance<M> {
             self.keep_what_counts(at, is_pinned, &scratch, &mut records);
             for (place, header) in records {
                 let key = header.key(&scratch[place as usize..]);
-                // What is newer was appended by a writer whose slot is still to come.
+                // A newer record was appended by a writer that has not set its slot yet.
                 if let Some(found) = unknown.get_mut(&header.owner).and_then(|of| of.get_mut(key))
                     && found.place != Offset(base + place)
                     && (header.version <= found.version || planted(Mutant::CountedBehindTail))
@@ -136,7 +138,7 @@ impl<M: Medium> Maintenance<M> {
         fewer
     }
 
-    /// All tombstones whose count is not known, by table and key; nothing if that `is_in_the_way`.
+    /// All tombstones with unknown counts, by table and key; none if that `is_in_the_way`.
     fn unknown(
         &self,
         is_in_the_way: &impl Fn() -> bool,
@@ -182,7 +184,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Tells the slot, if it still points to the same tombstone; whether its count is known now.
+    /// Stores the count in the slot, if it still points to the same tombstone; returns whether its count is known now.
     fn learn_count(&self, compactor: &Compactor, table: &Table, key: &[u8], found: &Unknown) -> bool {
         let guard = crate::sync::reclaim::pin();
         let locked = table.index.lock(found.hash, &guard);

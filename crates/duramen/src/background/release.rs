@@ -1,4 +1,4 @@
-//! The way of a retired block until it is freed.
+//! The states of a retired block until it is freed.
 //!
 //! ```text
 //!  retired ──(readers and groups leave)──▶ unseen ──(epoch after next committed)──▶ freed
@@ -7,28 +7,32 @@
 //!                                            kept
 //! ```
 //!
-//! Nobody finds a retired block any more. Who was in it when it was retired has left when its moment is past
-//! ([`reclaim::GracePeriod`]), but for values that were read and are kept: they hold the place where they lie, and a
-//! block that is held stays for as long as they do, which may be for ever. Others are freed meanwhile, each by itself.
+//! No slot points into a retired block. Readers that were in it when it was retired have left once its grace period is
+//! past ([`reclaim::GracePeriod`]). The exception is values that a caller keeps after reading them: they pin the block
+//! for as long as they live, which may be for ever. Other blocks are freed meanwhile, independently.
 //!
-//! Blocks are freed in the order in which they were retired, because of tombstones: one may be dropped when all older records of its key
-//! lie in blocks that were retired before (see [`super::compact`]). What keeps this true where one block stays:
+//! Blocks are freed in the order in which they were retired, because of tombstones. A tombstone may be dropped when all
+//! older records of its key lie in blocks that were retired before (see [`super::compact`]). Three rules keep this true
+//! where one block stays:
 //!
-//! * *A block that stays is counted again.* Each of its records is a stale record of its key once more, as before the block was retired: also those
-//!   that were moved out of it, since they are older than what came after the copy. So no tombstone of these keys is dropped
-//!   from then on, and blocks that are retired later need not wait for it. A key without a slot is left out: its tombstone was dropped
-//!   already, and lies in a block that has to wait (next), or in this one, where it goes with what it hides.
-//!   A block that is free on the medium already (`evict.rs`, invariant 3) is not counted.
-//! * *A block that was retired before that, and that tombstones were dropped from, waits for it.* These are few: the blocks retired
-//!   between a block's retirement and the end of its moment. While such a one waits it stays too, and all of this is true of it.
-//! * *When it need not stay any more* what was counted again is forgotten, no more and no less, and it is freed before whatever is retired
-//!   later: its epoch is older than theirs.
+//! * *A block that stays is counted again.* Each of its records is a stale record of its key once more, as before the
+//!   block was retired. That includes records that were moved out of it, since they are older than any record that came
+//!   after the copy. So no tombstone of these keys is dropped from then on, and blocks retired later need not wait for
+//!   it. A key without a slot is left out: its tombstone was dropped already. That tombstone lies in a block that has
+//!   to wait (next rule), or in this one, where it goes with the records that it hides. A block that is free on the
+//!   medium already (`evict.rs`, invariant 3) is not counted.
+//! * *A block that was retired earlier and from which tombstones were dropped waits for the block that stays.* These
+//!   are few: the blocks retired between a block's retirement and the end of its grace period. While such a block waits
+//!   it stays too, and all of these rules hold for it.
+//! * *When a block need not stay any more* exactly the records that were counted again are uncounted. It is freed
+//!   before any block that is retired later: its epoch is older than theirs.
 //!
-//! So a value that is kept costs the block that it lies in and, in other blocks, one tombstone at most for each key in it that was deleted
-//! meanwhile. Where room is short the compactor leaves blocks alone that are held when it chooses: to move out of them frees nothing.
+//! So a kept value costs the block that it lies in. In other blocks it costs at most one tombstone for each key in its
+//! block that was deleted meanwhile. Where room is short the compactor does not choose pinned blocks: moving out of
+//! them frees nothing.
 //!
-//! A crash at any point: the blocks that stay are found again, sealed, with records that are older than others of their keys, or are hidden
-//! by tombstones that were not dropped, or lie in a block that waited.
+//! A crash at any point: recovery finds the blocks that stay again, sealed. Their records are older than others of
+//! their keys, or hidden by tombstones that were not dropped, or lie in a block that waited.
 
 use super::Maintenance;
 use super::blocks::whole_records_of;
@@ -46,12 +50,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 impl<M: Medium> Maintenance<M> {
-    /// Whether somebody keeps a value of this store.
+    /// Whether a caller keeps a value of this store.
     pub(crate) fn keeps_values(&self) -> bool {
         !self.pinned_extents().is_empty()
     }
 
-    /// The blocks of this store in which values lie that somebody keeps.
+    /// The blocks of this store that contain values kept by callers.
     pub(super) fn pinned_extents(&self) -> HashSet<Extent> {
         if planted(Mutant::PinNotChecked) {
             return HashSet::new();
@@ -64,13 +68,13 @@ impl<M: Medium> Maintenance<M> {
         offsets.map(|at| self.log().blocks.extent_of(at)).collect()
     }
 
-    /// Sorts the blocks whose moment is past by whether they stay.
+    /// Sorts the blocks whose grace period is past by whether they stay.
     fn release_blocks(&self, compactor: &mut Compactor) {
         let past = compactor.retire_queue.take_past(|| GracePeriod::now(self.log().epochs().groups()));
         if past.is_empty() && compactor.retire_queue.kept.is_empty() {
             return;
         }
-        // After their moment is past.
+        // Read after their grace period is past.
         let held = self.pinned_extents();
         let mut stay: Vec<Retired> = Vec::new();
         let before = std::mem::take(&mut compactor.retire_queue.kept);
@@ -91,7 +95,7 @@ impl<M: Medium> Maintenance<M> {
             if retired.again.is_none() {
                 let since = if retired.is_free { 0 } else { self.log().retirements.load(Relaxed) };
                 let stale = if retired.is_free || planted(Mutant::KeptNotCounted) {
-                    // What is free on the medium already hides nothing, and brings nothing back.
+                    // A block that is free on the medium already hides nothing, and brings nothing back.
                     Vec::new()
                 } else {
                     self.count_again(compactor, retired.extent)
@@ -101,16 +105,18 @@ impl<M: Medium> Maintenance<M> {
             stay.push(retired);
         }
         compactor.retire_queue.kept = stay;
-        // What stayed longer may have been retired before.
+        // Blocks that stayed longer may have been retired before.
         compactor.retire_queue.reclaimable.sort_by_key(|retired| retired.number);
     }
 
-    /// Nobody is in any block, nor will be, once the store has no handle left: reads and groups have one, and values borrow one. So readers
-    /// of other stores are not waited for, nor holds of values that were forgotten and never dropped.
+    /// Makes all retired blocks reclaimable, at close. Once the store has no handle left, no thread is in any block,
+    /// nor will be: reads and groups have a handle, and values borrow one. So this waits neither for readers of other
+    /// stores nor for pins of values that were forgotten and never dropped.
     ///
-    /// A block that is still retired when the store is closed would be read by the next open, whose checkpoint knows
-    /// nothing of its records. To enter them it must compare them with what the checkpoint points to; where that is
-    /// damaged it cannot, and would read everything instead and no longer know whose the damaged records are.
+    /// A block that is still retired when the store is closed would be read by the next open, whose index checkpoint
+    /// lacks its records. To enter them the open must compare them with the records that the checkpoint points to. If
+    /// those are damaged it cannot: it would read everything instead, and no longer know which keys own the damaged
+    /// records.
     pub(super) fn all_left(&self, compactor: &mut Compactor) {
         for mut retired in compactor.retire_queue.take_all() {
             if let Some(again) = retired.again.take() {
@@ -144,9 +150,9 @@ impl<M: Medium> Maintenance<M> {
         stale
     }
 
-    /// Takes that back.
+    /// Undoes [`Maintenance::count_again`].
     fn forget_again(&self, compactor: &Compactor, again: &Again) {
-        // The block is as it was.
+        // The block is unchanged since it was counted.
         let key = |stale: &Stale| {
             let key = self.records.record(stale.at).key();
             KeyOf { owner: stale.owner, key, hash: stale.hash }
@@ -155,25 +161,25 @@ impl<M: Medium> Maintenance<M> {
         self.forget_stale(compactor, &keys);
     }
 
-    /// Frees the retired blocks that nobody can see any more. `urgent`: a writer waits for it.
+    /// Frees the retired blocks that no thread can reach any more. `urgent`: a writer waits for it.
     pub(super) fn reclaim(&self, compactor: &mut Compactor, urgent: bool) {
-        // Readers that came after the blocks were retired do not see them.
+        // Readers that came after the blocks were retired cannot reach them.
         let begun = Instant::now();
         for round in 0.. {
             reclaim::collect();
             self.release_blocks(compactor);
             if !compactor.retire_queue.waits_for_readers() {
-                // Nothing is waited for: a busy machine would not soon give back the CPU that is yielded.
+                // Do not wait: a busy machine would not soon give back a CPU that is yielded.
                 break;
             }
             let waiting = compactor.retire_queue.reclaimable.is_empty();
-            // A thread that is pinned itself would wait for nobody else.
+            // A thread that is pinned itself would wait for itself: its own pin keeps the grace period open.
             let patient = urgent && waiting && !reclaim::is_pinned();
             if round >= 3 && !(patient && begun.elapsed() < GRACE_MAX) {
                 break;
             }
             if round >= 64 {
-                // Whoever is pinned is not on a CPU, or a group is open.
+                // The pinned thread is not on a CPU, or a group is open.
                 crate::sync::thread::sleep(Duration::from_micros(200));
             } else if urgent {
                 crate::sync::thread::yield_now();

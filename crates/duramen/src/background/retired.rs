@@ -1,4 +1,4 @@
-//! Retired blocks, and how far each is on its way: see [`super::release`].
+//! Retired blocks, and the state of each: see [`super::release`].
 
 use crate::format::{Extent, Owner};
 use crate::mutants::{Mutant, planted};
@@ -7,25 +7,26 @@ use duramen_media::Offset;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A block that was moved out of, on its way to be freed.
+/// A block that was moved out of and is not freed yet.
 pub(super) struct Retired {
     pub extent: Extent,
-    /// How many were retired before it.
+    /// How many blocks were retired before it.
     pub number: u64,
     /// Tombstones were dropped from it.
     pub dropped: bool,
-    /// It is free on the medium already, since keys were evicted that it has the newest records of: see [`super::evict`].
+    /// It is free on the medium already, since its newest records were of keys that were evicted: see [`super::evict`].
     pub is_free: bool,
-    /// Bytes of all its records that are gone, and of room that was counted as dead.
+    /// Bytes of all its dead records, and of room that was counted as dead.
     pub bytes: u64,
-    /// Hashes of keys that it has dead records of, originals of copies among them, where keys are evicted; `None`: of any.
+    /// Where keys are evicted: hashes of the keys of its dead records, originals of copies included. `None`: of any
+    /// key.
     pub dead: Option<Vec<u64>>,
     /// The epoch in which it was retired.
     pub epoch: u64,
     pub again: Option<Again>,
 }
 
-/// Of a block that stays.
+/// Records that count again, of a block that stays.
 pub(super) struct Again {
     /// How many had been retired when its records were counted again.
     pub(super) since: u64,
@@ -42,21 +43,21 @@ pub(super) struct Stale {
 /// Retired blocks, each part in the order in which they were retired.
 #[derive(Default)]
 pub(super) struct RetireQueue {
-    /// Their moment was not noted yet.
+    /// Their grace period has not begun yet.
     fresh: Vec<Retired>,
-    /// Readers may be in them. Of a later moment is waited for whoever an earlier one still waits for.
+    /// Readers may be in them. A later grace period also waits for every reader that an earlier one waits for.
     seen: Vec<(GracePeriod, Vec<Retired>)>,
     /// They stay.
     pub(super) kept: Vec<Retired>,
-    /// Nobody is in them, nor will be.
+    /// No reader is in them, nor will be.
     pub(super) reclaimable: Vec<Retired>,
-    /// How many of all these have dead records of a key of this hash ...
+    /// For each hash, the number of these blocks that have dead records of a key with it ...
     dead: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
-    /// ... and how many may have some of any.
+    /// ... and the number that may have dead records of any key.
     of_any: u32,
 }
 
-/// Of hashes, which need no other one.
+/// The hasher of keys that are hashes already.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -106,7 +107,7 @@ impl RetireQueue {
         }
     }
 
-    /// Whether blocks will be free that are not, without anybody giving up a value.
+    /// Whether more blocks will be freed without a caller's releasing a value.
     pub(super) fn is_awaited(&self) -> bool {
         self.waits_for_readers() || !self.reclaimable.is_empty()
     }
@@ -115,24 +116,24 @@ impl RetireQueue {
         !self.fresh.is_empty() || !self.seen.is_empty()
     }
 
-    /// Blocks that readers may be in who came before they were retired.
+    /// Blocks that may have readers from before they were retired.
     pub(super) fn pending_grace(&self) -> impl Iterator<Item = &Retired> {
         self.fresh.iter().chain(self.seen.iter().flat_map(|(_, retired)| retired))
     }
 
-    /// The records in blocks that stay which count again.
+    /// The records that count again, in blocks that stay.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Stale> {
         self.kept.iter().filter_map(|retired| retired.again.as_ref()).flat_map(|again| &again.stale)
     }
 
-    /// The blocks that may be waited for, whoever does.
+    /// All blocks whose grace periods may still run, whoever waits for them.
     pub(super) fn take_all(&mut self) -> Vec<Retired> {
         let seen = std::mem::take(&mut self.seen).into_iter().flat_map(|(_, retired)| retired);
         let kept = std::mem::take(&mut self.kept);
         std::mem::take(&mut self.fresh).into_iter().chain(seen).chain(kept).collect()
     }
 
-    /// The blocks whose moment is past.
+    /// The blocks whose grace period is past.
     pub(super) fn take_past(&mut self, groups: impl FnOnce() -> Option<GracePeriod>) -> Vec<Retired> {
         if !self.fresh.is_empty()
             && let Some(grace) = groups()

@@ -1,36 +1,36 @@
-//! Dead tables, and how far they are taken at once: see [`super::reclaim_tables`].
+//! Dead tables, and how far one call reclaims them: see [`super::reclaim_tables`].
 
 use crate::read::table::Table;
 use crate::sync::Arc;
 use crate::sync::reclaim::GracePeriod;
 
-/// A dead table on its way.
+/// A dead table that is being reclaimed.
 pub(super) struct RetiredTable {
     pub table: Arc<Table>,
-    /// Of those who may still use it.
+    /// The grace period of the threads that may still use it.
     pub grace: Option<GracePeriod>,
-    /// They have left.
+    /// Those threads have left.
     pub has_left: bool,
     pub cursor: u64,
 }
 
-/// How far dead tables are taken at once.
+/// How far one call reclaims dead tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
-    /// For a part.
+    /// One part.
     Part,
-    /// As far as it can be done now.
+    /// As far as possible now.
     Now,
     /// To the end: the store is closed.
     Closed,
 }
 
-/// What is left of dead tables.
+/// The dead tables that are left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
-    /// Tables that somebody may still use, whose leaving nobody tells: there is nothing to do for now.
+    /// Tables that a thread may still use. No one reports when it leaves: there is nothing to do for now.
     Waiting,
-    /// More to do at once.
+    /// There is more to do at once.
     More,
 }

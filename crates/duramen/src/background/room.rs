@@ -1,6 +1,6 @@
 //! Room for blocks: free extents, growth of the store, or compaction.
 //!
-//! How blocks are taken and freed stands in [`crate::log::space`], also why a delete always finds room.
+//! [`crate::log::space`] describes how blocks are taken and freed, and why a delete always finds room.
 
 use super::Maintenance;
 use crate::format::Extent;
@@ -13,7 +13,7 @@ use crate::sync::{MutexGuard, rank};
 use crate::{Error, ErrorKind, Result};
 use duramen_media::Medium;
 
-/// How often a writer makes space and looks again.
+/// How often a writer makes space and searches again.
 const ROUNDS_MAX: u32 = 64;
 
 impl<M: Medium> Supply for Maintenance<M> {
@@ -52,8 +52,8 @@ impl<M: Medium> Supply for Maintenance<M> {
     fn take_extents(&self, least: u32, wants: [u32; 3], purpose: Purpose) -> Result<(Extent, u32, Purpose)> {
         let mut search =
             Search { least, purpose, rounds: 0, least_dead: u64::MAX, most_free: 0, gained: true };
-        // Each round either finds extents, or makes some, or gives up; compaction may have to run several times before
-        // what it frees adjoins.
+        // Each round finds extents, makes some, or gives up. Compaction may have to run several times before the
+        // extents that it frees adjoin.
         loop {
             let seen = match self.take_first(wants, purpose) {
                 Ok(taken) => return Ok(taken),
@@ -67,15 +67,15 @@ impl<M: Medium> Supply for Maintenance<M> {
     }
 }
 
-/// A search for extents that adjoin, in rounds.
+/// A search for adjoining extents, in rounds.
 struct Search {
     least: u32,
     purpose: Purpose,
     rounds: u32,
-    /// The least that was dead, and the most that was free, so far.
+    /// The fewest dead bytes and the most free extents so far.
     least_dead: u64,
     most_free: u32,
-    /// Whether the last round won something.
+    /// Whether the last round gained space.
     gained: bool,
 }
 
@@ -87,21 +87,21 @@ impl Search {
         self.most_free = self.most_free.max(seen.free);
         self.rounds += 1;
         if self.purpose.is_kept_for() && less_dead {
-            // A delete goes on for as long as there is less that is dead: see `log::space`.
+            // A delete continues for as long as the dead bytes decrease: see `log::space`.
             self.rounds = self.rounds.min(2);
         }
     }
 }
 
-/// What there was of the space when no extents were found.
+/// The state of the space when no extents were found.
 struct Seen {
     dead: u64,
     extents: u32,
     limits_set: u32,
     free: u32,
-    /// Of the free ones, those that are kept for deletes and compaction.
+    /// Free extents that are reserved for deletes and compaction.
     reserve: u32,
-    /// As many are free as are wanted, but do not adjoin.
+    /// Enough extents are free, but they do not adjoin.
     scattered: bool,
     has_spare: bool,
 }
@@ -121,7 +121,7 @@ impl Seen {
 }
 
 impl<M: Medium> Maintenance<M> {
-    /// Takes the first of `wants` that is there; else the space, in which none is.
+    /// Takes the first of `wants` that is available; otherwise returns the space, which has none.
     fn take_first(
         &self,
         wants: [u32; 3],
@@ -137,7 +137,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(taken)
     }
 
-    /// Wakes the background thread where there is little space left, and it may find some.
+    /// Wakes the background thread where there is little space left, and the thread may find some.
     fn wake_if_short(&self, space: MutexGuard<'_, Space, { rank::SPACE }>) {
         let low = self.is_short(&space);
         drop(space);
@@ -146,10 +146,10 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Makes room, in the way that costs least of those that are left. False when there is none.
+    /// Makes room, by the cheapest means that is left. False when there is none.
     fn make_room(&self, search: &Search, seen: &Seen) -> Result<bool> {
         let log = self.log();
-        // Half the space dead: growing on would only feed the garbage. Compact first, once.
+        // Half the space is dead: more growth would only feed the garbage. Compact first, once.
         let mostly_dead = seen.dead > u64::from(seen.extents - seen.free) * log.extent_bytes / 2;
         if search.purpose != Purpose::Compaction && mostly_dead && search.rounds == 1 {
             self.compact_now();
@@ -157,11 +157,11 @@ impl<M: Medium> Maintenance<M> {
         }
         Ok(self.growth.grow_for_writer(log, search.least)?
             || self.make_room_within(search, seen)
-            // A hint must not stand in the way of what it is a hint about.
+            // An index checkpoint only speeds up the next open: it must not block writes.
             || self.drop_checkpoint(search.purpose)?)
     }
 
-    /// Wins room from what the store has.
+    /// Gains room from the space that the store has.
     fn make_room_within(&self, search: &Search, seen: &Seen) -> bool {
         let &Search { least, purpose, rounds, gained, .. } = search;
         let log = self.log();
@@ -171,15 +171,15 @@ impl<M: Medium> Maintenance<M> {
         if seen.scattered && self.make_adjoin(least) || self.evict_now() {
             return true;
         }
-        // Sealed, they are free. A transaction leaves one for each delete behind large puts, with a tombstone that soon
-        // hides nothing.
+        // Once sealed, they are free. A transaction leaves one for each delete that follows large puts, with a
+        // tombstone that soon hides nothing.
         if log.seal_dead_partial(purpose) {
             self.compact_now();
             return true;
         }
-        // With less than an extent dead, sealing would only cost the room that is left in open blocks.
+        // With less than an extent dead, sealing would only waste the room that is left in open blocks.
         let worth_sealing = seen.dead >= log.extent_bytes || purpose.is_kept_for();
-        // What is freed may be no more than what the moves take: then what is dead lies in blocks that are open.
+        // The moves may take as much as they free: then the dead bytes lie in blocks that are open.
         let sealed = !gained && worth_sealing && log.seal_partial(purpose);
         if sealed || self.compact_now() || worth_sealing && log.seal_partial(purpose) {
             return true;
@@ -188,7 +188,7 @@ impl<M: Medium> Maintenance<M> {
         !seen.has_spare && self.clear_run(spare)
     }
 
-    /// Whether somebody else grew the store, freed some of it, or set its limit, since we looked.
+    /// Whether another thread grew the store, freed some of it, or set its limit, since we looked.
     fn has_changed(&self, search: &Search, seen: &Seen) -> bool {
         let space = self.log().space();
         let is_same = (space.extents(), space.free_extents()) == (seen.extents, seen.free)
@@ -207,7 +207,7 @@ impl<M: Medium> Maintenance<M> {
         self.growth.with_failure(|why| match why {
             Some(why) => Error::new(
                 ErrorKind::OutOfSpace,
-                format!("{refused}its medium is full: {why}; deletes go on"),
+                format!("{refused}its medium is full: {why}; deletes still work"),
             )
             .with_os_error(why),
             None if log.space().limit() != 0 => Error::new(
@@ -228,7 +228,8 @@ impl<M: Medium> Maintenance<M> {
         })
     }
 
-    /// Makes `least` extents adjoin, of as many and more that are free for this but scattered; whether it did.
+    /// Makes at least `least` extents adjoin, of those that are free for this purpose but scattered; returns whether it
+    /// did.
     fn make_adjoin(&self, least: u32) -> bool {
         let (spare, has_spare) = {
             let space = self.log().space();

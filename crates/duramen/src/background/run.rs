@@ -1,4 +1,4 @@
-//! When the store's own thread does what: compacts, sweeps, verifies, grows, commits, writes checkpoints.
+//! The schedule of the store's own thread: compaction, sweeps, verification, growth, commits, checkpoints.
 
 use super::Maintenance;
 use super::compaction::Compactor;
@@ -13,27 +13,27 @@ use std::time::Duration;
 
 /// A block is worth moving when at least this share of it, in percent, is dead.
 const DEAD_PERCENT_MIN: u64 = 5;
-/// Background compaction leaves this much dead alone, however small the store is ...
+/// Background compaction ignores this many dead bytes, however small the store is ...
 const DEAD_BYTES_MIN: u64 = 256 << 10;
-/// ... and nine twentieths of it, up to this, where the medium can give it. Less than the half at which writers that find no
-/// space compact before they let the store grow.
+/// ... and nine twentieths of the store, up to this, where the medium can grow. That is less than the half at which
+/// writers without space compact before they let the store grow.
 const DEAD_BYTES_SPARE: u64 = 64 << 20;
 /// ... which is so when the medium can be this many times larger.
 const SPARE_SHARE: u64 = 16;
-/// How long the compactor waits, at first, before it looks again whether readers have let go of what was retired.
+/// How long the compactor waits, at first, before it checks again whether readers have released retired blocks.
 const GRACE_MIN: Duration = Duration::from_millis(1);
-/// Longest time between two looks at what is to be done.
+/// The longest time between two checks for work.
 const TICK: Duration = Duration::from_millis(100);
-/// How long what is due may be put off while writers compact.
+/// How long due work may be put off while writers compact.
 const PUT_OFF_MAX: Duration = Duration::from_secs(1);
-/// While there is room it rests after each round for as long as that took, at most this.
+/// While there is room the thread rests after each round for as long as the round took, at most this.
 const REST_MAX: Duration = Duration::from_millis(1);
 /// A block's first expiry is noted in whole seconds, later by less than this.
 const EXPIRY_ROUNDED: Duration = Duration::from_secs(1);
 
 impl<M: Medium> Maintenance<M> {
-    /// Begins with what recovery does when it reads all records, and did not: to make absent what has expired, and, if it `verifies`,
-    /// to verify.
+    /// Begins with the work that recovery does when it reads all records, and did not do: expire keys, and verify if
+    /// `verifies`.
     pub(crate) fn begin(&self, verifies: bool) {
         let mut compactor = self.compactor();
         if verifies {
@@ -43,19 +43,19 @@ impl<M: Medium> Maintenance<M> {
         compactor.sweeping = self.sweep(&mut compactor, EXPIRY_ROUNDED);
     }
 
-    /// Gives up the compactor's own block and frees what was retired, at close: the store has no handle left.
+    /// Releases the compactor's own block and frees retired blocks, at close: the store has no handle left.
     pub(crate) fn end(&self) {
         let mut compactor = self.compactor();
-        // A checkpoint that is written after this has nothing of what is dead.
+        // An index checkpoint that is written after this contains no dead records.
         self.reclaim_tables(&mut compactor, Until::Closed);
         compactor.appender.put_aside(self.log());
         self.all_left(&mut compactor);
         self.reclaim(&mut compactor, false);
     }
 
-    /// Whether so much is dead that background compaction should run.
+    /// Whether enough is dead for background compaction to run.
     pub(super) fn wants_compaction(&self) -> bool {
-        // Without what was compacted already, and waits for whoever may still read it.
+        // Without blocks that were compacted already and wait for their readers.
         let dead = self.log().epochs().totals().dead_bytes;
         let dead = dead.saturating_sub(self.compaction.retired_bytes.load(Relaxed));
         let used = self.log().used_bytes();
@@ -68,8 +68,9 @@ impl<M: Medium> Maintenance<M> {
         dead > least && dead * 100 > used * u64::from(self.compaction.dead_percent)
     }
 
-    /// How much may be dead of a small store, whatever the share that is allowed. It would otherwise move all that lives in it
-    /// again and again to save a few megabytes; where the medium is small or has no more, or the share was lowered, they count.
+    /// How many bytes of a small store may be dead, whatever share is allowed. Otherwise compaction would move all its
+    /// live records again and again to save a few megabytes. They count where the medium is small or full, or the share
+    /// was lowered.
     pub(super) fn dead_bytes_spare(&self, used: u64) -> u64 {
         if self.growth.has_ever_failed() || self.compaction.dead_percent < DEAD_PERCENT {
             return 0;
@@ -97,8 +98,8 @@ impl<M: Medium> Maintenance<M> {
         self.log().durable.persist_time(&self.log().medium)
     }
 
-    /// Compacts and reclaims once, and sweeps if asked or not done; whether there is more to do. `None`, and nothing done, while a writer
-    /// compacts, unless it `waits` for that.
+    /// Compacts and reclaims once, and sweeps if `sweep` or if the last sweep is unfinished. Returns whether there is
+    /// more to do. `None`, and nothing done, while a writer compacts, unless it `waits` for that.
     pub(super) fn maintain_space(&self, sweep: bool, waits: bool) -> Result<Option<bool>> {
         let compactor = if waits { Some(self.compactor()) } else { self.compactor_if_free() };
         let Some(mut compactor) = compactor else { return Ok(None) };
@@ -107,12 +108,12 @@ impl<M: Medium> Maintenance<M> {
         }
         let mut more = self.reclaim_tables(&mut compactor, Until::Part) == Left::More;
         if self.wants_compaction() {
-            // Where nothing could be moved there is nothing more to do, until space comes from elsewhere.
+            // If nothing could be moved there is nothing more to do, until space is freed otherwise.
             let retired = self.compaction.retired.load(Relaxed);
             more |= self.compact_round(&mut compactor, DEAD_PERCENT_MIN)?
                 && self.compaction.retired.load(Relaxed) > retired;
         } else {
-            // Better ones will have come by the time that it is wanted again.
+            // There will be better ones when compaction runs again.
             compactor.victims.clear();
         }
         self.mend(&mut compactor)?;
@@ -124,7 +125,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(Some(more))
     }
 
-    /// Gives back what indexes do not need any more, a part of it at a time.
+    /// Gives back memory that indexes do not need any more, a part of it at a time.
     fn shrink(&self, compactor: &mut Compactor) {
         for table in self.records.tables.all() {
             let from = compactor.shrink_at.remove(&table.owner);
@@ -134,18 +135,18 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Grows ahead of the writers, so that they seldom wait for it.
+    /// Grows before writers need it, so that they seldom wait for it.
     pub(super) fn grow_ahead(&self) {
         let is_low = || Growth::is_low(self.log(), &self.log().space());
         while is_low() && !self.wants_compaction() && !self.wake.stop.load(Relaxed) {
-            // An error comes back to the writer that finds no space.
+            // The writer that finds no space gets the error.
             if !self.growth.grow(self.log(), 1).unwrap_or(false) || self.growth.is_awaited() {
                 return;
             }
         }
     }
 
-    /// What the store's own thread does until it is stopped.
+    /// The loop of the store's own thread, until it is stopped.
     pub(crate) fn run_background(&self) {
         if self.log().durable.interval().is_none() {
             duramen_media::process::yield_to_wakers();
@@ -162,7 +163,8 @@ impl<M: Medium> Maintenance<M> {
         poisoning.over();
     }
 
-    /// Does what is due; how long there is nothing more to do then. A failure poisons the store, and writers are told.
+    /// Does the work that is due; returns how long the thread may rest then. A failure poisons the store, and writers
+    /// get the error.
     fn run_round(&self, rounds: &mut Rounds) -> Duration {
         let interval = self.log().durable.interval().filter(|_| self.log().epochs().in_use());
         if interval.is_some_and(|interval| rounds.committed.elapsed() >= interval) {
@@ -181,14 +183,14 @@ impl<M: Medium> Maintenance<M> {
         let moved = self.compaction.moved_bytes.load(Relaxed);
         let due = rounds.looked.elapsed() >= TICK;
         rounds.put_off = false;
-        // Writers that run low wake this thread: for growth, or for what stands in its way.
+        // Writers that run low wake this thread: for growth, or to remove an obstacle to it.
         if rounds.more || due || rounds.waits || rounds.hurried && self.wants_compaction() {
-            // Who waits for a writer keeps commits waiting.
+            // Waiting for a writer delays commits.
             let waits = interval.is_none() && rounds.looked.elapsed() >= PUT_OFF_MAX;
             let more = self.maintain_space(due, waits).unwrap_or(Some(false));
             rounds.put_off = due && more.is_none();
             rounds.more = more.unwrap_or(false);
-            // Compaction may have been what stood in the way of growth.
+            // Compaction may have been in the way of growth.
             self.grow_ahead();
         }
         let evicts = self.evict_ahead().unwrap_or(false);
@@ -209,7 +211,7 @@ impl<M: Medium> Maintenance<M> {
         rounds.makes_no_progress = !rounds.more && !evicts;
         let moved = self.compaction.moved_bytes.load(Relaxed) - moved;
         let mut pause = self.pause_of(rounds, evicts);
-        // On a processor that it shares with a writer, others then wait no longer than one round takes.
+        // On a shared processor, a writer then waits no longer than one round takes.
         if rounds.more && !rounds.hurried && !self.is_short(&self.log().space()) {
             pause = begun.elapsed().min(REST_MAX);
         }
@@ -220,8 +222,8 @@ impl<M: Medium> Maintenance<M> {
         interval.map_or(pause, |interval| pause.min(interval.saturating_sub(rounds.committed.elapsed())))
     }
 
-    /// How long the thread may rest, as far as space is concerned. What was retired is free as soon as those have left who may read it:
-    /// mostly at once, but nobody tells.
+    /// How long the thread may rest, as far as space is concerned. Retired blocks are free as soon as their readers
+    /// have left: mostly at once, but readers do not report it.
     fn pause_of(&self, rounds: &mut Rounds, evicts: bool) -> Duration {
         rounds.waits = self.compaction.retired.load(Relaxed) > 0;
         rounds.grace = if rounds.waits && !rounds.hurried { (2 * rounds.grace).min(TICK) } else { GRACE_MIN };
@@ -234,22 +236,22 @@ impl<M: Medium> Maintenance<M> {
     }
 }
 
-/// When the store's own thread did what, and what it knows to be left.
+/// When the store's own thread did each kind of work, and the work that it knows to be left.
 struct Rounds {
     committed: Instant,
     reported_at: Instant,
     looked: Instant,
-    /// There is more to compact, pages of a checkpoint to be read, blocks to be freed.
+    /// There is more to compact, there are pages of an index checkpoint to read, or blocks to free.
     more: bool,
     unread: bool,
     waits: bool,
-    /// How long it waits for the blocks.
+    /// How long the thread waits for the retired blocks.
     grace: Duration,
-    /// What is done at each tick is due, and a writer stood in its way.
+    /// The work of a tick is due, and a writer was in its way.
     put_off: bool,
-    /// Somebody woke this thread.
+    /// Another thread woke this one.
     hurried: bool,
-    /// Nothing was won, and there is nothing more to win.
+    /// Nothing was gained, and nothing more can be.
     makes_no_progress: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Verifying what recovery did not read.
+//! Verifies the records that recovery did not read.
 
 use super::Maintenance;
 use super::compaction::{Compactor, ROUND_BYTES};
@@ -11,7 +11,8 @@ use duramen_media::Medium;
 const VERIFY_BYTES: u64 = 8 << 20;
 
 impl<M: Medium> Maintenance<M> {
-    /// Verifies blocks that recovery did not read, and flushes them where that may be due; whether there are more.
+    /// Verifies blocks that recovery did not read, and flushes them where that may be due; returns whether there are
+    /// more.
     pub(super) fn verify(&self, compactor: &mut Compactor) -> bool {
         let Some(from) = compactor.verify_at.take() else {
             self.finish_verification(compactor);
@@ -52,7 +53,8 @@ impl<M: Medium> Maintenance<M> {
         compactor.verify_at.is_some()
     }
 
-    /// Verifies at once what is left of what recovery did not read; the blocks that are known to be damaged.
+    /// Verifies at once all remaining records that recovery did not read; returns the blocks that are known to be
+    /// damaged.
     pub(crate) fn verify_all(&self) -> Vec<Extent> {
         let mut compactor = self.compactor();
         while self.verify(&mut compactor) {}

@@ -1,4 +1,4 @@
-//! Changes of stale counts that compaction brings, and what becomes of the bytes of tombstones: see [`crate::index::stale`].
+//! Changes of stale counts by compaction, and the accounting of tombstone bytes: see [`crate::index::stale`].
 
 use super::Maintenance;
 use super::compaction::Compactor;
@@ -8,7 +8,7 @@ use crate::index::stale::TransactionOutcome;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
-/// A key of a record that the compactor has met.
+/// The key of a record that the compactor found.
 #[derive(Clone, Copy)]
 pub(super) struct KeyOf<'a> {
     pub owner: Owner,
@@ -17,9 +17,9 @@ pub(super) struct KeyOf<'a> {
 }
 
 impl<M: Medium> Maintenance<M> {
-    /// A record of this key lies on the medium that its slot did not count; whether the key has a slot.
+    /// Counts a record of this key on the medium that its slot did not count; returns whether the key has a slot.
     pub(super) fn count_stale(&self, compactor: &Compactor, of: KeyOf<'_>, guard: &Guard) -> bool {
-        // What a dead table has is dead, however much of it there is.
+        // All records of a dead table are dead, however many there are.
         let Some(table) = self.records.tables.of(of.owner).filter(|table| !table.is_dead()) else {
             return false;
         };
@@ -31,10 +31,10 @@ impl<M: Medium> Maintenance<M> {
         true
     }
 
-    /// The dead records of a block that is retired no longer count as stale records of their keys. Each of these keys
-    /// has a slot, since its count keeps it, so mostly no record need be looked at to find it (`find_sole`): a miss that would take as
-    /// long as all the rest. Without it an overwrite with the compaction that it causes takes 3,895 instructions instead of 3,712
-    /// (16+200 bytes, as `bench kv overwrite`).
+    /// Uncounts the dead records of a retired block as stale records of their keys. Each of these keys has a slot,
+    /// since its count keeps it. So mostly no record need be read to find the slot (`find_sole`): that cache miss would
+    /// take as long as all the rest. Without it an overwrite with the compaction that it causes takes 3,895
+    /// instructions instead of 3,712 (16+200 bytes, as `bench kv overwrite`).
     pub(super) fn forget_stale(&self, compactor: &Compactor, dead: &[KeyOf<'_>]) {
         let guard = reclaim::pin();
         let mut last = None;
@@ -50,7 +50,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Keeps the accounts of a tombstone that died or lives again.
+    /// Accounts for a tombstone that became dead or live again.
     pub(super) fn account(
         &self,
         compactor: &Compactor,
@@ -66,7 +66,7 @@ impl<M: Medium> Maintenance<M> {
         if transaction_outcome == TransactionOutcome::Died {
             self.log().uncount(at, bytes, &compactor.activity);
         } else {
-            // Before: a checkpoint that has its block without it has been told.
+            // Before: a checkpoint that counts the block without these bytes must know of it.
             self.checkpoints.note_revived(self.log().blocks.extent_of(at.0));
             self.log().blocks.of(at.0).live_add(bytes);
             compactor.activity.dead_add(-(bytes as i64));

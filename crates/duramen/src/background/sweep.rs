@@ -1,4 +1,4 @@
-//! Making keys absent for good whose values have expired.
+//! Expires keys: makes keys with expired values absent permanently.
 
 use super::Maintenance;
 use super::blocks::records_of_open;
@@ -18,8 +18,8 @@ const SWEEP_BYTES: u64 = 8 << 20;
 const SWEEP_EXTENTS: u32 = 1 << 17;
 
 impl<M: Medium> Maintenance<M> {
-    /// Looks for expired values in blocks that will hold some in the time `ahead`, and makes their keys absent for good.
-    /// Whether there may be more of them.
+    /// Searches the blocks that will hold expired values in the time `ahead`, and makes the keys of expired values
+    /// absent permanently. Returns whether there may be more of them.
     pub(super) fn sweep(&self, compactor: &mut Compactor, ahead: Duration) -> bool {
         let extents = self.log().space().extents();
         let now = self.log().clock().now() + ahead.as_millis() as u64;
@@ -35,7 +35,7 @@ impl<M: Medium> Maintenance<M> {
             compactor.sweep_at += if state == Use::Free { 1 } else { block.extents().max(1) };
             let due = block.expiry().is_some_and(|seconds| seconds * 1000 <= now);
             if due && matches!(state, Use::Open | Use::Sealed) {
-                // Before the copy: what is appended later is noted later.
+                // Before the copy: records appended later note their expiry later.
                 block.expiry_reset();
                 let bytes = block.tail();
                 if !self.log().medium.unreadable(self.log().offset_of(extent), bytes).is_empty() {
@@ -77,7 +77,7 @@ impl<M: Medium> Maintenance<M> {
         }
     }
 
-    /// Makes the key of an expired value absent for good, and tells of it.
+    /// Makes the key of an expired value absent permanently, and notifies the listener.
     pub(super) fn expire_key(
         &self,
         compactor: &Compactor,

@@ -1,4 +1,4 @@
-//! How long readers verify what they read; who wakes the background thread; what a panic of the compactor leaves.
+//! How long readers verify records; when the background thread is woken; the effect of a panic in the compactor.
 
 use crate::format::Extent;
 use crate::log::Log;
@@ -13,7 +13,7 @@ use duramen_media::{Medium, MediumKind};
 use std::cell::RefCell;
 use std::time::Duration;
 
-/// Options of a store in this process's memory that maintains itself only when it is asked to.
+/// Options of a store in this process's memory that runs maintenance only on request.
 fn small(len_max: u64) -> Options {
     Options {
         medium: MediumKind::Volatile,
@@ -24,10 +24,10 @@ fn small(len_max: u64) -> Options {
     }
 }
 
-/// A reader that has read a slot verifies the record then. The slot may have been set anew since, and the block of the damaged record it
-/// pointed to retired: it is to be verified all the same.
+/// A reader verifies a record after it has read its slot. Since then the slot may have changed, and the block of the
+/// damaged record may have been retired: the record is to be verified all the same.
 #[test]
-fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_damaged_one() {
+fn records_are_verified_while_a_reader_may_hold_a_slot_of_a_damaged_record() {
     let options = small(4 << 20);
     let store = options.open("none").unwrap();
     let mut writer = store.writer().unwrap();
@@ -41,7 +41,7 @@ fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_dam
     maintenance.set_aside(extent);
     assert!(records.has_unverified());
     let reader = reclaim::pin();
-    // Nothing is damaged in truth: the block goes at once.
+    // In truth nothing is damaged: the block goes at once.
     maintenance.maintain().unwrap();
     assert_eq!(store.stats().damaged_blocks, 0);
     assert!(records.has_unverified());
@@ -55,9 +55,10 @@ fn records_are_verified_until_the_readers_have_left_who_may_have_a_slot_of_a_dam
     }
 }
 
-/// Who holds keys takes what is free and makes no room. So the background thread must, before the keys are locked again.
+/// A writer under key locks takes only free space and makes no room. So the background thread must make room before the
+/// keys are locked again.
 #[test]
-fn who_finds_nothing_free_under_locks_wakes_the_background_thread() {
+fn a_put_under_locks_without_free_space_wakes_the_background_thread() {
     let options = small(1 << 20);
     let store = options.open("none").unwrap();
     let maintenance = store.maintenance();
@@ -66,20 +67,20 @@ fn who_finds_nothing_free_under_locks_wakes_the_background_thread() {
     was_woken();
     let (extent, extents, _) = maintenance.take_free([1; 3], Purpose::Write).unwrap();
     store.log().space().give(extent, extents);
-    assert!(!was_woken(), "there is room: nobody need make any");
+    assert!(!was_woken(), "there is room: the background thread need not wake");
     let refused = (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
     was_woken();
     assert!(!was_woken());
     assert!(maintenance.take_free([1; 3], Purpose::Write).is_none());
-    assert!(was_woken(), "nothing is free, and the background thread sleeps on");
-    // It looked just now, and found nothing.
+    assert!(was_woken(), "nothing is free, but the background thread was not woken");
+    // It searched just now, and found nothing.
     maintenance.wake.no_progress.store(true, crate::sync::atomic::Ordering::Relaxed);
     assert!(maintenance.take_free([1; 3], Purpose::Write).is_none());
     assert!(!was_woken());
 }
 
-/// Where extents are looked for, and others give their blocks back meanwhile.
+/// A search for extents while other threads release their blocks.
 struct GivenBack<'a, M: Medium> {
     log: &'a Log<M>,
     others: RefCell<Vec<Appender>>,
@@ -105,13 +106,13 @@ impl<M: Medium> Supply for GivenBack<'_, M> {
 }
 
 #[test]
-fn a_block_that_comes_back_while_room_is_looked_for_is_found() {
+fn a_block_released_during_a_search_for_room_is_found() {
     for purpose in [Purpose::Change, Purpose::Delete] {
         let options = small(1 << 20);
         let store = options.open("none").unwrap();
         let (maintenance, log) = (store.maintenance(), store.log());
         (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
-        // All that is kept is in the hands of others.
+        // Other threads have all reserved extents.
         let mut others = Vec::new();
         loop {
             let mut other = Appender::default();
@@ -129,14 +130,14 @@ fn a_block_that_comes_back_while_room_is_looked_for_is_found() {
 }
 
 #[test]
-fn a_delete_waits_for_what_a_transaction_replaces() {
+fn a_delete_waits_for_space_that_a_transaction_replaces() {
     let options = small(1 << 20);
     let store = options.open("none").unwrap();
     let table = store.table(b"table", crate::IndexKind::Hash).unwrap();
     let keys = (0u32..).take_while(|key| table.put(&key.to_le_bytes(), &[1; 40]).is_ok()).count() as u32;
     let mut writer = store.writer().unwrap();
     writer.begin_transaction().unwrap();
-    // It takes all that is kept for deletes.
+    // It takes all extents that are reserved for deletes.
     let refused =
         (0..keys).find_map(|key| writer.in_transaction(&table).delete(&key.to_le_bytes()).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
@@ -149,9 +150,9 @@ fn a_delete_waits_for_what_a_transaction_replaces() {
     });
 }
 
-/// Half of a move may be done: a writer that goes on, and a close, would take what is there for whole.
+/// A move may be half done: a later write, or a close, would take its state for complete.
 #[test]
-fn a_panic_while_something_is_moved_ends_all_writing() {
+fn a_panic_during_a_move_ends_all_writing() {
     let path = std::env::temp_dir().join(format!("duramen-moved-{}", std::process::id()));
     let options =
         Options { medium: MediumKind::File, len_max: 4 << 20, background: false, ..Options::default() };
@@ -173,7 +174,7 @@ fn a_panic_while_something_is_moved_ends_all_writing() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// A store that is dropped because its user's thread panics is closed as any other.
+/// A store that is dropped because its user's thread panics is closed normally.
 #[test]
 fn a_store_dropped_by_a_panic_of_its_user_is_closed() {
     let path = std::env::temp_dir().join(format!("duramen-dropped-{}", std::process::id()));
@@ -192,7 +193,7 @@ fn a_store_dropped_by_a_panic_of_its_user_is_closed() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// To count anew reads the whole store under the compactor, which a writer without space waits for.
+/// Counting again reads the whole store under the compactor, for which a writer without space waits.
 #[test]
 fn a_count_is_put_off_for_a_writer_that_waits_for_the_compactor() {
     use crate::sync::atomic::Ordering::Relaxed;
@@ -216,13 +217,13 @@ fn a_count_is_put_off_for_a_writer_that_waits_for_the_compactor() {
     drop(writer);
     let maintenance = store.maintenance();
     let unknown_bytes = || maintenance.compactor().unknown_bytes;
-    // As a thread does that waits.
+    // As a waiting thread does.
     maintenance.compaction.waiting.fetch_add(1, Relaxed);
     for _ in 0..200 {
         maintenance.maintain().unwrap();
     }
     assert_eq!(store.stats().recounts, 0);
-    assert!(unknown_bytes() >= 4096, "what is to be counted is forgotten");
+    assert!(unknown_bytes() >= 4096, "the count of unknown bytes was lost");
     assert!(maintenance.compactor().recounts_put_off > 0);
     maintenance.compaction.waiting.fetch_sub(1, Relaxed);
     maintenance.maintain().unwrap();

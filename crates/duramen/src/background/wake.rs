@@ -1,18 +1,18 @@
-//! How others wake the store's own thread.
+//! How other threads wake the store's own thread.
 
 use crate::sync::atomic::AtomicBool;
 use crate::sync::lock;
 use crate::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// How others wake the background thread.
+/// The signal that wakes the background thread.
 #[derive(Default)]
 pub(crate) struct Wake {
     pub stop: AtomicBool,
     pub is_woken: Mutex<bool>,
     pub wake: Condvar,
-    /// There is little room, and the thread could make none when it last looked: it looks again in a while, and to wake it for
-    /// each block that is opened would only take time.
+    /// There is little room, and the thread could make none when it last tried. It tries again in a while, and waking
+    /// it for each block that is opened would only take time.
     pub no_progress: AtomicBool,
 }
 
@@ -25,7 +25,7 @@ impl Wake {
         }
     }
 
-    /// Waits for `pause`, or until somebody hurries: whether somebody does.
+    /// Waits for `pause`, or until another thread wakes this one; returns whether one did.
     pub(crate) fn rest(&self, pause: Duration) -> bool {
         let mut is_woken = lock(&self.is_woken);
         if !*is_woken && !pause.is_zero() {
