@@ -11,7 +11,7 @@ use std::time::Duration;
 use duramen::{Durability, MediumKind};
 use duramen_server::{Config, Error, ErrorKind, InProcessClient, log};
 use duramen_stream::catalog::Attachment;
-use duramen_stream::run::{Existing, Keep, MemoryLimit, Running, Start, show_notices};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Running, Start, check_script, show_notices};
 use duramen_stream::{Job, Outcome, Session};
 
 use super::sql::{line, name_of, open};
@@ -126,7 +126,10 @@ fn parse(script: &Path, in_process: &InProcessClient) -> Result<Vec<Job>, String
         Outcome::Job(job) => Some(job),
         Outcome::Done | Outcome::Text(_) => None,
     });
-    Ok(jobs.collect())
+    let jobs: Vec<Job> = jobs.collect();
+    check_script(jobs.iter().flat_map(|job| &job.optimised), Path::new("."))
+        .map_err(|error| format!("{}: {error}", script.display()))?;
+    Ok(jobs)
 }
 
 fn report_failed(in_process: &InProcessClient, name: &str, why: &str) {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use duramen::{Create, Durability, MediumKind, Options, Store};
 use duramen_server::log::counted;
-use duramen_stream::run::{Existing, Keep, MemoryLimit, Progress, Running, Start, open_store, show_notices};
+use duramen_stream::run::{
+    Existing, Keep, MemoryLimit, Progress, Running, Start, check_script, open_store, show_notices,
+};
 use duramen_stream::{Error, ErrorKind, Job, Outcome, Session};
 use indicatif::ProgressBar;
 
@@ -116,6 +118,11 @@ impl Script {
             session.attach(host.trim_matches(['[', ']']), port, store.is_some());
         }
         let outcomes = session.run(&self.text).map_err(refused)?;
+        let jobs = outcomes.iter().filter_map(|outcome| match outcome {
+            Outcome::Job(job) => Some(&job.optimised),
+            Outcome::Done | Outcome::Text(_) => None,
+        });
+        check_script(jobs.flatten(), Path::new(".")).map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // The second one ends the program at once.

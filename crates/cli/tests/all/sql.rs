@@ -42,6 +42,50 @@ fn a_wrong_script_and_a_missing_file_differ_in_their_codes() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("orders.csv"), "{output:?}");
 }
 
+/// Runs a script on a terminal that `script` makes, and gives what that shows.
+fn on_a_terminal(directory: &Path) -> Option<String> {
+    let program = format!("{} sql job.sql", env!("CARGO_BIN_EXE_duramen"));
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &program, "shown"]).current_dir(directory);
+    script.env("TERM", "xterm").stdin(Stdio::null()).stdout(Stdio::null());
+    match script.status() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        status => {
+            assert!(status.unwrap().success());
+            Some(String::from_utf8_lossy(&std::fs::read(directory.join("shown")).unwrap()).into_owned())
+        }
+    }
+}
+
+/// A job lasts for two seconds, in which its progress is drawn several times: where rows go elsewhere, and only there.
+#[test]
+fn no_progress_is_drawn_between_rows_that_are_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    for sink in ["'print'", "'filesystem', 'path' = 'out', 'format' = 'csv'"] {
+        let job = format!(
+            "CREATE TABLE i (k BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '8', 'rows-per-second' = '4',
+               'fields.k.kind' = 'sequence', 'fields.k.start' = '1', 'fields.k.end' = '8');
+             CREATE TABLE o (k BIGINT) WITH ('connector' = {sink});
+             INSERT INTO o SELECT k FROM i;"
+        );
+        std::fs::write(directory.path().join("job.sql"), job).unwrap();
+        let Some(shown) = on_a_terminal(directory.path()) else {
+            eprintln!("there is no program `script` in PATH: not tested");
+            return;
+        };
+        let lines: Vec<&str> = shown.split("\r\n").collect();
+        let at = |what: &str| lines.iter().position(|line| line.contains(what));
+        if sink == "'print'" {
+            let (first, last) = (at("+I[1]").unwrap(), at("+I[8]").unwrap());
+            let rows: Vec<String> = (1..=8).map(|row| format!("+I[{row}]")).collect();
+            // The first of them shares its line with what `script` says of itself.
+            assert_eq!(lines[first + 1..=last], rows[1..], "{shown}");
+        } else {
+            assert!(shown.matches("records in").count() > 1, "{shown}");
+        }
+    }
+}
+
 fn duramen(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_duramen"));
     command.args(args).current_dir(directory);
@@ -267,6 +311,49 @@ fn a_first_run_over_existing_keys_needs_an_option() {
         code == Some(2) && text.contains("1000000 bytes") && text.contains("on a disk"),
         "{code:?} {text}"
     );
+}
+
+/// What the planner cannot see is one path: it knows of no directory and of no links.
+#[test]
+fn two_tables_of_a_script_do_not_write_to_one_file_however_its_path_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().canonicalize().unwrap();
+    std::fs::write(dir.join("in.csv"), "a,1\nb,2\n").unwrap();
+    std::fs::create_dir(dir.join("real")).unwrap();
+    std::os::unix::fs::symlink("real", dir.join("link")).unwrap();
+    std::os::unix::fs::symlink("real/out", dir.join("to a file")).unwrap();
+    let table = |name: &str, path: &str| {
+        format!(
+            "CREATE TABLE {name} (k STRING, v INT)
+               WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv');"
+        )
+    };
+    for other in ["link/out", "to a file", &format!("{}/real/out", dir.display())] {
+        let script = format!(
+            "{}{}{}INSERT INTO o SELECT * FROM i WHERE v = 1; INSERT INTO p SELECT * FROM i WHERE v = 2;",
+            table("i", "in.csv"),
+            table("o", "real/out"),
+            table("p", other)
+        );
+        std::fs::write(dir.join("job.sql"), script).unwrap();
+        for more in ["--overwrite", "--adopt"] {
+            let (code, text) = said(&dir, &["sql", "job.sql", more]);
+            assert!(code == Some(2) && text.contains("`o` and `p`, which both write to"), "{code:?} {text}");
+            assert!(!dir.join("real/out").exists());
+        }
+    }
+    // One table alone goes where its link leads, whether or not a file is there.
+    for round in 0..2 {
+        std::fs::write(
+            dir.join("job.sql"),
+            format!("{}{}INSERT INTO p SELECT * FROM i;", table("i", "in.csv"), table("p", "to a file")),
+        )
+        .unwrap();
+        let (code, text) = said(&dir, &["sql", "job.sql", "--overwrite"]);
+        assert!(code == Some(0), "round {round}: {text}");
+        assert_eq!(std::fs::read_to_string(dir.join("real/out")).unwrap(), "a,1\nb,2\n");
+        assert!(dir.join("to a file").is_symlink());
+    }
 }
 
 /// What the server says until it is silent for a moment.

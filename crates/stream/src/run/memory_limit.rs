@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use duramen::Scratch;
+
 use crate::error::{Error, Result};
 use crate::state::MemoryLimit;
 
-/// `TMPFS_MAGIC` of `linux/magic.h`.
-const TMPFS: i64 = 0x0102_1994;
+/// File systems whose files are memory: `TMPFS_MAGIC`, `RAMFS_MAGIC` and `HUGETLBFS_MAGIC` of `linux/magic.h`.
+const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 impl MemoryLimit {
     /// The room for the state of one of `jobs` jobs of this process, whose store is at this path. State above the bound
@@ -21,19 +23,30 @@ impl MemoryLimit {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let is_on_disk = rustix::fs::statfs(directory).is_ok_and(|found| found.f_type != TMPFS);
+        let refused = |bytes: usize, wanted: String| {
+            let found =
+                format!("a bound of {bytes} bytes on state in memory, with the store {}", store.display());
+            Err(Error::invalid(found, wanted).hint("leave the bound out, or put the store on a disk"))
+        };
+        let is_on_disk = rustix::fs::statfs(directory).is_ok_and(|found| !IN_MEMORY.contains(&found.f_type));
         match bytes_max {
-            _ if is_on_disk => {
-                let bytes_max = bytes_max.unwrap_or_else(|| memory(Path::new("/")) / 2 / jobs.max(1));
-                Ok(MemoryLimit::of(directory, bytes_max))
+            Some(bytes) if !is_on_disk => {
+                let wanted = "a store on a file system of a disk: state beyond the bound is written next to the store, \
+                              which is in memory here";
+                refused(bytes, wanted.to_owned())
             }
+            Some(bytes) => match Scratch::new(directory, 1) {
+                Ok(_) => Ok(MemoryLimit::of(directory, bytes)),
+                Err(error) => refused(
+                    bytes,
+                    format!(
+                        "a directory in which files without names can be made, for state beyond the bound: {}: {error}",
+                        directory.display()
+                    ),
+                ),
+            },
+            None if is_on_disk => Ok(MemoryLimit::of(directory, memory(Path::new("/")) / 2 / jobs.max(1))),
             None => Ok(MemoryLimit::default()),
-            Some(bytes) => Err(Error::invalid(
-                format!("a bound of {bytes} bytes on state in memory, with the store {}", store.display()),
-                "a store on a file system of a disk: state beyond the bound is written next to the store, which is in \
-                 memory here",
-            )
-            .hint("leave the bound out, or put the store on a disk")),
         }
     }
 }
@@ -100,6 +113,18 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.max", "300000\n"),
         ]);
         assert_eq!(memory(new.path()), 300_000);
+    }
+
+    /// Of those that are always there, `/proc` makes no files.
+    #[test]
+    fn a_bound_is_refused_where_no_files_can_be_made() {
+        let refused =
+            MemoryLimit::beside(Path::new("/proc/store"), Some(1 << 20), 1).unwrap_err().to_string();
+        assert!(refused.contains("files without names") && refused.contains("1048576 bytes"), "{refused}");
+        let disk = tempfile::tempdir().unwrap();
+        let is_on_disk =
+            rustix::fs::statfs(disk.path()).is_ok_and(|found| !IN_MEMORY.contains(&found.f_type));
+        assert_eq!(MemoryLimit::beside(&disk.path().join("store"), Some(1 << 20), 1).is_ok(), is_on_disk);
     }
 
     #[test]

@@ -50,6 +50,7 @@ use self::records::Place;
 use self::row_sink::{CommitParticipant, JobStore, RowSink};
 pub use self::row_source::RowSource;
 use self::workers::{Message, Workers};
+pub use self::writers::check_script;
 pub(crate) use self::writers::two_tables;
 use crate::batch::Batch;
 use crate::catalog::Table;

@@ -156,6 +156,8 @@ struct Connection {
     splitter: Splitter,
     records: u64,
     ended: bool,
+    /// Whether it ended by a reset: a record without an end was cut, and is no record.
+    was_reset: bool,
     /// Nothing more is taken from it.
     closed: bool,
 }
@@ -170,6 +172,7 @@ impl Connection {
             splitter,
             records: 0,
             ended: false,
+            was_reset: false,
             closed: false,
         })
     }
@@ -185,8 +188,10 @@ impl Connection {
                 Ok(read) => self.bytes.extend_from_slice(&room[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // As if it had ended: what has come is used.
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => self.ended = true,
+                // The records that have come whole count.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                    (self.ended, self.was_reset) = (true, true);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -197,6 +202,9 @@ impl Connection {
     fn next_record(&mut self) -> Result<bool> {
         let (taken, whole) = self.splitter.push(&self.bytes[self.taken..])?;
         self.taken += taken;
+        if !whole && self.was_reset && !self.splitter.is_between() {
+            return Err(Error::connector("the connection was reset before the record had an end"));
+        }
         let whole = whole || self.ended && self.taken == self.bytes.len() && self.splitter.finish();
         self.records += u64::from(whole);
         Ok(whole)
@@ -366,5 +374,33 @@ impl Output for Sender {
 impl RowSink for Sender {
     fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
         Ok((Value::Null, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that closes while it has not read what was sent to it resets the connection.
+    #[test]
+    fn a_record_that_a_reset_has_cut_is_no_record() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        stream.try_clone().unwrap().write_all(b"x").unwrap();
+        peer.peek(&mut [0]).unwrap();
+        peer.write_all(b"12\n345").unwrap();
+        let mut connection = Connection::new(Stream::Tcp(stream), Splitter::new(None, 1, true)).unwrap();
+        while connection.bytes.len() < 6 {
+            connection.receive().unwrap();
+        }
+        assert!(connection.next_record().unwrap());
+        assert!(!connection.next_record().unwrap());
+        drop(peer);
+        while !connection.ended {
+            connection.receive().unwrap();
+        }
+        let error = connection.next_record().unwrap_err().to_string();
+        assert!(error.contains("was reset before the record had an end"), "{error}");
     }
 }

@@ -4,9 +4,11 @@
 //!
 //! 1. Sinks of one table have one writer: several INSERTs feed it. So bytes of one file, and changes of one key, have
 //!    one order.
-//! 2. Two tables of one job never stand for one path, or for the same keys: their writers would not know of each other.
+//! 2. Two tables of one script never stand for one path, or for the same keys: their writers would not know of each other,
+//!    and the second of two jobs would replace the file of the first.
 //! 3. A job never writes to a file that it reads, or into a directory of which it reads all files.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +17,9 @@ use super::records::Place;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::plan::Sink;
+
+/// As many links as Linux follows, `MAXSYMLINKS`: more are a circle.
+const LINKS_MAX: usize = 40;
 
 /// For each sink the first sink with the same writer.
 pub fn of(sinks: &[Sink]) -> Vec<usize> {
@@ -28,8 +33,18 @@ pub fn of(sinks: &[Sink]) -> Vec<usize> {
 
 /// A path as the file system knows it, whether or not a file is there.
 pub fn resolved(path: &Path) -> PathBuf {
+    resolved_behind(path, LINKS_MAX)
+}
+
+/// The same by at most so many links to files that are not there.
+fn resolved_behind(path: &Path, links_left: usize) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
+    }
+    if links_left > 0
+        && let Ok(target) = path.read_link()
+    {
+        return resolved_behind(&path.parent().unwrap_or(Path::new("")).join(target), links_left - 1);
     }
     let parent = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -42,37 +57,58 @@ pub fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Refuses a job that would write where it reads, or to one place through two tables.
-pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()> {
-    let path_of = |table: &Table| format::path(table, place.directory).map(|path| resolved(&path));
-    let is_file = |table: &Table| table.connector.name == "filesystem";
-    let mut written: Vec<(String, &Table)> = Vec::new();
-    let mut files: Vec<(PathBuf, &Table)> = Vec::new();
+fn is_file(table: &Table) -> bool {
+    table.connector.name == "filesystem"
+}
+
+fn path_of(table: &Table, directory: &Path) -> Result<PathBuf> {
+    format::path(table, directory).map(|path| resolved(&path))
+}
+
+/// Refuses the jobs of a script, given by all their sinks, when two tables of them stand for one place. Paths are
+/// compared as the file system knows them, and are relative to `directory`.
+///
+/// # Errors
+/// When there are two such tables.
+pub fn check_script<'s>(sinks: impl Iterator<Item = &'s Sink>, directory: &Path) -> Result<()> {
+    written(sinks, directory).map(|_| ())
+}
+
+/// The paths that are written, and by which tables.
+fn written<'s>(sinks: impl Iterator<Item = &'s Sink>, directory: &Path) -> Result<Vec<(PathBuf, &'s Table)>> {
+    let mut written: HashMap<String, &Table> = HashMap::new();
+    let mut files = Vec::new();
     for sink in sinks {
         let table = &*sink.table;
         let what = match is_file(table) {
             true => {
-                let path = path_of(table)?;
-                files.push((path.clone(), table));
-                format!("the path {}", path.display())
+                let path = path_of(table, directory)?;
+                let what = format!("the path {}", path.display());
+                files.push((path, table));
+                what
             }
             false => match table.written() {
                 Some(what) => what,
                 None => continue,
             },
         };
-        match written.iter().find(|(other, _)| *other == what) {
-            Some((_, other)) if !std::ptr::eq(*other, table) => {
-                return Err(two_tables(&other.name, &table.name, &what));
-            }
-            Some(_) => {}
-            None => written.push((what, table)),
+        if let Some(other) = written.get(&what)
+            && !std::ptr::eq(*other, table)
+        {
+            return Err(two_tables(&other.name, &table.name, &what));
         }
+        written.insert(what, table);
     }
+    Ok(files)
+}
+
+/// Refuses a job that would write where it reads, or to one place through two tables.
+pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()> {
+    let files = written(sinks.iter(), place.directory)?;
     let mut sources: Vec<(PathBuf, &Table)> = Vec::new();
     for table in read.iter().filter(|table| is_file(table)) {
         // Without a path it is the caller's, or refused when it is opened.
-        if let Ok(path) = path_of(table) {
+        if let Ok(path) = path_of(table, place.directory) {
             sources.push((path, table));
         }
     }
@@ -129,5 +165,11 @@ mod tests {
         assert_eq!(resolved(&real.join("./link")), real.join("file"));
         assert_eq!(resolved(&real.join("./none")), real.join("none"));
         assert_eq!(resolved(&real.join("no/such")), real.join("no/such"));
+        std::fs::create_dir(real.join("sub")).unwrap();
+        std::os::unix::fs::symlink("../none", real.join("sub/to none")).unwrap();
+        std::os::unix::fs::symlink("sub/to none", real.join("to that")).unwrap();
+        assert_eq!(resolved(&real.join("to that")), real.join("none"));
+        std::os::unix::fs::symlink("circle", real.join("circle")).unwrap();
+        assert_eq!(resolved(&real.join("circle")), real.join("circle"));
     }
 }

@@ -74,6 +74,24 @@ fn a_value_of_another_kind_is_refused() {
     }
 }
 
+/// Formats of Flink's are not named that are not there.
+#[test]
+fn a_format_that_is_not_there_is_refused_where_it_stands() {
+    for connector in ["filesystem', 'path' = 'x", "socket', 'port' = '1", "kafka"] {
+        for format in ["parquet", "avro", "orc", "raw", "protobuf"] {
+            let script =
+                format!("CREATE TABLE t (a INT)\nWITH ('connector' = '{connector}', 'format' = '{format}')");
+            let error = refused(&script);
+            assert!(
+                error.starts_with("line 2, column ") && error.contains(&format!("'{format}'")),
+                "{error}"
+            );
+            let (_, wanted) = error.split_once("wanted ").unwrap();
+            assert!(wanted.starts_with("'csv' or 'json'"), "{error}");
+        }
+    }
+}
+
 #[test]
 fn options_of_keys_and_values_may_differ() {
     let script =

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use duramen::{Create, Durability, Options, Store};
-use duramen_stream::run::{Existing, Keep, MemoryLimit, Progress, Running, Start};
+use duramen_stream::run::{Existing, Keep, MemoryLimit, Progress, Running, Start, check_script};
 use duramen_stream::{Error, Job, Outcome, Session};
 use duramen_structures::{DATABASES_MAX, Keyspace, Locks};
 
@@ -514,6 +514,38 @@ fn two_tables_do_not_write_to_one_place() {
     let inserts =
         "EXECUTE STATEMENT SET BEGIN INSERT INTO o SELECT * FROM t; INSERT INTO p SELECT * FROM t; END;";
     refused(run(&format!("{files}{inserts}"), dir), &["which both write to"]);
+}
+
+/// The planner knows of no directory and of no links: jobs of one script are compared before the first one runs.
+#[test]
+fn one_path_that_two_jobs_of_a_script_write_is_seen_however_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = &directory.path().canonicalize().unwrap();
+    write(dir, "t.csv", "a,1\nb,2\n");
+    std::fs::create_dir(dir.join("real")).unwrap();
+    std::os::unix::fs::symlink("real", dir.join("link")).unwrap();
+    std::os::unix::fs::symlink("real/out", dir.join("to a file")).unwrap();
+    let check = |path: &str| {
+        let script = format!(
+            "{}{}{}INSERT INTO o SELECT * FROM t; INSERT INTO p SELECT * FROM t;",
+            file("t", "t.csv", ""),
+            file("o", "real/out", ""),
+            file("p", path, "")
+        );
+        check_script(jobs(&script).unwrap().iter().flat_map(|job| &job.optimised), dir)
+    };
+    for path in ["link/out", "to a file", &format!("{}/real/out", dir.display())] {
+        refused(check(path), &["`o` and `p`, which both write to the path", "real/out"]);
+    }
+    check("link/other").unwrap();
+    // A link to no file yet leads to where the file appears.
+    let script =
+        format!("{}{}INSERT INTO p SELECT * FROM t;", file("t", "t.csv", ""), file("p", "to a file", ""));
+    for existing in [Existing::Refuse, Existing::Overwrite] {
+        run_over(&script, dir, existing).unwrap();
+        assert_eq!(read(dir, "real/out"), "a,1\nb,2\n");
+        assert!(dir.join("to a file").is_symlink());
+    }
 }
 
 #[test]
