@@ -831,7 +831,7 @@ pub const DIRECTIVES: &[Directive] = &[
 ];
 
 // Directives of Redis without an effect that a client could observe; a redis.conf may contain them.
-const WITHOUT_EFFECT: &[&str] = &[
+pub(super) const WITHOUT_EFFECT: &[&str] = &[
     "active-defrag-cycle-max",
     "active-defrag-cycle-min",
     "active-defrag-ignore-bytes",
@@ -910,7 +910,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 // Directives of Redis that change what users rely on: ignoring them would be worse than not starting.
-const NOT_SUPPORTED: &[(&str, &str)] = &[
+pub(super) const NOT_SUPPORTED: &[(&str, &str)] = &[
     ("aclfile", "users other than `default`"),
     ("user", "users other than `default`"),
     ("rename-command", "renamed commands"),

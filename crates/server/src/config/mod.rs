@@ -6,6 +6,8 @@
 //! are made from it.
 
 pub mod directives;
+#[cfg(test)]
+mod document;
 pub mod inert;
 mod load;
 pub mod policy;
