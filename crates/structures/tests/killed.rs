@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
 use duramen::{MediumKind, Options};
+use duramen_structures::stream::{NodeLimits, Pending, StreamId};
 use duramen_structures::{End, Error, Keyspace, Locks, Txn};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -164,4 +165,124 @@ fn transactions_over_large_values_count_all_or_not_at_all() {
             store.close().unwrap();
         }
     }
+}
+
+/// Entries that are pending in each group.
+const ENTRIES: u64 = 600;
+/// Elements that a part deletes.
+const PART: usize = 40;
+/// Names how many parts the process clears that is killed.
+const PARTS: &str = "DURAMEN_KILLED_PARTS";
+
+/// A stream of a group that stays, with two consumers that have half of the entries each, and of one that goes.
+fn fill_stream(txn: &mut Txn<'_>) -> Result<(), Error> {
+    let mut stream = txn.edit_stream(0, b"x")?;
+    let limits = NodeLimits { bytes: 4096, entries: 100 };
+    for ms in 1..=ENTRIES {
+        stream.append(StreamId { ms, seq: 1 }, &[b"f", b"v"], limits)?;
+    }
+    for name in [&b"goes"[..], b"stays"] {
+        stream.create_group(name, StreamId::MIN, None)?;
+        let Some(mut group) = stream.group(name)? else { continue };
+        let consumers = [b"a", b"b"].map(|name| stream.see_consumer(&mut group, name, 7).unwrap().0);
+        for ms in 1..=ENTRIES {
+            let consumer = consumers[usize::from(ms > ENTRIES / 2)];
+            let pending = Pending { consumer, delivered_at: 7, deliveries: 1 };
+            stream.set_pending(&mut group, StreamId { ms, seq: 1 }, None, pending)?;
+        }
+        stream.set_group(&group)?;
+    }
+    stream.save()
+}
+
+/// Removes the one group, and a consumer of the other.
+fn remove_group_and_consumer(txn: &mut Txn<'_>) -> Result<(), Error> {
+    let mut stream = txn.edit_stream(0, b"x")?;
+    stream.remove_group(b"goes")?;
+    if let Some(mut group) = stream.group(b"stays")? {
+        stream.remove_consumer(&mut group, b"b")?;
+        stream.set_group(&group)?;
+    }
+    stream.save()
+}
+
+fn clear_part(txn: &mut Txn<'_>) -> Result<bool, Error> {
+    let mut stream = txn.edit_stream(0, b"x")?;
+    let has_more = stream.clear_part(PART)?;
+    stream.save()?;
+    Ok(has_more)
+}
+
+#[test]
+#[ignore = "run by the other test, in a process of its own"]
+fn clears_parts() {
+    let path = PathBuf::from(std::env::var_os(STORE).unwrap());
+    let keyspace = open(&path);
+    let mut worker = keyspace.worker().unwrap();
+    worker.run(NOW, Locks::All, fill_stream).unwrap();
+    worker.run(NOW, Locks::All, remove_group_and_consumer).unwrap();
+    let parts: usize = std::env::var(PARTS).unwrap().parse().unwrap();
+    for _ in 0..parts {
+        worker.run(NOW, Locks::All, clear_part).unwrap();
+    }
+    println!("told: {parts}");
+    std::io::stdout().flush().unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// What everybody sees of the groups, whatever is deleted yet of those that went.
+fn check_groups(txn: &mut Txn<'_>) -> Result<(), Error> {
+    let stream = txn.stream(0, b"x")?.unwrap();
+    assert_eq!((stream.groups_len()?, stream.group(b"goes")?.is_none()), (1, true));
+    let mut group = stream.group(b"stays")?.unwrap();
+    assert_eq!(stream.find_consumer(&mut group, b"b")?, None);
+    let pending = stream.pending_from(&group, StreamId::MIN, None, usize::MAX)?;
+    assert_eq!(
+        pending.iter().map(|(id, _)| id.ms).collect::<Vec<_>>(),
+        (1..=ENTRIES / 2).collect::<Vec<_>>()
+    );
+    Ok(())
+}
+
+#[test]
+fn a_kill_between_the_parts_of_a_removed_group_leaves_it_gone_and_its_room_comes_back() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    // Without a kill: how many parts there are, and what the stream takes then.
+    let (mut parts, mut footprint) = (None, None);
+    for killed_at in [None, Some(0), Some(1), Some(9), Some(28), Some(29), Some(40)] {
+        let path = dir.path().join(format!("store {killed_at:?}"));
+        if let Some(killed_at) = killed_at {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "clears_parts", "--ignored", "--nocapture", "--test-threads=1"])
+                .env(STORE, &path)
+                .env(PARTS, killed_at.to_string())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+            assert!(lines.any(|line| line.contains("told: ")));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        } else {
+            let mut worker = open(&path).worker().unwrap();
+            worker.run(NOW, Locks::All, fill_stream).unwrap();
+            worker.run(NOW, Locks::All, remove_group_and_consumer).unwrap();
+        }
+        let keyspace = open(&path);
+        assert_eq!(keyspace.store().audit(), Vec::<String>::new());
+        let mut worker = keyspace.worker().unwrap();
+        worker.run(NOW, Locks::All, check_groups).unwrap();
+        let mut cleared = 1;
+        while worker.run(NOW, Locks::All, clear_part).unwrap() {
+            cleared += 1;
+            worker.run(NOW, Locks::All, check_groups).unwrap();
+        }
+        let all = *parts.get_or_insert(cleared);
+        assert_eq!(cleared, all - killed_at.unwrap_or(0), "killed after {killed_at:?} of {all} parts");
+        worker.run(NOW, Locks::All, check_groups).unwrap();
+        let bytes = worker.run::<_, Error>(NOW, Locks::All, |txn| txn.footprint(0, b"x", 0)).unwrap();
+        assert_eq!(*footprint.get_or_insert(bytes), bytes, "killed after {killed_at:?} parts");
+    }
+    assert!(parts.is_some_and(|all| all > 40), "{parts:?}");
 }

@@ -154,7 +154,23 @@ fn a_trim_that_finds_only_deleted_entries_changes_nothing_and_fails_nothing() {
 }
 
 #[test]
-fn a_group_with_many_pending_entries_is_destroyed_at_once_and_cleared_in_the_background() {
+fn a_group_with_much_pending_is_destroyed_at_once_and_its_elements_go_behind() {
+    elements_go_behind(&[
+        ("xgroup destroy s g\r\nxgroup destroy s g", ":1\r\n:0\r\n"),
+        ("xgroup create s g 0\r\nxpending s g", "+OK\r\n*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"),
+    ]);
+}
+
+#[test]
+fn a_consumer_with_much_pending_is_removed_at_once_and_its_elements_go_behind() {
+    elements_go_behind(&[
+        ("xgroup delconsumer s g c\r\nxgroup delconsumer s g c", ":3000\r\n:0\r\n"),
+        ("xpending s g\r\nxack s g 5-1", "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n:0\r\n"),
+    ]);
+}
+
+/// Makes 3,000 entries pending, says what removes them and what shows that, and waits until they take no memory.
+fn elements_go_behind(said: &[(&str, &str)]) {
     let server = Server::start();
     let mut client = server.client();
     let add: String = (1..=3_000).map(|at| format!("xadd s {at}-1 f v\r\n")).collect();
@@ -170,8 +186,7 @@ fn a_group_with_many_pending_entries_is_destroyed_at_once_and_cleared_in_the_bac
     client.send(claim);
     (0..9_000).for_each(|_| drop(client.line()));
     assert!(usage(&mut client) > before);
-    client.says("xgroup destroy s g\r\nxgroup destroy s g", ":1\r\n:0\r\n");
-    client.says("xgroup create s g 0\r\nxpending s g", "+OK\r\n*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n");
+    said.iter().for_each(|(said, reply)| client.says(said, reply));
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while usage(&mut client) > before {
         assert!(std::time::Instant::now() < deadline, "{} > {before}", usage(&mut client));

@@ -33,12 +33,14 @@ use duramen::{Collection, CollectionReader, ElementOrder, Value};
 use crate::packed::Malformed;
 pub(crate) use list::LargeList;
 pub(crate) use map::LargeMap;
-pub(crate) use stream::{LargeStream, STREAM_FLAGS};
+pub(crate) use stream::{AT_ONCE, LargeStream, STREAM_FLAGS};
 pub(crate) use string::{LargeString, PIECE};
 
 const FORM: u8 = 2;
 const FORM_BITS: u8 = 0x0f;
 const FLAGS_SHIFT: u32 = 4;
+/// Bytes of elements that are read before they are written to a copy.
+const COPIED_BYTES: usize = 1 << 20;
 
 /// Writes elements, and reads them as they are written: the one place that knows how.
 pub(crate) trait ElementWriter {
@@ -99,6 +101,38 @@ impl std::ops::Deref for Bytes<'_> {
             Self::Score(bytes) => bytes,
         }
     }
+}
+
+/// Copies all elements to a collection that nothing names yet. They lie together in memory meanwhile, [`COPIED_BYTES`] of them, or all of
+/// a collection without an order.
+pub(crate) fn copy(writer: &mut impl ElementWriter, elements: &Collection) -> Result<Collection> {
+    let made = writer.new_collection(elements.order());
+    let mut copied = 0;
+    while copied < elements.len() {
+        // Where the key ends, and the value.
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let mut gather = |element: &Value<'_>| {
+            bytes.extend_from_slice(element.key());
+            let key_end = bytes.len();
+            bytes.extend_from_slice(element);
+            ends.push((key_end, bytes.len()));
+            bytes.len() < COPIED_BYTES || elements.order() == ElementOrder::Unordered
+        };
+        match elements.order() {
+            ElementOrder::Unordered => writer.reads(elements).each(&mut gather)?,
+            _ => writer.reads(elements).ranked(copied, false, &mut gather)?,
+        }
+        let mut at = 0;
+        for &(key_end, end) in &ends {
+            writer.put(&made, &bytes[at..key_end], &bytes[key_end..end])?;
+            at = end;
+        }
+        copied += ends.len().max(1) as u64;
+        if elements.order() == ElementOrder::Unordered {
+            break;
+        }
+    }
+    Ok(made)
 }
 
 /// The value of a root.

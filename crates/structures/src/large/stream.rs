@@ -10,7 +10,8 @@
 //! | 16 zero bytes, 4, number of a group, the first 512 bytes of a consumer's name | the numbers of all consumers whose names begin with them |
 //! | 16 zero bytes, 5, number of a group, an id (16) | how the entry is pending |
 //! | 16 zero bytes, 6, number of a group, number of a consumer, an id (16) | nothing: the entry is pending for this consumer |
-//! | 16 zero bytes, 7, number of a group | nothing: the group was removed, and its elements of the kinds 3 to 6 are not all deleted yet |
+//! | 16 zero bytes, 7, number of a group | nothing: the group was removed, and its elements of the kinds 3 to 6 and 8 are not all deleted yet |
+//! | 16 zero bytes, 8, number of a group, number of a consumer | nothing: the consumer was removed, and its elements of the kinds 5 and 6 are not all deleted yet |
 //! | id of a node (16 bytes, big-endian) | a stream of this node alone, without groups |
 //!
 //! Numbers have 4 bytes, big-endian in keys and little-endian in values.
@@ -20,17 +21,18 @@
 //! 2. The first is always there. All others come before the nodes: no id is 0-0.
 //! 3. What one consumer does to one entry reads and writes a fixed number of elements, however many groups, consumers and entries there are.
 //!    All that one command changes of them is one transaction of the engine.
-//! 4. Elements of the kinds 3 to 6 count only while the element of their group exists. A group with many of them is
-//!    removed by a fixed number of writes; they are then deleted in parts, each a transaction
-//!    ([`LargeStream::clear_part`]). The group's number is not used again before the last part: for this there is the
-//!    element of kind 7, which is written with the removal and deleted with the last part. So a crash between two parts
-//!    leaves the rest to the next one.
+//! 4. Elements of the kinds 3 to 6 and 8 count only while the element of their group is there. A group that has many is removed by a fixed number of
+//!    writes, and they are deleted in parts, each a transaction ([`LargeStream::clear_part`]). Its number is not used
+//!    again before the last part: that is what the element of kind 7 is for, which is written with the removal and
+//!    deleted with the last part. So a crash between two parts leaves what the next one deletes.
+//! 5. The same holds for a consumer, of whose entries the element of kind 8 says that they are pending no more. One of them that becomes
+//!    pending for another consumer has its element of kind 5 written over: a part deletes only those that name the consumer that was removed.
 //!
 //! An edit of a stream works on a *window* of it: a stream with its head and the nodes that the edit needs.
 
 use duramen::{Collection, CollectionReader, ElementOrder, Value};
 
-use super::{ElementWriter, Result};
+use super::{ElementWriter, Fault, Result};
 use crate::packed::Malformed;
 use crate::stream::{Consumer, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim};
 use std::collections::BTreeMap;
@@ -47,13 +49,14 @@ const CONSUMER_NAME: u8 = 4;
 const PENDING: u8 = 5;
 const PENDING_FOR: u8 = 6;
 const REMOVED: u8 = 7;
+const REMOVED_CONSUMER: u8 = 8;
 
 /// Bytes of a name that are in the key of an element. Longer ones that begin alike share one.
 const NAME_BYTES: usize = 512;
 /// Elements whose keys are read together, to be deleted.
 const TOGETHER: usize = 1000;
-/// A group with more elements than this is removed in parts.
-const AT_ONCE: usize = 64;
+/// A group with more elements than this, and a consumer with more pending entries, is removed in parts.
+pub(crate) const AT_ONCE: usize = 64;
 
 // Flags of the root. Builds before them had the head, and all groups, in an element each.
 const HEAD_IN_NODE: u8 = 1;
@@ -152,9 +155,38 @@ impl LargeStream {
         Ok(removed)
     }
 
-    /// Whether there are elements of groups that were removed.
+    /// The numbers of a group and of one of its consumers that was removed and has elements still.
+    fn removed_consumer(&self, reads: CollectionReader<'_>) -> Result<Option<(u32, u32)>> {
+        let mut removed = None;
+        self.visit(reads, &key(REMOVED_CONSUMER, &[]), &[], |rest, _| {
+            let (group, consumer) = rest.split_at_checked(4).ok_or(NO_NUMBER)?;
+            removed = Some((number_in(group)?, number_in(consumer)?));
+            Ok(false)
+        })?;
+        Ok(removed)
+    }
+
+    /// Whether there are elements of groups or consumers that were removed.
     pub(crate) fn has_removed(&self, reads: CollectionReader<'_>) -> Result<bool> {
-        Ok(!self.removed(reads)?.is_empty())
+        Ok(!self.removed(reads)?.is_empty() || self.removed_consumer(reads)?.is_some())
+    }
+
+    /// Whether there is a consumer for which an element of the group says that an entry is pending.
+    fn has_consumer(&self, reads: CollectionReader<'_>, group: &Group, consumer: u32) -> Result<bool> {
+        let Some(its) = group.number().filter(|_| group.consumer(consumer).is_none()) else {
+            return Ok(true);
+        };
+        if group.has_removed(consumer) {
+            return Ok(false);
+        }
+        let (its, consumer) = (its.to_be_bytes(), consumer.to_be_bytes());
+        if reads.get(&key(CONSUMER, &[&its, &consumer]))?.is_some() {
+            return Ok(true);
+        }
+        match reads.get(&key(REMOVED_CONSUMER, &[&its, &consumer]))? {
+            Some(_) => Ok(false),
+            None => Err(NO_CONSUMER.into()),
+        }
     }
 
     /// How many groups there are.
@@ -202,7 +234,8 @@ impl LargeStream {
                 return Ok(());
             }
         }
-        group.know_next(self.next_number(reads, &key(CONSUMER, &[&its.to_be_bytes()]))?);
+        let next = |kind| self.next_number(reads, &key(kind, &[&its.to_be_bytes()]));
+        group.know_next(next(CONSUMER)?.max(next(REMOVED_CONSUMER)?));
         Ok(())
     }
 
@@ -224,7 +257,10 @@ impl LargeStream {
     ) -> Result<Option<Pending>> {
         let Some(number) = group.number() else { return Ok(None) };
         let found = reads.get(&key(PENDING, &[&number.to_be_bytes(), &id.to_bytes()]))?;
-        Ok(found.map(|found| Pending::of_element(&found)).transpose()?)
+        let Some(pending) = found.map(|found| Pending::of_element(&found)).transpose()? else {
+            return Ok(None);
+        };
+        Ok(self.has_consumer(reads, group, pending.consumer)?.then_some(pending))
     }
 
     /// Calls `visit` for the pending entries from an id on, of a consumer or of all, by the elements of the group,
@@ -239,8 +275,18 @@ impl LargeStream {
     ) -> Result<()> {
         let Some(number) = group.number().map(u32::to_be_bytes) else { return Ok(()) };
         let Some(consumer) = consumer else {
+            let mut consumers = BTreeMap::new();
             return self.visit(reads, &key(PENDING, &[&number]), &from.to_bytes(), |rest, value| {
-                Ok(visit(id_in(rest)?, Pending::of_element(value)?))
+                let pending = Pending::of_element(value)?;
+                let counts = match consumers.get(&pending.consumer) {
+                    Some(counts) => *counts,
+                    None => {
+                        let counts = self.has_consumer(reads, group, pending.consumer)?;
+                        consumers.insert(pending.consumer, counts);
+                        counts
+                    }
+                };
+                Ok(!counts || visit(id_in(rest)?, pending))
             });
         };
         self.visit(
@@ -262,8 +308,18 @@ impl LargeStream {
     ) -> Result<Option<StreamId>> {
         let Some(number) = group.number() else { return Ok(None) };
         let prefix = key(PENDING, &[&number.to_be_bytes()]);
-        let last = self.last(reads, &prefix)?;
-        Ok(last.map(|last| id_in(&last)).transpose()?)
+        let mut last = Ok(None);
+        let end = self.seek(reads, &behind(&prefix))?;
+        reads.ranked(end.saturating_sub(1), true, &mut |element| {
+            let Some(rest) = element.key().strip_prefix(&prefix[..]) else { return false };
+            let counts = |consumer| self.has_consumer(reads, group, consumer);
+            last = id_in(rest).map_err(Fault::from).and_then(|id| {
+                let pending = Pending::of_element(element)?;
+                Ok(counts(pending.consumer)?.then_some(id))
+            });
+            matches!(last, Ok(None))
+        })?;
+        last
     }
 
     /// The number after that of the last element whose key is this prefix and a number.
@@ -451,14 +507,24 @@ impl LargeStream {
 
     /// As [`Stream::delete`].
     pub(crate) fn delete(&mut self, writer: &mut impl ElementWriter, ids: &[StreamId]) -> Result<u64> {
-        let mut deleted = 0;
-        for &id in ids {
+        let (mut deleted, mut left) = (0, ids);
+        while let Some(&id) = left.first() {
             let reads = writer.reads(&self.elements);
-            let Some(rank) = self.rank(reads, id)? else { continue };
+            let Some(rank) = self.rank(reads, id)? else {
+                left = &left[1..];
+                continue;
+            };
             let mut window = self.window_at(reads, rank)?;
             let node = window.first_node_id()?;
-            if window.delete(&[id])? > 0 {
-                deleted += 1;
+            // A node is written once for all ids in a row that are its own.
+            let next = reads.nth(rank + 1)?.map(|next| node_id(&next)).transpose()?;
+            let is_own =
+                |id: &&StreamId| node.is_some_and(|node| node <= **id) && next.is_none_or(|next| **id < next);
+            let (own, others) = left.split_at(left.iter().take_while(is_own).count().max(1));
+            left = others;
+            let gone = window.delete(own)?;
+            if gone > 0 {
+                deleted += gone;
                 self.put_window(writer, rank, node, &window)?;
             }
         }
@@ -541,6 +607,9 @@ impl LargeStream {
         for (number, consumer) in group.removed_consumers() {
             self.drop_number(writer, &name_key(CONSUMER_NAME, &its, consumer.name()), number)?;
             writer.delete(&self.elements, &key(CONSUMER, &[&its, &number.to_be_bytes()]))?;
+            if consumer.pending_len() > 0 {
+                writer.put(&self.elements, &key(REMOVED_CONSUMER, &[&its, &number.to_be_bytes()]), &[])?;
+            }
         }
         for (number, consumer) in group.changed_consumers() {
             if consumer.is_new() {
@@ -584,21 +653,57 @@ impl LargeStream {
         Ok(true)
     }
 
-    /// Deletes at most this many elements of removed groups; returns whether there may be more.
+    /// Deletes so many elements of groups and consumers that were removed, at most; whether there may be more.
     pub(crate) fn clear_part(&self, writer: &mut impl ElementWriter, most: usize) -> Result<bool> {
         let removed = self.removed(writer.reads(&self.elements))?;
-        let Some(&number) = removed.first() else { return Ok(false) };
-        if self.clear_group(writer, number, most)? {
-            return Ok(true);
+        if let Some(&number) = removed.first() {
+            if self.clear_group(writer, number, most)? {
+                return Ok(true);
+            }
+            writer.delete(&self.elements, &key(REMOVED, &[&number.to_be_bytes()]))?;
+        } else if let Some((group, consumer)) = self.removed_consumer(writer.reads(&self.elements))? {
+            let numbers = (group.to_be_bytes(), consumer.to_be_bytes());
+            if self.clear_consumer(writer, numbers, most)? {
+                return Ok(true);
+            }
+            writer.delete(&self.elements, &key(REMOVED_CONSUMER, &[&numbers.0, &numbers.1]))?;
         }
-        writer.delete(&self.elements, &key(REMOVED, &[&number.to_be_bytes()]))?;
-        Ok(removed.len() > 1)
+        self.has_removed(writer.reads(&self.elements))
+    }
+
+    /// Deletes so many elements of a removed consumer, at most; whether there may be more.
+    fn clear_consumer(
+        &self,
+        writer: &mut impl ElementWriter,
+        (its, consumer): ([u8; 4], [u8; 4]),
+        most: usize,
+    ) -> Result<bool> {
+        let (prefix, mut ids) = (key(PENDING_FOR, &[&its, &consumer]), Vec::new());
+        // Two elements an entry.
+        let most = most.div_ceil(2);
+        self.visit(writer.reads(&self.elements), &prefix, &[], |rest, _| {
+            ids.push(id_in(rest)?);
+            Ok(ids.len() < most)
+        })?;
+        for id in &ids {
+            let pending = key(PENDING, &[&its, &id.to_bytes()]);
+            let found = writer.reads(&self.elements).get(&pending)?;
+            let of = found
+                .map(|found| Pending::of_element(&found))
+                .transpose()?
+                .map(|it| it.consumer.to_be_bytes());
+            if of == Some(consumer) {
+                writer.delete(&self.elements, &pending)?;
+            }
+            writer.delete(&self.elements, &key(PENDING_FOR, &[&its, &consumer, &id.to_bytes()]))?;
+        }
+        Ok(ids.len() >= most)
     }
 
     /// Deletes at most this many elements of a removed group; returns whether there may be more.
     fn clear_group(&self, writer: &mut impl ElementWriter, number: u32, most: usize) -> Result<bool> {
         let mut left = most;
-        for kind in [CONSUMER, CONSUMER_NAME, PENDING, PENDING_FOR] {
+        for kind in [CONSUMER, CONSUMER_NAME, PENDING, PENDING_FOR, REMOVED_CONSUMER] {
             let prefix = key(kind, &[&number.to_be_bytes()]);
             while left > 0 {
                 let (mut keys, together) = (Vec::new(), left.min(TOGETHER));

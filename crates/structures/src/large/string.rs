@@ -17,8 +17,6 @@ use crate::packed::Malformed;
 
 /// Bytes of a piece.
 pub(crate) const PIECE: usize = 1024;
-/// Pieces that are copied at once.
-const TOGETHER: usize = 64;
 /// Pieces that the longest value may have.
 const PIECES_MAX: u64 = duramen::VALUE_BYTES_MAX.div_ceil(PIECE) as u64;
 
@@ -64,24 +62,6 @@ impl LargeString {
     pub(crate) fn make(writer: &mut impl ElementWriter, string: &[u8]) -> Result<Self> {
         let made = Self::of(writer.new_collection(ElementOrder::ByKey));
         made.write(writer, 0, string)?;
-        Ok(made)
-    }
-
-    /// Makes a copy, which nothing names yet: of the pieces that are there, and no others.
-    pub(crate) fn copy(&self, writer: &mut impl ElementWriter) -> Result<Self> {
-        let made = Self::of(writer.new_collection(ElementOrder::ByKey));
-        let mut copied = 0;
-        while copied < self.elements.len() {
-            let mut some: Vec<(usize, Vec<u8>)> = Vec::with_capacity(TOGETHER);
-            self.ranked(writer.reads(&self.elements), copied, |begin, bytes| {
-                some.push((begin / PIECE, bytes.to_vec()));
-                if some.len() < TOGETHER { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })?;
-            for (number, bytes) in &some {
-                writer.put(&made.elements, &key_of(*number), bytes)?;
-            }
-            copied += some.len().max(1) as u64;
-        }
         Ok(made)
     }
 

@@ -74,6 +74,9 @@ impl Stream<Vec<u8>> {
             if placed.entry.id == id && !placed.is_deleted {
                 found = Some(placed.deleting());
             }
+            if placed.entry.id >= id {
+                break;
+            }
         }
         let Some(found) = found else { return Ok(false) };
         let (at, end, live) = (node.at, node.end(), node.head()?.live);

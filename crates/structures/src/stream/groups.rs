@@ -339,13 +339,18 @@ impl Group {
         (number, true)
     }
 
-    /// Removes a consumer, which has nothing pending.
+    /// Removes a consumer. It has nothing pending, but for one that is in elements: then they go with it, in parts.
     pub(crate) fn remove_consumer(&mut self, number: u32) {
         let Some(consumer) = self.consumers.remove(&number) else { return };
-        debug_assert_eq!(consumer.pending, 0);
+        debug_assert!(consumer.pending == 0 || consumer.saved.is_some() && self.known.is_empty());
         if consumer.saved.is_some() {
             self.removed.insert(number, consumer);
         }
+    }
+
+    /// Whether a consumer that has elements was removed.
+    pub(crate) fn has_removed(&self, number: u32) -> bool {
+        self.removed.contains_key(&number)
     }
 
     /// A consumer that is known.

@@ -13,7 +13,7 @@
 use std::borrow::Borrow;
 use std::ops::{ControlFlow, Deref, Range};
 
-use super::source::{Copied, Detached, Reads, Source};
+use super::source::{Detached, Reads, Source, error};
 use super::{Found, Txn};
 use crate::Type;
 use crate::ahead::Ahead;
@@ -185,19 +185,6 @@ impl<'w> Txn<'w> {
         }
         let made = LargeMap::make(self, &entries).map_err(|fault| error(type_, key, fault))?;
         self.put_root(type_, db, key, made.elements(), made.flags(), expires_at)
-    }
-
-    /// Copies the entries of a collection to one that nothing names yet.
-    pub(super) fn copy_collection(&mut self, type_: Type, db: u8, key: &[u8]) -> Result<Option<Copied>> {
-        self.begin_edit();
-        let thresholds = self.thresholds();
-        let Some((found, reads)) = self.read_of(type_, db, key)? else { return Ok(None) };
-        let form = Form::of(type_, &thresholds, key, &found, reads, Found::copied_to_edit)?;
-        let Form::Large(large_map) = form else { return Ok(None) };
-        let whole = large_map.whole(large::ElementWriter::reads(self, large_map.elements()));
-        let whole = whole.map_err(|fault| error(type_, key, fault))?;
-        let made = LargeMap::make(self, whole).map_err(|fault| error(type_, key, fault))?;
-        Ok(Some((made.elements().clone(), made.flags())))
     }
 }
 
@@ -819,11 +806,4 @@ fn kind(type_: Type, thresholds: &Thresholds) -> Kind {
         _ => Shape::Set,
     };
     Kind::of(shape, thresholds)
-}
-
-pub(super) fn error(type_: Type, key: &[u8], fault: impl Into<Fault>) -> Error {
-    match fault.into() {
-        Fault::Malformed(malformed) => Error::Malformed { type_, key: key.into(), malformed },
-        Fault::Engine(error) => Error::Engine(error),
-    }
 }

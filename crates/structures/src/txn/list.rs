@@ -7,8 +7,8 @@ use std::ops::{ControlFlow, Deref, Range};
 
 use duramen::CollectionId;
 
-use super::collection::{error, meta};
-use super::source::{Copied, Detached, Reads, Source};
+use super::collection::meta;
+use super::source::{Detached, Reads, Source, error};
 use super::{Found, Txn};
 use crate::Type;
 use crate::error::Result;
@@ -92,16 +92,6 @@ impl<'w> Txn<'w> {
         }
         let made = LargeList::make(self, &packed_list).map_err(|it| error(Type::List, key, it))?;
         self.put_root(Type::List, db, key, made.elements(), 0, expires_at)
-    }
-
-    /// Copies the elements of a large list to one that nothing names yet.
-    pub(super) fn copy_list(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
-        self.begin_edit();
-        let Some(list) = self.list(db, key)? else { return Ok(None) };
-        let Form::Large(large_list) = &list.form else { return Ok(None) };
-        let whole = list.report(large_list.copied(list.reads(large_list), 0..large_list.len()))?;
-        let made = LargeList::make(self, &whole).map_err(|it| error(Type::List, key, it))?;
-        Ok(Some((made.elements().clone(), 0)))
     }
 }
 

@@ -8,8 +8,9 @@ use duramen::{Collection, CollectionId, CollectionReader, ElementOrder, Meta, Ro
 
 use super::Txn;
 use crate::Type;
-use crate::error::Result;
-use crate::large::{self, ElementWriter};
+use crate::error::{Error, Result};
+use crate::large::{self, ElementWriter, Fault};
+use crate::packed_map::CONVERTED;
 use crate::worker::Worker;
 
 /// From where the entries of a large value are read.
@@ -193,14 +194,28 @@ impl Txn<'_> {
 
     /// Copies the value at `key`, if it is large, to a collection that nothing names yet.
     pub(super) fn copy_large(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
-        let Some((found, _)) = self.root(db, key)? else { return Ok(None) };
-        match Type::of_tag(found.tag()) {
-            _ if found.collection().is_none() => Ok(None),
-            Some(Type::String) => self.copy_pieces(db, key),
-            Some(Type::List) => self.copy_list(db, key),
-            Some(Type::Stream) => self.copy_stream(db, key),
-            Some(type_) => self.copy_collection(type_, db, key),
-            None => Ok(None),
-        }
+        let Some((found, reads)) = self.root(db, key)? else { return Ok(None) };
+        let (Some(type_), Some(id)) = (Type::of_tag(found.tag()), found.collection()) else {
+            return Ok(None);
+        };
+        let known = match type_ {
+            Type::Stream => return self.copy_stream(db, key),
+            Type::String | Type::List => 0,
+            Type::Hash | Type::Set | Type::SortedSet => CONVERTED,
+        };
+        let flags = large::flags(&found, known).map_err(|it| error(type_, key, it))?;
+        let elements = reads.open(id)?;
+        drop(found);
+        self.begin_edit();
+        let made = large::copy(self, &elements).map_err(|fault| error(type_, key, fault))?;
+        Ok(Some((made, flags)))
+    }
+}
+
+/// What is told of a large value that could not be read or written.
+pub(super) fn error(type_: Type, key: &[u8], fault: impl Into<Fault>) -> Error {
+    match fault.into() {
+        Fault::Malformed(malformed) => Error::Malformed { type_, key: key.into(), malformed },
+        Fault::Engine(error) => Error::Engine(error),
     }
 }

@@ -4,15 +4,18 @@
 
 use std::ops::Deref;
 
-use super::collection::{error, meta};
-use super::source::{Copied, Detached, Reads, Source};
+use super::collection::meta;
+use super::source::{Copied, Detached, Reads, Source, error};
 use super::{Found, Txn};
-use crate::error::Result;
-use crate::large::{Fault, LargeStream, STREAM_FLAGS};
+use crate::error::{Error, Result};
+use crate::large::{AT_ONCE, Fault, LargeStream, STREAM_FLAGS};
 use crate::stream::{
     Consumer, Entry, Group, Groups, NewEntry, NodeLimits, Pending, Stream, StreamId, Trim, tree_nodes,
 };
 use crate::{Type, dump};
+
+/// A node of a stream has 100 entries by default: so nodes are read about twice.
+const SOUGHT_TOGETHER: usize = 64;
 
 /// A stream: see [`Collection`](super::Collection) for its parameters.
 pub struct StreamAt<'k, B, S = Detached> {
@@ -311,19 +314,30 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok(last.map(|last| (first, last)))
     }
 
-    /// An entry is pending so from now on, once the group is saved. Its consumer is known.
-    pub fn set_pending(&self, group: &mut Group, id: StreamId, pending: Pending) -> Result<()> {
-        self.change_pending(group, id, Some(pending)).map(|_| ())
+    /// An entry is pending so from now on, once the group is saved. Its consumer is known; `old` is what [`Self::pending`] tells.
+    pub fn set_pending(
+        &self,
+        group: &mut Group,
+        id: StreamId,
+        old: Option<Pending>,
+        new: Pending,
+    ) -> Result<()> {
+        self.change_pending(group, id, old, Some(new)).map(|_| ())
     }
 
     /// An entry is not pending any more; whether it was.
     pub fn acknowledge(&self, group: &mut Group, id: StreamId) -> Result<bool> {
-        self.change_pending(group, id, None)
+        self.change_pending(group, id, self.pending(group, id)?, None)
     }
 
     /// How an entry is pending changes, if it was pending or will be; whether it was.
-    fn change_pending(&self, group: &mut Group, id: StreamId, new: Option<Pending>) -> Result<bool> {
-        let old = self.pending(group, id)?;
+    fn change_pending(
+        &self,
+        group: &mut Group,
+        id: StreamId,
+        old: Option<Pending>,
+        new: Option<Pending>,
+    ) -> Result<bool> {
         if let Some(old) = old {
             self.consumer(group, old.consumer)?;
         }
@@ -333,9 +347,14 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok(old.is_some())
     }
 
-    /// Removes a consumer with its pending entries; returns their number.
+    /// Removes a consumer with what it has pending; how much that was. Of one that has much the rest goes by [`EditStream::clear_part`].
     pub fn remove_consumer(&self, group: &mut Group, name: &[u8]) -> Result<usize> {
         let Some(number) = self.find_consumer(group, name)? else { return Ok(0) };
+        let len = group.consumer(number).map_or(0, Consumer::pending_len);
+        if group.number().is_some() && len > AT_ONCE && group.changes().next().is_none() {
+            group.remove_consumer(number);
+            return Ok(len);
+        }
         let pending = self.pending_from(group, StreamId::MIN, Some(number), usize::MAX)?;
         pending.iter().for_each(|&(id, old)| group.change_pending(id, Some(old), None));
         group.remove_consumer(number);
@@ -360,9 +379,32 @@ impl<'k, B: Deref<Target = [u8]>, S: Source> StreamAt<'k, B, S> {
         Ok(Part { key: self.key, bytes, ends: (from, to), is_descending, most })
     }
 
-    /// The entry with this id, or no entry.
-    pub fn at(&self, id: StreamId) -> Result<Part<'_, B>> {
-        self.part(id, id, false, 1)
+    /// Calls `visit` for each of these ids, in their order, with its entry if there is one, until it says false. Ids that ascend are
+    /// sought together.
+    pub fn visit_at<E: From<Error>>(
+        &self,
+        ids: &[StreamId],
+        mut visit: impl FnMut(StreamId, Option<&Entry<'_>>) -> std::result::Result<bool, E>,
+    ) -> std::result::Result<(), E> {
+        let mut left = ids;
+        while let Some(&from) = left.first() {
+            let some = &left[..left.len().min(SOUGHT_TOGETHER)];
+            let some = &some[..some.windows(2).take_while(|two| two[0] < two[1]).count() + 1];
+            let part = self.part(from, some[some.len() - 1], false, some.len())?;
+            let entries = part.entries()?;
+            // Where entries that nobody asks for are between them, the last ones were not reached.
+            let reached = entries.get(some.len() - 1).map_or(StreamId::MAX, |last| last.id);
+            let (mut at, mut found) = (0, entries.iter().peekable());
+            while let Some(&id) = some.get(at).filter(|id| **id <= reached) {
+                at += 1;
+                while found.next_if(|entry| entry.id < id).is_some() {}
+                if !visit(id, found.next_if(|entry| entry.id == id))? {
+                    return Ok(());
+                }
+            }
+            left = &left[at..];
+        }
+        Ok(())
     }
 
     /// How many nodes Redis would keep it in, and how many its tree over them would have.
@@ -526,7 +568,7 @@ impl EditStream<'_, '_> {
         self.report(removed)
     }
 
-    /// Whether groups that were removed have left something, which [`Self::clear_part`] deletes.
+    /// Whether groups and consumers that were removed have left something, which [`Self::clear_part`] deletes.
     pub fn has_leftovers(&self) -> Result<bool> {
         match &self.stream.form {
             Form::Packed(_) => Ok(false),
@@ -536,8 +578,7 @@ impl EditStream<'_, '_> {
         }
     }
 
-    /// Deletes at most this many elements of removed groups; returns whether there may be more. No reader sees a
-    /// difference.
+    /// Deletes so much, at most, of what removed groups and consumers have left; whether there may be more. Nobody sees a difference.
     pub fn clear_part(&mut self, most: usize) -> Result<bool> {
         let StreamAt { source, form, .. } = &mut self.stream;
         let cleared = match form {

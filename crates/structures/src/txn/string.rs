@@ -10,7 +10,7 @@ use std::ops::{ControlFlow, Range};
 
 use duramen::{ElementOrder, Meta, Store, Value};
 
-use super::source::{Copied, Reads, Source};
+use super::source::{Reads, Source};
 use super::{Found, Txn};
 use crate::Type;
 use crate::bits::Bitmap;
@@ -38,7 +38,7 @@ fn pieces(key: &[u8], root: &Found<'_>, reads: Reads<'_>) -> Result<Option<Large
 }
 
 fn error(key: &[u8], fault: impl Into<large::Fault>) -> Error {
-    super::collection::error(Type::String, key, fault)
+    super::source::error(Type::String, key, fault)
 }
 
 /// All of a string in pieces.
@@ -252,15 +252,5 @@ impl Txn<'_> {
         let made = LargeString::make(self, &whole).map_err(|fault| error(key, fault))?;
         write_pieces(&made, self).map_err(|fault| error(key, fault))?;
         self.put_root(Type::String, db, key, made.elements(), 0, expires_at)
-    }
-
-    /// Copies a string in pieces to one that nothing names yet.
-    pub(super) fn copy_pieces(&mut self, db: u8, key: &[u8]) -> Result<Option<Copied>> {
-        self.begin_edit();
-        let Some((found, reads)) = self.root_to_read(db, key)? else { return Ok(None) };
-        let Some(large_string) = pieces(key, &found, reads)? else { return Ok(None) };
-        drop(found);
-        let made = large_string.copy(self).map_err(|fault| error(key, fault))?;
-        Ok(Some((made.elements().clone(), 0)))
     }
 }

@@ -8,7 +8,7 @@ use duramen_structures::stream::{Entry, NodeLimits, Pending, StreamId, Trim};
 use duramen_structures::{
     Collection, Edit, Encoding, End, Error, Keyspace, Locks, Source, Txn, Type, Worker, score_of,
 };
-use std::ops::{ControlFlow, Deref};
+use std::ops::{ControlFlow, Deref, RangeInclusive};
 
 pub struct Random(u64);
 
@@ -478,7 +478,8 @@ fn streams_are_the_same_in_both_forms() {
                         1..4 => said.say(stream.acknowledge(group, at).unwrap()),
                         _ => {
                             let pending = Pending { consumer, delivered_at: 7, deliveries: at.ms };
-                            stream.set_pending(group, at, pending).unwrap();
+                            let old = stream.pending(group, at).unwrap();
+                            stream.set_pending(group, at, old, pending).unwrap();
                         }
                     }
                     let pending = stream.pending(group, id(random)).unwrap();
@@ -783,6 +784,157 @@ fn a_large_stream_of_an_earlier_build_is_refused_and_the_error_says_how_it_comes
     assert!(run(&mut worker, |txn| txn.delete(0, b"s").unwrap()));
 }
 
+/// Entries 1-1 to 300-1 of `x` pending for `consumer` in `group`, in the large form.
+fn pending_for(txn: &mut Txn<'_>, group: &[u8], consumer: &[u8], ids: RangeInclusive<u64>) {
+    let mut stream = txn.edit_stream(0, b"x").unwrap();
+    let limits = NodeLimits { bytes: 4096, entries: 100 };
+    for at in stream.last_id().ms + 1..=300 {
+        stream.append(StreamId { ms: at, seq: 1 }, &[b"f", b"v"], limits).unwrap();
+    }
+    stream.create_group(group, StreamId::MIN, None).unwrap();
+    let mut group = stream.group(group).unwrap().unwrap();
+    let (consumer, _) = stream.see_consumer(&mut group, consumer, 7).unwrap();
+    for at in ids {
+        let (id, pending) =
+            (StreamId { ms: at, seq: 1 }, Pending { consumer, delivered_at: 7, deliveries: 1 });
+        let old = stream.pending(&group, id).unwrap();
+        stream.set_pending(&mut group, id, old, pending).unwrap();
+    }
+    stream.set_group(&group).unwrap();
+    stream.save().unwrap();
+}
+
+#[test]
+fn a_consumer_with_much_pending_is_removed_at_once_and_cleared_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 2).unwrap();
+    keyspace.set_packed_bytes_max(0);
+    let mut worker = keyspace.worker().unwrap();
+    run(&mut worker, |txn| pending_for(txn, b"g", b"gone", 1..=250));
+    run(&mut worker, |txn| pending_for(txn, b"g", b"other", 251..=260));
+    // The entries of each consumer, and the first and the last.
+    let pending = |txn: &mut Txn<'_>| {
+        let stream = txn.stream(0, b"x").unwrap().unwrap();
+        let mut group = stream.group(b"g").unwrap().unwrap();
+        let all = stream.pending_from(&group, StreamId::MIN, None, usize::MAX).unwrap();
+        let ends = stream.pending_ends(&group).unwrap().map(|(first, last)| (first.ms, last.ms));
+        let mut of = |name: &[u8]| {
+            let consumer = stream.find_consumer(&mut group, name).unwrap()?;
+            let its = stream.pending_from(&group, StreamId::MIN, Some(consumer), usize::MAX).unwrap();
+            assert_eq!(
+                its,
+                all.iter().filter(|(_, it)| it.consumer == consumer).copied().collect::<Vec<_>>()
+            );
+            Some(its.len())
+        };
+        (of(b"gone"), of(b"other"), all.len(), ends)
+    };
+    run(&mut worker, |txn| assert_eq!(pending(txn), (Some(250), Some(10), 260, Some((1, 260)))));
+    run(&mut worker, |txn| {
+        let mut stream = txn.edit_stream(0, b"x").unwrap();
+        let mut group = stream.group(b"g").unwrap().unwrap();
+        assert_eq!(stream.remove_consumer(&mut group, b"gone").unwrap(), 250);
+        stream.set_group(&group).unwrap();
+        assert!(stream.has_leftovers().unwrap());
+        stream.save().unwrap();
+    });
+    run(&mut worker, |txn| assert_eq!(pending(txn), (None, Some(10), 10, Some((251, 260)))));
+    // An entry that was its is nobody's, may become another's, and stays that. One of the same name begins with nothing.
+    run(&mut worker, |txn| {
+        let mut stream = txn.edit_stream(0, b"x").unwrap();
+        let mut group = stream.group(b"g").unwrap().unwrap();
+        assert!(!stream.acknowledge(&mut group, StreamId { ms: 4, seq: 1 }).unwrap());
+        assert_eq!(stream.remove_consumer(&mut group, b"gone").unwrap(), 0);
+        stream.set_group(&group).unwrap();
+        stream.save().unwrap();
+    });
+    run(&mut worker, |txn| pending_for(txn, b"g", b"gone", 3..=5));
+    run(&mut worker, |txn| pending_for(txn, b"g", b"other", 8..=9));
+    let expected = (Some(3), Some(12), 15, Some((3, 260)));
+    run(&mut worker, |txn| {
+        assert_eq!(pending(txn), expected);
+        assert!(txn.copy(0, b"x", 1, b"x").unwrap());
+        let stream = txn.edit_stream(1, b"x").unwrap();
+        assert!(!stream.has_leftovers().unwrap());
+        stream.save().unwrap();
+    });
+    let (mut parts, mut has_more) = (0, true);
+    while has_more {
+        run(&mut worker, |txn| {
+            let mut stream = txn.edit_stream(0, b"x").unwrap();
+            has_more = stream.clear_part(100).unwrap();
+            stream.save().unwrap();
+        });
+        run(&mut worker, |txn| assert_eq!(pending(txn), expected));
+        parts += 1;
+    }
+    assert_eq!(parts, 6);
+    run(&mut worker, |txn| {
+        let mut stream = txn.edit_stream(0, b"x").unwrap();
+        assert!(!stream.has_leftovers().unwrap());
+        // With its group all goes.
+        let mut group = stream.group(b"g").unwrap().unwrap();
+        stream.remove_consumer(&mut group, b"other").unwrap();
+        stream.set_group(&group).unwrap();
+        assert!(stream.remove_group(b"g").unwrap());
+        while stream.clear_part(1000).unwrap() {}
+        assert!(!stream.has_leftovers().unwrap());
+        stream.save().unwrap();
+    });
+}
+
+#[test]
+fn entries_are_found_by_ids_in_any_order_in_both_forms() {
+    for packed_bytes_max in [0, 1 << 20] {
+        let dir = tempfile::tempdir().unwrap();
+        let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
+        keyspace.set_packed_bytes_max(packed_bytes_max);
+        let mut worker = keyspace.worker().unwrap();
+        let id = |ms| StreamId { ms, seq: 1 };
+        run(&mut worker, |txn| {
+            let mut stream = txn.edit_stream(0, b"x").unwrap();
+            let limits = NodeLimits { bytes: 4096, entries: 10 };
+            (1..=1000).for_each(|ms| stream.append(id(ms), &[b"f", b"v"], limits).unwrap());
+            let deleted: Vec<_> = (1..=1000).filter(|ms: &u64| ms.is_multiple_of(7)).map(id).collect();
+            assert_eq!(stream.delete(&deleted).unwrap(), 142);
+            let mixed =
+                [id(1000), id(1), id(3), id(2), id(2), id(7), id(2000), id(21), id(22), id(500), id(1)];
+            assert_eq!(stream.delete(&mixed).unwrap(), 6);
+            assert_eq!((stream.len(), stream.first_id()), (852, id(4)));
+            stream.save().unwrap();
+        });
+        let gone = |ms: u64| {
+            ms.is_multiple_of(7) || [1, 2, 3, 22, 500, 1000].contains(&ms) || !(1..=1000).contains(&ms)
+        };
+        run(&mut worker, |txn| {
+            let stream = txn.stream(0, b"x").unwrap().unwrap();
+            let ascending: Vec<u64> = (0..1100).collect();
+            let sparse: Vec<u64> = (0..1100).step_by(90).collect();
+            let mixed = vec![5, 4, 4, 900, 1, 6, 7, 8, 1500, 3, 3];
+            for wanted in [ascending, sparse, mixed, vec![9], vec![]] {
+                let (ids, mut found) = (wanted.iter().copied().map(id).collect::<Vec<_>>(), Vec::new());
+                stream
+                    .visit_at(&ids, |asked, entry| -> Result<bool, Error> {
+                        assert!(entry.is_none_or(|entry| entry.id == asked));
+                        found.push((asked.ms, entry.is_none()));
+                        Ok(true)
+                    })
+                    .unwrap();
+                assert_eq!(found, wanted.iter().map(|&ms| (ms, gone(ms))).collect::<Vec<_>>());
+            }
+            let mut asked = 0;
+            let ids: Vec<_> = (1..=1000).map(id).collect();
+            stream
+                .visit_at(&ids, |_, _| -> Result<bool, Error> {
+                    asked += 1;
+                    Ok(asked < 70)
+                })
+                .unwrap();
+            assert_eq!(asked, 70);
+        });
+    }
+}
+
 #[test]
 fn a_large_group_is_removed_at_once_and_cleared_in_parts() {
     let dir = tempfile::tempdir().unwrap();
@@ -800,7 +952,7 @@ fn a_large_group_is_removed_at_once_and_cleared_in_parts() {
             let (consumer, _) = stream.see_consumer(&mut group, b"c", 7).unwrap();
             for at in 1..=300 {
                 let pending = Pending { consumer, delivered_at: 7, deliveries: 1 };
-                stream.set_pending(&mut group, id(at), pending).unwrap();
+                stream.set_pending(&mut group, id(at), None, pending).unwrap();
             }
             stream.set_group(&group).unwrap();
         }

@@ -25,27 +25,26 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let mut is_changed = group.last_id < options.last_id;
     group.last_id = group.last_id.max(options.last_id);
     let (begin, mut count, mut consumer) = (call.reply.mark(), 0, None);
-    for &id in &options.ids {
-        let part = stream.at(id)?;
-        let Some(entry) = part.first()? else {
+    stream.visit_at(&options.ids, |id, entry| -> Result<bool, CommandError> {
+        let Some(entry) = entry else {
             // It was deleted: nobody can deal with it.
             is_changed |= stream.acknowledge(&mut group, id)?;
-            continue;
+            return Ok(true);
         };
         let old = stream.pending(&group, id)?;
         if old.is_none() && !options.force {
-            continue;
+            return Ok(true);
         }
         if old
             .is_some_and(|old| options.min_idle > 0 && now.wrapping_sub(old.delivered_at) < options.min_idle)
         {
-            continue;
+            return Ok(true);
         }
         if consumer.is_none() {
             consumer = Some(stream.see_consumer(&mut group, args.at(3), now)?);
         }
-        let Some((consumer, _)) = consumer else { continue };
-        // A new pending entry was delivered once.
+        let Some((consumer, _)) = consumer else { return Ok(true) };
+        // What is made here was delivered once.
         let deliveries = old.map_or(1, |old| old.deliveries);
         let deliveries = match options.retries {
             Some(retries) => retries,
@@ -53,14 +52,15 @@ pub fn xclaim(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
             None => deliveries.wrapping_add(1),
         };
         let pending = Pending { consumer, delivered_at: options.delivered_at, deliveries };
-        stream.set_pending(&mut group, id, pending)?;
+        stream.set_pending(&mut group, id, old, pending)?;
         if options.just_id {
             reply_id(&mut call.reply, id);
         } else {
-            reply_entry(&mut call.reply, &entry);
+            reply_entry(&mut call.reply, entry);
         }
         count += 1;
-    }
+        Ok(true)
+    })?;
     if is_changed || consumer.is_some() {
         stream.set_group(&group)?;
         stream.save()?;
@@ -173,39 +173,40 @@ impl AutoClaim<'_> {
         let candidates = stream.pending_from(&group, self.from, None, looks.saturating_add(1))?;
         let (mut left, mut consumer, mut looked) = (self.most, None, 0);
         let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
-        for &(id, pending) in candidates.iter().take(looks) {
-            if left == 0 {
-                break;
-            }
+        let ids: Vec<StreamId> = candidates.iter().take(looks).map(|(id, _)| *id).collect();
+        stream.visit_at(&ids, |id, entry| -> Result<bool, CommandError> {
+            let (_, pending) = candidates[looked];
             looked += 1;
-            let part = stream.at(id)?;
-            if part.first()?.is_none() {
+            if entry.is_none() {
                 stream.acknowledge(&mut group, id)?;
                 deleted.push(id);
                 left -= 1;
-                continue;
+                return Ok(left > 0);
             }
             if self.min_idle > 0 && self.now.wrapping_sub(pending.delivered_at) < self.min_idle {
-                continue;
+                return Ok(true);
             }
             if consumer.is_none() {
                 consumer = Some(stream.see_consumer(&mut group, self.consumer, self.now)?);
             }
-            let Some((consumer, _)) = consumer else { continue };
+            let Some((consumer, _)) = consumer else { return Ok(true) };
             let deliveries = pending.deliveries.wrapping_add(u64::from(!self.just_id));
-            stream.set_pending(&mut group, id, Pending { consumer, delivered_at: self.now, deliveries })?;
-            claimed.push((id, part));
+            let new = Pending { consumer, delivered_at: self.now, deliveries };
+            stream.set_pending(&mut group, id, Some(pending), new)?;
+            claimed.push(id);
             left -= 1;
-        }
+            Ok(left > 0)
+        })?;
         reply.array(3);
         reply_id(reply, candidates.get(looked).map_or(StreamId::MIN, |(id, _)| *id));
         reply.array(claimed.len());
-        for (id, part) in &claimed {
-            match part.first()? {
-                Some(entry) if !self.just_id => reply_entry(reply, &entry),
-                _ => reply_id(reply, *id),
+        stream.visit_at(&claimed, |id, entry| -> Result<bool, CommandError> {
+            match entry {
+                Some(entry) if !self.just_id => reply_entry(reply, entry),
+                _ => reply_id(reply, id),
             }
-        }
+            Ok(true)
+        })?;
         reply.array(deleted.len());
         deleted.iter().for_each(|id| reply_id(reply, *id));
         if consumer.is_some() || !deleted.is_empty() {

@@ -172,7 +172,11 @@ fn with_group(
     let (told, is_changed) = change(&stream, &mut group, now)?;
     if is_changed {
         stream.set_group(&group)?;
+        let has_leftovers = stream.has_leftovers()?;
         stream.save()?;
+        if has_leftovers {
+            call.server.leftovers.add(call.session.db, args.at(2));
+        }
         call.notify(STREAM, event, args.at(2));
     }
     call.reply.integer(told);

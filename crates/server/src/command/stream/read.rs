@@ -300,7 +300,8 @@ impl Reader<'_, '_, '_> {
             if !self.options.no_ack {
                 // One that was pending before, since the group was set back, goes over to this consumer.
                 let pending = Pending { consumer, delivered_at: self.now, deliveries: 1 };
-                self.stream.set_pending(group, entry.id, pending)?;
+                let old = self.stream.pending(group, entry.id)?;
+                self.stream.set_pending(group, entry.id, old, pending)?;
             }
         }
         Ok(())
@@ -316,25 +317,26 @@ impl Reader<'_, '_, '_> {
         // After the greatest id Redis starts again.
         let from = from.next().unwrap_or(StreamId::MIN);
         let pending = self.stream.pending_from(group, from, Some(consumer), self.options.most)?;
-        self.reply.array(pending.len());
-        for (id, pending) in pending {
-            match self.stream.at(id)?.first()? {
+        let Self { stream, reply, now, .. } = self;
+        reply.array(pending.len());
+        let ids: Vec<StreamId> = pending.iter().map(|(id, _)| *id).collect();
+        let mut pending = pending.into_iter();
+        stream.visit_at(&ids, |id, entry| {
+            let Some((_, old)) = pending.next() else { return Ok(false) };
+            match entry {
                 Some(entry) => {
-                    reply_entry(&mut self.reply, &entry);
-                    let deliveries = pending.deliveries.wrapping_add(1);
-                    self.stream.set_pending(
-                        group,
-                        id,
-                        Pending { delivered_at: self.now, deliveries, ..pending },
-                    )?;
+                    reply_entry(reply, entry);
+                    let deliveries = old.deliveries.wrapping_add(1);
+                    let new = Pending { delivered_at: *now, deliveries, ..old };
+                    stream.set_pending(group, id, Some(old), new)?;
                 }
                 None => {
-                    self.reply.array(2);
-                    reply_id(&mut self.reply, id);
-                    self.reply.null_array();
+                    reply.array(2);
+                    reply_id(reply, id);
+                    reply.null_array();
                 }
             }
-        }
-        Ok(())
+            Ok(true)
+        })
     }
 }
