@@ -479,7 +479,7 @@ impl Appender {
         Appended { at, bytes, crc: head.crc }
     }
 
-    /// Turns the void that holds the body into a record: steps 3 and 4 of the module.
+    /// Makes the void that holds the body a record: steps 3 and 4 of the module.
     #[inline(never)]
     fn write_around<M: Medium>(
         &self,

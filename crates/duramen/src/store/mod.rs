@@ -562,7 +562,7 @@ impl<M: Medium> StoreOn<M> {
         self.log().epochs().check_writable()
     }
 
-    /// Whether the store's file was deleted or moved while it is open, so that the path no longer leads to it. The
+    /// Whether the store's file was deleted or moved while it is open, so that the path no longer points to it. The
     /// content exists until the store is closed or the process ends; then it is gone, unless the file has another name.
     /// Some system calls.
     #[must_use]

@@ -7,6 +7,7 @@ mod checkpoint;
 mod close;
 mod collections;
 mod damage;
+mod entries;
 mod evict;
 mod examples;
 mod format;

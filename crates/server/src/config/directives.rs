@@ -1,4 +1,5 @@
-//! The table of all directives; CONFIG GET, CONFIG SET, the help text and the documentation are made from it.
+//! The table of all directives; CONFIG GET, CONFIG SET, the help text and the documentation are made from it. One file because it is one
+//! table.
 
 use super::policy::Policy;
 use super::{Allowed, ClientsMemory, Config, OUTPUT_CLASSES, OutputLimit, value};

@@ -1,5 +1,5 @@
-//! The packed and the large form side by side: the same steps by chance on both, and both say the same. What says that it changes nothing is
-//! not saved, as commands do not: so it must have stored nothing.
+//! The packed and the large form side by side: the same random steps on both, and both must report the same. A step that reports no
+//! change is not saved, as commands do not, so it must have stored nothing. One file because all types share the steps.
 
 use crate::support::{now, run, store};
 use duramen::MediumKind;
