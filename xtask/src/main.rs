@@ -3,6 +3,7 @@
 //! | command | what it holds the project to |
 //! |---|---|
 //! | `tidy` | documents, dependencies, imports and sources keep the rules that no compiler checks |
+//! | `docs` | nothing: it writes the generated parts of documents |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `side-by-side-memcached` | and as Debian's memcached does |
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
@@ -64,7 +65,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use failure::{Failure, Result};
+use failure::{Attempt, Failure, Result};
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own checks")]
@@ -84,6 +85,8 @@ enum Check {
         #[arg(long)]
         wrap: bool,
     },
+    /// Writes the generated parts of docs/configuration.md and docs/sql/, which tests compare
+    Docs,
     /// Says the same to redis-server and to duramen serve, and compares the replies
     SideBySide {
         /// The duramen program [default: built now]
@@ -516,6 +519,7 @@ fn main() -> ExitCode {
 fn run(check: Check) -> Result<bool> {
     match check {
         Check::Tidy { bless, wrap } => tidy::run(&repository(), bless, wrap),
+        Check::Docs => docs(),
         Check::SideBySide { duramen, redis, record, notifications, random, seed, only } => {
             let settings =
                 side_by_side::Settings { duramen, redis, only, record, notifications, random, seed };
@@ -640,6 +644,19 @@ fn run(check: Check) -> Result<bool> {
         }
         Check::TortureChild(settings) => torture::child::run(&settings),
     }
+}
+
+/// Has the tests that compare the generated parts of documents write them.
+fn docs() -> Result<bool> {
+    let mut written = true;
+    for (package, tests) in [("duramen-server", "config::document"), ("duramen-stream", "document::")] {
+        let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.current_dir(repository()).env("DURAMEN_BLESS", "1");
+        cargo.args(["test", "--quiet", "--package", package, "--lib", tests]);
+        let status = cargo.status().attempt(|| format!("run {cargo:?}"))?;
+        written &= status.success();
+    }
+    Ok(written)
 }
 
 /// Builds the crash driver, with planted bugs only when they are wanted, and runs it.

@@ -50,7 +50,7 @@ const fn connector(
     Connector { name, source, sink, lookup, format }
 }
 
-const CONNECTORS: &[Connector] = &[
+pub(crate) const CONNECTORS: &[Connector] = &[
     connector("blackhole", false, Some(SinkKind::Retract), false, false),
     connector("datagen", true, None, false, false),
     connector("duramen", true, Some(SinkKind::Upsert), true, false),

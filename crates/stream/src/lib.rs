@@ -18,6 +18,8 @@
 pub mod batch;
 pub mod catalog;
 pub mod compile;
+#[cfg(test)]
+mod document;
 pub mod error;
 pub mod expr;
 pub mod function;

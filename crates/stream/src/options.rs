@@ -1,5 +1,6 @@
-//! The options of WITH (...) and SET. Each connector and format declares its options here once. The check at CREATE
-//! TABLE, the error texts and the tables of `docs/stream.md` are made from these declarations.
+//! What may be said in WITH (...) and SET. Each connector and format declares its options here once: what is checked when
+//! a table is created, the words of errors and the pages `docs/sql/connectors.md` and `docs/sql/formats.md` are made from
+//! this.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -48,7 +49,8 @@ impl Kind {
         }
     }
 
-    fn documented(self) -> String {
+    #[cfg(test)]
+    pub(crate) fn documented(self) -> String {
         match self {
             Kind::Text => "text".to_owned(),
             Kind::Number => "number".to_owned(),
@@ -72,7 +74,20 @@ pub struct Declared {
     pub meaning: &'static str,
 }
 
-const REQUIRED: &str = "required";
+pub(crate) const REQUIRED: &str = "required";
+
+/// A connector or a format: its options, and what the pages say of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Declaration {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in one or two sentences.
+    pub purpose: &'static str,
+    /// A statement that creates a table with it. Tests plan it.
+    pub example: &'static str,
+    /// Its options, beside `connector` and, of those that have formats, `format`.
+    pub options: &'static [Declared],
+}
 
 const fn option(name: &'static str, kind: Kind, default: &'static str, meaning: &'static str) -> Declared {
     Declared { name, kind, default, meaning }
@@ -151,18 +166,27 @@ const FIELDS_INCLUDE: Declared = option(
     "whether the value repeats the columns of the key",
 );
 
-/// The options of connectors besides `connector` and, for connectors with formats, `format`.
-const CONNECTORS: &[(&str, &[Declared])] = &[
-    ("blackhole", &[]),
-    (
-        "datagen",
-        &[
-            option("number-of-rows", Number, "(no end)", "the number of rows"),
-            option("rows-per-second", Number, "(unlimited)", "the number of rows per second"),
-            option("seed", Number, "1", "the seed of random values"),
-            option("fields.#.kind", Choice(&["random", "sequence"]), "random", "how values are generated"),
-            option("fields.#.min", Number, "(the type's)", "the smallest random number"),
-            option("fields.#.max", Number, "(the type's)", "the largest random number"),
+/// All connectors.
+pub(crate) const CONNECTORS: &[Declaration] = &[
+    Declaration { name: "blackhole", purpose: "Discards every change. Use it to measure a query.", example: "CREATE TABLE nothing (product STRING, pieces INT) WITH ('connector' = 'blackhole')", options: &[] },
+    Declaration { name: "datagen", purpose: "Generates random rows or sequences, for tests and measurements.", example: "CREATE TABLE orders (id BIGINT, product STRING, pieces INT) WITH (
+  'connector' = 'datagen',
+  'rows-per-second' = '1000',
+  'fields.id.kind' = 'sequence',
+  'fields.product.length' = '8',
+  'fields.pieces.min' = '1',
+  'fields.pieces.max' = '20')", options: &[
+            option("number-of-rows", Number, "(no end)", "how many rows there are"),
+            option(
+                "rows-per-second",
+                Number,
+                "(as fast as they are taken)",
+                "how many rows come in a second",
+            ),
+            option("seed", Number, "1", "what random values begin with"),
+            option("fields.#.kind", Choice(&["random", "sequence"]), "random", "how values are made"),
+            option("fields.#.min", Number, "(the type's)", "the least random number"),
+            option("fields.#.max", Number, "(the type's)", "the greatest random number"),
             option("fields.#.start", Number, "0", "the first number of a sequence"),
             option(
                 "fields.#.end",
@@ -172,12 +196,15 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
             ),
             option("fields.#.length", Number, "100", "the number of characters of a random string"),
             IDLE,
-        ],
-    ),
-    ("duramen", &[DATABASE, KEY, VALUE, LOOKUP_REFRESH]),
-    (
-        "filesystem",
-        &[
+        ] },
+    Declaration { name: "duramen", purpose: "Keys of the job's own store, of the server that runs the job, or of the server that `--attach` names. Writes the newest row of each primary key, exactly once. Reads rows in lookup joins.", example: "CREATE TABLE total (product STRING, orders BIGINT, PRIMARY KEY (product) NOT ENFORCED) WITH (
+  'connector' = 'duramen',
+  'value' = 'json')", options: &[DATABASE, KEY, VALUE, LOOKUP_REFRESH] },
+    Declaration { name: "filesystem", purpose: "Reads one file, or all files of a directory, once or as they grow. Writes one file; a job with a store writes parts into a directory, exactly once.", example: "CREATE TABLE orders (product STRING, ts TIMESTAMP(3), pieces INT) WITH (
+  'connector' = 'filesystem',
+  'path' = 'orders.csv',
+  'format' = 'csv',
+  'source.monitor-interval' = '1 s')", options: &[
             option(
                 "path",
                 Text,
@@ -192,11 +219,13 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
             ),
             DEAD_LETTER,
             IDLE,
-        ],
-    ),
-    (
-        "kafka",
-        &[
+        ] },
+    Declaration { name: "kafka", purpose: "A topic of Kafka, with `csv` or `json` for keys and values. Partitions are merged by the timestamps of their messages. Needs the feature `kafka`.", example: "CREATE TABLE orders (product STRING, ts TIMESTAMP(3), pieces INT, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) WITH (
+  'connector' = 'kafka',
+  'topic' = 'orders',
+  'properties.bootstrap.servers' = 'localhost:9092',
+  'scan.startup.mode' = 'earliest-offset',
+  'format' = 'json')", options: &[
             TOPIC,
             SERVERS,
             option("properties.group.id", Text, "(none)", "the consumer group"),
@@ -244,21 +273,27 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
             PARTITIONER,
             DEAD_LETTER,
             IDLE,
-        ],
-    ),
-    (
-        "nexmark",
-        &[
-            option("events", Number, "(no end)", "the number of events in the whole stream"),
-            option("seed", Number, "1", "the seed of random values"),
+        ] },
+    Declaration { name: "nexmark", purpose: "Generates the events of the Nexmark benchmark. The table's name says which: `person`, `auction` or `bid`.", example: "CREATE TABLE bid (auction BIGINT, bidder BIGINT, price BIGINT) WITH (
+  'connector' = 'nexmark',
+  'events' = '1000000')", options: &[
+            option("events", Number, "(no end)", "how many events the whole stream has"),
+            option("seed", Number, "1", "what random values begin with"),
             IDLE,
-        ],
-    ),
-    ("print", &[option("print-identifier", Text, "(none)", "the prefix of each printed row")]),
-    ("redis", &[HOSTNAME, SERVER_PORT, PASSWORD, DATABASE, KEY, VALUE, LOOKUP_REFRESH, GUARANTEE]),
-    (
-        "redis-stream",
-        &[
+        ] },
+    Declaration { name: "print", purpose: "Prints every change on standard output.", example: "CREATE TABLE shown (product STRING, pieces INT) WITH (
+  'connector' = 'print',
+  'print-identifier' = 'orders')", options: &[option("print-identifier", Text, "(none)", "what rows begin with")] },
+    Declaration { name: "redis", purpose: "Keys of a running Redis or Duramen server. Writes the newest row of each primary key. Reads rows in lookup joins.", example: "CREATE TABLE total (product STRING, orders BIGINT, PRIMARY KEY (product) NOT ENFORCED) WITH (
+  'connector' = 'redis',
+  'hostname' = '127.0.0.1',
+  'port' = '6379',
+  'key' = 'total')", options: &[HOSTNAME, SERVER_PORT, PASSWORD, DATABASE, KEY, VALUE, LOOKUP_REFRESH, GUARANTEE] },
+    Declaration { name: "redis-stream", purpose: "A stream of a Redis or Duramen server (XREAD, XADD). Each field of an entry is a column.", example: "CREATE TABLE orders (product STRING, pieces INT) WITH (
+  'connector' = 'redis-stream',
+  'hostname' = '127.0.0.1',
+  'stream' = 'orders',
+  'from' = '0')", options: &[
             HOSTNAME,
             SERVER_PORT,
             PASSWORD,
@@ -268,14 +303,15 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
             option("csv.ignore-parse-errors", Flag, "false", "skip and count entries that cannot be read"),
             option("json.ignore-parse-errors", Flag, "false", "the same"),
             IDLE,
-        ],
-    ),
-    (
-        "socket",
-        &[
-            option("hostname", Text, "127.0.0.1", "the address to connect to, or to listen on"),
-            option("port", Number, "(none)", "the TCP port, unless `path` is given"),
-            option("path", Text, "(none)", "the path of a Unix socket"),
+        ] },
+    Declaration { name: "socket", purpose: "Lines over TCP or a Unix socket. A source connects or listens; with `listen` a connection that sends an unreadable record is closed and reported. A sink connects.", example: "CREATE TABLE orders (product STRING, pieces INT) WITH (
+  'connector' = 'socket',
+  'mode' = 'listen',
+  'port' = '9000',
+  'format' = 'json')", options: &[
+            option("hostname", Text, "127.0.0.1", "where to connect, or to listen"),
+            option("port", Number, "(none)", "the port of TCP; or else `path`"),
+            option("path", Text, "(none)", "a Unix socket"),
             option(
                 "mode",
                 Choice(&["connect", "listen"]),
@@ -284,16 +320,27 @@ const CONNECTORS: &[(&str, &[Declared])] = &[
             ),
             DEAD_LETTER,
             IDLE,
-        ],
-    ),
-    ("upsert-kafka", &[TOPIC, SERVERS, PROPERTIES, FIELDS_INCLUDE, KAFKA_GUARANTEE, PREFIX, PARTITIONER]),
+        ] },
+    Declaration { name: "upsert-kafka", purpose: "Writes the newest row of each primary key to a topic of Kafka, and a message without a value for a deleted key. Needs the feature `kafka`.", example: "CREATE TABLE total (product STRING, orders BIGINT, PRIMARY KEY (product) NOT ENFORCED) WITH (
+  'connector' = 'upsert-kafka',
+  'topic' = 'totals',
+  'properties.bootstrap.servers' = 'localhost:9092',
+  'key.format' = 'json',
+  'value.format' = 'json')", options: &[TOPIC, SERVERS, PROPERTIES, FIELDS_INCLUDE, KAFKA_GUARANTEE, PREFIX, PARTITIONER] },
 ];
 
-/// The options of formats.
-const FORMATS: &[(&str, &[Declared])] = &[
-    (
-        "csv",
-        &[
+/// All formats.
+pub(crate) const FORMATS: &[Declaration] = &[
+    Declaration {
+        name: "csv",
+        purpose: "Lines of values with a delimiter between them, in the order of the columns.",
+        example: "CREATE TABLE orders (product STRING, pieces INT) WITH (
+  'connector' = 'filesystem',
+  'path' = 'orders.csv',
+  'format' = 'csv',
+  'csv.field-delimiter' = ';',
+  'csv.null-literal' = 'n/a')",
+        options: &[
             option(
                 "csv.field-delimiter",
                 Text,
@@ -307,10 +354,16 @@ const FORMATS: &[(&str, &[Declared])] = &[
             option("csv.null-literal", Text, "(nothing)", "the text of NULL, unless it is quoted"),
             option("csv.ignore-parse-errors", Flag, "false", "skip and count records that cannot be read"),
         ],
-    ),
-    (
-        "json",
-        &[
+    },
+    Declaration {
+        name: "json",
+        purpose: "One object of JSON per line, with a field for each column.",
+        example: "CREATE TABLE orders (product STRING, ts TIMESTAMP(3)) WITH (
+  'connector' = 'filesystem',
+  'path' = 'orders.json',
+  'format' = 'json',
+  'json.timestamp-format.standard' = 'ISO-8601')",
+        options: &[
             option(
                 "json.fail-on-missing-field",
                 Flag,
@@ -331,15 +384,15 @@ const FORMATS: &[(&str, &[Declared])] = &[
                 "write every digit of a DECIMAL; `false` writes it like Java: `1E+2`, `2.7E-8`",
             ),
         ],
-    ),
+    },
 ];
 
 /// The prefixes of format options that keys and values of messages may have separately.
 const PARTS: [&str; 2] = ["key.", "value."];
 
-/// The options of SET.
-const SESSION: &[Declared] = &[
-    option("table.local-time-zone", Text, "UTC", "the session's time zone; only UTC is supported"),
+/// What SET takes.
+pub(crate) const SESSION: &[Declared] = &[
+    option("table.local-time-zone", Text, "UTC", "the session's time zone; there is UTC"),
     option(
         "table.exec.source.idle-timeout",
         Time,
@@ -358,11 +411,11 @@ pub fn formats_wanted() -> String {
 
 /// The connector's own options.
 pub fn of_connector(connector: &str) -> &'static [Declared] {
-    CONNECTORS.iter().find(|(name, _)| *name == connector).map_or(&[], |(_, options)| *options)
+    CONNECTORS.iter().find(|one| one.name == connector).map_or(&[], |one| one.options)
 }
 
 fn of_format(format: &str) -> &'static [Declared] {
-    FORMATS.iter().find(|(name, _)| *name == format).map_or(&[], |(_, options)| *options)
+    FORMATS.iter().find(|one| one.name == format).map_or(&[], |one| one.options)
 }
 
 /// Checks the options that WITH gives a connector's table; `has_format` says whether the connector takes a format.
@@ -455,40 +508,6 @@ pub fn duration(text: &str) -> Option<Duration> {
     })
 }
 
-/// The tables of `docs/stream.md`.
-pub fn document() -> String {
-    let mut out = String::new();
-    let mut table = |title: &str, options: &[Declared]| {
-        out.push_str(&format!("\n{title}\n\n"));
-        if options.is_empty() {
-            out.push_str("No options.\n");
-            return;
-        }
-        out.push_str("| option | value | default | meaning |\n|---|---|---|---|\n");
-        for one in options {
-            let default = match one.default.strip_prefix('(').and_then(|words| words.strip_suffix(')')) {
-                Some(words) => words.to_owned(),
-                None if one.default == REQUIRED => "**required**".to_owned(),
-                None => format!("`{}`", one.default),
-            };
-            let name = one.name.replace('#', "COLUMN");
-            out.push_str(&format!(
-                "| `{name}` | {} | {default} | {} |\n",
-                one.kind.documented(),
-                one.meaning
-            ));
-        }
-    };
-    for (name, options) in CONNECTORS {
-        table(&format!("Connector `{name}`:"), options);
-    }
-    for (name, options) in FORMATS {
-        table(&format!("Format `{name}`:"), options);
-    }
-    table("`SET`:", SESSION);
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -504,14 +523,14 @@ mod tests {
     }
 
     #[test]
-    fn named_formats_equal_declared_formats() {
-        assert!(FORMAT == Choice(&FORMATS.iter().map(|(name, _)| *name).collect::<Vec<_>>().leak()[..]));
+    fn formats_that_are_named_are_those_that_are_declared() {
+        assert!(FORMAT == Choice(&FORMATS.iter().map(|one| one.name).collect::<Vec<_>>().leak()[..]));
         assert_eq!(formats_wanted(), "'csv' or 'json'");
     }
 
     #[test]
-    fn every_default_is_a_valid_value() {
-        let all = CONNECTORS.iter().chain(FORMATS).flat_map(|(_, options)| *options).chain(SESSION);
+    fn what_holds_without_an_option_is_one_of_its_values() {
+        let all = CONNECTORS.iter().chain(FORMATS).flat_map(|one| one.options).chain(SESSION);
         for one in all.filter(|one| one.default != REQUIRED && !one.default.starts_with('(')) {
             assert!(one.kind.takes(one.default), "{one:?}");
         }

@@ -90,7 +90,7 @@ fn measurement(keys: u64, name: &str, runs: &[Ran], settings: &Settings) -> Meas
     found
 }
 
-/// Measurements of all rows, and the targets of `docs/stream.md` that they tell about.
+/// Measurements of all rows, and the targets of `docs/internals/sql.md` that they tell about.
 pub fn found(rows: &[Row], settings: &Settings) -> Found {
     let mut found = Found::default();
     let mut reached = (0, 0);

@@ -591,9 +591,8 @@ pub const DIRECTIVES: &[Directive] = &[
         "duramen-sql",
         false,
         0..=16,
-        "Paths of up to 16 scripts of continuous SQL that run in the server; see docs/stream.md. Their \
-         tables with the connector 'duramen' are in the served store. Needs a build with the feature \
-         `sql`.",
+        "Scripts of continuous SQL that run in the server, as docs/sql/checkpoints.md tells, in builds with the feature `sql`. Their \
+         tables of the connector 'duramen' are in the served store.",
         |c| c.sql.join(" "),
         |c, v| {
             c.sql = v.iter().flat_map(|v| v.split_whitespace()).map(str::to_owned).collect();
@@ -831,7 +830,7 @@ pub const DIRECTIVES: &[Directive] = &[
     ),
 ];
 
-// Directives of Redis without an effect that a client could observe; a redis.conf may contain them.
+// Redis's, which change nothing that a client could tell; a redis.conf that has them is accepted.
 pub(super) const WITHOUT_EFFECT: &[&str] = &[
     "active-defrag-cycle-max",
     "active-defrag-cycle-min",
@@ -910,7 +909,7 @@ pub(super) const WITHOUT_EFFECT: &[&str] = &[
     "locale-collate",
 ];
 
-// Directives of Redis that change what users rely on: ignoring them would be worse than not starting.
+// Redis's, on which somebody relies: to go on without them would be worse than to stop.
 pub(super) const NOT_SUPPORTED: &[(&str, &str)] = &[
     ("aclfile", "users other than `default`"),
     ("user", "users other than `default`"),

@@ -1,9 +1,9 @@
 //! How the server is configured: redis.conf's directives where the meaning is the same, `duramen-…` for the
 //! engine and the medium.
 //!
-//! Later sources override earlier ones: built-in values, the file, `DURAMEN_*` of the environment, the command line.
-//! [`directives::DIRECTIVES`] describes each directive; CONFIG GET, the help text and the table of docs/configuration.md
-//! are made from it.
+//! Sources, later wins: built-in values, the file, `DURAMEN_*` of the environment, the command line.
+//! What each directive means stands in [`directives::DIRECTIVES`], from which CONFIG GET, the help text and the
+//! tables of docs/configuration.md are made.
 
 pub mod directives;
 #[cfg(test)]

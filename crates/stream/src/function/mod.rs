@@ -4,6 +4,8 @@
 //! its result is NULL then. Text is counted in characters, from 1.
 
 pub mod aggregate;
+#[cfg(test)]
+pub(crate) mod examples;
 pub(crate) mod json;
 mod math;
 mod prepared;
@@ -280,7 +282,7 @@ fn coerce_argument(param: Param, ty: &DataType) -> Option<DataType> {
     }
 }
 
-fn tables() -> [&'static [Function]; 5] {
+pub(crate) fn tables() -> [&'static [Function]; 5] {
     [string::FUNCTIONS, regex::FUNCTIONS, json::FUNCTIONS, math::FUNCTIONS, time::FUNCTIONS]
 }
 

@@ -19,3 +19,4 @@ mod round_trip;
 mod run;
 mod slt;
 mod support;
+mod tutorial;

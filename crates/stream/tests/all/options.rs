@@ -1,8 +1,5 @@
-//! Options of WITH and SET: what nobody knows is refused, and documents say what is known.
+//! Options of WITH and SET: an unknown option is refused.
 
-use std::path::PathBuf;
-
-use duramen_stream::options::document;
 use duramen_stream::{ErrorKind, Session};
 
 fn refused(script: &str) -> String {
@@ -118,20 +115,4 @@ fn partitions_are_refused_where_they_stand() {
         "CREATE TABLE o (a INT)\nPARTITIONED BY (a) WITH ('connector' = 'filesystem', 'path' = 'o', 'format' = 'csv')",
     );
     assert!(error.starts_with("line 2, column 1: not supported yet: PARTITIONED BY; "), "{error}");
-}
-
-/// `DURAMEN_BLESS=1 cargo test -p duramen-stream --test all options` writes the tables anew.
-#[test]
-fn the_document_has_the_options_that_are_declared() {
-    const BEGIN: &str = "<!-- options: made from crates/stream/src/options.rs -->\n";
-    const END: &str = "<!-- end of options -->\n";
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/stream.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("docs/stream.md has a place for options");
-    let (found, after) = rest.split_once(END).expect("the place has an end");
-    if std::env::var_os("DURAMEN_BLESS").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{}\n{END}{after}", document())).unwrap();
-        return;
-    }
-    assert!(found == format!("{}\n", document()), "docs/stream.md differs from what is declared");
 }

@@ -51,7 +51,7 @@ pub(super) struct How<'h> {
 }
 
 /// A job whose table `own` has these rows.
-fn start(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) -> Running {
+pub(super) fn start(script: &str, directory: &Path, rows: &[Vec<Value>], how: How<'_>) -> Running {
     let mut session = Session::default();
     if let Some(port) = how.attached {
         session.attach("127.0.0.1", port, how.kept.is_some());

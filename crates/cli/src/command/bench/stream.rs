@@ -17,7 +17,7 @@ use crate::{Answer, Failure};
 /// Run the headline query of continuous SQL: compiled, in memory and with stores, and by hand
 ///
 /// Sums by key in tumbling windows of 60 s, by event time, over records of 32 bytes that are made in the process. A run
-/// with a store is also killed before a window closes, and started again. docs/stream.md has the results.
+/// with a store is also killed before a window closes, and started again. docs/internals/sql.md says what was found.
 #[derive(clap::Args)]
 pub struct Args {
     /// Numbers of keys, several with commas
