@@ -169,7 +169,7 @@ impl Seeds {
 /// Reads a medium.
 ///
 /// # Errors
-/// What is not as the format says.
+/// Returns a description of the first deviation from the format.
 pub fn read(medium: &SimMedium) -> Result<Audit, String> {
     let memory = medium.memory().snapshot();
     let bytes: Vec<u8> = memory.into_iter().flatten().flat_map(u64::to_le_bytes).collect();

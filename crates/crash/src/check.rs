@@ -203,7 +203,7 @@ pub fn sound(medium: &SimMedium, options: &Options) -> Result<(), String> {
 /// Opens an image and compares what it holds.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn open_and_look(
     setup: &Setup,
     medium: &SimMedium,
@@ -349,7 +349,7 @@ fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: &mut State) -> 
 /// Deletes everything, reopens, finds nothing, and writes again.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn delete_all(
     setup: &Setup,
     store: Sim,
@@ -430,7 +430,7 @@ fn retry<T>(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<T>) ->
 /// has been used several times.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn overwrite_all(
     setup: &Setup,
     store: Sim,

@@ -122,7 +122,7 @@ fn root_at(store: &Sim, table: Option<&TableOn<SimMedium>>, key: &[u8]) -> Resul
 /// The same, of what was found there by somebody who keeps others from writing the key.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a description of the violation.
 pub fn root_of(store: &Sim, found: &Value<'_>) -> Result<Root, String> {
     let meta = found.meta();
     let entry = Entry {
@@ -147,7 +147,7 @@ pub fn root_of(store: &Sim, found: &Value<'_>) -> Result<Root, String> {
 /// The collection of a place.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a description of the violation.
 pub fn find(
     setup: &Setup,
     store: &Sim,

@@ -14,62 +14,62 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A run of this many seeds must have crashed inside of everything.
+/// A run of at least this many seeds must have crashed inside every phase.
 const SEEDS_FOR_ALL: u64 = 60;
 
 /// Crashes the engine on a simulated medium and checks what it recovers.
 #[derive(Parser)]
 struct Arguments {
-    /// The first seed.
+    /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many seeds; without it, as many as there is time for.
+    /// Number of seeds; without it, as many as the time allows
     #[arg(long)]
     seeds: Option<u64>,
-    /// How long.
+    /// Duration
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// Medium and durability, as "line/every-write"; without it, all in turn.
+    /// Medium and durability, as "line/every-write"; without it, all in turn
     #[arg(long)]
     case: Option<String>,
-    /// Threads of each run, 2 to 4, scheduled by the seed; 1 means no schedule. Without it, each seed is run with one
-    /// thread and then with as many as it says.
+    /// Threads of each run, 2 to 4, scheduled by the seed; 1 means no schedule. Without it, each seed runs with one
+    /// thread and then with the number that it selects
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
     threads: Option<u8>,
-    /// What several threads mostly do; without it, what the seed says.
+    /// The main work of several threads; without it, the seed selects it
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Images at one position.
+    /// Images formed at one position
     #[arg(long, default_value_t = Effort::default().images)]
     images: usize,
-    /// Plants bugs in the engine, one after the other, and shows that each is caught. Needs the feature `mutants`.
+    /// Plants bugs in the engine, one at a time, and checks that each is caught. Needs the feature `mutants`
     #[arg(long)]
     mutants: bool,
-    /// Only the planted bug of this name.
+    /// Only the planted bug with this name
     #[arg(long)]
     mutant: Option<String>,
-    /// Measures how many images a second are formed, opened and compared whole, by size of the store.
+    /// Measures how many images per second are formed, opened and compared completely, by store size
     #[arg(long)]
     measure: bool,
-    /// Wears small stores on real and simulated media out instead: near full, values kept, damaged while closed.
+    /// Wears out small stores on real and simulated media instead: nearly full, values kept, damaged while closed
     #[arg(long)]
     soak: bool,
-    /// Only stores that evict.
+    /// Only stores that evict
     #[arg(long)]
     evicting: bool,
-    /// A soak without values that readers keep.
+    /// A soak without values that readers keep
     #[arg(long)]
     no_kept: bool,
-    /// A soak that damages each store while it is closed, without wearing it out before.
+    /// A soak that damages each closed store without wearing it out first
     #[arg(long)]
     damage_only: bool,
-    /// Seeds that a soak runs at once.
+    /// Seeds that a soak runs concurrently
     #[arg(long, default_value_t = 1)]
     jobs: u64,
-    /// Where a soak makes its files; without it, the system's folder for temporary files.
+    /// Directory for a soak's files; without it, the system's temporary directory
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Goes on after a violation.
+    /// Continues after a violation
     #[arg(long)]
     keep_going: bool,
 }
@@ -82,12 +82,12 @@ fn main() -> ExitCode {
             Some(case) => Some(case),
             None => {
                 let names: Vec<&str> = duramen_crash::setup::CASES.iter().map(|case| case.name).collect();
-                eprintln!("no case is called {name}; there are: {}", names.join(", "));
+                eprintln!("unknown case {name}; known cases: {}", names.join(", "));
                 return ExitCode::FAILURE;
             }
         },
     };
-    // A panic of the engine is a violation, told with its seed.
+    // A panic of the engine is a violation and is reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.mutants || arguments.mutant.is_some() {
         return hunt_mutants(&arguments);
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     }
     let begun = Instant::now();
     let until = begun + Duration::from_secs_f64(arguments.minutes * 60.0);
-    // Seeds that were asked for are run to their end.
+    // Seeds given explicitly run to their end.
     let until = arguments.seeds.is_none().then_some(until);
     let effort = Effort { images: arguments.images, until, ..Effort::default() };
     let (mut totals, mut counts, mut violations) = (Totals::default(), Counts::default(), 0);
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
             break;
         }
         let mut reported = Vec::new();
-        // Else one seed in three, beside the others.
+        // Otherwise one seed in three also runs the evicting store.
         if arguments.evicting || case.is_none() && threads.is_none() && seed.is_multiple_of(3) {
             match evicting::run_seed(seed) {
                 Ok(more) => evicting_totals.add(&more),
@@ -162,12 +162,12 @@ fn main() -> ExitCode {
         );
     }
     let missed = report(&totals, &counts, violations, begun.elapsed().as_secs_f64());
-    // What a short run, or one of a single case, does not reach says nothing.
+    // A phase that a short or single-case run does not reach proves nothing.
     let must_reach = case.is_none() && totals.seeds >= SEEDS_FOR_ALL;
     if violations == 0 && !(must_reach && missed) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs seeds of [`duramen_crash::soak`] until there are no more, or the time is over.
+/// Runs seeds of [`duramen_crash::soak`] until they are exhausted or the time is over.
 fn soak(arguments: &Arguments) -> ExitCode {
     let begun = Instant::now();
     let until = begun + Duration::from_secs_f64(arguments.minutes * 60.0);
@@ -211,7 +211,7 @@ fn soak(arguments: &Arguments) -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints what was tried; whether no crash fell inside of something.
+/// Prints a summary; returns whether some phase was never crashed.
 fn report(totals: &Totals, counts: &Counts, violations: u64, seconds: f64) -> bool {
     if counts.schedules > 0 {
         println!(
@@ -257,7 +257,8 @@ fn hunt_mutants(_arguments: &Arguments) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// One line for each planted bug. Each is looked for in a process of its own, which it may abort, or leave threads in that wait for ever.
+/// Prints one line per planted bug. Each bug runs in its own process, because it may abort or leave threads waiting
+/// forever.
 #[cfg(feature = "mutants")]
 fn hunt_mutants(arguments: &Arguments) -> ExitCode {
     if let Some(name) = &arguments.mutant {
@@ -278,7 +279,7 @@ fn hunt_mutants(arguments: &Arguments) -> ExitCode {
     if caught == total { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Has another process look for a planted bug, and prints what it says of it; whether it was caught.
+/// Hunts for a planted bug in another process and prints its report; returns whether the bug was caught.
 #[cfg(feature = "mutants")]
 fn hunt_apart(name: &str, arguments: &Arguments) -> std::io::Result<bool> {
     let output = std::process::Command::new(std::env::current_exe()?)

@@ -1,4 +1,4 @@
-//! Runs operations on a store and notes what was done, when, and what it means.
+//! Runs operations on a store and records their effects, their times and the state that each one implies.
 
 use crate::check::{accounts, audit, read_all};
 use crate::collections::{self, Known};
@@ -14,45 +14,45 @@ use duramen_media::sim::{Model, Rng, SimMedium};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A store in use, and what it should hold.
+/// An open store and its expected content.
 pub struct Session<'s> {
     setup: &'s Setup,
     medium: SimMedium,
     boot: u64,
     store: Option<StoreOn<SimMedium>>,
     writers: [Option<WriterOn<SimMedium>>; 2],
-    /// Handles of named tables, also of dropped ones.
+    /// Handles of named tables, including dropped ones.
     tables: Vec<Option<TableOn<SimMedium>>>,
-    /// Of each place for collections what is there.
+    /// The collection at each place, if there is one.
     collections: Vec<Option<CollectionOn<SimMedium>>>,
-    /// Of some collection that is gone.
+    /// A handle of a deleted collection.
     gone: Option<CollectionOn<SimMedium>>,
     current: usize,
     grouped: bool,
-    /// A value is kept: space may not come back.
+    /// A reader keeps a value, so space may not be reclaimed.
     holding: bool,
     state: State,
     committed: State,
-    /// Of each key how often it was changed, and a stamp that was seen, at which count and with what.
+    /// For each key: its number of changes, and an observed stamp with that number and the content at the time.
     changes: Vec<u64>,
     seen: Vec<Option<Seen>>,
     next_value: u64,
-    /// Where the log was when the operation at hand had committed what was before it.
+    /// Position in the log when the current operation had committed everything before it.
     midway: Option<usize>,
     history: History,
     trace: Trace,
 }
 
-/// A stamp, how often its key had been changed then, and what it held.
+/// A stamp, its key's number of changes at the time, and the key's content.
 type Seen = (Stamp, u64, Option<Arc<Entry>>);
 
-/// The handles of the tables that a store has.
+/// The handles of the tables in a store.
 fn find_tables(setup: &Setup, store: &StoreOn<SimMedium>) -> Result<Vec<Option<TableOn<SimMedium>>>, String> {
     let find = |table| store.find_table(&table_name(table)).map_err(|error| error.to_string());
     (1..=setup.tables).map(find).collect()
 }
 
-/// The collections that a store has.
+/// The collections in a store.
 fn find_collections(
     setup: &Setup,
     store: &StoreOn<SimMedium>,
@@ -68,19 +68,19 @@ fn find_collections(
     (0..setup.all_places()).map(find).collect()
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 enum Outcome {
-    /// It did what it should.
+    /// It took effect as intended.
     Done,
-    /// It had no effect, and may not have had any.
+    /// It had no effect and was allowed to have none.
     Refused,
 }
 
 impl<'s> Session<'s> {
-    /// Opens the store that is on `medium`; `before` is what it may hold, `opened` what it must be once open.
+    /// Opens the store on `medium`; `before` is its allowed content, `opened` its required content once open.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// Returns a description of the violation.
     pub fn open(
         setup: &'s Setup,
         medium: SimMedium,
@@ -123,13 +123,13 @@ impl<'s> Session<'s> {
         })
     }
 
-    /// What was done so far.
+    /// The history so far.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Cuts the power; the store goes, the record stays.
+    /// Cuts the power: drops the store and keeps the record.
     #[must_use]
     pub fn power_off(mut self) -> (SimMedium, History) {
         self.medium.power_off();
@@ -145,7 +145,7 @@ impl<'s> Session<'s> {
     /// Runs all of `ops`.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// Returns a description of the violation.
     pub fn run(&mut self, ops: &[Op]) -> Result<(), String> {
         for op in ops {
             match op {
@@ -222,7 +222,7 @@ impl<'s> Session<'s> {
                 means = match setup.case.promise() {
                     Promise::Uncommitted => means,
                     _ if !changed => means,
-                    // Where writes wait for their epochs it commits the one that it is in.
+                    // Where writes wait for their epochs, it commits the current one.
                     Promise::Suffix => Means::Commit,
                     Promise::Nothing if setup.case.model == Model::Page => Means::Commit,
                     Promise::Nothing if self.grouped => Means::Table,
@@ -264,7 +264,7 @@ impl<'s> Session<'s> {
                 means = Means::Commit;
                 Outcome::Done
             }
-            // Not nested.
+            // Holds do not nest.
             Op::Hold { .. } => Outcome::Refused,
             Op::Switch => {
                 self.current ^= 1;
@@ -297,7 +297,7 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
-    /// What a crash during the step that just ended falls inside of.
+    /// The phases that contain a crash during the step that just ended.
     fn inside(&self, op: &Op, before: &Stats, means: Means) -> Vec<Inside> {
         let mut inside = Vec::new();
         if means == Means::Grouped {
@@ -317,7 +317,7 @@ impl<'s> Session<'s> {
         }
         let Some(store) = &self.store else { return inside };
         let now = store.stats();
-        // A reopened store counts from nothing; its index is built by recovery.
+        // A reopened store counts from zero; recovery builds its index.
         let reopened = matches!(op, Op::Reopen);
         let grew = |before: u64, now: u64| now > if reopened { 0 } else { before };
         let seen = [
@@ -330,7 +330,7 @@ impl<'s> Session<'s> {
         inside
     }
 
-    /// Keeps a value that was read while other things are done.
+    /// Keeps a value that was read while other operations run.
     fn hold(&mut self, key: usize, then: &[Op]) -> Result<(), String> {
         if !self.is_there(key)? {
             return then.iter().try_for_each(|op| self.step(op));
@@ -413,7 +413,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Updates what it is shown, in place or not at all.
+    /// Updates the value that it is shown, in place or not at all.
     fn modify(
         &mut self,
         key: usize,
@@ -434,7 +434,7 @@ impl<'s> Session<'s> {
             Some(table) => writer.table(table).modify_in_place(name, change),
         };
         if shown.is_some() && shown.as_ref() != self.visible(key).as_deref() {
-            return Err("an update in place is shown what is not there".into());
+            return Err("an update in place is shown an absent value".into());
         }
         match (self.outcome(done)?, shown) {
             ((outcome, Some(Modified::InPlace)), Some(mut entry)) => {
@@ -446,11 +446,12 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// A stamp of `key`, and whether the key was changed since it was seen.
+    /// A stamp of `key`, and whether the key changed after that stamp was observed.
     fn stamp(&mut self, key: usize, fresh: bool) -> Result<(Stamp, bool), String> {
         let now = self.visible(key);
         if !fresh && let Some((stamp, count, then)) = &self.seen[key] {
-            // A key that was absent, came, and went again may look as it did. So may a cell whose bytes are what they were.
+            // A key that was absent, put and deleted may have its old stamp again. So may a cell that has its old bytes
+            // again.
             let changed = *count != self.changes[key] && now != *then;
             return Ok((*stamp, changed));
         }
@@ -498,7 +499,7 @@ impl<'s> Session<'s> {
                 }
                 Ok(Outcome::Done)
             }
-            // Compaction may change a stamp too.
+            // Compaction may also change a stamp.
             Some(Swap::Changed) | None => Ok(Outcome::Refused),
         }
     }
@@ -541,7 +542,7 @@ impl<'s> Session<'s> {
         }
         let is_closure = (self.setup.spans || self.setup.seed.is_multiple_of(3)) && expects.is_empty();
         let done = if is_closure {
-            // Over the same keys; some are aborted before.
+            // Over the same keys; some transactions are aborted first.
             if writes.len().is_multiple_of(if self.setup.spans { 2 } else { 3 }) {
                 let _ = self.transaction(writes, effects, true)?;
             }
@@ -624,7 +625,7 @@ impl<'s> Session<'s> {
         Ok(outcome)
     }
 
-    /// The writes of a batch, whose effects are known, as a transaction that reads what it has written.
+    /// Applies the writes of a batch with known effects as a transaction that reads its own writes.
     fn transaction(
         &mut self,
         writes: &[(usize, Option<usize>, Option<u64>)],
@@ -635,7 +636,8 @@ impl<'s> Session<'s> {
             writes.iter().map(|(key, ..)| (self.table_of(*key), self.setup.of_cell(*key).1)).collect();
         let mut wrong = None;
         let written = &effects[effects.len() - writes.len()..];
-        // What a transaction wrote before belongs to an epoch that is committed then, and its end does not.
+        // The transaction's earlier writes belong to an epoch that is committed at this point; its commit record does
+        // not.
         let commits = self.setup.spans && !self.grouped && writes.len() == 3;
         let (store, medium) = (self.store()?.clone(), self.medium.clone());
         let mut committed = None;
@@ -685,7 +687,7 @@ impl<'s> Session<'s> {
         let Some(store) = self.store.take() else { return Err("no store".into()) };
         store.close_discarding().map_err(|error| format!("close: {error}"))?;
         if self.setup.case.promise() == Promise::Uncommitted {
-            // What was not committed is dropped.
+            // Uncommitted effects are dropped.
             let kept = self.committed.iter().cloned().enumerate();
             effects.extend(kept.filter(|(key, entry)| self.state[*key] != *entry));
         }
@@ -698,7 +700,7 @@ impl<'s> Session<'s> {
         Allowed::exactly(wanted)
             .check(&found, self.setup.now())
             .map_err(|what| format!("after a clean close, {what}"))?;
-        // What was live when it was closed, by the image's accounts, too.
+        // The audit also compares the live bytes at the close with the image's accounts.
         audit(self.setup, &store, &self.medium, &found)
             .map_err(|what| format!("after a clean close, {what}"))?;
         self.tables = find_tables(self.setup, &store)?;
@@ -720,13 +722,13 @@ impl<'s> Session<'s> {
         self.writers[at].as_mut().ok_or_else(|| "no writer".into())
     }
 
-    /// The handle of the table of a cell; `None`: the store's own.
+    /// The handle of a cell's table; `None` is the store's own table.
     fn table_of(&self, cell: usize) -> Option<TableOn<SimMedium>> {
         let table = self.setup.of_cell(cell).0;
         self.tables.get(table.checked_sub(1)?).cloned().flatten()
     }
 
-    /// Whether the table of a cell is there; a handle of a dropped one must say so.
+    /// Whether a cell's table exists; a handle of a dropped table must report that.
     fn is_there(&self, cell: usize) -> Result<bool, String> {
         let (table, name) = self.setup.of_cell(cell);
         if table == 0 || self.state[self.setup.cell_of_table(table)].is_some() {
@@ -746,7 +748,7 @@ impl<'s> Session<'s> {
         Ok(false)
     }
 
-    /// What changes whole tables; also whether it did.
+    /// Changes whole tables; also returns whether it changed anything.
     fn change_tables(&mut self, op: &Op, effects: &mut Effects) -> Result<(Outcome, bool), String> {
         let setup = self.setup;
         let store = self.store()?.clone();
@@ -819,7 +821,7 @@ impl<'s> Session<'s> {
         if let Some((table, handle)) = made {
             self.tables[table - 1] = Some(handle);
         }
-        // Nothing is written where there is nothing to do.
+        // Nothing is written when there is nothing to change.
         let is_idle = match *op {
             Op::Make { .. } => effects.is_empty(),
             Op::Exchange { tables: [a, b] } => a == b,
@@ -828,7 +830,7 @@ impl<'s> Session<'s> {
         let changed = matches!(outcome, Outcome::Done) && !is_idle;
         let places_of = |table: usize| table * setup.places..(table + 1) * setup.places;
         match *op {
-            // They go with their table, some time.
+            // They are removed with their table, at some later time.
             Op::Clear { table } | Op::Drop { table } if changed => {
                 self.collections[places_of(table)].fill(None)
             }

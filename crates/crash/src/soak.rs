@@ -846,7 +846,7 @@ impl<G: Ground> Run<'_, G> {
 /// Runs the seed; files are made in `folder` and in `/dev/shm`.
 ///
 /// # Errors
-/// What is wrong, with the seed and what it stands for.
+/// Returns a description of the violation, with the seed and its parameters.
 pub fn run_seed(seed: u64, folder: &Path, what: What) -> Result<Counts, String> {
     let plan = Plan::new(seed, what);
     let name = format!("duramen-soak-{}-{seed}", std::process::id());

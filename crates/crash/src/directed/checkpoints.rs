@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 /// another thread. Power fails before the group is flushed.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn checkpoint_beside_group() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store =
@@ -43,7 +43,7 @@ pub fn checkpoint_beside_group() -> Result<(), String> {
 /// does not read again. Power fails before the transaction is over.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn checkpoint_beside_transaction() -> Result<(), String> {
     beside_image(
         |store| store.put(b"key", b"before"),
@@ -59,7 +59,7 @@ pub fn checkpoint_beside_transaction() -> Result<(), String> {
 /// The same of an element that has another place in the order of its collection by that.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn checkpoint_beside_transaction_of_elements() -> Result<(), String> {
     beside_image(
         |store| {
@@ -177,7 +177,7 @@ fn root_deleted(
 /// flushed.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn root_deleted_beside_checkpoint() -> Result<(), String> {
     let (store, medium, begins, written) = with_collection_beside_image()?;
     let before = store.stats().checkpoints;
@@ -197,7 +197,7 @@ pub fn root_deleted_beside_checkpoint() -> Result<(), String> {
 /// A group deletes what names a collection; then there is maintenance. Power fails before the group is flushed.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn root_deleted_before_checkpoint() -> Result<(), String> {
     let (store, medium, begins, written) = with_collection_beside_image()?;
     drop((begins, written));
@@ -213,7 +213,7 @@ pub fn root_deleted_before_checkpoint() -> Result<(), String> {
 /// Compaction moves what names a collection; then the index is written to the medium, and power fails.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn root_moved_before_checkpoint() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut options = with_images(1, Durability::EveryWrite);

@@ -9,7 +9,7 @@ use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 /// settled. Power fails anywhere.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn renamed_before_durable() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
@@ -78,7 +78,7 @@ fn made(
 /// An element of a collection gets another place in its order.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn overwritten() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(reported)?;
@@ -91,7 +91,7 @@ pub fn overwritten() -> Result<(), String> {
 /// A thread overwrites an element, and another one goes along the ranks.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn counted_beside_overwrites() -> Result<(), String> {
     const ROUNDS: u8 = 10;
     let make: Work = |store| made(store, b"root", ElementOrder::ByKey).map(|_| ());
@@ -122,7 +122,7 @@ fn named_by(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<Collecti
 /// A collection gets another name, is written under that, and gets a second one beside it, of which one goes.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn named_anew() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(reported)?;
@@ -141,7 +141,7 @@ pub fn named_anew() -> Result<(), String> {
 /// A transaction deletes what names a collection, and is aborted.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn deleted_absent() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(reported)?;
@@ -166,7 +166,7 @@ pub fn deleted_absent() -> Result<(), String> {
 /// meanwhile is told of what was before the transaction, and of nothing that a power failure undoes.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn ranked_before_durable() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;

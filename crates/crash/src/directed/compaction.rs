@@ -7,7 +7,7 @@ use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 /// A key is overwritten more often than a slot counts, and deleted; what follows is not committed.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn behind_the_tail() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let options = Options { extent_bytes: Some(4096), ..options(1, Durability::Manual) };
@@ -39,7 +39,7 @@ pub fn behind_the_tail() -> Result<(), String> {
 /// Compaction moves keys out of one block and frees it: no other drain comes between the two. Power fails anywhere.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn copied_and_freed() -> Result<(), String> {
     const STAYS: [u8; 40] = [3; 40];
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
@@ -82,7 +82,7 @@ pub fn copied_and_freed() -> Result<(), String> {
 /// Compaction beside a group whose writes are not committed. The group is open, so nothing is freed, which would commit.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn copied_and_shown() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
@@ -115,7 +115,7 @@ pub fn copied_and_shown() -> Result<(), String> {
 /// The first record of a key is in a block that stays because somebody reads it; all others go, and then the tombstone.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn kept_and_deleted() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut first = options(1, Durability::EveryWrite);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// over opens that serve the rest, maintenance, and closes.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn name_lost() -> Result<(), String> {
     const KEYS: u64 = 30;
     let options = |boot, on_corruption| Options { on_corruption, ..options(boot, Durability::EveryWrite) };
@@ -83,7 +83,7 @@ pub fn name_lost() -> Result<(), String> {
 /// bytes, which others have too. Keys are written around them. Each that was written since is found, and in order.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn written_around_damage() -> Result<(), String> {
     (1..=60).try_for_each(|seed| around_damage(seed).map_err(|what| format!("seed {seed}: {what}")))
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// group is flushed.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn moved_and_evicted() -> Result<(), String> {
     const KEYS: u8 = 24;
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));

@@ -143,7 +143,7 @@ fn wants_real(found: Option<Vec<u8>>, what: &str) -> Result<(), String> {
 /// secret.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn killed_within_a_forged_value() -> Result<(), String> {
     let target = Target::new()?;
     let events = target.put(&target.value(target.secret()))?;
@@ -158,7 +158,7 @@ pub fn killed_within_a_forged_value() -> Result<(), String> {
 /// The same value, and a byte of it is damaged.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn damaged_forged_value() -> Result<(), String> {
     let target = Target::new()?;
     target.put(&target.value(target.secret()))?;
@@ -180,7 +180,7 @@ fn without_header(value: impl Fn(&Target) -> Vec<u8>) -> Result<(), String> {
 /// The value holds records that whoever does not know the secret makes.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn guessed_value_without_header() -> Result<(), String> {
     without_header(|target| target.value(Secret::none()))
 }
@@ -188,7 +188,7 @@ pub fn guessed_value_without_header() -> Result<(), String> {
 /// The value holds the bytes of its own block, as they are on the medium.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn copied_value_without_header() -> Result<(), String> {
     without_header(|target| {
         let bytes = bytes_of(&target.medium);
@@ -202,7 +202,7 @@ pub fn copied_value_without_header() -> Result<(), String> {
 /// is killed.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn aborted_forged_value() -> Result<(), String> {
     let target = Target::new()?;
     let value = target.value(target.secret());

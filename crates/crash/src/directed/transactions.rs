@@ -10,7 +10,7 @@ use std::time::Duration;
 /// power fails while the next one opens the store.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn confirmed_by_recovery() -> Result<(), String> {
     // Nothing is committed by itself, and after a process died all counts.
     let options = |boot| options(boot, Durability::Interval(Duration::from_secs(1_000_000)));
@@ -62,7 +62,7 @@ pub fn confirmed_by_recovery() -> Result<(), String> {
 /// as recovery does.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn checked_before_recovery() -> Result<(), String> {
     let options = options(1, Durability::EveryWrite);
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
@@ -84,7 +84,7 @@ pub fn checked_before_recovery() -> Result<(), String> {
 /// Two transactions go on to one block, each from another: one that commits, and one that is aborted. Then power fails.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn two_transactions_in_one_block() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let options = |boot| Options { extent_bytes: Some(4096), ..options(boot, Durability::EveryWrite) };

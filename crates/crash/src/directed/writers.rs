@@ -13,7 +13,7 @@ const TWO: &[u8] = b"two";
 /// A group is flushed, then power fails.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn flushed_group() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
@@ -35,7 +35,7 @@ pub fn flushed_group() -> Result<(), String> {
 /// Two threads lock the same keys, each in an order of its own, more than once.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn locked_in_any_order() -> Result<(), String> {
     in_all_ways(
         Durability::EveryWrite,
@@ -52,7 +52,7 @@ fn lock(store: &StoreOn<SimMedium>, keys: [&[u8]; 2]) -> duramen::Result<()> {
 /// A thread writes a key that it holds, another one waits for the key, and a third one commits, each more than once.
 ///
 /// # Errors
-/// What is wrong.
+/// Returns a description of the violation.
 pub fn committed_beside_locks() -> Result<(), String> {
     let holds: Work = |store| {
         store.writer()?.locked([ONE], |writer| (0..ROUNDS).try_for_each(|round| writer.put(ONE, &[round])))

@@ -111,7 +111,7 @@ pub struct Looked {
 /// Forms some `images_max` images along the log, opens each, and looks.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// Returns a description of the violation and its position.
 pub fn crash(
     plan: &Plan,
     log: &Log,

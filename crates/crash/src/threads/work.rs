@@ -175,7 +175,7 @@ pub struct Ended {
 /// The first thread: opens, starts the others, waits, reads everything, closes, and opens again.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// Returns a description of the violation.
 pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
     let medium = recorder.medium.clone();
     schedule::say("open");
