@@ -1,6 +1,6 @@
-//! Reads a medium by the published format, without the engine: a second opinion.
+//! Reads a medium by the published format, without the engine, as an independent check.
 //!
-//! Only sound media of stores that were just recovered: every block is sealed or free.
+//! Only for sound media of stores that were just recovered: every block is sealed or free.
 
 use crc32c::{crc32c, crc32c_append};
 use duramen_media::sim::SimMedium;
@@ -10,38 +10,38 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 const HEAD_BYTES: u64 = 16 << 10;
-/// Owner of the store's own table, whose records do not say it.
+/// Owner of the store's own table, whose records have no owner field.
 pub const STORE: u64 = 0;
-/// Owner of the catalog, whose keys are names of tables, and whose values their owners.
+/// Owner of the catalog: its keys are names of tables, its values are their owners.
 const CATALOG: u64 = 8;
 
 /// A record.
 #[derive(Clone, Debug)]
 struct Record {
     version: u64,
-    /// Of its block.
+    /// The address of its block.
     generation: u64,
     at: u64,
     bytes: u64,
     tombstone: bool,
     expires_at: Option<u64>,
     value: Vec<u8>,
-    /// Of a root: the owner that it names.
+    /// The owner that a root points to.
     names: Option<u64>,
 }
 
-/// What a medium holds.
+/// The content of a medium.
 #[derive(Debug, Default)]
 pub struct Audit {
-    /// Bytes of the store, by its superblock.
+    /// Bytes of the store, from its superblock.
     pub bytes: u64,
-    /// Extents whose header says that they are free.
+    /// Extents with a header that marks them free.
     pub free_extents: u64,
     /// Data blocks without a seal.
     pub unsealed: u64,
     /// Bytes of all records.
     pub record_bytes: u64,
-    /// Bytes behind the records of blocks of which they take no more than half.
+    /// Unused bytes after the records of blocks that are at most half full.
     pub room_bytes: u64,
     keys: BTreeMap<(u64, Vec<u8>), Vec<Record>>,
 }
@@ -64,7 +64,7 @@ impl Audit {
         (!newest.is_absent(now)).then(|| newest.value.clone())
     }
 
-    /// What lies under a key of an owner: the owner that it names, if it is a root, and the value.
+    /// The content under a key of an owner: the owner that it points to, if it is a root, and the value.
     #[must_use]
     pub fn root(&self, owner: u64, key: &[u8], now: u64) -> Option<(Option<u64>, Vec<u8>)> {
         let newest = Self::winner(self.keys.get(&(owner, key.to_vec()))?)?;
@@ -84,9 +84,9 @@ impl Audit {
         names.filter(|name| self.owner(name).is_some()).cloned().collect()
     }
 
-    /// Bytes of the newest record of each key of an owner that is named, but for tombstones that hide nothing; and, for
-    /// each root that has expired, those of what it names. They are dead, and the store counts them so when it has
-    /// reclaimed them, after somebody met the root.
+    /// Bytes of the newest record of each key of a reachable owner, except tombstones that hide nothing. For each
+    /// expired root they include the bytes of its collection. Those are dead, but the store counts them as dead only
+    /// once it has reclaimed them, after a look-up for write found the root.
     #[must_use]
     pub fn live_bytes(&self, now: u64) -> (u64, Vec<u64>) {
         let mut owners: Vec<u64> = self.names().iter().filter_map(|name| self.owner(name)).collect();
@@ -118,11 +118,11 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-/// The numbers that checksums begin with, by what they are made for.
+/// The seeds of checksums, by purpose.
 #[derive(Clone, Copy)]
 pub(crate) struct Secret(u64);
 
-/// What the checksums of the records of a block begin with.
+/// The seed of the checksums of a block's records.
 #[derive(Clone, Copy)]
 pub(crate) struct Seeds {
     head: u32,
@@ -130,12 +130,12 @@ pub(crate) struct Seeds {
 }
 
 impl Secret {
-    /// That of the store with these bytes.
+    /// The secret of the store with these bytes.
     pub fn of(medium: &[u8]) -> Self {
         Self(u64_at(medium, 128))
     }
 
-    /// What somebody who does not know it may take for it.
+    /// A guess of a reader that does not know the secret.
     pub fn none() -> Self {
         Self(0)
     }
@@ -160,7 +160,7 @@ impl Secret {
 }
 
 impl Seeds {
-    /// Of a header that lies `at` bytes behind the beginning of its block.
+    /// The seed of a header that lies `at` bytes after the beginning of its block.
     pub fn head(self, at: usize) -> u32 {
         self.head ^ (at / 8) as u32
     }
@@ -192,7 +192,7 @@ pub fn read(medium: &SimMedium) -> Result<Audit, String> {
         return Err(format!("the superblock says {} bytes, the medium has {}", audit.bytes, medium.len()));
     }
     let mut extent = HEAD_BYTES.div_ceil(extent_bytes);
-    // Nothing but blocks behind the head: their bytes are used or free, the head's are used.
+    // Only blocks follow the head: their bytes are used or free, the head's are used.
     while extent < extents {
         let at = extent * extent_bytes;
         let block = &bytes[at as usize..];
@@ -242,17 +242,17 @@ fn records(
     run(audit, base, &block[..tail as usize], generation, secret)
 }
 
-/// Records of one transaction, in a row.
+/// Consecutive records of one transaction.
 #[derive(Default)]
 struct OfTransaction {
     transaction: u64,
     records: Vec<((u64, Vec<u8>), Record)>,
-    /// How many, and a sum over them.
+    /// Their number, and a sum over them.
     sum: (u64, u64),
 }
 
 impl OfTransaction {
-    /// Takes it over if it counts, which its end says, or the block's header.
+    /// Adopts the records if they count, by the transaction's commit record or by the block's header.
     fn end(
         self,
         audit: &mut Audit,
@@ -278,7 +278,7 @@ impl OfTransaction {
     }
 }
 
-/// What a record adds to a sum.
+/// The contribution of a record to a sum.
 fn summand(at: u64, crc: u32) -> u64 {
     let mix = |x: u64| (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let x = mix(mix(at << 20 ^ u64::from(crc)));

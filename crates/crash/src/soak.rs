@@ -1,22 +1,23 @@
-//! Small stores on real and simulated media, run near full, damaged while they are closed, by seed, for hours.
+//! Long soak runs of small stores on real and simulated media, by seed: nearly full, and damaged while closed.
 //!
-//! The crash driver ([`crate::explore`]) cuts the power at every point of short runs. This one makes long runs of
-//! what wears a store out: it fills one until it is refused space, overwrites, deletes, refills, and closes and opens it
-//! between, with values kept by readers meanwhile. Some stores are damaged between a close and the next open. Values hold bytes of their
+//! The crash driver ([`crate::explore`]) cuts the power at every point of short runs. This driver makes long runs that
+//! wear a store out: it fills a store until puts are refused, overwrites, deletes, refills, closes and reopens it.
+//! Meanwhile readers keep values. Some stores are damaged between a close and the next open. Values hold bytes of their
 //! own store ([`hostile`]).
 //!
-//! Demanded, whatever the mix of sizes, extents, fill, medium, index, residence and durability:
+//! Requirements, for every mix of sizes, extents, fill, medium, index, residence and durability:
 //!
-//! 1. A delete succeeds at any fill (P8), and so does a delete of everything, one key after the other.
-//! 2. Space comes back: after everything was deleted, about as much fits as at first.
-//! 3. A value that a reader keeps holds back neither another store's space nor more of its own than its block.
-//! 4. Each read answers what was last written, or, where the store was damaged, `Corrupt` (P10): never another value,
-//!    never an older one, never absence, and never a panic.
-//!    A delete makes a key absent for good, and says true exactly if it was there or a get answered `Corrupt`.
-//! 5. A store whose head is lost is refused, and no byte of it changes.
-//! 6. Damage that is known stays known: each later open that refuses damage refuses the store, until all that was damaged was
-//!    written anew. One that serves the rest has 4 hold on, if it opened by an image; else what is written to it holds.
-//! 7. Between its phases, what a store counts is what its blocks hold ([`StoreOn::audit`]).
+//! 1. A delete succeeds at any fill (P8), and so does deleting everything, one key at a time.
+//! 2. Space is reclaimed: after everything is deleted, about as much fits as at first.
+//! 3. A value that a reader keeps pins at most its own block, and no space of another store.
+//! 4. Each read returns the last written value or, where the store was damaged, `Corrupt` (P10): never another value,
+//!    an older one, absence, or a panic. A delete makes a key permanently absent. It returns true exactly if the key
+//!    was present or a get returned `Corrupt`.
+//! 5. A store without a readable head is refused, and none of its bytes changes.
+//! 6. Known damage stays known: each later open that refuses damage refuses the store until all damaged data was
+//!    written again. An open that serves the rest keeps requirement 4 if it used an image; otherwise only the data
+//!    written after it is guaranteed.
+//! 7. Between phases, the store's accounts equal the content of its blocks ([`StoreOn::audit`]).
 
 use crate::explore::caught;
 use crate::{hostile, setup};
@@ -33,21 +34,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Of what fitted at first, in percent, this much must fit again after everything was deleted.
+/// After everything was deleted, at least this percentage of the first fill must fit again.
 const REFILL_PERCENT: usize = 80;
 /// Bytes at the beginning of a medium that hold its superblocks and marks.
 const HEAD_BYTES: usize = 16 << 10;
-/// How long a store's background thread may take to make space before a put is tried again.
+/// Time for a store's background thread to free space before a put is retried.
 const FLUSH_GROUP_MAX: Duration = Duration::from_secs(5);
 
-/// What was tried.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Stores made.
     pub stores: u64,
     /// Puts, deletes and batches that were acknowledged.
     pub writes: u64,
-    /// Puts that were refused for want of space.
+    /// Puts refused because the store was full.
     pub refused: u64,
     /// Deletes in a store that had just refused a put.
     pub deletes_full: u64,
@@ -59,15 +60,15 @@ pub struct Counts {
     pub kept: u64,
     /// Stores damaged while closed.
     pub damaged: u64,
-    /// ... of which the open was refused.
+    /// ... and were refused at open.
     pub refused_opens: u64,
     /// Reads and writes answered with `Corrupt`.
     pub reported: u64,
-    /// Deletes of keys of which nobody knew whether they were there.
+    /// Deletes of keys whose presence was unknown.
     pub unknown: u64,
-    /// Damaged stores of which the rest was served, with an image and without.
+    /// Damaged stores whose rest was served, with an image and without.
     pub served: [u64; 2],
-    /// Stores whose head was lost.
+    /// Stores that lost their head.
     pub heads_lost: u64,
 }
 
@@ -115,11 +116,11 @@ impl std::fmt::Display for Counts {
     }
 }
 
-/// Where a store lies between two opens.
+/// The medium of a store between two opens.
 trait Ground {
     type Medium: Medium;
     fn open(&mut self, options: &Options) -> duramen::Result<StoreOn<Self::Medium>>;
-    /// Overwrites some of a value with bytes of the store, which may be open ([`hostile`]).
+    /// Overwrites parts of a value with bytes of the store, which may be open ([`hostile`]).
     fn copy(&self, value: &mut [u8], rng: &mut Rng);
     /// The bytes of the closed store.
     fn bytes(&self) -> Result<Vec<u8>, String>;
@@ -137,7 +138,7 @@ impl Ground for File {
     }
 
     fn copy(&self, value: &mut [u8], rng: &mut Rng) {
-        // There is none of a volatile one.
+        // A volatile store has no file.
         let Ok(file) = std::fs::File::open(&self.0) else { return };
         let len = file.metadata().map_or(0, |metadata| metadata.len());
         hostile::copy(
@@ -145,7 +146,7 @@ impl Ground for File {
             len,
             |bound| rng.below(bound),
             |at, to| {
-                // What is not read stays as it is.
+                // Bytes that cannot be read stay unchanged.
                 let _ = file.read_at(to, at);
             },
         );
@@ -162,7 +163,7 @@ impl Ground for File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // It may never have been made.
+        // The file may not exist.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -193,7 +194,7 @@ impl Ground for Simulated {
     type Medium = SimMedium;
 
     fn open(&mut self, options: &Options) -> duramen::Result<StoreOn<SimMedium>> {
-        // The log of what was stored before is of no use here.
+        // The log of earlier stores is not needed here.
         let (lines, len) = (self.lines(), self.medium.len());
         self.set_lines(&lines, len);
         StoreOn::open_on(self.medium.clone(), options)
@@ -219,12 +220,12 @@ impl Ground for Simulated {
     }
 }
 
-/// What a run is, from its seed.
+/// The parameters of a run, from its seed.
 #[derive(Clone, Debug)]
 struct Plan {
     seed: u64,
     place: Place,
-    /// Value bytes, least and most.
+    /// Minimum and maximum bytes of a value.
     sizes: (u64, u64),
     keys: u64,
     rounds: u64,
@@ -233,20 +234,20 @@ struct Plan {
     what: What,
 }
 
-/// What a soak looks at.
+/// The scope of a soak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum What {
-    /// All, with values that readers keep.
+    /// Everything, with values that readers keep.
     #[default]
     All,
-    /// No values are kept.
+    /// Everything but kept values.
     NoKept,
-    /// Each store is filled, and damaged while it is closed.
+    /// Each store is filled and then damaged while it is closed.
     Damage,
 }
 
 impl What {
-    /// How the driver is told.
+    /// The option's value.
     const fn argument(self) -> &'static str {
         match self {
             Self::All => "",
@@ -267,7 +268,7 @@ enum Place {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
-    /// This many bits of blocks are flipped.
+    /// This many bits in blocks are flipped.
     Bits(u64),
     /// A run of lines is zeroed.
     Lines(u64),
@@ -281,20 +282,20 @@ impl Plan {
         let mut pick = |of: &[u64]| of[rng.below(of.len() as u64) as usize];
         let place = [Place::Line, Place::Page, Place::Shm, Place::File, Place::Volatile]
             [pick(&[0, 1, 2, 2, 3, 4]) as usize];
-        // That of a volatile one has nothing to be damaged in.
+        // A volatile store has no bytes to damage while closed.
         let place = if what == What::Damage && place == Place::Volatile { Place::Line } else { place };
         let extent_bytes = pick(&[512, 1024, 4096, 4096, 24 << 10, 64 << 10]);
         let sizes =
             [(0, 60), (100, 1000), (3 << 10, 5 << 10), (10 << 10, 20 << 10), (1, 100 << 10), (0, 8 << 10)];
         let sizes = sizes[pick(&[0, 1, 2, 3, 4, 5]) as usize];
-        // Room for some dozens of the largest values and of extents, at least.
+        // Room for at least some dozens of the largest values and extents.
         let len_max =
             (extent_bytes * pick(&[24, 40, 100, 400])).max(sizes.1 * pick(&[20, 40, 80])).max(128 << 10);
         let simulated = matches!(place, Place::Line | Place::Page);
         let len_max = len_max.min(if simulated { 2 << 20 } else { 32 << 20 }).next_multiple_of(4096);
         let index = if pick(&[0, 1]) == 0 { IndexKind::Hash } else { IndexKind::Ordered };
         let residence = if pick(&[0, 0, 1]) == 0 { Residence::Dram } else { Residence::Persistent };
-        // One in three of those that wait for the device on each write would be nothing but waiting.
+        // Only one in three runs waits for the device on each write; otherwise waiting would dominate.
         let durability = match (place, pick(&[0, 0, 1])) {
             (Place::File, _) | (_, 1) => Durability::Interval(Duration::from_millis(20)),
             _ => Durability::EveryWrite,
@@ -355,7 +356,7 @@ impl Plan {
     }
 }
 
-/// Keys, and the value of each.
+/// The keys and their values.
 type Content = BTreeMap<u64, Rc<[u8]>>;
 
 fn key(number: u64) -> Vec<u8> {
@@ -369,7 +370,7 @@ struct Run<'p, G: Ground> {
     next: u64,
     content: Content,
     counts: Counts,
-    /// The store was damaged: `Corrupt` is an answer.
+    /// The store was damaged, so `Corrupt` is a valid result.
     damaged: bool,
     /// A reader keeps a value.
     keeping: bool,
@@ -387,7 +388,7 @@ impl<G: Ground> Run<'_, G> {
         around.next().map(|(&key, _)| key)
     }
 
-    /// A value that no other is equal to, with bytes of the store in it.
+    /// A unique value that contains bytes of the store.
     fn value(&mut self, bytes: usize) -> Rc<[u8]> {
         self.next += 1;
         let mut value = setup::value(self.next, bytes);
@@ -395,14 +396,14 @@ impl<G: Ground> Run<'_, G> {
         value.into()
     }
 
-    /// Whether an error may be an answer here.
+    /// Whether an error is allowed at this point.
     fn is_reported(&mut self, error: &duramen::Error) -> bool {
         let reported = self.damaged && error.kind() == ErrorKind::Corrupt;
         self.counts.reported += u64::from(reported);
         reported
     }
 
-    /// Puts a new value under `number`; whether there was space.
+    /// Puts a new value under `number`; returns whether there was space.
     fn put(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<bool, String> {
         let bytes = self.size();
         let value = self.value(bytes);
@@ -422,7 +423,7 @@ impl<G: Ground> Run<'_, G> {
     }
 
     fn delete(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
-        // Only where a get says so nobody knows whether the key is there.
+        // Only if a get returned `Corrupt` is the key's presence unknown.
         let is_unknown =
             self.damaged && store.get(&key(number)).is_err_and(|error| error.kind() == ErrorKind::Corrupt);
         match store.delete(&key(number)) {
@@ -440,7 +441,7 @@ impl<G: Ground> Run<'_, G> {
                     Some(found) => Err(format!("key {number} is deleted, and a get says {found:?}")),
                 }
             }
-            // No damage refuses it.
+            // Damage never makes a delete fail.
             Err(error) => Err(format!(
                 "a delete of key {number} failed, a value is kept: {}: {error} ({:?})",
                 self.keeping,
@@ -449,7 +450,7 @@ impl<G: Ground> Run<'_, G> {
         }
     }
 
-    /// Puts new keys until the store is full; how many bytes are in it.
+    /// Puts new keys until the store is full; returns the number of bytes in it.
     fn fill(&mut self, store: &StoreOn<G::Medium>) -> Result<usize, String> {
         let mut number = self.rng.below(self.plan.keys);
         let mut refused = 0;
@@ -460,7 +461,7 @@ impl<G: Ground> Run<'_, G> {
             }
             if !self.put(store, number)? {
                 refused += 1;
-                // A smaller one may still fit.
+                // A smaller value may still fit.
                 if refused > 2 {
                     break;
                 }
@@ -469,7 +470,7 @@ impl<G: Ground> Run<'_, G> {
         Ok(self.content.values().map(|value| value.len() + 64).sum())
     }
 
-    /// What the store counts is what its blocks hold.
+    /// Checks that the store's accounts equal the content of its blocks.
     fn audit(&self, store: &StoreOn<G::Medium>) -> Result<(), String> {
         let differences = if self.damaged { Vec::new() } else { store.audit() };
         if differences.is_empty() {
@@ -478,13 +479,13 @@ impl<G: Ground> Run<'_, G> {
         Err(format!("counts differ from the blocks: {}", differences.join("; ")))
     }
 
-    /// Deletes and puts by turns, in a store that is full.
+    /// Alternates deletes and puts in a full store.
     fn churn(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
         let turns = 200 + self.rng.below(800);
         let policy = self.rng.below(4);
         for turn in 0..turns {
             let full = match policy {
-                // Delete one, put one.
+                // Delete one key, put one key.
                 0 => {
                     if let Some(old) = self.some_key() {
                         self.delete(store, old)?;
@@ -499,7 +500,7 @@ impl<G: Ground> Run<'_, G> {
                 }
                 // Batches of a put and a delete.
                 2 => self.batch(store)?,
-                // Whatever comes.
+                // Random operations.
                 _ => {
                     let number = self.rng.below(self.plan.keys);
                     !self.put(store, number)?
@@ -521,7 +522,7 @@ impl<G: Ground> Run<'_, G> {
         Ok(())
     }
 
-    /// A batch of two puts and a delete; whether it was refused for want of space.
+    /// A batch of two puts and a delete; returns whether it was refused because the store was full.
     fn batch(&mut self, store: &StoreOn<G::Medium>) -> Result<bool, String> {
         let (a, b) = (self.rng.below(self.plan.keys), self.rng.below(self.plan.keys));
         let Some(gone) = self.some_key() else { return Ok(false) };
@@ -577,7 +578,7 @@ impl<G: Ground> Run<'_, G> {
         }
     }
 
-    /// Reads some keys, there or not.
+    /// Reads some keys, present or absent.
     fn look(&mut self, store: &StoreOn<G::Medium>, count: u64) -> Result<(), String> {
         for _ in 0..count {
             let number = self.rng.below(self.plan.keys);
@@ -586,7 +587,7 @@ impl<G: Ground> Run<'_, G> {
         Ok(())
     }
 
-    /// Reads everything, also by a scan.
+    /// Reads everything, by gets and by a scan.
     fn look_at_all(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
         for number in 0..self.plan.keys {
             self.check(store, number)?;
@@ -621,7 +622,7 @@ impl<G: Ground> Run<'_, G> {
         Ok(())
     }
 
-    /// Fills a store that everything was deleted from: about as much must fit as at first.
+    /// Fills a store after everything was deleted: about as much must fit as at first.
     fn refill(&mut self, store: &StoreOn<G::Medium>, first: usize) -> Result<(), String> {
         let begun = Instant::now();
         self.audit(store)?;
@@ -641,7 +642,7 @@ impl<G: Ground> Run<'_, G> {
         }
     }
 
-    /// A reader keeps a value while others write: all goes on, and it stays as it was.
+    /// A reader keeps a value while others write: the writes succeed, and the value stays unchanged.
     fn keep(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
         let Some(number) = self.some_key() else { return Ok(()) };
         let kept = match store.get(&key(number)) {
@@ -698,7 +699,7 @@ impl<G: Ground> Run<'_, G> {
         }
     }
 
-    /// The head is zeroed: refused, and nothing changes.
+    /// Zeroes the head: the open is refused, and no byte changes.
     fn lose_head(&mut self) -> Result<(), String> {
         self.counts.heads_lost += 1;
         let mut bytes = self.ground.bytes()?;
@@ -745,7 +746,7 @@ impl<G: Ground> Run<'_, G> {
             }
             Err(error) => return Err(format!("a damaged store does not open: {error}")),
         };
-        // At once, while the rest is verified, and later.
+        // Immediately, while the rest is being verified, and again later.
         self.look(&store, 64)?;
         self.churn_damaged(&store)?;
         self.look_at_all(&store)?;
@@ -761,7 +762,7 @@ impl<G: Ground> Run<'_, G> {
         self.close(store)
     }
 
-    /// Opens what others refuse.
+    /// Opens a store that a strict open refuses.
     fn serve(&mut self) -> Result<StoreOn<G::Medium>, String> {
         let options = Options { on_corruption: OnCorruption::Serve, ..self.plan.options.clone() };
         let store = self.ground.open(&options);
@@ -773,7 +774,8 @@ impl<G: Ground> Run<'_, G> {
         Ok(store)
     }
 
-    /// Closes a store in which damage is known: refused from then on, or its rest served. `None` when there is nothing left to look at.
+    /// Closes a store with known damage, then checks that opens refuse it or serve its rest. Returns `None` when
+    /// nothing is left to check.
     fn serve_again(&mut self, store: StoreOn<G::Medium>) -> Result<Option<StoreOn<G::Medium>>, String> {
         let begun = Instant::now();
         while store.stats().unverified_bytes > 0 && begun.elapsed() < FLUSH_GROUP_MAX {
@@ -782,7 +784,7 @@ impl<G: Ground> Run<'_, G> {
         let damaged = store.stats().damaged_blocks;
         self.close(store)?;
         match self.ground.open(&self.plan.options) {
-            // The background may have mended the last just now.
+            // The background thread may just have repaired the last damage.
             Ok(store) if damaged == 0 || self.plan.options.background => return Ok(Some(store)),
             Ok(_) => return Err(format!("{damaged} blocks were damaged at the close, and it opens")),
             Err(error) if error.kind() == ErrorKind::Corrupt => self.counts.refused_opens += 1,
@@ -796,7 +798,8 @@ impl<G: Ground> Run<'_, G> {
         self.serve_what_is_whole(store).map(|()| None)
     }
 
-    /// Without an image it is not known whose the damaged records are. What is written holds, and so does the damage.
+    /// Without an image the owners of the damaged records are unknown. Newly written data holds, and so does the
+    /// damage.
     fn serve_what_is_whole(&mut self, store: StoreOn<G::Medium>) -> Result<(), String> {
         self.counts.served[1] += 1;
         let damaged = store.stats().damaged_blocks;
@@ -817,7 +820,7 @@ impl<G: Ground> Run<'_, G> {
         match self.ground.open(&self.plan.options) {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
             Err(error) => Err(format!("a damaged store does not open: {error}")),
-            // It opened by an image that the close before it wrote: all that was damaged was known, and is written anew.
+            // It opened by an image from the preceding close, so all damage was known and has been written again.
             Ok(_) if damaged == 0 || now == 0 => Ok(()),
             Ok(_) => Err(format!(
                 "{damaged} damaged blocks were served and {now} are left, and it opens as if whole"
@@ -843,7 +846,7 @@ impl<G: Ground> Run<'_, G> {
     }
 }
 
-/// Runs the seed; files are made in `folder` and in `/dev/shm`.
+/// Runs the seed; files are created in `folder` and in `/dev/shm`.
 ///
 /// # Errors
 /// Returns a description of the violation, with the seed and its parameters.

@@ -1,5 +1,5 @@
-//! Crashes a run of several threads at the persist points of its log, and looks whether what is found can be
-//! explained.
+//! Crashes a run of several threads at the persist points of its log, and checks that some order of the calls explains
+//! the recovered content.
 
 use super::history::{Act, History};
 use super::linear::{self, Event, Goal};
@@ -12,29 +12,30 @@ use crate::setup::{Case, Promise};
 use duramen::StoreOn;
 use duramen_media::sim::{Choice, Log, Rng, SimMedium, Walker};
 
-/// One image in so many is recovered twice: the first recovery is crashed.
+/// One image in this many is recovered twice: the first recovery is crashed.
 const NESTED_ONE_IN: u64 = 60;
 
-/// How a store came to its end.
+/// How a store ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The power failed.
     Power,
-    /// The process died; all that it stored is there.
+    /// The process died; all its stores to the medium remain.
     Process,
-    /// It was closed.
+    /// The store was closed.
     Close,
 }
 
-/// The calls that had begun when the log had `position` events, as the search takes them.
+/// The calls that had begun when the log had `position` events, in the form that the search takes.
 ///
-/// A group that was not settled then is a special case where each write is durable by itself: its reads may not be
-/// shown, so they prove nothing, and its writes may or may not have happened.
+/// A group that was unflushed at that moment is a special case where each write is durable individually: its reads may
+/// not be shown, so they prove nothing, and its writes may or may not have happened.
 fn events_at(history: &History, case: Case, position: usize, end: End) -> Vec<Event<'_>> {
     let mut events = Vec::new();
     for call in &history.calls {
         let begun = end == End::Close || call.from <= position;
-        // Whether that a collection is gone is durable is told by what lies under its key: by itself it proves nothing.
+        // The content under a collection's key proves whether its deletion is durable; a call that finds it deleted
+        // does not.
         let is_gone = matches!(call.act, Act::Element { found: None, .. });
         if call.void || !begun || is_gone && end != End::Close {
             continue;
@@ -52,10 +53,10 @@ fn events_at(history: &History, case: Case, position: usize, end: End) -> Vec<Ev
     events
 }
 
-/// Whether all calls can have happened one after the other.
+/// Checks that all calls can have happened one after the other.
 ///
 /// # Errors
-/// What does not fit.
+/// The contradiction.
 pub fn check_run(history: &History, values: &mut Values) -> Result<(), String> {
     let mut events: Vec<Event<'_>> = history
         .calls
@@ -67,10 +68,10 @@ pub fn check_run(history: &History, values: &mut Values) -> Result<(), String> {
     linear::check(&events, history.shape, &history.shape.whole(&[]), Goal::Any, values)
 }
 
-/// Whether a store that ended at `position` may hold `found` when it is opened again.
+/// Checks that a store that ended at `position` may hold `found` when it is reopened.
 ///
 /// # Errors
-/// What does not fit.
+/// The contradiction.
 pub fn check_found(
     history: &History,
     case: Case,
@@ -97,7 +98,7 @@ pub fn ids(state: &State, values: &mut Values) -> Vec<Id> {
         .collect()
 }
 
-/// What was looked at.
+/// Counts of the checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Looked {
     /// Positions.
@@ -108,7 +109,7 @@ pub struct Looked {
     pub nested: u64,
 }
 
-/// Forms some `images_max` images along the log, opens each, and looks.
+/// Forms about `images_max` images along the log, opens each, and checks it.
 ///
 /// # Errors
 /// Returns a description of the violation and its position.
@@ -161,9 +162,10 @@ pub fn crash(
     Ok(looked)
 }
 
-/// Crashes the recovery of an image, within it and behind it; returns how many images that made.
+/// Crashes the recovery of an image, during the recovery and after it; returns the number of images.
 ///
-/// Within it the store may hold afterwards what it may hold after the first crash; behind it, what it showed.
+/// After a crash during recovery, the store may hold any content that the first crash allows. After a crash that
+/// follows recovery, it must hold the content that it showed.
 fn crash_again(
     plan: &Plan,
     walker: &mut Walker<'_>,

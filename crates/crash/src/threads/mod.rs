@@ -11,12 +11,12 @@
 //!             └─▶ crash: images along the medium's log; does what recovery finds follow from what was told?
 //! ```
 //!
-//! What is allowed after a crash is durable linearizability: what was acknowledged happened, also what somebody
-//! read (promise P7), and what was in flight may have happened. With `Interval` it is a prefix of such an order from
-//! the last commit on (P6), with `Manual` the state at the last commit.
+//! The criterion after a crash is durable linearizability: every acknowledged write and every write that a reader saw
+//! (promise P7) happened; a call in flight may have happened. With `Interval` the state is a prefix of such an order
+//! from the last commit on (P6), with `Manual` the state at the last commit.
 //!
-//! What readers see of a batch: all of it or nothing, in the sense that its writes happen in one moment. Calls that
-//! read several keys (`get_many`, scans) read them one by one: each key at some moment of the call.
+//! Readers see all of a batch or nothing: its writes happen at one moment. Calls that read several keys (`get_many`,
+//! scans) read them one at a time: each key at some moment of the call.
 
 pub mod crash;
 mod draft;
@@ -42,14 +42,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use work::{Ended, Recorder, lead};
 
-/// What was tried.
+/// Counts of the runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Runs, each with a schedule of its own.
+    /// Runs, each with its own schedule.
     pub schedules: u64,
-    /// Points at which another thread could have gone on.
+    /// Points at which the scheduler could have switched threads.
     pub steps: u64,
-    /// ... and how often one did.
+    /// ... and the number of switches.
     pub switches: u64,
     /// Calls in the histories.
     pub calls: u64,
@@ -64,7 +64,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.schedules += other.schedules;
         self.steps += other.steps;
@@ -83,7 +83,7 @@ pub const IMAGES_MAX: u64 = 60;
 /// Runs one plan.
 ///
 /// # Errors
-/// The first promise that was not kept.
+/// The first promise that was broken.
 pub fn run_plan(plan: &Plan, images_max: u64) -> Result<Counts, Box<Violation>> {
     let setup = &plan.setup;
     setup.clock.store(TIME_BEGIN, Relaxed);
@@ -103,7 +103,7 @@ pub fn run_plan(plan: &Plan, images_max: u64) -> Result<Counts, Box<Violation>> 
     })
 }
 
-/// Runs the threads. Returns how that went, what they noted or what was wrong, and what they did to the medium.
+/// Runs the threads. Returns the report, their history or the violation, and the medium's log.
 pub fn scheduled(plan: &Plan) -> (Report, Result<Ended, String>, Log) {
     let setup = &plan.setup;
     duramen::schedule::finish_reclamation();
@@ -145,7 +145,7 @@ pub fn scheduled(plan: &Plan) -> (Report, Result<Ended, String>, Log) {
     (report, ended, log)
 }
 
-/// Looks at what came of a run.
+/// Checks the results of a run.
 fn judge(
     plan: &Plan,
     report: &Report,
