@@ -1,4 +1,4 @@
-//! Looks at a store that was opened on an image, and goes on using it.
+//! Checks a store that was opened on an image, and continues to use it.
 
 use crate::audit;
 use crate::collections::{ELEMENTS, delete_places, element_key, make_again, read_places};
@@ -59,8 +59,9 @@ impl Place<'_> {
     }
 }
 
-/// Everything that a store holds, of all tables: by a scan, by reading each key, and by its own count (`exact`: just after it
-/// was opened, when expired keys do not count), which must agree. `like`: what it is likely to be, which saves copies.
+/// The content of a store, over all tables: by a scan, by reading each key, and by the store's own count; all must
+/// agree. `exact`: the store was just opened, so its count excludes expired keys. `like`: the likely content, which
+/// saves copies.
 ///
 /// # Errors
 /// What does not agree.
@@ -92,7 +93,7 @@ pub fn read_all(setup: &Setup, store: &Sim, exact: bool, like: Option<&Allowed>)
     Ok(state)
 }
 
-/// Returns how many of the keys are those of places for collections.
+/// Returns the number of keys that belong to places for collections.
 #[expect(clippy::too_many_arguments, reason = "a part of `read_all`")]
 fn read_table(
     setup: &Setup,
@@ -152,7 +153,7 @@ fn read_table(
     Ok(roots)
 }
 
-/// Iterates from both ends, and compares with what was read otherwise.
+/// Iterates from both ends, and compares with the content read by other means.
 fn check_order(setup: &Setup, place: &Place<'_>, state: &[Option<Arc<Entry>>]) -> Result<(), String> {
     let mut sorted: Vec<usize> = (0..setup.keys.len()).filter(|&key| state[key].is_some()).collect();
     sorted.sort_by_key(|&key| &setup.keys[key]);
@@ -179,12 +180,12 @@ fn check_order(setup: &Setup, place: &Place<'_>, state: &[Option<Arc<Entry>>]) -
     Ok(())
 }
 
-/// Whether a check finds that a store is in order that nobody has open, or that there is none.
+/// Checks that the checker of a closed store finds it in order, or finds no store.
 ///
 /// # Errors
 /// What it finds.
 pub fn sound(medium: &SimMedium, options: &Options) -> Result<(), String> {
-    // The crash came before the medium had any bytes: an open begins it anew.
+    // The crash came before the medium had any bytes: an open creates the store again.
     if medium.len() == 0 {
         return Ok(());
     }
@@ -194,13 +195,13 @@ pub fn sound(medium: &SimMedium, options: &Options) -> Result<(), String> {
         Err(error) => return Err(format!("a check fails: {error}")),
     };
     let records = report.damaged_records.iter().map(|record| format!("{record:?}"));
-    // A crash may come while one of the two copies of the superblock is written; the other one is whole then.
+    // A crash may come while one of the two copies of the superblock is written; the other one is intact then.
     let damage = report.damage.into_iter().filter(|damage| !damage.starts_with("superblock copy"));
     let found: Vec<String> = damage.chain(records).chain(report.differences).collect();
     if found.is_empty() { Ok(()) } else { Err(format!("a check finds {}", found.join("; "))) }
 }
 
-/// Opens an image and compares what it holds.
+/// Opens an image and compares its content.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -218,7 +219,7 @@ pub fn open_and_look(
     Ok((store, state))
 }
 
-/// Compares what the store counts with what its blocks hold.
+/// Compares the store's accounts with the content of its blocks.
 ///
 /// # Errors
 /// What differs.
@@ -248,7 +249,7 @@ fn is_less_some(all: u64, found: u64, parts: &[u64]) -> bool {
     }
 }
 
-/// Compares the medium with what the store says about it.
+/// Compares the medium with the state that the store reports.
 ///
 /// # Errors
 /// What differs.
@@ -271,7 +272,8 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
     let used = found.record_bytes;
     let (live, unreclaimed) = found.live_bytes(setup.now());
     let dead = used - live + found.room_bytes;
-    // A recovery that reads all records reclaims what expired roots name. One by an image leaves that to the mover.
+    // A recovery that reads all records reclaims the collections of expired roots. A recovery by an image leaves that
+    // to the compactor.
     let may_be_counted: &[u64] = if store.recovery().checkpointed > 0 { &unreclaimed } else { &[] };
     let is_right = is_less_some(dead, stats.dead_bytes, may_be_counted);
     if !is_right && !store.recovery().estimated {
@@ -318,7 +320,7 @@ pub fn audit(setup: &Setup, store: &Sim, medium: &SimMedium, state: &State) -> R
     Ok(())
 }
 
-/// Gets rid of all that named tables have: by clearing, by dropping, and key by key.
+/// Empties all named tables: by clearing, by dropping, and key by key.
 fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: &mut State) -> Result<(), String> {
     let delete = |name: &[u8]| retry(store, manual, || store.delete(name));
     delete_places(setup, delete, 0, state).map_err(reported("delete a root"))?;
@@ -346,7 +348,7 @@ fn empty_tables(setup: &Setup, store: &Sim, manual: bool, state: &mut State) -> 
     Ok(())
 }
 
-/// Deletes everything, reopens, finds nothing, and writes again.
+/// Deletes everything, reopens, expects an empty store, and writes again.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -387,7 +389,7 @@ pub fn delete_all(
         };
         state = retry(&store, manual, make).map_err(reported("make a collection"))?;
     }
-    // One key in each table, of which some are made anew.
+    // One key in each table; some of the tables are created again.
     for table in 1..=setup.tables {
         let kind = [IndexKind::Hash, IndexKind::Ordered]
             [usize::from(state[setup.cell_of_table(table)].as_ref().is_some_and(|kind| kind.value == [1]))];
@@ -412,9 +414,9 @@ pub fn delete_all(
     Ok(())
 }
 
-/// With `Manual` space comes back only after commits of the caller's. Each frees what was moved out of before it, and in a store that
-/// is two thirds live the next moves take most of that: in `--seed 9960028 --case page/manual` it was the fourth that
-/// won an extent.
+/// With `Manual`, space is reclaimed only after the caller commits. Each commit frees the blocks that compaction
+/// emptied before it. In a store that is two thirds live, the next moves take most of that space: in `--seed 9960028
+/// --case page/manual` the fourth commit was the first to gain an extent.
 fn retry<T>(store: &Sim, manual: bool, work: impl Fn() -> duramen::Result<T>) -> duramen::Result<T> {
     const COMMITS_MAX: u32 = 8;
     for _ in 0..COMMITS_MAX {
@@ -443,7 +445,7 @@ pub fn overwrite_all(
     let mut state: State = vec![None; setup.cells()];
     let tables = setup.cell(setup.tables + 1, 0)..;
     state[tables.clone()].clone_from_slice(&before[tables]);
-    // Deleting first makes room.
+    // Deleting first frees space.
     for name in &setup.keys {
         retry(&store, manual, || store.delete(name)).map_err(reported("delete"))?;
     }
@@ -466,7 +468,7 @@ pub fn overwrite_all(
     store.close_discarding().map_err(|error| reported("close")(error.into()))?;
     let next = again(setup, medium);
     let store = if manual {
-        // What was not committed is dropped by the next open.
+        // The next open drops uncommitted writes.
         open_and_look(setup, &next, boot, &Allowed::exactly(kept))
             .map_err(|what| format!("closed, not committed: {what}"))?
             .0
@@ -496,7 +498,7 @@ pub fn overwrite_all(
             }
         }
         if setup.places > 0 && round % 11 == 0 {
-            // Over the one that is there.
+            // Replaces the existing collection.
             let make = || make_again(setup, &store, 0, &mut vec![None; setup.cells()]);
             retry(&store, manual, make).map_err(reported("making a collection again and again"))?;
         }

@@ -1,8 +1,8 @@
-//! Collections in a run: where they stand in a state, what is done to them, and how they are read back.
+//! Collections in a run: their cells in a state, the operations on them, and how they are read.
 //!
-//! Each table has *places* for collections: a key of its own, under which a root lies, and a few elements. A place has
-//! one cell for the root and one for each element, behind those of keys and tables. What a root has in its cell begins
-//! with its kind ([`KINDS`], or [`STRING`]: its key holds a plain value).
+//! Each table has *places* for collections: a separate key that holds a root, and a few elements. A place has one cell
+//! for the root and one for each element; these cells follow those of keys and tables. A root's cell begins with its
+//! kind ([`KINDS`], or [`STRING`]: its key holds a plain value).
 
 use crate::entry::Entry;
 use crate::oracle::{Effects, State};
@@ -19,7 +19,7 @@ type Sim = StoreOn<SimMedium>;
 pub const ELEMENTS: usize = 5;
 /// Kinds of collections, by the first byte of the root's value.
 pub const KINDS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValue, ElementOrder::ByKey];
-/// Instead of a kind: there is no collection under this key, but a value.
+/// Instead of a kind: the key holds a plain value and no collection.
 pub const STRING: u8 = 9;
 
 impl Setup {
@@ -101,15 +101,15 @@ impl Setup {
 /// The key of an element.
 #[must_use]
 pub fn element_key(element: usize) -> Vec<u8> {
-    // Two have the same order by their keys.
+    // Two keys share an order, so the keys decide between them.
     let order = (element as u64 / 2).to_be_bytes();
     [&order[..], &vec![b'e'; element + 1]].concat()
 }
 
-/// A value with what goes with it, and the collection that it names.
+/// A value with its metadata, and the collection that it points to.
 pub type Root = (Entry, Option<CollectionOn<SimMedium>>);
 
-/// What is there under a key of a place: the value with what goes with it, and the collection that it names.
+/// The content of a place's key: the value with its metadata, and the collection that it points to.
 fn root_at(store: &Sim, table: Option<&TableOn<SimMedium>>, key: &[u8]) -> Result<Option<Root>, String> {
     let found = match table {
         None => store.get(key),
@@ -119,7 +119,7 @@ fn root_at(store: &Sim, table: Option<&TableOn<SimMedium>>, key: &[u8]) -> Resul
     found.map(|found| root_of(store, &found)).transpose()
 }
 
-/// The same, of what was found there by somebody who keeps others from writing the key.
+/// The same for content found by a caller that keeps others from writing the key.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -157,7 +157,7 @@ pub fn find(
     Ok(root_at(store, table, &setup.key_of_place(place))?.and_then(|(_, named)| named))
 }
 
-/// Reads what the places of a table hold, in every way it can be read. Returns how many keys these are.
+/// Reads the places of a table in every possible way. Returns the number of their keys.
 ///
 /// # Errors
 /// What does not agree.
@@ -189,7 +189,7 @@ fn element_keys() -> Vec<Vec<u8>> {
     (0..ELEMENTS).map(element_key).collect()
 }
 
-/// Reads the elements of a collection in every way they can be read, while nobody writes any: all must agree.
+/// Reads the elements of a collection in every possible way, while no thread writes any: all must agree.
 ///
 /// # Errors
 /// What does not agree.
@@ -242,7 +242,7 @@ pub fn read_elements(
     }
 }
 
-/// Scans a collection to its end; within, what is wrong with what it shows.
+/// Scans a collection to its end; the inner result describes wrong content.
 ///
 /// # Errors
 /// What the scan says.
@@ -267,7 +267,7 @@ pub fn scan_elements(
     }
 }
 
-/// The elements of a collection that orders them, which are in `cells`, by their order and their ranks.
+/// Reads the elements of an ordered collection, which are in `cells`, by their order and their ranks.
 fn read_in_order(
     collection: &CollectionOn<SimMedium>,
     reads: CollectionReader<'_, SimMedium>,
@@ -326,21 +326,21 @@ fn read_in_order(
     Ok(())
 }
 
-/// What a change comes to: the batch, or the deletes, that make it, and what they do.
+/// The effect of a change: its batch, or its deletes, and the changes to cells.
 pub struct Plan {
-    /// What is to be applied.
+    /// The writes to apply.
     pub batch: Batch,
-    /// Whether it is one element that is put or deleted by itself: its number, and the value.
+    /// The element's number and value, if a single element is put or deleted outside a batch.
     pub alone: Option<(usize, Option<Vec<u8>>)>,
-    /// What it does.
+    /// The changes to cells.
     pub effects: Effects,
-    /// The collection that is at the place afterwards.
+    /// The collection at the place afterwards.
     pub leads: Vec<(usize, Option<CollectionOn<SimMedium>>)>,
-    /// It needs no space that is not kept for it.
+    /// It needs no space beyond the reserve for it.
     pub deletes: bool,
 }
 
-/// What is known of collections while a store is in use.
+/// The known state of collections while a store is in use.
 pub struct Known<'k> {
     /// The run.
     pub setup: &'k Setup,
@@ -348,16 +348,16 @@ pub struct Known<'k> {
     pub store: &'k Sim,
     /// The handles of named tables.
     pub tables: &'k [Option<TableOn<SimMedium>>],
-    /// Of each place the collection.
+    /// The collection at each place.
     pub collections: &'k [Option<CollectionOn<SimMedium>>],
-    /// What all cells hold.
+    /// The content of all cells.
     pub state: &'k State,
     /// A group is open.
     pub grouped: bool,
 }
 
 impl Known<'_> {
-    /// The handle of a place's table; `Err`: it is not there.
+    /// The handle of a place's table; `Err` if it does not exist.
     fn table(&self, place: usize) -> Result<Option<&TableOn<SimMedium>>, ()> {
         match self.setup.table_of_place(place) {
             0 => Ok(None),
@@ -383,7 +383,7 @@ impl Known<'_> {
         effects.extend(cells.map(|cell| (cell, None)));
     }
 
-    /// What a change is made by; `None`: it cannot be made now.
+    /// The writes that make a change; `None` if it is not possible now.
     #[must_use]
     pub fn plan(&self, change: &Change, mut next: impl FnMut(usize) -> Vec<u8>) -> Option<Plan> {
         let setup = self.setup;
@@ -495,7 +495,7 @@ impl Known<'_> {
     }
 }
 
-/// A handle of a collection that is gone must say so.
+/// A handle of a deleted collection must report that.
 ///
 /// # Errors
 /// What it says instead.
@@ -516,7 +516,7 @@ pub fn check_gone(handle: &CollectionOn<SimMedium>) -> Result<(), String> {
     Ok(())
 }
 
-/// Gets rid of what the places of a table hold, key by key.
+/// Deletes the content of a table's places, key by key.
 ///
 /// # Errors
 /// What a delete says.
@@ -533,7 +533,7 @@ pub fn delete_places(
     Ok(())
 }
 
-/// Makes a collection of two elements at a place of the store's own table, for what goes on after a recovery.
+/// Creates a collection of two elements at a place of the store's own table, for the use of the store after a recovery.
 ///
 /// # Errors
 /// What the batch says.

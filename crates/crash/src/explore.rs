@@ -1,4 +1,4 @@
-//! Goes along what a session recorded, forms images, and looks at each.
+//! Forms images along the log of a session, and checks each.
 
 use crate::check;
 use crate::oracle::{Allowed, Crash, History, Means};
@@ -10,20 +10,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// How much is tried.
+/// Limits of the exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Images at one position.
     pub images: usize,
     /// Images of one seed, nested crashes included.
     pub images_max: u64,
-    /// How deep crashes nest: 1 means that recovery is crashed, 2 that the recovery from that is too.
+    /// Depth of nested crashes: 1 crashes recovery, 2 also crashes the recovery after that.
     pub depth: u32,
-    /// When to stop, in the middle of a seed too.
+    /// Time to stop, even in the middle of a seed.
     pub until: Option<Instant>,
 }
 
-/// One image in so many is checked before it is opened: a check reads all of it once more.
+/// One image in this many is checked before it is opened: a check reads all of it once more.
 const CHECKED_ONE_IN: u64 = 4;
 
 impl Default for Effort {
@@ -32,7 +32,7 @@ impl Default for Effort {
     }
 }
 
-/// What was tried.
+/// Counts of the exploration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Seeds.
@@ -43,16 +43,16 @@ pub struct Totals {
     pub points: u64,
     /// Sessions that ran on an image, or after a process crash.
     pub nested: u64,
-    /// How deep crashes nested at most: 1 is a crash, 2 a crash of what recovered from it.
+    /// Greatest depth of nested crashes: 1 is a crash, 2 a crash of the recovery from it.
     pub depth: u64,
     /// Operations run.
     pub ops: u64,
-    /// Points by what they fell inside of.
+    /// Points by the phases that contain them.
     pub inside: Counts,
 }
 
 impl Totals {
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.seeds += other.seeds;
         self.images += other.images;
@@ -66,12 +66,12 @@ impl Totals {
     }
 }
 
-/// A promise that was not kept.
+/// A promise that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The run.
     pub setup: String,
-    /// What is wrong, and where.
+    /// The violation and its position.
     pub what: String,
     /// The command that repeats it.
     pub command: String,
@@ -88,7 +88,7 @@ impl std::error::Error for Violation {}
 /// Runs one seed.
 ///
 /// # Errors
-/// The first promise that was not kept.
+/// The first promise that was broken.
 pub fn run_seed(seed: u64, case: Option<Case>, effort: Effort) -> Result<Totals, Box<Violation>> {
     let setup = Setup::new(seed, case);
     run_setup(&setup, effort)
@@ -97,7 +97,7 @@ pub fn run_seed(seed: u64, case: Option<Case>, effort: Effort) -> Result<Totals,
 /// Runs one setup.
 ///
 /// # Errors
-/// The first promise that was not kept.
+/// The first promise that was broken.
 pub fn run_setup(setup: &Setup, effort: Effort) -> Result<Totals, Box<Violation>> {
     setup.clock.store(TIME_BEGIN, Relaxed);
     let mut explorer = Explorer {
@@ -117,13 +117,14 @@ pub fn run_setup(setup: &Setup, effort: Effort) -> Result<Totals, Box<Violation>
     })
 }
 
-/// Whether each write is durable by itself.
+/// Whether each write is durable when it returns.
 fn setup_is_strict(setup: &Setup) -> bool {
     setup.case.promise() == Promise::Nothing && setup.case.model != Model::Page
 }
 
-/// Compares each write's return with the medium's record: then no byte that it stored may be dirty any more. (What a
-/// delete that found nothing has written and taken back may be; and what a process left dirty that died before.)
+/// Compares each write's return with the medium's log: none of the bytes that it stored may be dirty then. Two kinds of
+/// bytes may be: those that a delete of an absent key wrote and took back, and those left dirty by a process that died
+/// earlier.
 fn acknowledged_is_durable(log: &Log, history: &History) -> Result<(), String> {
     let mut walker = Walker::new(log);
     walker.advance(history.open_end);
@@ -157,7 +158,7 @@ struct Explorer<'s> {
     boot: u64,
 }
 
-/// What `work` says; of a panic what that said.
+/// The result of `work`; a panic's message becomes an error.
 ///
 /// # Errors
 /// Those of `work`, and its panic.
@@ -230,7 +231,7 @@ impl Explorer<'_> {
         }
         let mut walker = Walker::new(log);
         walker.advance(begin);
-        // A long log is not looked at everywhere by one seed.
+        // One seed does not examine every position of a long log.
         let left = self.effort.images_max.saturating_sub(self.totals.images).max(50);
         let share = if depth == self.effort.depth { left / 2 } else { left / 8 };
         let points = {
@@ -248,7 +249,7 @@ impl Explorer<'_> {
             }
             self.count_point(position, history, depth);
             let (allowed, now) = history.allowed(position, position, Crash::Power);
-            // A torn store belongs to what comes next: that has begun.
+            // A torn store belongs to the next step, which has begun.
             let (torn, torn_now) = history.allowed(position, position + 1, Crash::Power);
             self.setup.clock.store(now, Relaxed);
             let choices = walker.choices(&mut self.rng, self.effort.images);
@@ -307,7 +308,7 @@ impl Explorer<'_> {
         format!("at event {position}, {doing}: {what}\n    image: {choice:?}")
     }
 
-    /// Opens one image, looks, and goes on in one of several ways.
+    /// Opens one image, checks it, and continues in one of several ways.
     fn crash_with(
         &mut self,
         walker: &mut Walker<'_>,
@@ -358,7 +359,7 @@ impl Explorer<'_> {
         Ok(())
     }
 
-    /// Ends the process at `position`, without a power failure, and goes on in a new one.
+    /// Ends the process at `position`, without a power failure, and continues in a new one.
     fn kill(
         &mut self,
         boot: u64,

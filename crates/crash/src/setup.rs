@@ -1,4 +1,4 @@
-//! What a run is: medium, durability, sizes, keys, and the operations, all from one seed.
+//! The parameters of a run: medium, durability, sizes, keys, and operations, all from one seed.
 
 use crate::entry::Entry;
 use crate::hostile;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A durability on a model of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What people call it.
+    /// Its name on the command line.
     pub name: &'static str,
     /// The medium.
     pub model: Model,
@@ -37,19 +37,19 @@ pub const CASES: [Case; 8] = [
     Case { name: "byte/manual", model: Model::Byte, durability: Durability::Manual },
 ];
 
-/// What a power failure may undo.
+/// The writes that a power failure may undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Nothing that was acknowledged.
+    /// No acknowledged write.
     Nothing,
-    /// What was written since the last commit, from some moment on.
+    /// The writes since the last commit, from some moment on.
     Suffix,
-    /// All that was written since the last commit; a process crash undoes it too.
+    /// All writes since the last commit; a process crash undoes them too.
     Uncommitted,
 }
 
 impl Case {
-    /// What a power failure may undo.
+    /// The writes that a power failure may undo.
     #[must_use]
     pub fn promise(&self) -> Promise {
         match self.durability {
@@ -59,7 +59,7 @@ impl Case {
         }
     }
 
-    /// Whether what survives of several writes in flight is a prefix of them.
+    /// Whether the surviving writes of several in flight are a prefix of them.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         self.model == Model::Page || self.promise() != Promise::Nothing
@@ -76,11 +76,11 @@ impl Case {
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields are named after what they are")]
 pub enum Change {
-    /// Makes a collection of these elements, over what is there.
+    /// Makes a collection of these elements, replacing the current content.
     Make { place: usize, kind: usize, elements: Vec<(usize, usize)>, ttl: Option<u64> },
-    /// Puts elements, or deletes them (`None`): one by itself, several as one batch.
+    /// Puts elements, or deletes them (`None`): a single one directly, several as one batch.
     Elements { place: usize, writes: Vec<(usize, Option<usize>)> },
-    /// The root goes to another place, over what is there.
+    /// The root moves to another place, replacing the content there.
     Rename { from: usize, to: usize },
     /// The same collection gets a new root under the same key.
     Again { place: usize, ttl: Option<u64> },
@@ -98,22 +98,22 @@ pub enum Op {
     Put { key: usize, bytes: usize, tag: u8, ttl: Option<u64>, updatable: bool },
     /// Deletes.
     Delete { key: usize },
-    /// Overwrites `bytes` bytes of the value, at this share of it in 1/256; on condition of a stamp that is fresh, or from
-    /// before another write.
+    /// Overwrites `bytes` bytes of the value, at this offset in 1/256 of its length. The condition is a stamp that is
+    /// fresh, or from before another write.
     Update { key: usize, share: usize, bytes: usize, fresh: Option<bool> },
     /// Writes on condition that the stamp is the one seen: `fresh` or from before another write.
     Swap { key: usize, fresh: bool, bytes: Option<usize> },
     /// Several writes (`None` deletes), on condition of stamps: key and whether it is fresh.
     Batch { writes: Vec<(usize, Option<usize>, Option<u64>)>, expects: Vec<(usize, bool)> },
-    /// Reads a value and keeps it while other writes go on: it must stay as it was read.
+    /// Reads a value and keeps it while other writes continue: it must not change.
     Hold { key: usize, then: Vec<Op> },
-    /// Makes a table, or finds it: by its number, from 1 on.
+    /// Makes a table, or finds it, by its number from 1 on.
     Make { table: usize, ordered: bool },
     /// Empties a table.
     Clear { table: usize },
     /// Drops a table.
     Drop { table: usize },
-    /// Swaps what two tables have.
+    /// Swaps the content of two tables.
     Exchange { tables: [usize; 2] },
     /// Changes a collection.
     Collection(Change),
@@ -131,42 +131,42 @@ pub enum Op {
     Reopen,
     /// From now on writes go through the other writer.
     Switch,
-    /// Gives up the current writer; the next write makes a new one.
+    /// Drops the current writer; the next write makes a new one.
     Retire,
 }
 
-/// All that one run needs.
+/// The parameters of one run.
 #[derive(Clone)]
 pub struct Setup {
-    /// Where everything comes from.
+    /// The seed of all parameters.
     pub seed: u64,
     /// Medium and durability.
     pub case: Case,
     /// Bytes of an extent.
     pub extent_bytes: u32,
-    /// The most bytes of the medium.
+    /// Maximum bytes of the medium.
     pub len_max: u64,
-    /// How keys are found. Recovery of one image may choose the other kind: the bytes know of none.
+    /// The kind of index. Recovery of an image may choose the other kind: the medium does not depend on it.
     pub index: IndexKind,
-    /// How much of the index outlives a crash.
+    /// The part of the index that survives a crash.
     pub residence: Residence,
-    /// Hash bits that count.
+    /// Mask of the hash bits in use.
     pub hash_mask: u64,
-    /// Keys that are ever written.
+    /// All keys that may be written.
     pub keys: Vec<Vec<u8>>,
-    /// Named tables beside the store's own.
+    /// Named tables besides the store's own.
     pub tables: usize,
     /// Places for collections in each table: see [`crate::collections`].
     pub places: usize,
-    /// Whether puts and deletes of few keys are most of what is done.
+    /// Whether most operations are puts and deletes of few keys.
     pub churns: bool,
-    /// Whether transactions of values that are large beside a block are most of what is done.
+    /// Whether most operations are transactions with values that are large relative to a block.
     pub spans: bool,
-    /// What is done.
+    /// The operations.
     pub ops: Vec<Op>,
     /// The time of day.
     pub clock: Arc<AtomicU64>,
-    /// What is made to happen in small stores.
+    /// Events that are forced in small stores.
     pub tuning: Tuning,
     /// A bug of the medium's: flushes leave out the last line of unaligned ranges.
     pub flush_short: bool,
@@ -178,16 +178,16 @@ pub struct Setup {
 pub const TIME_BEGIN: u64 = 1_000_000;
 
 impl Setup {
-    /// The run of a seed; `case` instead of the one that the seed says.
+    /// The run of a seed; `case` overrides the seed's case.
     #[must_use]
     pub fn new(seed: u64, case: Option<Case>) -> Self {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let case = case.unwrap_or(CASES[(seed % CASES.len() as u64) as usize]);
         let extent_bytes = [512, 512, 512, 1024, 768, 4096][rng.below(6) as usize];
         let head = (16u64 << 10).div_ceil(extent_bytes);
-        // From too small for everything to roomy.
+        // From too small for all content to roomy.
         let spread = [12, 30, 80][rng.below(3) as usize];
-        // One in four: few keys, little space, and much that is dead.
+        // One in four: few keys, little space, and mostly dead records.
         let churns = rng.one_in(4);
         let extents = head + 9 + rng.below(if churns { 6 } else { spread });
         let mut hash_mask = [u64::MAX, u64::MAX, u64::MAX, 1 << 63 | 1, 0][rng.below(5) as usize];
@@ -199,7 +199,7 @@ impl Setup {
         if rng.one_in(2) {
             tuning.compaction_bytes_min = Some(extent_bytes);
         }
-        // About one in seven: all keys in two buckets of a segment, so that it splits with every few of them.
+        // About one in seven: all keys are in two buckets of a segment, so it splits after every few keys.
         let splits = !churns && rng.one_in(5);
         let key_count = if splits { 40 + rng.below(25) } else { 3 + rng.below(18) };
         let mut keys = keys(&mut rng, key_count);
@@ -215,7 +215,7 @@ impl Setup {
             (_, true) => 80 + rng.below(80),
             _ => 20 + rng.below(60),
         };
-        // From its own source, so that seeds keep the runs that they had.
+        // A separate random source, so that seeds keep their runs.
         let mut own = Rng::new(seed ^ 0x006f_7264_6572_6564);
         let index = if own.one_in(2) { IndexKind::Ordered } else { IndexKind::Hash };
         tuning.leaf_slots = 2 + own.below(3) as usize;
@@ -223,16 +223,16 @@ impl Setup {
         tuning.close_checkpoint_bytes_min = if own.one_in(4) { u64::MAX } else { 0 };
         let residence = if own.one_in(2) { Residence::Persistent } else { Residence::Dram };
         tuning.checkpoint_bytes_min = 100 << own.below(5);
-        // Segments of which each lies in one stripe: all, those of a store that grew a little, or none.
+        // Index segments that each lie in one stripe: all segments, those of a store that grew a little, or none.
         tuning.stripe_bits = [1, 2, 11][own.below(3) as usize];
-        // What follows is drawn as it always was.
+        // The following draws keep their original order.
         let _ = own.one_in(2);
         let tables = own.below(4) as usize;
-        // Half of them have collections; from a source of their own again.
+        // Half of them have collections; again from a separate source.
         let mut theirs = Rng::new(seed ^ 0x636f_6c6c_6563_7473);
         let places = if theirs.one_in(2) { 0 } else { 1 + theirs.below(2) as usize };
         extents += if places > 0 { 6 } else { 0 };
-        // One in six: transactions that go on from block to block, and half of them are aborted.
+        // One in six: transactions that span several blocks, half of them aborted.
         let spans = Rng::new(seed ^ 0x7370_616e_7300).one_in(6);
         extents += if spans { 16 } else { 0 };
         let mut setup = Self {
@@ -267,7 +267,7 @@ impl Setup {
     /// Some operations.
     #[must_use]
     pub fn some_ops(&self, rng: &mut Rng, count: u64) -> Vec<Op> {
-        // Each run has its own preferences, so that rare things come in numbers.
+        // Each run has its own preferences, so that rare operations occur often in some runs.
         let weights: [u64; 13] = std::array::from_fn(|i| {
             if self.spans {
                 return [20, 6, 1, 1, 40, 2, 1, 1, 6, 2, 2, 3, 2][i];
@@ -279,7 +279,7 @@ impl Setup {
             usual * [0, 1, 1, 1, 3][rng.below(5) as usize]
         });
         let large = rng.one_in(3);
-        // In some runs, of every few operations one is about a table.
+        // In some runs, one of every few operations is about a table.
         let about_tables = if self.tables > 0 { [0, 5, 12, 30][rng.below(4) as usize] } else { 0 };
         let about_collections = if self.places > 0 { [2, 3, 6, 15][rng.below(4) as usize] } else { 0 };
         let mut ops = Vec::new();
@@ -413,20 +413,20 @@ impl Setup {
             clock: Some(Arc::new(move || clock.load(Relaxed))),
             index: self.index,
             residence: self.residence,
-            // So few that keys displace each other.
+            // So few that keys evict each other.
             index_cache_slots: 8,
-            // In turn everything is read although there is an image: what is found must be the same.
+            // Every other boot reads all records despite the image: the content must be the same.
             index_checkpoint: !(self.seed ^ boot).is_multiple_of(2),
             hash_mask: self.hash_mask,
             tuning: self.tuning.clone(),
-            // Of a small store the head alone is a large part.
+            // The head alone is a large part of a small store.
             compaction_dead_percent: if self.tuning.compaction_bytes_min.is_some() { 5 } else { 25 },
             boot_id: Some(id),
             ..Options::default()
         }
     }
 
-    /// The same, and `trace` is told of phases.
+    /// The same, and `trace` is notified of phases.
     #[must_use]
     pub fn options_traced(&self, boot: u64, trace: &Trace) -> Options {
         let mut options = self.options(boot);
@@ -434,7 +434,7 @@ impl Setup {
         options
     }
 
-    /// The cell of a [`State`](crate::oracle::State) that a key of a table has; table 0 is the store's own.
+    /// The cell in a [`State`](crate::oracle::State) of a table's key; table 0 is the store's own.
     #[must_use]
     pub fn cell(&self, table: usize, key: usize) -> usize {
         table * self.keys.len() + key
@@ -446,13 +446,13 @@ impl Setup {
         self.cell(table, 0)..self.cell(table + 1, 0)
     }
 
-    /// The cell that says whether a named table is there, and of which kind.
+    /// The cell with the presence and the kind of a named table.
     #[must_use]
     pub fn cell_of_table(&self, table: usize) -> usize {
         self.cell(self.tables + 1, table - 1)
     }
 
-    /// How many cells there are.
+    /// The number of cells.
     #[must_use]
     pub fn cells(&self) -> usize {
         self.cell_of_root(self.all_places())
@@ -464,7 +464,7 @@ impl Setup {
         (cell / self.keys.len(), &self.keys[cell % self.keys.len()])
     }
 
-    /// What a table that is there has in its cell.
+    /// The cell's content for an existing table.
     #[must_use]
     pub fn entry_of_table(ordered: bool) -> Entry {
         Entry { value: vec![u8::from(ordered)], tag: 0, expires_at: None, updatable: false }
@@ -483,7 +483,7 @@ impl Setup {
         self.clock.load(Relaxed)
     }
 
-    /// One line for people.
+    /// A one-line description.
     #[must_use]
     pub fn describe(&self) -> String {
         format!(
@@ -507,7 +507,7 @@ fn keys(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
     (0..count)
         .map(|i| {
             let bytes = [2, 3, 8, 9, 16, 40, 120][rng.below(7) as usize];
-            // The empty key is a key too.
+            // The empty key is valid too.
             if i == 0 && rng.one_in(4) {
                 return Vec::new();
             }
@@ -518,7 +518,7 @@ fn keys(rng: &mut Rng, count: u64) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What a named table is called.
+/// The name of a named table.
 #[must_use]
 pub fn table_name(table: usize) -> Vec<u8> {
     format!("t{table}").into_bytes()
@@ -536,7 +536,7 @@ pub fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// The value of this number, with what lies on the medium in it ([`crate::hostile`]).
+/// The value of this number, with bytes of the medium in it ([`crate::hostile`]).
 #[must_use]
 pub fn hostile(medium: &SimMedium, number: u64, bytes: usize) -> Vec<u8> {
     let mut value = value(number, bytes);
@@ -545,7 +545,7 @@ pub fn hostile(medium: &SimMedium, number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Reads what lies on the medium from `at` on.
+/// Reads bytes of the medium from `at` on.
 pub fn read(medium: &SimMedium, at: u64, to: &mut [u8]) {
     let memory = medium.memory();
     let mut line_at = None;
