@@ -1,6 +1,6 @@
-//! What a key holds.
+//! The content of a key.
 
-/// A value and what goes with it.
+/// A value and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The value.
@@ -14,12 +14,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether whoever reads at `now` is shown it.
+    /// Whether a read at `now` shows it.
     pub(crate) fn is_visible(&self, now: u64) -> bool {
         self.expires_at.is_none_or(|at| at > now)
     }
 
-    /// The same for whoever reads it.
+    /// The state that a read at `now` shows.
     pub(crate) fn reads_as(&self, other: &Self) -> bool {
         (&self.value, self.tag, self.expires_at) == (&other.value, other.tag, other.expires_at)
     }

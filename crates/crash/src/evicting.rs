@@ -1,8 +1,9 @@
-//! Stores that evict: small ones, below a limit, in which keys are put all the time, held, deleted, and read.
+//! Small stores that evict, below a limit: keys are put continuously, pinned by readers, deleted, and read.
 //!
-//! What a key may hold after a crash is what was written last, or what was being written, or nothing if it was evicted: never anything
-//! older, and nothing that was deleted, even if it had been evicted before. Collections are there as a whole, or not. Tables that may not evict lose nothing.
-//! While no crash comes, each key is there until the store tells that it is not.
+//! After a crash a key may hold the last written value, the value of a write in flight, or nothing if it was evicted.
+//! It never holds an older value, nor one that was deleted, even if that had been evicted before. Collections are
+//! present completely or not at all. Tables that may not evict lose nothing. Without a crash, each key is present until
+//! the store reports its eviction.
 
 use crate::explore::{Totals, Violation, caught};
 use duramen::tuning::Tuning;
@@ -149,14 +150,14 @@ fn reported(what: &str) -> impl Fn(duramen::Error) -> String + '_ {
     move |error| format!("{what}: {error}")
 }
 
-/// A store that is open, and what is known of it.
+/// An open store, and its known state.
 struct Session<'r> {
     run: &'r Run,
     medium: SimMedium,
     store: Sim,
     tables: Vec<Option<TableOn<SimMedium>>>,
     evicted: Arc<Mutex<Vec<Evicted>>>,
-    /// What each key holds, and what happened to it.
+    /// The content of each key, and its history.
     now: Vec<Option<Content>>,
     changes: Vec<Vec<Change>>,
     next_value: u64,
@@ -182,7 +183,7 @@ fn content(store: &Sim, value: &Value<'_>) -> Result<Content, String> {
     Ok(Content::Elements(elements))
 }
 
-/// All that a store holds.
+/// The content of a store.
 fn read(run: &Run, store: &Sim) -> Result<Vec<Option<Content>>, String> {
     let tables = tables_of(store)?;
     let mut all = vec![None; run.cells()];
@@ -226,7 +227,7 @@ impl<'r> Session<'r> {
         Ok(session)
     }
 
-    /// What each open needs.
+    /// The common options of every open.
     fn begin(&mut self) -> Result<(), String> {
         let to = Arc::clone(&self.evicted);
         self.store.set_on_evicted(Arc::new(move |evicted| {
@@ -252,7 +253,7 @@ impl<'r> Session<'r> {
         crate::setup::hostile(&self.medium, self.next_value, bytes as usize)
     }
 
-    /// Takes note of what was evicted since `start`.
+    /// Records the evictions since `start`.
     fn note_evicted(&mut self, start: usize) -> Result<(), String> {
         let reported = std::mem::take(&mut *self.evicted.lock().unwrap_or_else(PoisonError::into_inner));
         let end = self.medium.position();
@@ -312,7 +313,7 @@ impl<'r> Session<'r> {
         self.note_evicted(start)?;
         match done {
             Ok(()) => {}
-            // Where nothing may go there is none to be had, or somebody holds it.
+            // In a table that may not evict there may be no space, or a reader pins it.
             Err(error) if error.kind() == ErrorKind::OutOfSpace => return Ok(()),
             Err(error) => return Err(format!("write key {cell}: {error}")),
         }
@@ -348,7 +349,7 @@ impl<'r> Session<'r> {
         }
     }
 
-    /// Does this and that.
+    /// Runs random operations.
     fn work(&mut self, rng: &mut Rng, steps: u64, boot: u64) -> Result<(), String> {
         for _ in 0..steps {
             match rng.below(40) {
@@ -358,7 +359,7 @@ impl<'r> Session<'r> {
                     self.note_evicted(start)?;
                 }
                 3..=5 => {
-                    // A value that is held while others are written: its block stays.
+                    // A value that is kept during other writes pins its block.
                     let cell = rng.below(self.run.keys as u64) as usize;
                     let (store, name) = (self.store.clone(), self.run.name(cell));
                     let held = store.get(&name).map_err(reported("get"))?;
@@ -398,7 +399,7 @@ impl<'r> Session<'r> {
         let start = self.medium.position();
         self.tables.clear();
         let medium = self.medium.clone();
-        // The handle goes, and with it the store.
+        // Dropping the handle also drops the store.
         let other = SimMedium::resume(Log::empty(self.run.model, self.run.len_max()));
         let nothing = open(self.run, &other, boot)?;
         let store = std::mem::replace(&mut self.store, nothing);
@@ -412,7 +413,7 @@ impl<'r> Session<'r> {
             if found == self.now[cell] {
                 continue;
             }
-            // A block that was not freed yet has what was evicted from it.
+            // A block that is not freed yet still holds evicted records.
             if !allowed(self.run, &self.changes[cell], end).contains(&found) {
                 return Err(format!(
                     "after a clean close, key {cell} holds {found:?}, wanted {:?}",
@@ -426,8 +427,8 @@ impl<'r> Session<'r> {
     }
 }
 
-/// What a key may hold after a crash at `position`. What was evicted is gone for good by then, but where that is a tombstone which the
-/// next commit makes durable.
+/// The allowed content of a key after a crash at `position`. An eviction before it is permanent, except where it is a
+/// tombstone that the next commit makes durable.
 fn allowed(run: &Run, changes: &[Change], position: usize) -> Vec<Option<Content>> {
     let is_certain =
         |change: &Change| change.end <= position && (!change.evicted || run.model != Model::Page);
@@ -462,7 +463,7 @@ fn medium_of(run: &Run, memory: Arc<Memory>, len: u64) -> SimMedium {
     SimMedium::from_image(run.model, run.len_max(), memory, len)
 }
 
-/// Deletes all that there is, and opens what a dead process would leave: nothing.
+/// Deletes everything, and opens the store that a dead process would leave: it must be empty.
 fn delete_all(run: &Run, store: Sim, medium: &SimMedium, boot: u64) -> Result<(), String> {
     use duramen_media::Bytes;
     for (at, table) in tables_of(&store)?.into_iter().enumerate() {
@@ -562,7 +563,7 @@ impl Explorer<'_> {
                 drop(store);
                 self.totals.nested += 1;
                 self.totals.depth = self.totals.depth.max(u64::from(depth) + 1);
-                // What was found is what a second recovery must find.
+                // A second recovery must find the same content.
                 let log = Log::on(run.model, run.len_max(), medium.memory().snapshot(), medium.len());
                 self.session(SimMedium::resume(log), depth + 1)
             }

@@ -1,10 +1,10 @@
-//! Values that hold what lies on the medium of their own store: records, headers, marks and pages, at any place and alignment, as bytes
-//! that a user chose. No such byte may ever be read as format.
+//! Values that contain bytes from the medium of their own store: records, headers, marks and pages, at any place and
+//! alignment, as a user could choose them. No such byte may ever be read as format.
 //!
 //! Every checker that writes values takes them from here: the crash driver, its threads, the soak, and `cargo xtask torture`, which
 //! includes this file.
 
-/// The first bytes of a value, at least, that are its own and tell it from others.
+/// Minimum number of bytes at the beginning of a value that are its own and distinguish it from others.
 pub const OWN_BYTES: usize = 8;
 /// What lies in the head, or at the beginning of the first blocks.
 const HEAD_BYTES: u64 = 32 << 10;

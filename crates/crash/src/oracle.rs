@@ -1,17 +1,17 @@
-//! What a store may hold after a crash.
+//! The allowed content of a store after a crash.
 //!
-//! A [`History`] is what was done and when, in positions of the medium's log. From it follow the states that
-//! a crash at a position may leave ([`History::allowed`]).
+//! A [`History`] records the operations and their positions in the medium's log. [`History::allowed`] derives the
+//! states that a crash at a position may leave.
 
 use crate::entry::Entry;
 use crate::phases::{Inside, Span};
 use crate::setup::{Case, Promise};
 use std::sync::Arc;
 
-/// Of each key what it holds.
+/// The content of each key.
 pub type State = Vec<Option<Arc<Entry>>>;
 
-/// What a step did to some keys.
+/// The effects of a step on keys.
 pub type Effects = Vec<(usize, Option<Arc<Entry>>)>;
 
 /// Whether two cells read alike at `now`.
@@ -23,14 +23,14 @@ fn same(found: Option<&Entry>, wanted: Option<&Entry>, now: u64) -> bool {
     }
 }
 
-/// What a step meant for what is durable.
+/// The effect of a step on durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// A write, or nothing at all.
     Write,
-    /// A write in a group: acknowledged by the step that settles it.
+    /// A write in a group: acknowledged by the step that flushes the group.
     Grouped,
-    /// A change of tables within a group: durable by itself, whatever the group's writes are.
+    /// A change of tables within a group: durable on its own, independent of the group's writes.
     Table,
     /// The end of a group.
     FlushGroup,
@@ -51,9 +51,9 @@ pub struct Step {
     pub means: Means,
     /// The time of day then.
     pub now: u64,
-    /// What it was, for people.
+    /// A description.
     pub what: String,
-    /// What a crash during it falls inside of.
+    /// The phases that contain a crash during it.
     pub inside: Vec<Inside>,
 }
 
@@ -73,7 +73,7 @@ impl Allowed {
         Self::OneOf(vec![state])
     }
 
-    /// What `key` most likely holds.
+    /// The most likely content of `key`.
     #[must_use]
     pub fn likely(&self, key: usize) -> Option<&Arc<Entry>> {
         match self {
@@ -82,7 +82,7 @@ impl Allowed {
         }
     }
 
-    /// Whether `found` is allowed at `now`; else what is wrong, in words.
+    /// Checks that `found` is allowed at `now`.
     ///
     /// # Errors
     /// The difference to the state that is nearest.
@@ -158,7 +158,7 @@ fn show(entry: Option<&Entry>, now: u64) -> String {
 pub enum Crash {
     /// The power failed.
     Power,
-    /// The process died; what it stored is there.
+    /// The process died; its stores to the medium remain.
     Process,
 }
 
@@ -178,7 +178,7 @@ pub struct History {
     pub opened: State,
     /// What was done.
     pub steps: Vec<Step>,
-    /// What the engine told of.
+    /// Events that the engine reported.
     pub spans: Vec<Span>,
 }
 
@@ -272,7 +272,7 @@ impl History {
             (Promise::Uncommitted, _) | (Promise::Suffix, Crash::Power) => return commits,
             _ => commits,
         };
-        // Everything that returned, but for a group that is not settled.
+        // Everything that returned, except for an unflushed group.
         let mut certain = by_commit;
         for (at, step) in self.steps[..begun].iter().enumerate().skip(by_commit) {
             match step.means {

@@ -1,14 +1,14 @@
-//! In the middle of what the crashes fell: the proof that nothing was left out.
+//! Counts the phases that crashes hit, to prove that none was left out.
 
 use duramen::tuning::{OnPhase, Phase};
 use duramen_media::sim::SimMedium;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Everything that must be crashed inside of.
+/// Every phase that a crash must hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Inside {
-    /// Work that the engine tells of.
+    /// Work that the engine reports.
     Create,
     /// See [`Phase::Adopt`].
     Adopt,
@@ -36,13 +36,13 @@ pub enum Inside {
     Doubling,
     /// An operation in which expired keys were swept.
     Sweep,
-    /// A round of maintenance in which compaction ran by itself.
+    /// A round of maintenance that only compacted.
     Background,
     /// A put of a value longer than an extent.
     Large,
     /// A batch.
     Batch,
-    /// A group, before it is settled.
+    /// A group, before it is flushed.
     Group,
     /// An update of a part of a value.
     Update,
@@ -50,7 +50,7 @@ pub enum Inside {
     Delete,
     /// Making, clearing, dropping, or swapping tables.
     Tables,
-    /// An open of what a crash left.
+    /// An open after a crash.
     Recovery,
     /// ... that had crashed before.
     RecoveryAgain,
@@ -59,7 +59,7 @@ pub enum Inside {
 /// How many there are.
 pub const COUNT: usize = Inside::RecoveryAgain as usize + 1;
 
-/// What people call them.
+/// Their names in reports.
 pub const NAMES: [&str; COUNT] = [
     "creation",
     "adoption by recovery",
@@ -104,7 +104,7 @@ impl From<Phase> for Inside {
     }
 }
 
-/// Points crashed at, by what they fell inside of.
+/// Points crashed at, by the phases that contain them.
 pub type Counts = [u64; COUNT];
 
 /// Notes when phases begin and end, by positions of the medium's record.
@@ -120,10 +120,10 @@ struct Notes {
     done: Vec<Span>,
 }
 
-/// A stretch of the record.
+/// A range of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// What goes on in it.
+    /// Its phase.
     pub inside: Inside,
     /// Events before it.
     pub start: usize,
@@ -146,7 +146,7 @@ impl Trace {
         Self { medium, notes: Arc::default() }
     }
 
-    /// What the engine is to call.
+    /// The callback for the engine.
     #[must_use]
     pub fn listener(&self) -> OnPhase {
         let trace = self.clone();
@@ -164,7 +164,7 @@ impl Trace {
         }
     }
 
-    /// All stretches so far.
+    /// All ranges so far.
     #[must_use]
     pub fn take(&self) -> Vec<Span> {
         std::mem::take(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner).done)

@@ -1,4 +1,4 @@
-//! Values that hold records: of other keys, whole where they lie, made by somebody who knows all, or copied from the medium.
+//! Values that contain records: valid records of other keys, forged with full knowledge, or copied from the medium.
 
 use super::{LEN_MAX, options, reported};
 use crate::audit::{Secret, u64_at};
@@ -89,7 +89,7 @@ impl Target {
         value
     }
 
-    /// Puts `value`, and says what of the record of events that is.
+    /// Puts `value`, and returns its positions in the log.
     fn put(&self, value: &[u8]) -> Result<std::ops::Range<usize>, String> {
         let from = self.medium.position();
         self.store.put(LARGE, value).map_err(reported)?;
@@ -101,7 +101,7 @@ impl Target {
     }
 }
 
-/// Salvage saves the keys that were written, and nothing that a value holds; without damage a check finds none.
+/// Salvage saves the written keys and nothing from inside a value; without damage a check finds none.
 fn salvaged(medium: &SimMedium, is_damaged: bool) -> Result<(), String> {
     if !is_damaged {
         sound(medium, &options_at(1))?;
@@ -127,7 +127,8 @@ fn salvaged(medium: &SimMedium, is_damaged: bool) -> Result<(), String> {
     }
 }
 
-/// What an open shows of `admin`, in a machine that is not rebooted; what the store was told of by whom is killed counts.
+/// The value of `admin` at an open on a machine that is not rebooted; all stores of the killed process to the medium
+/// count.
 fn shown(medium: SimMedium, serve: bool) -> Result<Option<Vec<u8>>, String> {
     salvaged(&medium, serve)?;
     let on_corruption = if serve { OnCorruption::Serve } else { OnCorruption::Refuse };
@@ -139,8 +140,7 @@ fn wants_real(found: Option<Vec<u8>>, what: &str) -> Result<(), String> {
     if found.as_deref() == Some(REAL) { Ok(()) } else { Err(format!("{what}: admin is {found:?}")) }
 }
 
-/// The process is killed at each event of a put whose value holds records that are whole where they lie, made by somebody who knows the
-/// secret.
+/// The process is killed at each event of a put. Its value contains valid records, forged with the secret.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -177,7 +177,7 @@ fn without_header(value: impl Fn(&Target) -> Vec<u8>) -> Result<(), String> {
     wants_real(shown(medium, false)?, "the header of the value is lost")
 }
 
-/// The value holds records that whoever does not know the secret makes.
+/// The value contains records that are forged without the secret.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -185,7 +185,7 @@ pub fn guessed_value_without_header() -> Result<(), String> {
     without_header(|target| target.value(Secret::none()))
 }
 
-/// The value holds the bytes of its own block, as they are on the medium.
+/// The value contains the bytes of its block, as they are on the medium.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -198,8 +198,8 @@ pub fn copied_value_without_header() -> Result<(), String> {
     })
 }
 
-/// A conditional write of a value that holds records finds that nothing is to be written; then a small record follows, and the process
-/// is killed.
+/// A conditional write of a value that contains records fails its condition. Then a small record follows, and the
+/// process is killed.
 ///
 /// # Errors
 /// Returns a description of the violation.

@@ -1,5 +1,5 @@
-//! Scenarios of a few lines for bugs that seeds do not find in minutes: the order of a handful of steps decides, and it
-//! is written down here. Each tells what is wrong: nothing, but with the planted bug that it is for.
+//! Short scenarios for bugs that seeds do not find in minutes, because they depend on the order of a few steps. Each
+//! returns an error only with its planted bug.
 
 mod checkpoints;
 mod collections;
@@ -34,12 +34,12 @@ use duramen::{Durability, Options, Residence, StoreOn};
 use duramen_media::sim::{Model, SimMedium, Walker};
 use std::sync::Arc;
 
-/// Tells what is wrong.
+/// Returns a description of the violation.
 pub type Scenario = fn() -> Result<(), String>;
 
 const LEN_MAX: u64 = 256 << 10;
 const IMAGES_AT_ONCE: usize = 300;
-// Records of 40 bytes fill a block of 512 so that less than an eighth of it is left: it is sealed, not kept for more.
+// Records of 40 bytes fill a block of 512 to more than seven eighths: it is sealed, not kept for more records.
 
 fn options(boot: u8, durability: Durability) -> Options {
     Options {
@@ -61,7 +61,7 @@ fn reported(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// What a power failure leaves at least: all that is guaranteed, and nothing else.
+/// The minimum that a power failure leaves: the guaranteed bytes and nothing else.
 fn after_power_failure(medium: &SimMedium, model: Model) -> SimMedium {
     let log = medium.log();
     let mut walker = Walker::new(&log);

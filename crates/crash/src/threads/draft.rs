@@ -1,4 +1,4 @@
-//! What is to be written in one step, and how the engine is asked for it.
+//! The writes of one step, and the engine calls that make them.
 
 use super::section::{Section, Write};
 use super::touch::Way;
@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 pub(super) type Elements = CollectionOn<SimMedium>;
 pub(super) type Writer = WriterOn<SimMedium>;
 
-/// Why a step was not done.
+/// The reason why a step failed.
 pub(super) enum Failed {
-    /// The engine said so.
+    /// The engine returned this error.
     Engine(Error),
-    /// Something is wrong.
+    /// A violation.
     Wrong(String),
 }
 
@@ -47,27 +47,27 @@ pub(super) struct Todo {
     pub(super) new: Option<(Vec<u8>, Meta)>,
 }
 
-/// What is to be written in one step, from what was seen.
+/// The writes of one step, derived from earlier reads.
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) section: Section,
     pub(super) todo: Vec<Todo>,
     pub(super) made: Vec<Elements>,
-    /// What lies at the places, as far as it is known.
+    /// The known content of the places.
     pub(super) named: BTreeMap<usize, Option<Named>>,
-    /// Places that are not what they were at the beginning.
+    /// Places that changed since the beginning.
     pub(super) moved: Vec<usize>,
-    /// Of a single write whether something was there.
+    /// For a single write, whether the key existed.
     pub(super) was: bool,
 }
 
-/// The number of a root's collection, and what its value begins with.
+/// The number of a root's collection, and the first byte of its value.
 pub(super) fn root_value(kind: u8, number: u64, change: u64) -> Vec<u8> {
     [&[kind][..], &number.to_le_bytes(), &change.to_le_bytes()].concat()
 }
 
 impl Draft {
-    /// Whether it writes elements of the collection at a place, which others may know.
+    /// Whether it writes elements of a collection that exists at a place, which other threads may know.
     pub(super) fn has_written_to(&self, place: usize) -> bool {
         let Some(Some(named)) = self.named.get(&place) else { return false };
         let is_its =
@@ -86,7 +86,7 @@ impl Draft {
 }
 
 impl Draft {
-    /// Writes what was drafted.
+    /// Makes the drafted writes.
     pub(super) fn write(&self, writer: &mut Writer, way: Way) -> Result<(), Failed> {
         match way {
             _ if self.todo.is_empty() => Ok(()),
@@ -131,7 +131,7 @@ impl Draft {
         wrong.map_or(Ok(()), |wrong| Err(Failed::Wrong(wrong)))
     }
 
-    /// Writes all, each with `more` behind it, within a transaction, which sees it.
+    /// Writes everything, each followed by `more`, within a transaction, and checks that the transaction sees it.
     fn write_in(
         &self,
         transaction: &mut TransactionOn<'_, SimMedium>,

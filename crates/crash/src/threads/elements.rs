@@ -1,5 +1,5 @@
-//! What a thread does with collections. Who writes elements, or reads several, has locked the keys under which their roots
-//! lie; roots alone are also written without, and elements read (`peek`).
+//! Operations of a thread on collections. A thread locks the keys of the roots before it writes elements or reads
+//! several. Roots alone may be written without locks, and single elements read (`peek`).
 
 use super::draft::{Draft, Failed, Named, Todo, Writer, root_value};
 use super::history::Act;
@@ -88,7 +88,8 @@ impl Hand<'_> {
         )
     }
 
-    /// Locks the keys of these places, and these plain ones, unless it is done freely; drafts what is to be written, and writes it.
+    /// Locks the keys of these places and these plain keys, unless the step runs without locks; then drafts the writes
+    /// and makes them.
     fn in_one_step(
         &mut self,
         places: &[usize],
@@ -139,7 +140,7 @@ impl Hand<'_> {
         }
     }
 
-    /// A number that nobody else gives.
+    /// A unique number.
     fn number(&mut self) -> u64 {
         self.count += 1;
         (self.thread as u64) << 24 | self.count
@@ -177,7 +178,7 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Reads all that is at a place.
+    /// Reads the whole content of a place.
     fn look(&self, draft: &mut Draft, writer: &Writer, place: usize) -> Result<(), Failed> {
         self.see_root(draft, writer, place)?;
         let cell = self.plan.setup.cell_of_root(place) + 1;
@@ -192,7 +193,7 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// Adds what these changes, one after the other, and writes of plain keys come to.
+    /// Adds the combined effect of these successive changes and of writes of plain keys.
     fn draft(
         &mut self,
         draft: &mut Draft,
@@ -222,8 +223,8 @@ impl Hand<'_> {
             Change::Rename { to, .. } => Some(to),
             Change::Elements { .. } | Change::Again { .. } => None,
         };
-        // A reader that has a handle sees what was written to elements until their collection is known to be gone, just after the
-        // step in which its root goes: then it would see what never was.
+        // A reader with a handle sees the elements until their collection is known to be deleted, just after the step
+        // that deletes its root. Elements written in that step would be visible although they never existed.
         if over.is_some_and(|place| draft.has_written_to(*place)) {
             return Ok(());
         }
@@ -241,7 +242,7 @@ impl Hand<'_> {
                     self.draft_element(draft, &named, element, Some(bytes));
                 }
                 if !root_first {
-                    // Elements of a collection that nothing names are none: so it comes first where it is judged.
+                    // Elements of a collection without a root do not exist, so the root comes first in the model.
                     let writes = draft.section.writes.len() - elements.len();
                     self.draft_root(draft, *place, Some(&named));
                     draft.section.writes[writes..].rotate_right(1);
@@ -296,7 +297,7 @@ impl Hand<'_> {
         draft.moved.push(place);
     }
 
-    /// A root at a place, which names this collection, or a plain value.
+    /// A root at a place, which points to this collection, or a plain value.
     fn draft_root(&mut self, draft: &mut Draft, place: usize, named: Option<&Named>) {
         let value = self.todo_root(draft, place, named);
         draft.section.writes.push(Write::Root { place, value });
@@ -326,7 +327,7 @@ impl Hand<'_> {
         draft.todo_element(named, element, new);
     }
 
-    /// Gives a collection another key, if that has not changed since it was read.
+    /// Renames a collection, if its key has not changed since it was read.
     fn rename_freely(&mut self, from: usize, to: usize) -> Result<(), String> {
         let Some(mut writer) = self.take_writer()? else { return Err("no writer".into()) };
         let mut draft = Draft::default();
@@ -361,12 +362,12 @@ impl Hand<'_> {
         done
     }
 
-    /// The collection that lies at a place, with the stamp of its root, which `draft` expects to be there.
+    /// The collection at a place, with the stamp of its root; `draft` expects that root.
     fn stamp_of_root(&self, draft: &mut Draft, place: usize) -> Result<Option<(Stamp, Named)>, String> {
         let begun = self.recorder.now();
         let cell = self.plan.setup.cell_of_root(place);
         let key = self.plan.setup.key_of_place(place);
-        // Not the writer's own read: what that shows within a group may not be told.
+        // Not by the writer's own read: within a group its result may not be reported.
         let found = self.store.get(&key).map_err(|error| format!("get of a root: {error}"))?;
         let id = self.recorder.id(found.as_ref());
         self.recorder.saw(self.thread, begun, std::iter::once(Act::Read { key: cell, found: id }));

@@ -1,10 +1,10 @@
-//! What several threads did: each call with when it began and ended, what it was and what it told.
+//! The calls of several threads: begin, end, operation and result of each.
 
 use super::section::{Places, Section};
 use super::values::{ABSENT, Id, Values};
 use std::fmt::Write as _;
 
-/// What a call did, as far as it told: `None` while it has told nothing.
+/// The effect of a call as far as its result shows: `None` while there is no result.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the fields are named after what they are")]
 pub enum Act {
@@ -17,7 +17,7 @@ pub enum Act {
         key: usize,
         value: Id,
     },
-    /// Told whether the key was there.
+    /// Returned whether the key was there.
     Delete {
         key: usize,
         was: Option<bool>,
@@ -30,7 +30,7 @@ pub enum Act {
         bytes: Vec<u8>,
         reported: Option<Updated>,
     },
-    /// Wrote, if all keys of `expects` held this; told whether it did.
+    /// Wrote, if all keys of `expects` held this; returned whether it did.
     Swap {
         expects: Vec<(usize, Id)>,
         writes: Vec<(usize, Id)>,
@@ -53,7 +53,7 @@ pub enum Act {
     Clear {
         table: usize,
     },
-    /// Told whether the table was there.
+    /// Returned whether the table was there.
     Drop {
         table: usize,
         was: Option<bool>,
@@ -78,15 +78,15 @@ pub enum Act {
     Commit,
 }
 
-/// Which cells of a state are what: as in [`Setup`](crate::Setup), and behind them, where there are tables, which two
-/// names point to one table at the moment (0: none), and what the second of these has to point to yet.
+/// The layout of a state: as in [`Setup`](crate::Setup). Where there are tables, two more cells follow: the two names
+/// that currently point to one table (0: none), and the pending target of the second name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
     /// Keys of each table.
     pub keys: usize,
     /// Named tables.
     pub tables: usize,
-    /// Places for collections, behind keys and tables.
+    /// Places for collections, after keys and tables.
     pub places: Places,
 }
 
@@ -158,7 +158,7 @@ impl Shape {
     }
 }
 
-/// What an update told.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Updated {
     /// It was done.
@@ -185,7 +185,7 @@ pub struct Call {
     pub to: Option<usize>,
     /// The group that it belongs to.
     pub group: Option<usize>,
-    /// It was refused for want of space, and did nothing.
+    /// It was refused because the store was full, and did nothing.
     pub void: bool,
 }
 
@@ -194,16 +194,16 @@ pub struct Call {
 pub struct History {
     /// In the order in which they began.
     pub calls: Vec<Call>,
-    /// Of each group the position at which it was settled.
+    /// For each group, the position at which it was flushed.
     pub flushed: Vec<Option<usize>>,
-    /// What cells there are.
+    /// The layout of cells.
     pub shape: Shape,
     /// Position at which the store had been opened.
     pub opened: usize,
 }
 
 impl Act {
-    /// Whether it changes nothing, whatever it meets.
+    /// Whether it changes nothing in any state.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         match self {
@@ -231,7 +231,7 @@ impl Act {
         )
     }
 
-    /// The state after it, if it can have happened in `state` and told what it told.
+    /// The state after it, if it can have happened in `state` with its result.
     #[must_use]
     pub fn apply(&self, state: &[Id], shape: Shape, values: &mut Values) -> Option<Vec<Id>> {
         let with = |key: usize, value: Id| {
@@ -376,7 +376,7 @@ impl Act {
         }
     }
 
-    /// The cells that it has to do with.
+    /// The cells that it involves.
     #[must_use]
     pub fn cells(&self, shape: Shape) -> Vec<usize> {
         match self {
@@ -388,7 +388,7 @@ impl Act {
         }
     }
 
-    /// The keys that it has to do with.
+    /// The keys that it involves.
     #[must_use]
     pub fn keys(&self) -> Vec<usize> {
         match self {

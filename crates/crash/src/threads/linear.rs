@@ -1,9 +1,9 @@
-//! Whether a history can have happened one call after the other, each within its time (Herlihy and Wing), and
-//! leave what was found after a crash (durable linearizability: Izraelevitz, Mendes, Scott, DISC 2016).
+//! Checks that the calls of a history can have happened one after the other, each within its time (Herlihy and Wing),
+//! and leave the content found after a crash (durable linearizability: Izraelevitz, Mendes, Scott, DISC 2016).
 //!
-//! The search is Wing and Gong's with Lowe's memory of what was tried, over all keys at once, since a batch happens to
-//! all of its keys in one moment. It stays small because few calls overlap, and because a call that only reads is
-//! taken as soon as it fits: that never hurts.
+//! The search is Wing and Gong's with Lowe's memory of tried states. It covers all keys at once, since a batch changes
+//! all of its keys at one moment. It stays small because few calls overlap, and because a call that only reads is taken
+//! as soon as it fits: that excludes no solution.
 
 use super::history::{Call, Shape};
 use super::values::{Id, Values};
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 /// A call as the search sees it.
 #[derive(Clone, Debug)]
 pub struct Event<'h> {
-    /// What it was.
+    /// The operation.
     pub call: &'h Call,
     /// When it ended; `u64::MAX` when it did not.
     pub ended: u64,
@@ -20,16 +20,16 @@ pub struct Event<'h> {
     pub required: bool,
 }
 
-/// What must be reached.
+/// The goal of the search.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal<'g> {
-    /// Nothing but that all can have happened.
+    /// Only that all calls can have happened.
     Any,
-    /// This, at the end.
+    /// This state at the end.
     Ends(&'g [Id]),
-    /// This, at some moment not before the last commit.
+    /// This state at some moment not before the last commit.
     Passes(&'g [Id]),
-    /// This, at the last commit.
+    /// This state at the last commit.
     Committed(&'g [Id]),
 }
 
@@ -37,7 +37,8 @@ pub enum Goal<'g> {
 struct Config {
     decided: Vec<u64>,
     state: Vec<Id>,
-    /// [`Goal::Passes`]: whether it was, since the last commit. [`Goal::Committed`]: what was at the last commit.
+    /// [`Goal::Passes`]: whether the state occurred since the last commit. [`Goal::Committed`]: the state at the last
+    /// commit.
     passed: bool,
     committed: Vec<Id>,
 }
@@ -60,17 +61,17 @@ struct Search<'s, 'h> {
     events: &'s [Event<'h>],
     goal: Goal<'s>,
     shape: Shape,
-    /// Changes of tables commit what was before them.
+    /// Changes of tables commit all earlier writes.
     tables_commit: bool,
     values: &'s mut Values,
     seen: HashSet<Config>,
     best: Option<Config>,
 }
 
-/// Whether `events`, in the order in which they began, can have happened from `state` on and reach `goal`.
+/// Checks that `events`, in the order in which they began, can have happened from `state` on and reach `goal`.
 ///
 /// # Errors
-/// How far it goes, and what does not fit then.
+/// The longest partial order, and the calls that contradict it.
 pub fn check(
     events: &[Event<'_>],
     shape: Shape,
@@ -109,7 +110,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Calls that may be next: none that is left over ended before they began.
+    /// Calls that may be next: no remaining call ended before they began.
     fn candidates(&self, config: &Config) -> Vec<usize> {
         let mut found = Vec::new();
         let mut end = u64::MAX;
@@ -127,7 +128,7 @@ impl Search<'_, '_> {
     }
 
     fn go(&mut self, mut config: Config) -> bool {
-        // Whatever only reads and fits.
+        // Any call that only reads and fits.
         loop {
             let mut more = false;
             for at in self.candidates(&config) {
@@ -160,7 +161,8 @@ impl Search<'_, '_> {
                 let mut next = Config { state, ..config.clone() };
                 next.decide(at);
                 let is_commit = matches!(event.call.act, super::history::Act::Commit);
-                // Before it returns others may see what it changed, which is as little durable as what they see of a write.
+                // Before it returns, other threads may see its change, which is no more durable than a write that they
+                // see.
                 let has_returned = event.ended < u64::MAX;
                 let is_change = self.tables_commit && event.call.act.commits() && next.state != config.state;
                 if is_commit || is_change && has_returned {
@@ -185,7 +187,7 @@ impl Search<'_, '_> {
         false
     }
 
-    /// The furthest that the search came, and what did not fit.
+    /// The longest order that the search found, and the call that did not fit.
     fn explain(&self) -> String {
         let Some(best) = &self.best else { return "nothing was tried".into() };
         let id = |id: &Id| if *id == super::values::ABSENT { "-".to_owned() } else { format!("#{id}") };

@@ -1,4 +1,4 @@
-//! What each thread of a run does, all from one seed.
+//! The operations of each thread of a run, all from one seed.
 
 use super::touch::Touch;
 use crate::setup::{Case, Promise, Setup};
@@ -21,25 +21,25 @@ pub enum Op {
     Delete {
         key: usize,
     },
-    /// Overwrites 2 to the power of `size` bytes, or 24, `at` eighths of 64 bytes into the value; where it says so, reads,
-    /// lets others go on, and updates if nothing changed.
+    /// Overwrites 2 to the power of `size` bytes, or 24, `at` eighths of 64 bytes into the value. On request it reads
+    /// first, lets other threads run, and updates if nothing changed.
     Update {
         key: usize,
         at: usize,
         size: u32,
         on_condition: bool,
     },
-    /// Reads, lets others go on, and writes if nothing changed; `None` deletes.
+    /// Reads, lets other threads run, and writes if nothing changed; `None` deletes.
     Swap {
         key: usize,
         bytes: Option<usize>,
     },
-    /// Several writes, on condition of what was read before.
+    /// Several writes, conditional on earlier reads.
     Batch {
         writes: Vec<(usize, Option<usize>)>,
         expects: Vec<usize>,
     },
-    /// Reads a value and keeps it while others go on.
+    /// Reads a value and keeps it while other threads run.
     Get {
         key: usize,
         hold: u64,
@@ -60,7 +60,7 @@ pub enum Op {
     Drop {
         table: usize,
     },
-    /// Swaps what two tables have.
+    /// Swaps the content of two tables.
     Exchange {
         tables: [usize; 2],
     },
@@ -68,15 +68,15 @@ pub enum Op {
     Walk {
         table: usize,
     },
-    /// Something with collections.
+    /// An operation on collections.
     Touch(Touch),
-    /// Several operations, settled at once.
+    /// Several operations, flushed as one group.
     Group(Vec<Op>),
     /// The same, with their keys locked.
     Locked(Vec<Op>),
     Commit,
     Maintain,
-    /// Gives up the writer; the next write makes a new one.
+    /// Drops the writer; the next write makes a new one.
     Retire,
 }
 
@@ -109,34 +109,34 @@ impl Op {
     }
 }
 
-/// All that one run needs.
+/// The parameters of one run.
 #[derive(Clone)]
 pub struct Plan {
-    /// What it is mostly about.
+    /// The main work of the run.
     pub kind: Kind,
     /// Medium, keys, sizes.
     pub setup: Setup,
-    /// What each thread does, and whether it writes through the plain handle.
+    /// The operations of each thread, and whether it writes through the plain handle.
     pub threads: Vec<(bool, Vec<Op>)>,
-    /// Keys that are there at first.
+    /// Keys that exist at first.
     pub first: Vec<usize>,
-    /// What is done after these were put, before threads begin.
+    /// The operations after these puts, before threads begin.
     pub then: Vec<Op>,
     /// Whether the store has its own thread.
     pub background: bool,
-    /// Whether the store is closed by whichever thread is the last to have it.
+    /// Whether the last thread that owns the store closes it.
     pub last_closes: bool,
-    /// Who goes on when.
+    /// The schedule of threads.
     pub schedule: Settings,
 }
 
 /// A run that takes more steps than this does not end: the longest of 20 thousand took 150 thousand.
 const STEPS_MAX: u64 = 1_000_000;
 
-/// Extents for all that four threads of [`Kind::Growth`] may write, each of their records in an extent of its own.
+/// Extents for everything that four threads of [`Kind::Growth`] may write, with each record in a separate extent.
 const ROOM_ENOUGH: u64 = 4 * 10 * 3;
 
-/// What a run is mostly about. Some races need a few operations of one kind, close to each other.
+/// The main work of a run. Some races need a few operations of one kind, close to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Everything.
@@ -145,21 +145,21 @@ pub enum Kind {
     Batches,
     /// Updates in place of one or two values, and reads of those.
     Cells,
-    /// Overwrites of few values in little space, by writers that come and go, while readers keep what they read.
+    /// Overwrites of few values in little space, by short-lived writers, while readers keep values.
     Churn,
-    /// Keys enough to fill both of their buckets, in segments that split then.
+    /// Enough keys to fill both of their buckets, in segments that then split.
     Splits,
-    /// Writers that need space at the same time, in a store that grows by little and has room to.
+    /// Writers that need space at the same time, in a store that grows in small steps and may still grow.
     Growth,
-    /// Keys that are locked for several operations, beside writers that lock none.
+    /// Keys that are locked for several operations, concurrently with writers that lock none.
     Locks,
-    /// Tables that are made, cleared and dropped beside who uses them.
+    /// Tables that are made, cleared and dropped while other threads use them.
     Tables,
-    /// The same, and swapped. Only when it is asked for: a read that found its table before a swap may act on it afterwards
+    /// The same, with swaps. Only on request: a read that found its table before a swap may act on it afterwards
     /// ([`duramen::StoreOn::swap_tables`]), and seeds find that.
     Swaps,
-    /// Collections: elements of several at once, beside plain keys; made, renamed, overwritten and deleted; read in every way, under
-    /// locks and without.
+    /// Collections: several elements at once, concurrently with plain keys. They are made, renamed, overwritten and
+    /// deleted, and read in every way, under locks and without.
     Collections,
 }
 
@@ -170,7 +170,7 @@ impl Kind {
 }
 
 impl Plan {
-    /// The run of a seed; `kind`, `case` and `threads` instead of what the seed says.
+    /// The run of a seed; `kind`, `case` and `threads` override the seed's choices.
     #[must_use]
     pub fn new(seed: u64, kind: Option<Kind>, case: Option<Case>, threads: Option<usize>) -> Self {
         let some = match Rng::new(seed ^ 0x6b69_6e64).below(12) {
@@ -210,13 +210,13 @@ impl Plan {
             stripe_bits: setup.tuning.stripe_bits,
             leaf_slots: setup.tuning.leaf_slots,
             close_checkpoint_bytes_min: setup.tuning.close_checkpoint_bytes_min,
-            // After nearly every write, so that others write while one is made.
+            // After nearly every write, so that other threads write while a checkpoint is made.
             checkpoint_bytes_min: 64,
             ..Tuning::default()
         };
         if kind == Kind::Growth {
             setup.tuning.extents_initial = 5 + rng.below(3) as u32;
-            // By little each time, or at once by all there is: then nobody who looked before may say that there is none.
+            // In small steps, or at once to the maximum: then no thread that looked earlier may report a full store.
             setup.tuning.growth_bytes_min = if rng.one_in(2) { extent } else { setup.len_max };
         }
         let keys = match kind {
@@ -254,7 +254,7 @@ impl Plan {
         };
         let per_thread = if kind == Kind::Growth { [1, 2, 10] } else { [4, 10, 24] };
         let per_thread = per_thread[rng.below(3) as usize];
-        // An iterator goes on with the table that it began with, wherever that is swapped to.
+        // An iterator continues with its first table, even after that table is swapped to another name.
         let swaps = setup.tables > 1 && rng.one_in(2) && kind == Kind::Swaps;
         let mut maker = Maker {
             kind,
@@ -277,7 +277,7 @@ impl Plan {
         Self { kind, setup, threads, first, then, background, last_closes, schedule }
     }
 
-    /// Whether there is room for all that is written, so that a write that finds none is wrong.
+    /// Whether all writes fit, so that a write refused for space is a violation.
     #[must_use]
     pub fn is_roomy(&self) -> bool {
         self.kind == Kind::Growth
@@ -295,7 +295,7 @@ impl Plan {
         options
     }
 
-    /// One line for people.
+    /// A one-line description.
     #[must_use]
     pub fn describe(&self) -> String {
         let calls: Vec<String> = self.threads.iter().map(|(_, ops)| ops.len().to_string()).collect();
@@ -325,7 +325,7 @@ struct Maker<'s> {
 impl Maker<'_> {
     fn thread(&mut self, rng: Rng, count: u64) -> Vec<Op> {
         self.rng = rng;
-        // Each thread has its own preferences, so that readers meet writers.
+        // Each thread has its own preferences, so that reads and writes of the same keys overlap.
         let usual = match self.kind {
             Kind::Mixed => [20, 8, 10, 8, 8, 16, 3, 1, 3, 2, 3, 3, 0, 3, 0],
             Kind::Batches => [2, 1, 0, 2, 20, 20, 6, 0, 1, 0, 0, 0, 0, 0, 0],

@@ -1,12 +1,12 @@
-//! What a thread did in one step with keys that it had locked, or by one transaction: with collections, too.
+//! The effect of one step on locked keys, or of one transaction, including collections.
 //!
-//! A collection has a number, which its root says and keeps wherever it goes; so what is written to its elements, and
-//! what a handle shows of them, is found by that, and not by the place where its root lay.
+//! A collection has a number, which its root holds and keeps through renames. Writes to its elements, and reads by a
+//! handle, are matched by that number and not by the root's place.
 
 use super::values::{ABSENT, Id, Values};
 use crate::collections::ELEMENTS;
 
-/// Where the cells of places for collections lie in a state: of each the root's, and those of its elements.
+/// The layout of the cells of places for collections in a state: for each place the root's and those of its elements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Places {
     /// The first root's.
@@ -51,9 +51,9 @@ impl Places {
 pub enum Write {
     /// Of a plain key, by its cell.
     Key { cell: usize, value: Id },
-    /// Of what is at a place. Elements stay only with a root that names the same collection.
+    /// To a place. Elements stay only if the new root points to the same collection.
     Root { place: usize, value: Id },
-    /// The collection of a place goes to another, over what is there, with this root.
+    /// The collection of a place moves to another with this root, replacing the content there.
     Move { from: usize, to: usize, value: Id },
     /// Of an element.
     Element { collection: u64, element: usize, value: Id },
@@ -75,7 +75,7 @@ impl Write {
                 state[places.elements(from)].fill(ABSENT);
                 (state[places.root(from)], state[places.root(to)]) = (ABSENT, value);
             }
-            // Of a collection that nothing names.
+            // An element of a collection without a root.
             Self::Element { collection, element, value } => {
                 if let Some(cell) = places.element(collection, element, state, values) {
                     state[cell] = value;
@@ -85,12 +85,12 @@ impl Write {
     }
 }
 
-/// What was seen, and then written, in one step.
+/// The reads, and then the writes, of one step.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// What cells held at its beginning.
+    /// The content of cells at its beginning.
     pub saw: Vec<(usize, Id)>,
-    /// What it wrote, in this order.
+    /// Its writes, in order.
     pub writes: Vec<Write>,
 }
 
@@ -106,7 +106,7 @@ impl Section {
         Some(state)
     }
 
-    /// The cells that it has to do with, as far as its writes say which.
+    /// The cells that it involves, as far as its writes name them.
     #[must_use]
     pub fn cells(&self, places: Places) -> Vec<usize> {
         let mut cells: Vec<usize> = self.saw.iter().map(|&(cell, _)| cell).collect();

@@ -1,28 +1,28 @@
-//! What the threads of a run do with collections: the plan of it.
+//! The plan of the threads' operations on collections.
 
 use crate::collections::ELEMENTS;
 use crate::setup::{Change, Setup};
 use duramen_media::sim::Rng;
 
-/// How a thread writes what is to be written in one step.
+/// The way in which a thread makes the writes of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Under the locks of all keys, as a transaction.
     Transaction,
-    /// The same, by a transaction that is aborted, of values that nobody must see, and then another one.
+    /// The same, after an aborted transaction whose values must never be visible.
     AbortedFirst,
     /// Under the locks, as a batch.
     Batch,
-    /// Under the locks; where it is one write, that is made by itself.
+    /// Under the locks; a single write is made outside a batch.
     Alone,
-    /// Without locks: what is written does not depend on what was read, but for the root of a collection that is renamed.
+    /// Without locks: the writes do not depend on reads, except for the root of a renamed collection.
     Free,
 }
 
-/// How elements are read without a lock.
+/// The way in which elements are read without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// One, whose value is kept while others go on for so many steps.
+    /// One, whose value is kept while other threads run for this many steps.
     Get(u64),
     /// All, by a cursor.
     Scan,
