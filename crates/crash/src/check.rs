@@ -180,7 +180,7 @@ fn check_order(setup: &Setup, place: &Place<'_>, state: &[Option<Arc<Entry>>]) -
     Ok(())
 }
 
-/// Checks that the checker of a closed store finds it in order, or finds no store.
+/// Runs the offline check of a closed store: it must be in order, or there must be none.
 ///
 /// # Errors
 /// What it finds.

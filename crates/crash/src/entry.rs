@@ -19,7 +19,7 @@ impl Entry {
         self.expires_at.is_none_or(|at| at > now)
     }
 
-    /// The state that a read at `now` shows.
+    /// Whether a reader cannot distinguish the two.
     pub(crate) fn reads_as(&self, other: &Self) -> bool {
         (&self.value, self.tag, self.expires_at) == (&other.value, other.tag, other.expires_at)
     }

@@ -1,4 +1,4 @@
-//! How fast images are: formed, opened (recovery included), read whole and compared.
+//! The rate at which images are formed, opened (recovery included), read completely and compared.
 
 use crate::check;
 use crate::oracle::{Allowed, Crash};
@@ -9,17 +9,17 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// What is measured: bytes of the medium, of an extent, of a value.
+/// The sizes measured: bytes of the medium, of an extent, of a value.
 const SIZES: [(u64, u32, usize); 4] =
     [(32 << 10, 512, 60), (256 << 10, 4096, 200), (1 << 20, 4096, 1000), (1 << 20, 4096, 100)];
 
-/// Time that this thread was on a CPU, which others on the machine do not lengthen.
+/// CPU time of this thread, independent of other load on the machine.
 #[must_use]
 pub fn busy() -> Duration {
     on_cpu(ClockId::ThreadCPUTime)
 }
 
-/// The same, of all threads of this process.
+/// The same for all threads of this process.
 #[must_use]
 pub fn all_busy() -> Duration {
     on_cpu(ClockId::ProcessCPUTime)
@@ -33,7 +33,7 @@ fn on_cpu(clock: ClockId) -> Duration {
 /// One line for each size and medium.
 ///
 /// # Errors
-/// A promise that was not kept: then the figures mean nothing.
+/// A broken promise, which makes the figures meaningless.
 pub fn run() -> Result<Vec<String>, String> {
     let mut lines = Vec::new();
     for name in ["line/every-write", "page/every-write"] {

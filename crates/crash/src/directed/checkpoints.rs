@@ -1,4 +1,4 @@
-//! Indexes that are written to the medium while something else is under way.
+//! Index checkpoints that are written concurrently with other work.
 
 use super::{LEN_MAX, after_power_failure, audited, elements_are, reported, with_images};
 use duramen::tuning::Phase;
@@ -6,8 +6,8 @@ use duramen::{Batch, Durability, ElementOrder, Error, ErrorKind, Meta, StoreOn, 
 use duramen_media::sim::{Log, Model, SimMedium};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-/// A group overwrites a key, whose record lies in a block that recovery does not read again; then the index is written to the medium by
-/// another thread. Power fails before the group is flushed.
+/// A group overwrites a key whose record lies in a block that recovery does not read again. Then another thread writes
+/// an index checkpoint. Power fails before the group is flushed.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -22,7 +22,7 @@ pub fn checkpoint_beside_group() -> Result<(), String> {
     writer.group();
     writer.put(b"key", b"of the group").map_err(reported)?;
     let before = store.stats().checkpoints;
-    // Another thread: what it waits for to be durable is its own.
+    // Another thread, because each thread waits only for the durability of its own writes.
     std::thread::scope(|scope| scope.spawn(|| store.maintain()).join())
         .map_err(|_| "maintenance panicked".to_owned())?
         .map_err(reported)?;
@@ -39,8 +39,8 @@ pub fn checkpoint_beside_group() -> Result<(), String> {
     audited(&store)
 }
 
-/// While the index is written to the medium a transaction overwrites a key, whose record lies in a block that recovery
-/// does not read again. Power fails before the transaction is over.
+/// While an index checkpoint is written, a transaction overwrites a key whose record lies in a block that recovery does
+/// not read again. Power fails before the transaction ends.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -56,7 +56,7 @@ pub fn checkpoint_beside_transaction() -> Result<(), String> {
     )
 }
 
-/// The same of an element that has another place in the order of its collection by that.
+/// The same for an element whose place in the order of its collection changes.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -75,9 +75,8 @@ pub fn checkpoint_beside_transaction_of_elements() -> Result<(), String> {
     )
 }
 
-/// While the index is written to the medium a transaction does what `write` does, to what `make` has made, which lies
-/// in a block that recovery does not read again. Power fails before the transaction is over; what is there then has to
-/// be as `look` wants it.
+/// While an index checkpoint is written, a transaction runs `write` on the content that `make` has made, in a block
+/// that recovery does not read again. Power fails before the transaction ends; `look` then checks the content.
 fn beside_image<T: Sync>(
     make: impl FnOnce(&StoreOn<SimMedium>) -> duramen::Result<T>,
     write: impl FnOnce(&mut TransactionOn<'_, SimMedium>, &T) -> duramen::Result<()> + Send,
@@ -86,7 +85,7 @@ fn beside_image<T: Sync>(
     let (store, medium, begins, written) = waiting_at_image()?;
     let (end, ends) = mpsc::channel::<()>();
     let made = make(&store).map_err(reported)?;
-    // The block of that is full to its end, so it is sealed.
+    // The block of that content is full, so it is sealed.
     (0..16u8).try_for_each(|key| store.put(&[key, 0], &[key])).map_err(reported)?;
     (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(reported)?;
     std::thread::scope(|scope| {
@@ -121,7 +120,8 @@ fn beside_image<T: Sync>(
     })
 }
 
-/// A store whose maintenance waits at the beginning of the first image; what tells that it waits, and what has it go on.
+/// A store whose maintenance waits at the beginning of the first image, a signal that it waits, and a signal that lets
+/// it continue.
 type Waiting = (StoreOn<SimMedium>, SimMedium, mpsc::Receiver<()>, mpsc::Sender<()>);
 
 fn waiting_at_image() -> Result<Waiting, String> {
@@ -131,7 +131,7 @@ fn waiting_at_image() -> Result<Waiting, String> {
     let (written, is_written) = mpsc::channel();
     let waits = Mutex::new(is_written);
     options.tuning.on_phase = Some(Arc::new(move |phase, is_beginning| {
-        // Once: afterwards nobody listens.
+        // Only once: afterwards no thread listens.
         if phase == Phase::Checkpoint && is_beginning && begin.send(()).is_ok() {
             let _ = waits.lock().unwrap_or_else(PoisonError::into_inner).recv();
         }
@@ -157,7 +157,8 @@ fn with_collection_beside_image() -> Result<Waiting, String> {
     Ok((store, medium, begins, written))
 }
 
-/// A group deletes what names a collection, and `then` is called before it is settled. Power fails, and the collection is there.
+/// A group deletes the root of a collection, and `then` is called before the group is flushed. Power fails, and the
+/// collection is still there.
 fn root_deleted(
     (store, medium): (&StoreOn<SimMedium>, &SimMedium),
     then: impl FnOnce() -> Result<(), String>,
@@ -173,7 +174,7 @@ fn root_deleted(
     audited(&again)
 }
 
-/// While the index is written to the medium a group deletes what names a collection. Power fails before the group is
+/// While an index checkpoint is written, a group deletes the root of a collection. Power fails before the group is
 /// flushed.
 ///
 /// # Errors
@@ -194,7 +195,7 @@ pub fn root_deleted_beside_checkpoint() -> Result<(), String> {
     })
 }
 
-/// A group deletes what names a collection; then there is maintenance. Power fails before the group is flushed.
+/// A group deletes the root of a collection; then maintenance runs. Power fails before the group is flushed.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -202,7 +203,7 @@ pub fn root_deleted_before_checkpoint() -> Result<(), String> {
     let (store, medium, begins, written) = with_collection_beside_image()?;
     drop((begins, written));
     root_deleted((&store, &medium), || {
-        // Another thread: what it waits for to be durable is its own.
+        // Another thread, because each thread waits only for the durability of its own writes.
         let maintain = || (0..5).try_for_each(|_| store.maintain());
         std::thread::scope(|scope| scope.spawn(maintain).join())
             .map_err(|_| "maintenance panicked".to_owned())?
@@ -210,14 +211,14 @@ pub fn root_deleted_before_checkpoint() -> Result<(), String> {
     })
 }
 
-/// Compaction moves what names a collection; then the index is written to the medium, and power fails.
+/// Compaction moves the root of a collection; then an index checkpoint is written, and power fails.
 ///
 /// # Errors
 /// Returns a description of the violation.
 pub fn root_moved_before_checkpoint() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut options = with_images(1, Durability::EveryWrite);
-    // Only when it is asked for.
+    // Only on request.
     options.tuning.checkpoint_bytes_min = u64::MAX;
     let store = StoreOn::open_on(medium.clone(), &options).map_err(reported)?;
     let put_all = || (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(reported);

@@ -1,12 +1,12 @@
-//! Collections: what names them, and what is shown of them.
+//! Collections: their roots, and the elements that reads show.
 
 use super::threads::{Work, in_all_ways};
 use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, elements_are, options, reported};
 use duramen::{Batch, CollectionOn, Durability, ElementOrder, Error, Meta, StoreOn};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 
-/// A writer makes a collection within a group; another one, which holds the key then, gives it another name, before that group is
-/// settled. Power fails anywhere.
+/// A writer makes a collection within a group. Another writer, which then locks the key, renames the collection before
+/// that group is flushed. Power fails anywhere.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -61,7 +61,7 @@ pub fn renamed_before_durable() -> Result<(), String> {
     Ok(())
 }
 
-/// What names a collection of two elements, and the collection.
+/// The root of a collection of two elements, and the collection.
 fn made(
     store: &StoreOn<SimMedium>,
     root: &[u8],
@@ -88,7 +88,7 @@ pub fn overwritten() -> Result<(), String> {
     audited(&store)
 }
 
-/// A thread overwrites an element, and another one goes along the ranks.
+/// A thread overwrites an element, and another one iterates over the ranks.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -119,7 +119,7 @@ fn named_by(store: &StoreOn<SimMedium>, root: &[u8]) -> duramen::Result<Collecti
     store.collection(names.ok_or_else(|| Error::aborted("no root is there"))?)
 }
 
-/// A collection gets another name, is written under that, and gets a second one beside it, of which one goes.
+/// A collection is renamed, written under the new name, and gets a second name; then one of the names is deleted.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -138,7 +138,7 @@ pub fn named_anew() -> Result<(), String> {
     audited(&store)
 }
 
-/// A transaction deletes what names a collection, and is aborted.
+/// A transaction deletes the root of a collection, and is aborted.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -162,8 +162,8 @@ pub fn deleted_absent() -> Result<(), String> {
     audited(&store)
 }
 
-/// An element is overwritten, by a transaction that runs, and by a group that is not settled. Who goes along the ranks
-/// meanwhile is told of what was before the transaction, and of nothing that a power failure undoes.
+/// An element is overwritten by an active transaction and by an unflushed group. A concurrent reader that iterates over
+/// the ranks sees the state before the transaction, and nothing that a power failure undoes.
 ///
 /// # Errors
 /// Returns a description of the violation.

@@ -1,10 +1,10 @@
-//! Blocks that are compacted: what is moved, counted, and freed.
+//! Compaction of blocks: moving, counting, and freeing records.
 
 use super::{IMAGES_AT_ONCE, LEN_MAX, after_power_failure, audited, options, reported};
 use duramen::{Durability, Options, StoreOn};
 use duramen_media::sim::{Log, Model, Rng, SimMedium, Walker};
 
-/// A key is overwritten more often than a slot counts, and deleted; what follows is not committed.
+/// A key is overwritten more often than a slot counts, and deleted; the writes after that are not committed.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -19,7 +19,7 @@ pub fn behind_the_tail() -> Result<(), String> {
     writer.put(b"other", &[0; 1500]).map_err(reported)?;
     writer.put(b"another", &[0; 3000]).map_err(reported)?;
     store.commit().map_err(reported)?;
-    // Behind what was committed: these do not count, and lie there for as long as their block is not freed.
+    // After the last commit: these do not count, and stay until their block is freed.
     (0..3u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(reported)?;
     drop(writer);
     drop(store);
@@ -49,7 +49,8 @@ pub fn copied_and_freed() -> Result<(), String> {
         store.put(key, &STAYS).map_err(reported)?;
         (0..2).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(reported)?;
     }
-    // That is the oldest block, behind which all is live for long: it is moved out of, and freed, before those of which all is dead.
+    // That is the oldest block, and the blocks after it stay live for long. It is compacted and freed before the blocks
+    // that are completely dead.
     (0..60).try_for_each(|key| store.put(format!("live {key:02}").as_bytes(), &STAYS)).map_err(reported)?;
     (0..20).try_for_each(|_| store.put(b"filler", &[2; 40])).map_err(reported)?;
     let from = medium.position();
@@ -79,7 +80,8 @@ pub fn copied_and_freed() -> Result<(), String> {
     Ok(())
 }
 
-/// Compaction beside a group whose writes are not committed. The group is open, so nothing is freed, which would commit.
+/// Compaction concurrent with a group whose writes are not committed. The group is open, so nothing is freed, because
+/// freeing would commit.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -112,18 +114,18 @@ pub fn copied_and_shown() -> Result<(), String> {
     }
 }
 
-/// The first record of a key is in a block that stays because somebody reads it; all others go, and then the tombstone.
+/// The first record of a key is in a block that a reader pins; all other records are reclaimed, and then the tombstone.
 ///
 /// # Errors
 /// Returns a description of the violation.
 pub fn kept_and_deleted() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut first = options(1, Durability::EveryWrite);
-    // Where room is short nothing is moved out of blocks that stay.
+    // When space is short, pinned blocks are not compacted.
     first.tuning.extents_initial = 256;
     let store = StoreOn::open_on(medium.clone(), &first).map_err(reported)?;
-    // More than fill a block, so that what was before is sealed, and nearly all of it is dead: but for what fills the compactor's
-    // block, so that what was moved there is moved on.
+    // These writes fill more than a block, so the block with the earlier records is sealed. Nearly all of it is dead.
+    // The live rest fills the compactor's block, so that moved records are moved again.
     let fill = |round: u8| {
         store.put(&[round], &[round; 40])?;
         (0..12).try_for_each(|_| store.put(b"filler", &[round; 40]))

@@ -7,8 +7,8 @@ use duramen_media::sim::{Log, Memory, Model, Rng, SimMedium};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The record of the catalog that names a table is damaged while the store is closed. Its table must be told of, and its records must stay,
-/// over opens that serve the rest, maintenance, and closes.
+/// The catalog record of a table's name is damaged while the store is closed. The check must report the table, and the
+/// table's records must survive opens that serve the rest, maintenance, and closes.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -55,7 +55,7 @@ pub fn name_lost() -> Result<(), String> {
         if names != [b"the-other".to_vec()] {
             return Err(format!("boot {boot}: the tables {names:?} are served"));
         }
-        // Blocks come to be mostly dead, and are compacted.
+        // Blocks become mostly dead, and are compacted.
         for key in 0..200u64 {
             store.put(b"filler", &key.to_le_bytes()).map_err(reported)?;
             store.maintain().map_err(reported)?;
@@ -79,8 +79,9 @@ pub fn name_lost() -> Result<(), String> {
     Ok(())
 }
 
-/// Values of some keys of an ordered index are damaged while the store is closed: of their keys it knows the place alone, and the first
-/// bytes, which others have too. Keys are written around them. Each that was written since is found, and in order.
+/// Values of some keys of an ordered index are damaged while the store is closed. The index knows only the place of
+/// these keys and their first bytes, which other keys share. Keys are written around them. Each key written since is
+/// found, and in order.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -89,7 +90,7 @@ pub fn written_around_damage() -> Result<(), String> {
 }
 
 fn around_damage(seed: u64) -> Result<(), String> {
-    // Of any value of so many equal bytes a whole word is in the memory, wherever the value begins.
+    // A value of this many equal bytes has a whole word of them in memory, wherever the value begins.
     const VALUE_BYTES: usize = 24;
     const HURT: u8 = b'-';
     let mut rng = Rng::new(seed);
@@ -114,7 +115,7 @@ fn around_damage(seed: u64) -> Result<(), String> {
         store.put(&key, &value).map_err(reported)?;
         known.insert(key, (!is_hurt).then_some(value));
     }
-    // What is damaged is not known any more.
+    // The damaged keys are unknown.
     known.retain(|_, value| value.is_some());
     store.close().map_err(reported)?;
     let mut lines = medium.memory().snapshot();
@@ -142,7 +143,7 @@ fn around_damage(seed: u64) -> Result<(), String> {
     for (key, value) in &known {
         let found = match store.get(key) {
             Ok(found) => found.map(|found| found.to_vec()),
-            // Of one that was deleted since, a damaged record beside it may be.
+            // A key deleted since may still have a damaged record.
             Err(error) if value.is_none() && error.kind() == ErrorKind::Corrupt => continue,
             Err(error) => return Err(format!("{:?}: {error}", String::from_utf8_lossy(key))),
         };
@@ -165,7 +166,7 @@ fn around_damage(seed: u64) -> Result<(), String> {
     if let Some((key, _)) = missing {
         return Err(format!("{:?} is not among all", String::from_utf8_lossy(key)));
     }
-    // What is damaged counts until its block is freed.
+    // Damaged records count until their block is freed.
     for _ in 0..40 {
         store.maintain().map_err(reported)?;
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// # Errors
 /// Returns a description of the violation.
 pub fn confirmed_by_recovery() -> Result<(), String> {
-    // Nothing is committed by itself, and after a process died all counts.
+    // Nothing commits automatically, and after a process crash every write counts.
     let options = |boot| options(boot, Durability::Interval(Duration::from_secs(1_000_000)));
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(reported)?;
@@ -58,7 +58,7 @@ pub fn confirmed_by_recovery() -> Result<(), String> {
     Ok(())
 }
 
-/// A transaction of two blocks has its end, and the process dies: a check of what it leaves finds that all is in order,
+/// A transaction of two blocks has its commit record, and the process dies: the offline check finds the store in order,
 /// as recovery does.
 ///
 /// # Errors
@@ -81,7 +81,8 @@ pub fn checked_before_recovery() -> Result<(), String> {
     Ok(())
 }
 
-/// Two transactions go on to one block, each from another: one that commits, and one that is aborted. Then power fails.
+/// Two transactions continue into the same block, each from a different one: one commits, the other is aborted. Then
+/// power fails.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -97,7 +98,7 @@ pub fn two_transactions_in_one_block() -> Result<(), String> {
             transaction.put(b"b", &[1; 2000])
         })
         .map_err(reported)?;
-    // Does not fit beside them, and leaves little.
+    // Does not fit next to them, and leaves little space.
     writer.put(b"fills the third block", &[0; 3500]).map_err(reported)?;
     let aborted = writer.transaction(|transaction| {
         transaction.put(b"c", &[2; 100])?;

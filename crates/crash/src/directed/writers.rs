@@ -1,4 +1,4 @@
-//! Groups, and keys that are locked: what is durable when, and who waits for whom.
+//! Groups and locked keys: the order of durability, and waiting between threads.
 
 use super::threads::{Work, in_all_ways};
 use super::{LEN_MAX, after_power_failure, options, reported};
@@ -32,7 +32,7 @@ pub fn flushed_group() -> Result<(), String> {
     }
 }
 
-/// Two threads lock the same keys, each in an order of its own, more than once.
+/// Two threads lock the same keys repeatedly, each in a different order.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -49,7 +49,7 @@ fn lock(store: &StoreOn<SimMedium>, keys: [&[u8]; 2]) -> duramen::Result<()> {
     (0..ROUNDS).try_for_each(|round| writer.locked(keys, |writer| writer.put(keys[0], &[round])))
 }
 
-/// A thread writes a key that it holds, another one waits for the key, and a third one commits, each more than once.
+/// A thread writes a key that it has locked, another one waits for the key, and a third one commits, each repeatedly.
 ///
 /// # Errors
 /// Returns a description of the violation.
@@ -64,6 +64,6 @@ pub fn committed_beside_locks() -> Result<(), String> {
             store.commit()
         })
     };
-    // Nothing is committed by itself.
+    // Nothing commits automatically.
     in_all_ways(Durability::Interval(Duration::from_secs(1_000_000)), |_| Ok(()), [holds, waits, commits])
 }

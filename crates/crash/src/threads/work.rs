@@ -1,4 +1,4 @@
-//! The threads of a run: they do what the plan says and note what they were told.
+//! The threads of a run: they follow the plan and record the results of their calls.
 
 use super::history::{Act, Call, History, Shape, Updated};
 use super::plan::{Kind, Op, Plan};
@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Sim = StoreOn<SimMedium>;
 
-/// What all threads write to. Its lock is never held at a point.
+/// The record that all threads write to. Its lock is never held at a schedule point.
 #[derive(Default)]
 pub struct Notes {
-    /// What was done.
+    /// The calls.
     pub history: History,
-    /// What the contents are.
+    /// The contents of values.
     pub values: Values,
-    /// What is wrong already.
+    /// The first violation.
     pub wrong: Option<String>,
     /// Segments of the index that were merged, where the first thread closed the store.
     pub merges: u64,
@@ -34,11 +34,11 @@ pub struct Notes {
 pub struct Recorder {
     notes: Arc<Mutex<Notes>>,
     medium: SimMedium,
-    /// Whether a call that finds no space is wrong.
+    /// Whether a call that finds no space is a violation.
     roomy: bool,
 }
 
-/// What a call came to: nothing where there was no space.
+/// The result of a call: nothing if there was no space.
 type Reported<T> = Result<Option<T>, String>;
 
 impl Recorder {
@@ -52,7 +52,7 @@ impl Recorder {
         recorder
     }
 
-    /// What was noted.
+    /// The recorded calls.
     pub fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,7 +65,7 @@ impl Recorder {
         calls.len() - 1
     }
 
-    /// Runs `work` as a call; `report` enters what it told.
+    /// Runs `work` as a call; `report` records its result.
     pub(super) fn call<T>(
         &self,
         thread: usize,
@@ -85,14 +85,14 @@ impl Recorder {
                 report(&mut call.act, &reported, &mut notes.values);
                 Ok(Some(reported))
             }
-            // `Conflict`: under locks, a transaction that met what compaction moves.
+            // `Conflict`: under locks, a transaction that touched records which compaction was moving.
             Err(error)
                 if matches!(error.kind(), ErrorKind::OutOfSpace | ErrorKind::Conflict) && !self.roomy =>
             {
                 call.void = true;
                 Ok(None)
             }
-            // A table of those that it names was dropped.
+            // One of its tables was dropped.
             Err(error) if error.kind() == ErrorKind::NotFound && notes.history.shape.tables > 0 => {
                 let shape = notes.history.shape;
                 let tables: Vec<usize> = match &call.act {
@@ -145,7 +145,7 @@ impl Recorder {
         self.saw(thread, begun, found.map(|(key, found)| Act::Read { key, found }));
     }
 
-    /// Notes what was seen within one call, each at some moment of it.
+    /// Records the values seen within one call, each at some moment of it.
     pub(super) fn saw(&self, thread: usize, begun: (u64, usize), acts: impl Iterator<Item = Act>) {
         let (ended, to) = (Some(schedule::stamp()), Some(self.medium.position()));
         let mut notes = self.notes();
@@ -160,13 +160,14 @@ impl Recorder {
     }
 }
 
-/// What a run ended in.
+/// The result of a run.
 pub struct Ended {
-    /// What was done.
+    /// The calls.
     pub history: History,
-    /// What the contents are.
+    /// The contents of values.
     pub values: Values,
-    /// What the reopened store held, and the log's position when it had been closed; `None` if nobody looked.
+    /// The content of the reopened store, and the log's position when it had been closed; `None` if it was not
+    /// examined.
     pub reopened: Option<(Vec<Id>, usize)>,
     /// Segments of the index that were merged, where the first thread closed the store.
     pub merges: u64,
@@ -218,7 +219,7 @@ pub fn lead(plan: &Arc<Plan>, recorder: &Recorder) -> Result<(), String> {
     hand.run(&Op::Touch(Touch::Look { places, keys: Vec::new() }))?;
     let store = hand.store;
     drop(hand.writer);
-    // What several writers and the compactor counted together.
+    // The combined accounts of several writers and the compactor.
     let differences = store.audit();
     if !differences.is_empty() {
         return Err(format!("when all had done, counts differ from the blocks: {}", differences.join("; ")));
@@ -249,7 +250,7 @@ impl<'p> Hand<'p> {
         Self { plan, recorder, thread, writer: None, store, plain, group: None, locked: false, count: 0 }
     }
 
-    /// Bytes that nobody else writes.
+    /// Bytes that no other thread writes.
     pub(super) fn bytes(&mut self, bytes: usize) -> Vec<u8> {
         self.count += 1;
         let number = (self.thread as u64) << 24 | self.count;
@@ -340,7 +341,7 @@ impl<'p> Hand<'p> {
         }
     }
 
-    /// The handle of the table of a cell (`None`: the store's own); nothing when that is not there.
+    /// The handle of a cell's table (`None`: the store's own); nothing if the table does not exist.
     fn table_of(&self, cell: usize) -> Reported<Option<TableOn<SimMedium>>> {
         let setup = &self.plan.setup;
         let table = setup.of_cell(cell).0;
@@ -461,7 +462,7 @@ impl<'p> Hand<'p> {
         self.ready()?;
         let mut bytes = self.bytes(if size == 5 { 24 } else { 1 << size });
         if self.plan.kind == Kind::Cells && size == 3 && self.count.is_multiple_of(4) {
-            // Of two values, so that a cell comes to be again what it was.
+            // One of two values, so that a cell gets its earlier value again.
             bytes = vec![(self.count / 4 % 2) as u8; 8];
         }
         let seen = match (&self.writer, on_condition) {
@@ -540,7 +541,7 @@ impl<'p> Hand<'p> {
         self.recorder.call(self.thread, self.group, act, work, report).map(|_| ())
     }
 
-    /// Reads a key, looks whether what was read stays as it is, and returns what it was with its stamp.
+    /// Reads a key, checks that the value does not change while it is kept, and returns it with its stamp.
     fn get(&self, key: usize, hold: u64) -> Result<(Id, Option<Stamp>), String> {
         let Some(table) = self.table_of(key)? else { return Ok((ABSENT, None)) };
         let name = self.plan.setup.of_cell(key).1;
@@ -630,7 +631,7 @@ impl<'p> Hand<'p> {
                     Some(table) => writer.table(table).compare_and_swap(name, *stamp, new),
                 }
             }
-            // A transaction that begins again when another one stands in its way, and is aborted first by some.
+            // A transaction that is retried after a conflict; some are aborted first.
             (Some(writer), writes, []) if self.thread % 2 == 1 && tables.len() == writes.len() => {
                 let mut gives_up = writes.len().is_multiple_of(2);
                 loop {
@@ -672,14 +673,15 @@ impl<'p> Hand<'p> {
         self.recorder.call(self.thread, self.group, act, work, report).map(|_| ())
     }
 
-    /// Each key that a scan shows was there at some moment, and each that it does not show was not.
+    /// Each key that a scan shows was present at some moment, and each key that it does not show was absent at some
+    /// moment.
     fn scan(&self) -> Result<(), String> {
         schedule::say("scan");
         let begun = (schedule::stamp(), self.recorder.medium.position());
         // Of the store's own table.
         let setup = &self.plan.setup;
         let keys = &setup.keys;
-        // With the cells in which they lie: roots, too.
+        // With their cells, including roots.
         let roots = (0..setup.places).map(|place| (setup.key_of_place(place), setup.cell_of_root(place)));
         let names: Vec<(Vec<u8>, usize)> = keys.iter().cloned().zip(0..).chain(roots).collect();
         let mut found = Vec::new();
@@ -721,7 +723,7 @@ impl<'p> Hand<'p> {
         done
     }
 
-    /// What is written while keys are locked is settled when they are unlocked.
+    /// Writes made while keys are locked are flushed when the keys are unlocked.
     fn locked(&mut self, ops: &[Op]) -> Result<(), String> {
         let group = self.begin_group()?;
         let setup = &self.plan.setup;
