@@ -1,32 +1,32 @@
 //! `cargo xtask …`: the project's own checks, which `.ci/run` calls and a person can repeat.
 //!
-//! | command | what it holds the project to |
+//! | command | requirement that it checks |
 //! |---|---|
 //! | `tidy` | documents, dependencies, imports and sources keep the rules that no compiler checks |
 //! | `docs` | nothing: it writes the generated parts of documents |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
 //! | `side-by-side-memcached` | and as Debian's memcached does |
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
-//! | `connections` | thousands of clients at once are served, and some that never end a line harm nobody |
-//! | `cost` | no command takes longer than it may next to redis-server, as what it works on grows |
-//! | `order` | events of keys come in the order of the writes, and clients that wait are served in the order in which they came |
+//! | `connections` | thousands of clients at once are served, and some that never end a line disturb no other client |
+//! | `cost` | no command exceeds its time limit relative to redis-server as its data grows |
+//! | `order` | events of keys come in the order of the writes, and waiting clients are served in their order of arrival |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
-//! | `miri` | unsafe code of format and index does nothing undefined |
-//! | `sanitize` | no data race and no misuse of memory under stress |
-//! | `stress` | many threads, every read verified, for as long as wanted |
-//! | `brim` | a full store refuses nothing that Redis does not refuse, whatever its producers do |
-//! | `bench-peers` | nothing: it measures Duramen beside other engines |
-//! | `restart` | what was acknowledged is there after each start, and it says how soon |
-//! | `datafusion` | random SQL over random streams gives what DataFusion gives |
-//! | `flink` | expressions give what Flink gives, whose answers the tests of SQL have |
+//! | `miri` | unsafe code of format and index has no undefined behaviour |
+//! | `sanitize` | no data race and no memory error under stress |
+//! | `stress` | many threads, every read verified, for a given time |
+//! | `brim` | a full store refuses nothing that Redis does not refuse, regardless of its producers |
+//! | `bench-peers` | none: it measures Duramen and other engines |
+//! | `restart` | acknowledged data is present after each start; it also measures the time to the first reply |
+//! | `datafusion` | random SQL over random streams gives DataFusion's results |
+//! | `flink` | expressions give Flink's results, which the tests of SQL contain |
 //! | `linear` | scripts of SQL with ten thousand of anything take time in proportion |
 //! | `kafka` | jobs over a real broker lose and repeat nothing when they or it are killed |
-//! | `nexmark` | with `--compare`: Nexmark's queries give what DataFusion gives; without, it measures both |
-//! | `hit-ratio` | nothing: it measures what caches below a limit find |
+//! | `nexmark` | with `--compare`: Nexmark's queries give DataFusion's results; without, it measures both |
+//! | `hit-ratio` | none: it measures the hit ratio of caches below a limit |
 //! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
-//! | `torture` | what was acknowledged survives SIGKILL, and nothing else comes back |
+//! | `torture` | acknowledged data survives SIGKILL, and nothing else reappears |
 //! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
 //!
 //! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
@@ -85,9 +85,7 @@ enum Check {
         #[arg(long)]
         wrap: bool,
     },
-    /// Writes the generated parts of docs/configuration.md and docs/sql/, which tests compare
-    Docs,
-    /// Says the same to redis-server and to duramen serve, and compares the replies
+    /// Sends the same commands to redis-server and to duramen serve, and compares the replies
     SideBySide {
         /// The duramen program [default: built now]
         #[arg(long, value_name = "PATH")]
@@ -98,10 +96,10 @@ enum Check {
         /// Prints redis-server's replies and compares nothing
         #[arg(long)]
         record: bool,
-        /// Compare the notifications that each command of the transcripts causes too.
+        /// Also compares the notifications that each command of the transcripts causes
         #[arg(long)]
         notifications: bool,
-        /// Says this many random commands instead of the transcripts
+        /// Sends this many random commands instead of the transcripts
         #[arg(long, value_name = "COUNT")]
         random: Option<u64>,
         /// Repeats the random commands of an earlier run
@@ -111,7 +109,7 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
-    /// Says the same to memcached and to duramen serve, and compares the replies
+    /// Sends the same commands to memcached and to duramen serve, and compares the replies
     SideBySideMemcached {
         /// The duramen program [default: built now]
         #[arg(long, value_name = "PATH")]
@@ -122,7 +120,7 @@ enum Check {
         /// Prints memcached's replies and compares nothing
         #[arg(long)]
         record: bool,
-        /// Says this many random commands instead of the transcripts
+        /// Sends this many random commands instead of the transcripts
         #[arg(long, value_name = "COUNT")]
         random: Option<u64>,
         /// Repeats the random commands of an earlier run
@@ -150,7 +148,7 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
-    /// Runs the tests that come with Redis's source against duramen serve, and compares what fails with what is known to
+    /// Runs the tests that come with Redis's source against duramen serve, and compares the failures with the known ones
     RedisTests {
         /// Redis 7.0's source, unpacked: `apt-get source redis` gets it
         #[arg(long, value_name = "DIRECTORY")]
@@ -168,10 +166,10 @@ enum Check {
         /// Where it is installed [default: target/datafusion]
         #[arg(long, value_name = "PATH")]
         cache: Option<PathBuf>,
-        /// How many queries, each with rows of its own
+        /// Number of queries, each with separate rows
         #[arg(long, default_value_t = 20_000)]
         pairs: u64,
-        /// Repeats what an earlier run began with
+        /// Repeats the seed of an earlier run
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -199,7 +197,7 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
-    /// Measures Nexmark's queries, beside loops written by hand and DataFusion, which is installed for it, and prints
+    /// Measures Nexmark's queries, loops written by hand and DataFusion, which is installed for it, and prints
     /// a table
     Nexmark {
         /// The duramen program, built with the feature sql [default: built now]
@@ -214,7 +212,7 @@ enum Check {
         /// How often each query runs; medians are printed
         #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
-        /// Compares each query's result with what DataFusion gives, and measures nothing
+        /// Compares each query's result with DataFusion's, and measures nothing
         #[arg(long)]
         compare: bool,
     },
@@ -233,21 +231,21 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Option<String>,
     },
-    /// Writes, kills the writer at random moments, and compares with what was acknowledged
+    /// Writes, kills the writer at random moments, and checks the acknowledged data
     Torture {
-        /// How long to go on
+        /// Duration
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// Where the store lies
+        /// Medium of the store
         #[arg(long, value_enum, default_value = "shm")]
         medium: torture::Medium,
         /// The store's durability
         #[arg(long, value_enum, default_value = "every-write")]
         durability: torture::Durability,
-        /// How keys are found: hash or ordered
+        /// Kind of index: hash or ordered
         #[arg(long, default_value_t = duramen::IndexKind::Hash)]
         index: duramen::IndexKind,
-        /// How much of the index outlives a kill: dram or persistent, here with a checkpoint for each MiB written
+        /// Where the index is kept: dram, or persistent, here with a checkpoint for each MiB written
         #[arg(long, default_value_t = duramen::Residence::Dram)]
         residence: duramen::Residence,
         /// Repeats the operations and pauses of an earlier run [default: from the clock]
@@ -256,34 +254,34 @@ enum Check {
         /// Threads that write
         #[arg(long, default_value_t = 4)]
         writers: usize,
-        /// Which door is written through
+        /// The interface that is written through
         #[arg(long, value_enum, default_value = "both")]
         part: torture::Part,
         /// The duramen program [default: built now]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
     },
-    /// Crashes the engine on a simulated medium by seed; `--help` behind `--` lists what duramen-crash takes
+    /// Crashes the engine on a simulated medium by seed; `-- --help` lists the options of duramen-crash
     Crash {
         /// Plants bugs and shows that each is caught
         #[arg(long)]
         mutants: bool,
-        /// What goes to duramen-crash, as `--seed 7 --minutes 20`
+        /// Arguments of duramen-crash, as `--seed 7 --minutes 20`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measures Duramen beside RocksDB, LMDB, redb, fjall and a hash map; `--help` behind `--` lists the options
+    /// Measures Duramen, RocksDB, LMDB, redb, fjall and a hash map; `-- --help` lists the options
     BenchPeers {
-        /// What goes to bench-peers, as `insert get --durability every-write`
+        /// Arguments of bench-peers, as `insert get --durability every-write`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Cuts the power of a virtual machine under load, and compares with what was acknowledged
+    /// Cuts the power of a virtual machine under load, and checks the acknowledged data
     PowerCut {
         /// Cuts under load for each medium and durability
         #[arg(long, default_value_t = 3)]
         cuts: u64,
-        /// Where the store lies [default: all]
+        /// Medium of the store [default: all]
         #[arg(long, value_enum)]
         medium: Option<power_cut::Medium>,
         /// The store's durability [default: every-write, and on files interval, too]
@@ -301,7 +299,7 @@ enum Check {
         /// The duramen program [default: built now, without shared libraries]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
-        /// Makes something fail, which must be found
+        /// Injects a failure, which must be found
         #[arg(long, value_enum, hide = true)]
         fault: Option<power_cut::Fault>,
     },
@@ -353,7 +351,7 @@ enum Check {
         #[arg(long, default_value_t = 9)]
         minutes: u64,
     },
-    /// Consumes full stores of all types beside producers: nothing that Redis does not refuse may be refused
+    /// Consumes full stores of all types while producers write: no command that Redis accepts may be refused
     Brim {
         /// Repeats what the clients do
         #[arg(long, default_value_t = 1)]
@@ -378,7 +376,7 @@ enum Check {
         /// Records, several with commas
         #[arg(long, default_value = "100000,1000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
         keys: Vec<u64>,
-        /// How keys are found: hash or ordered, several with commas
+        /// Kind of index: hash or ordered, several with commas
         #[arg(long, default_value = "hash,ordered", value_delimiter = ',')]
         index: Vec<duramen::IndexKind>,
         /// Where stores lie, several with commas
@@ -396,16 +394,16 @@ enum Check {
         /// Repeats the keys of an earlier run
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Write what was found as JSON
+        /// Writes the results as JSON
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
         /// The duramen program [default: built now, optimised]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
-        /// What the stores hold
+        /// Content of the stores
         #[arg(long, value_enum, default_value_t = restart::Content::Strings)]
         content: restart::Content,
-        /// Further arguments of duramen serve, behind --
+        /// Further arguments of duramen serve, after --
         #[arg(last = true)]
         arguments: Vec<String>,
     },
@@ -427,7 +425,7 @@ enum Check {
         /// What is compared
         #[arg(long, value_enum, default_value_t = millions::Measured::Redis)]
         content: millions::Measured,
-        /// Further arguments of duramen serve, behind --
+        /// Further arguments of duramen serve, after --
         #[arg(last = true)]
         arguments: Vec<String>,
     },

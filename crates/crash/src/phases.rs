@@ -36,7 +36,7 @@ pub enum Inside {
     Doubling,
     /// An operation in which expired keys were swept.
     Sweep,
-    /// A round of maintenance that only compacted.
+    /// A round of maintenance that ran compaction.
     Background,
     /// A put of a value longer than an extent.
     Large,
