@@ -9,7 +9,7 @@
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
 //! | `connections` | thousands of clients at once are served, and some that never end a line disturb no other client |
 //! | `cost` | no command exceeds its time limit relative to redis-server as its data grows |
-//! | `order` | events of keys come in the order of the writes, and waiting clients are served in their order of arrival |
+//! | `order` | events of keys follow the order of the writes; waiting clients are served in order of arrival |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
 //! | `coverage` | how much of the engine the tests and the crash driver execute |
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
@@ -148,7 +148,7 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
-    /// Runs the tests that come with Redis's source against duramen serve, and compares the failures with the known ones
+    /// Runs the tests of Redis's source against duramen serve, and compares the failures with the known ones
     RedisTests {
         /// Redis 7.0's source, unpacked: `apt-get source redis` gets it
         #[arg(long, value_name = "DIRECTORY")]

@@ -1,4 +1,4 @@
-//! Plants one bug after the other, to see that each is caught: the proof that the checks can fail.
+//! Plants bugs, one at a time, and checks that each is caught: the proof that the checks can fail.
 
 use crate::directed::{self, Scenario};
 use crate::evicting;
@@ -15,15 +15,15 @@ use std::time::Duration;
 /// A planted bug.
 #[derive(Clone, Copy, Debug)]
 enum Bug {
-    /// The medium's own: a flush leaves out the last line of an unaligned range.
+    /// In the medium: a flush omits the last line of an unaligned range.
     FlushShort,
-    /// One of the engine's logic.
+    /// In the engine's logic.
     Logic(Mutant),
-    /// The medium leaves out what the engine asks for at one place.
+    /// The medium omits one call of the engine.
     Lost(&'static Lost),
 }
 
-/// A call of the medium that is left out, by its place in the engine.
+/// An omitted call of the medium, by its place in the engine.
 #[derive(Debug)]
 pub struct Lost {
     name: &'static str,
@@ -38,11 +38,11 @@ pub struct Lost {
 #[derive(Clone, Copy, Debug)]
 pub struct Prey {
     bug: Bug,
-    /// Where several threads meet: what they do.
+    /// The main work of several threads, if it needs them.
     threads: Option<Kind>,
-    /// What a soak must do to show it, if that does.
+    /// The soak that shows it, if one does.
     soak: Option<What>,
-    /// The scenario that is for it.
+    /// The scenario for it.
     scenario: Option<Scenario>,
     /// It shows in stores that evict.
     evicts: bool,
@@ -50,10 +50,10 @@ pub struct Prey {
     case: Option<&'static str>,
 }
 
-/// How a planted bug was caught, or was not.
+/// The result of the hunt for a planted bug.
 #[derive(Clone, Debug)]
 pub struct Caught {
-    /// The seed that caught it, and what it saw.
+    /// The seed that caught it, and the violation.
     pub by: Option<(u64, Box<Violation>)>,
     /// How long that took: time that the threads of this process were on a CPU.
     pub took: Duration,
@@ -72,7 +72,7 @@ macro_rules! lost {
     };
 }
 
-/// Calls that are left out which one thread shows, each with the medium and durability where it does.
+/// Omitted calls that one thread shows, each with the medium and durability where it does.
 static LOST: [(Lost, &str); 13] = [
     // A record is stored and its write-back never started before its slot points to it.
     (
@@ -84,7 +84,7 @@ static LOST: [(Lost, &str); 13] = [
         ),
         "line/every-write",
     ),
-    // The same of members of a transaction, and of its end.
+    // The same for records of a transaction, and for its commit record.
     (
         lost!(
             "MembersNotFlushed",
@@ -175,7 +175,7 @@ static COPIES_NOT_DRAINED: Lost =
 /// An update in place is not one atomic store.
 static UPDATE_TORN: Lost = lost!("UpdateTorn", "log/cell.rs", "fn store", "medium.store_atomic(to, bytes)");
 
-/// Bugs that show where several threads meet, most of them only there.
+/// Bugs that several threads show; most need them.
 const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::FreedBeforeReadersLeave, Kind::Churn, None),
     (Mutant::UndurableShown, Kind::Mixed, None),
@@ -206,10 +206,10 @@ const AMONG_THREADS: [(Mutant, Kind, Option<&str>); 27] = [
     (Mutant::DiesWithAnyRoot, Kind::Collections, None),
 ];
 
-/// Bugs that one thread shows without any crash: values that are held while others write.
+/// Bugs that one thread shows without any crash: values that are pinned while others write.
 const WITHOUT_CRASH: [Mutant; 2] = [Mutant::FreedBeforeReadersLeave, Mutant::PinNotChecked];
 
-/// Bugs that one thread shows in transactions that go on from block to block.
+/// Bugs that one thread shows in transactions that span several blocks.
 const IN_TRANSACTIONS: [Mutant; 2] = [Mutant::EnteredTwice, Mutant::FinalizedTooEarly];
 
 /// Bugs of eviction.
@@ -231,7 +231,7 @@ const SOAKED: [(Mutant, What); 5] = [
     (Mutant::KeptHoldsBackAll, What::All),
 ];
 
-/// Bugs that a few steps show, in an order that seeds do not meet in minutes.
+/// Bugs that a few steps show, in an order that seeds do not reach in minutes.
 const DIRECTED: [(Mutant, Scenario); 26] = [
     (Mutant::BodyBeforeHeader, directed::killed_within_a_forged_value),
     (Mutant::BodySearched, directed::damaged_forged_value),
@@ -313,7 +313,7 @@ impl Bug {
     }
 }
 
-/// No bug is planted any more.
+/// Removes the planted bug.
 fn plant_nothing() {
     plant(None);
     lose(None);
@@ -324,7 +324,7 @@ impl Prey {
         Self { bug, threads: None, soak: None, scenario: None, evicts: false, case: None }
     }
 
-    /// What the bug is called.
+    /// The bug's name.
     #[must_use]
     pub fn name(&self) -> String {
         match self.bug {
@@ -386,7 +386,7 @@ impl Prey {
                 break;
             }
             if let Err(violation) = self.look(seed) {
-                // What the seed shows without the bug does not count.
+                // A violation that the seed also shows without the bug does not count.
                 plant_nothing();
                 if matches!(self.bug, Bug::FlushShort) || self.look(seed).is_ok() {
                     by = Some((seed, violation));
