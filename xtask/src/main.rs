@@ -85,6 +85,8 @@ enum Check {
         #[arg(long)]
         wrap: bool,
     },
+    /// Writes the generated parts of docs/configuration.md and docs/sql/, which tests compare
+    Docs,
     /// Sends the same commands to redis-server and to duramen serve, and compares the replies
     SideBySide {
         /// The duramen program [default: built now]

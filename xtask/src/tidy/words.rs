@@ -17,7 +17,18 @@ struct Row {
 
 /// Checks each source and page of the tree.
 pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
-    let rows = rows();
+    let rows = match rows() {
+        Ok(rows) => rows,
+        Err(found) => {
+            return violations.push(Violation {
+                file: "xtask/src/tidy/words.toml".to_owned(),
+                line: 1,
+                found,
+                wanted: "rows with `write`, `found` and `scope`".to_owned(),
+                action: "mend the table".to_owned(),
+            });
+        }
+    };
     for (path, text) in tree.texts(|path| path.ends_with(".rs") || path.ends_with(".md")) {
         for row in rows.iter().filter(|row| is_below(path, &row.scope) && !is_below(path, &row.allowed)) {
             for word in row.found.iter().filter(|word| text.contains(word.as_str())) {
@@ -34,22 +45,28 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     }
 }
 
-/// The rows of the table. A table that cannot be read is a mistake of this source.
-fn rows() -> Vec<Row> {
-    let table: toml::Table = TABLE.parse().expect("words.toml is TOML");
-    let list = |row: &toml::Value, name: &str| -> Vec<String> {
+/// The rows of the table, or why it has none.
+fn rows() -> Result<Vec<Row>, String> {
+    let table: toml::Table = TABLE.parse().map_err(|error| format!("no TOML: {error}"))?;
+    let rows = table.get("row").and_then(toml::Value::as_array).ok_or("no [[row]]")?;
+    rows.iter().map(row).collect()
+}
+
+fn row(row: &toml::Value) -> Result<Row, String> {
+    let list = |name: &str| -> Vec<String> {
         let cells = row.get(name).and_then(toml::Value::as_array).into_iter().flatten();
-        cells.map(|cell| cell.as_str().expect("each cell of words.toml is a text").to_owned()).collect()
+        cells.filter_map(toml::Value::as_str).map(str::to_owned).collect()
     };
-    let rows = table["row"].as_array().expect("words.toml is a list of rows");
-    rows.iter()
-        .map(|row| Row {
-            write: row["write"].as_str().expect("each row of words.toml has `write`").to_owned(),
-            found: list(row, "found"),
-            scope: list(row, "scope"),
-            allowed: list(row, "allowed"),
-        })
-        .collect()
+    let write = row
+        .get("write")
+        .and_then(toml::Value::as_str)
+        .ok_or_else(|| format!("a row without `write`: {row}"))?;
+    let row =
+        Row { write: write.to_owned(), found: list("found"), scope: list("scope"), allowed: list("allowed") };
+    if row.found.is_empty() || row.scope.is_empty() {
+        return Err(format!("the row \"{}\" finds nothing or nowhere", row.write));
+    }
+    Ok(row)
 }
 
 fn is_below(path: &str, places: &[String]) -> bool {
