@@ -130,8 +130,8 @@ fn options_of_csv_are_those_of_flink() {
     gives("a STRING", CSV, "a\n\nb\n\"\"\n", "a\n\nb\n\"\"\n");
     gives(AB, CSV, "a,1\n\n\r\nb,2\n\n", "a,1\nb,2\n");
     for (options, wanted) in [
-        ("'csv.quote-character' = ','", "wanted different ones"),
-        ("'csv.escape-character' = 'n'", "wanted different ones"),
+        ("'csv.quote-character' = ','", "wanted different characters"),
+        ("'csv.escape-character' = 'n'", "wanted different characters"),
         ("'csv.null-literal' = 'a,b'", "wanted a text without delimiters"),
         ("'csv.field-delimiter' = 'ab'", "one character of ASCII"),
         ("'csv.escape-character' = 'é'", "one character of ASCII"),
@@ -177,7 +177,7 @@ fn what_cannot_be_written_without_quotes_is_refused() {
     };
     assert_eq!(write("", "a\"b").unwrap(), "a\"b,1\n");
     let error = write("", "a,b").unwrap_err();
-    assert!(error.contains("column `a`: the value \"a,b\" cannot be told from"), "{error}");
+    assert!(error.contains("column `a`: the value \"a,b\" would be read as"), "{error}");
     assert_eq!(write(", 'csv.escape-character' = '\\'", "a,b").unwrap(), "a\\,b,1\n");
 }
 
