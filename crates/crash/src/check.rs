@@ -394,7 +394,7 @@ pub fn delete_all(
         let kind = [IndexKind::Hash, IndexKind::Ordered]
             [usize::from(state[setup.cell_of_table(table)].as_ref().is_some_and(|kind| kind.value == [1]))];
         let handle =
-            retry(&store, manual, || store.table(&table_name(table), kind)).map_err(reported("make"))?;
+            retry(&store, manual, || store.table(table_name(table), kind)).map_err(reported("make"))?;
         let value = value(table as u64 + 770, 12);
         retry(&store, manual, || handle.put(&setup.keys[0], &value)).map_err(reported("put in a table"))?;
         state[setup.cell_of_table(table)] = Some(Arc::new(Setup::entry_of_table(kind == IndexKind::Ordered)));
@@ -480,8 +480,8 @@ pub fn overwrite_all(
     let rounds = 3 * setup.len_max / 60;
     let few = setup.keys.len().min(4);
     let mut last = vec![Vec::new(); few];
-    let make = || store.table(&table_name(1), IndexKind::Hash);
-    let table = match store.find_table(&table_name(1)).map_err(reported("find a table"))? {
+    let make = || store.table(table_name(1), IndexKind::Hash);
+    let table = match store.find_table(table_name(1)).map_err(reported("find a table"))? {
         Some(table) => Some(table),
         None if setup.tables > 0 => Some(retry(&store, manual, make).map_err(reported("make a table"))?),
         None => None,

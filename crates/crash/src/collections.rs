@@ -420,7 +420,7 @@ impl Known<'_> {
                 let cell = setup.cell_of_root(*place);
                 for (at, bytes) in elements {
                     let value = next(*bytes);
-                    plan.batch.put(&element_key(*at), &value);
+                    plan.batch.put(element_key(*at), &value);
                     plan.effects.push((cell + 1 + at, Some(element(value, root.expires_at))));
                 }
                 plan.effects.push((cell, Some(Arc::new(root))));
@@ -433,8 +433,8 @@ impl Known<'_> {
                 for (at, bytes) in writes {
                     let value = bytes.map(&mut next);
                     match &value {
-                        Some(value) => plan.batch.put(&element_key(*at), value),
-                        None => plan.batch.delete(&element_key(*at)),
+                        Some(value) => plan.batch.put(element_key(*at), value),
+                        None => plan.batch.delete(element_key(*at)),
                     };
                     plan.alone = Some((*at, value.clone()));
                     plan.effects.push((cell + at, value.map(|value| element(value, root.expires_at))));
@@ -448,7 +448,7 @@ impl Known<'_> {
                 if from == to || self.grouped {
                     return None;
                 }
-                plan.batch.table(source).delete(&setup.key_of_place(*from));
+                plan.batch.table(source).delete(setup.key_of_place(*from));
                 let key = setup.key_of_place(*to);
                 plan.batch.table(target).put_with(&key, &root.value, meta(root, Some(collection)));
                 let cells = setup.cells_of_place(*from).zip(setup.cells_of_place(*to));
@@ -477,7 +477,7 @@ impl Known<'_> {
             Change::Overwrite { place } => {
                 let table = self.table(*place).ok()?;
                 let root = root_of(STRING, None, next(30));
-                plan.batch.table(table).put_with(&setup.key_of_place(*place), &root.value, meta(&root, None));
+                plan.batch.table(table).put_with(setup.key_of_place(*place), &root.value, meta(&root, None));
                 self.emptied(*place, &mut plan.effects);
                 plan.effects.push((setup.cell_of_root(*place), Some(Arc::new(root))));
                 plan.leads.push((*place, None));
@@ -485,7 +485,7 @@ impl Known<'_> {
             Change::Delete { place } => {
                 let table = self.table(*place).ok()?;
                 self.root(*place)?;
-                plan.batch.table(table).delete(&setup.key_of_place(*place));
+                plan.batch.table(table).delete(setup.key_of_place(*place));
                 self.emptied(*place, &mut plan.effects);
                 plan.leads.push((*place, None));
                 plan.deletes = true;
@@ -542,11 +542,11 @@ pub fn make_again(setup: &Setup, store: &Sim, place: usize, state: &mut State) -
     let root = Entry { value: vec![(place % 3) as u8], tag: 5, expires_at: None, updatable: false };
     let mut batch = Batch::new();
     let meta = Meta { tag: 5, collection: Some(made.id()), ..Meta::default() };
-    batch.put_with(&setup.key_of_place(place), &root.value, meta).collection(&made);
+    batch.put_with(setup.key_of_place(place), &root.value, meta).collection(&made);
     let cell = setup.cell_of_root(place);
     for at in 0..2 {
         let value = value((place * 2 + at) as u64 + 7700, 12);
-        batch.put(&element_key(at), &value);
+        batch.put(element_key(at), &value);
         state[cell + 1 + at] = Some(Arc::new(Entry { value, tag: 0, expires_at: None, updatable: false }));
     }
     let _ = store.apply(&batch)?;

@@ -176,7 +176,7 @@ fn content(store: &Sim, value: &Value<'_>) -> Result<Content, String> {
     let collection = store.collection(id).map_err(reported("a root points to no collection"))?;
     let mut elements = Vec::new();
     for element in 0..ELEMENTS {
-        if let Some(value) = collection.get(&element.to_be_bytes()).map_err(reported("get an element"))? {
+        if let Some(value) = collection.get(element.to_be_bytes()).map_err(reported("get an element"))? {
             elements.push(value.to_vec());
         }
     }
@@ -298,7 +298,7 @@ impl<'r> Session<'r> {
                 let mut batch = Batch::new();
                 batch.collection(&collection);
                 for (at, value) in (0u64..).zip(values) {
-                    batch.put(&at.to_be_bytes(), value);
+                    batch.put(at.to_be_bytes(), value);
                 }
                 batch.table(handle.as_ref());
                 let meta = Meta { collection: Some(collection.id()), ..meta };
@@ -374,7 +374,7 @@ impl<'r> Session<'r> {
                 6..=9 => {
                     for _ in 0..4 {
                         let cell = rng.below(self.run.keys as u64) as usize;
-                        let found = self.store.get(&self.run.name(cell)).map_err(reported("get"))?;
+                        let found = self.store.get(self.run.name(cell)).map_err(reported("get"))?;
                         let found = found.map(|value| content(&self.store, &value)).transpose()?;
                         if found != self.now[cell] {
                             return Err(format!("key {cell} holds {found:?}, wanted {:?}", self.now[cell]));

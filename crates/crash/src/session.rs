@@ -48,7 +48,7 @@ type Seen = (Stamp, u64, Option<Arc<Entry>>);
 
 /// The handles of the tables in a store.
 fn find_tables(setup: &Setup, store: &StoreOn<SimMedium>) -> Result<Vec<Option<TableOn<SimMedium>>>, String> {
-    let find = |table| store.find_table(&table_name(table)).map_err(|error| error.to_string());
+    let find = |table| store.find_table(table_name(table)).map_err(|error| error.to_string());
     (1..=setup.tables).map(find).collect()
 }
 
@@ -763,7 +763,7 @@ impl<'s> Session<'s> {
             Op::Make { table, ordered } => {
                 let kind = if ordered { IndexKind::Ordered } else { IndexKind::Hash };
                 let entry = Arc::new(Setup::entry_of_table(ordered));
-                let done = store.table(&table_name(table), kind);
+                let done = store.table(table_name(table), kind);
                 match &self.state[setup.cell_of_table(table)] {
                     Some(there) if *there != entry => {
                         return match done {
@@ -779,7 +779,7 @@ impl<'s> Session<'s> {
                 done.map(|handle| made = Some((table, handle)))
             }
             Op::Clear { table } | Op::Drop { table } if !is_there(table) => {
-                return match store.drop_table(&table_name(table)) {
+                return match store.drop_table(table_name(table)) {
                     Ok(false) => Ok((Outcome::Refused, false)),
                     done => Err(format!("a table that is not there is dropped: {done:?}")),
                 };
@@ -792,7 +792,7 @@ impl<'s> Session<'s> {
             Op::Drop { table } => {
                 emptied(table, effects);
                 effects.push((setup.cell_of_table(table), None));
-                store.drop_table(&table_name(table)).map(|_| ())
+                store.drop_table(table_name(table)).map(|_| ())
             }
             Op::Exchange { tables: [a, b] } => {
                 let done = store.swap_tables(&table_name(a), &table_name(b));

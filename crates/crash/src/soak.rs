@@ -407,7 +407,7 @@ impl<G: Ground> Run<'_, G> {
     fn put(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<bool, String> {
         let bytes = self.size();
         let value = self.value(bytes);
-        match store.put(&key(number), &value) {
+        match store.put(key(number), &value) {
             Ok(()) => {
                 self.counts.writes += 1;
                 self.content.insert(number, value);
@@ -425,8 +425,8 @@ impl<G: Ground> Run<'_, G> {
     fn delete(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
         // Only if a get returned `Corrupt` is the key's presence unknown.
         let is_unknown =
-            self.damaged && store.get(&key(number)).is_err_and(|error| error.kind() == ErrorKind::Corrupt);
-        match store.delete(&key(number)) {
+            self.damaged && store.get(key(number)).is_err_and(|error| error.kind() == ErrorKind::Corrupt);
+        match store.delete(key(number)) {
             Ok(was) => {
                 self.counts.writes += 1;
                 self.counts.unknown += u64::from(is_unknown);
@@ -436,7 +436,7 @@ impl<G: Ground> Run<'_, G> {
                         "a delete of key {number} said {was}, it was there: {had}, a get was Corrupt: {is_unknown}"
                     ));
                 }
-                match self.damaged.then(|| store.get(&key(number))) {
+                match self.damaged.then(|| store.get(key(number))) {
                     None | Some(Ok(None)) => Ok(()),
                     Some(found) => Err(format!("key {number} is deleted, and a get says {found:?}")),
                 }
@@ -534,10 +534,10 @@ impl<G: Ground> Run<'_, G> {
         for number in [a, b] {
             let bytes = self.size() / 2;
             let value = self.value(bytes);
-            batch.put(&key(number), &value);
+            batch.put(key(number), &value);
             puts.push((number, value));
         }
-        batch.delete(&key(gone));
+        batch.delete(key(gone));
         match store.apply(&batch) {
             Ok(_) => {
                 self.counts.writes += 1;
@@ -565,7 +565,7 @@ impl<G: Ground> Run<'_, G> {
     fn check(&mut self, store: &StoreOn<G::Medium>, number: u64) -> Result<(), String> {
         self.counts.reads += 1;
         let wanted = self.content.get(&number).map(|value| &value[..]);
-        match store.get(&key(number)) {
+        match store.get(key(number)) {
             Ok(found) => {
                 if found.as_deref() == wanted {
                     return Ok(());
@@ -645,7 +645,7 @@ impl<G: Ground> Run<'_, G> {
     /// A reader keeps a value while others write: the writes succeed, and the value stays unchanged.
     fn keep(&mut self, store: &StoreOn<G::Medium>) -> Result<(), String> {
         let Some(number) = self.some_key() else { return Ok(()) };
-        let kept = match store.get(&key(number)) {
+        let kept = match store.get(key(number)) {
             Ok(kept) => kept,
             Err(error) if self.is_reported(&error) => return Ok(()),
             Err(error) => return Err(format!("a get of key {number} failed: {error}")),
@@ -808,7 +808,7 @@ impl<G: Ground> Run<'_, G> {
             if number % 2 == 0 && self.put(&store, number)? && self.content.contains_key(&number) {
                 self.check(&store, number)?;
             }
-            if store.delete(&key(number)).is_err() || !matches!(store.get(&key(number)), Ok(None)) {
+            if store.delete(key(number)).is_err() || !matches!(store.get(key(number)), Ok(None)) {
                 return Err(format!("key {number} is deleted, and there"));
             }
         }

@@ -179,7 +179,7 @@ fn a_store_opens_at_another_address() {
         let empty = Allowed::exactly(vec![None; setup.cells()]);
         let (store, _) = check::open_and_look(&setup, &medium, 1, &empty).unwrap();
         for (i, key) in setup.keys.iter().enumerate() {
-            store.put(key, &[i as u8; 100]).unwrap();
+            store.put(key, [i as u8; 100]).unwrap();
         }
         store.commit().unwrap();
         // The first mapping is still there, so the second cannot be at its place.

@@ -25,7 +25,7 @@ fn a_checkpoint_beside_an_open_group_loses_no_acknowledged_write() {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
     for i in 0..20u8 {
-        store.put(&[i], &[1; 40]).unwrap();
+        store.put([i], [1; 40]).unwrap();
     }
     store.close().unwrap();
     let medium = SimMedium::resume(medium.log());
@@ -37,7 +37,7 @@ fn a_checkpoint_beside_an_open_group_loses_no_acknowledged_write() {
         scope.spawn(move || {
             let mut writer = store.writer().unwrap();
             writer.group();
-            writer.put(&[7], &[2; 40]).unwrap();
+            writer.put([7], [2; 40]).unwrap();
             wrote.send(()).unwrap();
             may_go.recv().unwrap();
         });
@@ -59,7 +59,7 @@ fn a_checkpoint_beside_an_open_group_loses_no_acknowledged_write() {
         let store =
             StoreOn::open_on(image.clone(), &Options { boot_id: Some([2; 16]), ..options_now.clone() })
                 .unwrap();
-        let value = store.get(&[7]).unwrap().map(|value| value.to_vec());
+        let value = store.get([7]).unwrap().map(|value| value.to_vec());
         image.power_off();
         assert!(
             value == Some(vec![1; 40]) || value == Some(vec![2; 40]),
@@ -253,7 +253,7 @@ fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
     // As another thread between its append and its commit.
     let mut writer = store.writer().unwrap();
     writer.group();
-    writer.put(b"key", &[7; 9000]).unwrap();
+    writer.put(b"key", [7; 9000]).unwrap();
     // Page 0 is the superblock, then come the record's.
     medium.fail_in(0, 2);
     let reported = store.maintain();
@@ -276,17 +276,17 @@ fn a_failed_sync_that_another_thread_is_reported_of_acknowledges_nothing() {
     let _alone = alone();
     let medium = Kernel::new(&[], 0);
     let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
-    store.put(b"a", &[1; 100]).unwrap();
+    store.put(b"a", [1; 100]).unwrap();
     let other = store.clone();
     let (report, reported) = channel();
     *medium.between.lock().unwrap() = Some(Box::new(move || {
         // A block of several extents is opened, which is synced: that one could be told instead.
-        std::thread::spawn(move || report.send(other.put(b"large", &[3; 40_000])));
+        std::thread::spawn(move || report.send(other.put(b"large", [3; 40_000])));
         std::thread::sleep(Duration::from_millis(300));
     }));
     // The second put commits: mark and record. The record's page is the one that fails.
     medium.fail_in(0, 1);
-    let put = store.put(b"b", &[2; 100]);
+    let put = store.put(b"b", [2; 100]);
     let other = reported.recv_timeout(Duration::from_secs(5)).unwrap();
     assert!(put.is_err() && other.is_err(), "{put:?}, {other:?}");
     let next = medium.device();
@@ -307,11 +307,11 @@ fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
     for which in 0..5 {
         let medium = Kernel::new(&[], 0);
         let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
-        store.put(b"a", &[1; 100]).unwrap();
+        store.put(b"a", [1; 100]).unwrap();
         let mut writer = store.writer().unwrap();
         writer.group();
         for i in 0..3u8 {
-            writer.put(&[i], &[i; 3900]).unwrap();
+            writer.put([i], [i; 3900]).unwrap();
         }
         medium.fail_in(0, which);
         assert!(writer.flush_group().is_err());
@@ -333,11 +333,11 @@ fn a_process_that_is_killed_right_after_a_failed_write_back_has_noted_it() {
     for which in 0..5 {
         let medium = Kernel::new(&[], 0);
         let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
-        store.put(b"a", &[1; 100]).unwrap();
+        store.put(b"a", [1; 100]).unwrap();
         let mut writer = store.writer().unwrap();
         writer.group();
         for i in 0..3u8 {
-            writer.put(&[i], &[i; 3900]).unwrap();
+            writer.put([i], [i; 3900]).unwrap();
         }
         medium.fail_in(0, which);
         assert!(writer.flush_group().is_err());
@@ -377,8 +377,8 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
                 let key = rng.below(400).to_le_bytes();
                 let bytes = if rng.one_in(4) { 3000 + rng.below(9000) } else { rng.below(600) };
                 let _ = match rng.one_in(3) {
-                    true => store.delete(&key).map(|_| ()),
-                    false => store.put(&key, &vec![1; bytes as usize]),
+                    true => store.delete(key).map(|_| ()),
+                    false => store.put(key, vec![1; bytes as usize]),
                 };
                 done.fetch_add(1, SeqCst);
             }
@@ -416,7 +416,7 @@ fn salvage_saves_batches_that_lie_behind_damage() {
     let options = Options { extent_bytes: Some(4096), ..options(1) };
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     store.put(b"before", b"old").unwrap();
-    store.put(b"damaged", &[0xAB; 64]).unwrap();
+    store.put(b"damaged", [0xAB; 64]).unwrap();
     let mut batch = duramen::Batch::new();
     batch.put(b"member", b"value").put(b"before", b"new");
     let _ = store.apply(&batch).unwrap();
@@ -444,7 +444,7 @@ fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
     let mut options = Options { extent_bytes: Some(4096), ..options(1) };
     options.tuning.close_checkpoint_bytes_min = 0;
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
-    store.put(b"damaged!", &[0xAB; 64]).unwrap();
+    store.put(b"damaged!", [0xAB; 64]).unwrap();
     store.close().unwrap();
     let lines = medium.memory().snapshot();
     let bytes: Vec<u8> = lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
@@ -489,21 +489,20 @@ fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable
         let mut writer = store.writer().unwrap();
         writer.group();
         for i in 0..3u8 {
-            writer.put(&[i], &[i; 3900]).unwrap();
+            writer.put([i], [i; 3900]).unwrap();
         }
         medium.fail_in(0, which);
         assert!(writer.flush_group().is_err());
         drop(writer);
         drop(store);
         let store = StoreOn::open_on(medium.opened_again(), &page_options(1)).unwrap();
-        let shown: Vec<u8> = (0..3).filter(|&i| store.get(&[i]).unwrap().is_some()).collect();
+        let shown: Vec<u8> = (0..3).filter(|&i| store.get([i]).unwrap().is_some()).collect();
         store.put(b"later", b"acknowledged").unwrap();
         let next = medium.device();
         drop(store);
         match StoreOn::open_on(next, &page_options(2)) {
             Ok(store) => {
-                let lost: Vec<_> =
-                    shown.into_iter().filter(|&i| store.get(&[i]).unwrap().is_none()).collect();
+                let lost: Vec<_> = shown.into_iter().filter(|&i| store.get([i]).unwrap().is_none()).collect();
                 if !lost.is_empty() || store.get(b"later").unwrap().is_none() {
                     wrong.push(format!("page {which}: shown, and lost: {lost:?}"));
                 }
@@ -524,13 +523,13 @@ fn a_read_of_what_compaction_moved_waits_for_no_commit() {
         options.tuning.compaction_bytes_min = Some(512);
         let store = StoreOn::open_on(medium.clone(), &options).unwrap();
         for i in 0..200u8 {
-            store.put(&[i], &[1; 40]).unwrap();
+            store.put([i], [1; 40]).unwrap();
         }
         for i in (0..200u8).filter(|i| i % 4 != 0) {
-            store.put(&[i], &[2; 40]).unwrap();
+            store.put([i], [2; 40]).unwrap();
         }
         // While somebody keeps a value nothing is freed, which is what compaction commits for.
-        let kept = store.get(&[0]).unwrap().unwrap();
+        let kept = store.get([0]).unwrap().unwrap();
         for _ in 0..8 {
             store.maintain().unwrap();
         }
@@ -540,12 +539,12 @@ fn a_read_of_what_compaction_moved_waits_for_no_commit() {
         let mut writer = store.writer().unwrap();
         for i in 0..200u8 {
             let wanted = if i % 4 == 0 { [1; 40] } else { [2; 40] };
-            assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&wanted[..]));
+            assert_eq!(store.get([i]).unwrap().as_deref(), Some(&wanted[..]));
             assert_eq!(store.get_many(&[&[i]]).unwrap()[0].as_deref(), Some(&wanted[..]));
             let mut into = Vec::new();
-            assert!(store.get_into(&[i], &mut into).unwrap());
+            assert!(store.get_into([i], &mut into).unwrap());
             writer.group();
-            assert_eq!(writer.get(&[i]).unwrap().as_deref(), Some(&wanted[..]));
+            assert_eq!(writer.get([i]).unwrap().as_deref(), Some(&wanted[..]));
             writer.flush_group().unwrap();
         }
         store.for_each(|_| {}).unwrap();

@@ -21,22 +21,22 @@ fn closed(model: Model) -> (Vec<[u64; 8]>, u64, Content) {
     let mut content = Content::new();
     for i in 0..20u8 {
         let key = vec![i; 9];
-        store.put(&key, &[9; 30]).unwrap();
+        store.put(&key, [9; 30]).unwrap();
         let meta = Meta { tag: i, expires_at: (i % 3 == 0).then_some(5_000), ..Meta::default() };
-        store.put_with(&key, &[i; 60], meta).unwrap();
+        store.put_with(&key, [i; 60], meta).unwrap();
         content.insert(key, vec![i; 60]);
     }
     for i in 0..5u8 {
-        assert!(store.delete(&[i; 9]).unwrap());
+        assert!(store.delete([i; 9]).unwrap());
         content.remove(&vec![i; 9]);
     }
     let mut batch = Batch::new();
     for i in 100..110u8 {
-        batch.put(&[i; 9], &[i; 20]);
+        batch.put([i; 9], [i; 20]);
         content.insert(vec![i; 9], vec![i; 20]);
     }
     let _ = store.apply(&batch).unwrap();
-    store.put(b"long long", &[77; 1500]).unwrap();
+    store.put(b"long long", [77; 1500]).unwrap();
     content.insert(b"long long".to_vec(), vec![77; 1500]);
     store.close().unwrap();
     let len = medium.len();
@@ -80,7 +80,7 @@ fn rest_is_served(medium: &SimMedium, at: u64) {
         Ok(store) => {
             assert!(store.stats().damaged_blocks > 0 || !store.recovery().damage.is_empty(), "{at:#x}");
             for i in 0..20u8 {
-                let found = store.get(&[i; 9]).unwrap_or_else(|error| panic!("{at:#x}: {error}"));
+                let found = store.get([i; 9]).unwrap_or_else(|error| panic!("{at:#x}: {error}"));
                 let is_one = |value: &[u8]| *value == [9; 30] || *value == [i; 60];
                 assert!(found.is_none_or(|value| is_one(value.bytes())), "{at:#x}");
             }
@@ -156,7 +156,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
     let store = StoreOn::open_on(medium.clone(), &options).unwrap();
     for round in 0..4u8 {
         for i in 0..20u8 {
-            store.put(&[i], &[round; 59]).unwrap();
+            store.put([i], [round; 59]).unwrap();
         }
     }
     // Extent 32 is the first with records, of the first round: all dead.
@@ -167,7 +167,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
     let stats = store.stats();
     assert!(stats.compactions > 0 && stats.damaged_blocks == 1, "{stats:?}");
     for i in 0..20u8 {
-        assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[3; 59][..]));
+        assert_eq!(store.get([i]).unwrap().as_deref(), Some(&[3; 59][..]));
     }
 }
 
@@ -182,7 +182,7 @@ fn a_key_in_a_block_that_cannot_be_read_is_reported_and_made_whole() {
     for round in 0..4u8 {
         // In each block one is written once.
         for i in (0..20u8).filter(|i| round == 0 || i % 5 != 0) {
-            store.put(&[i], &[round; 59]).unwrap();
+            store.put([i], [round; 59]).unwrap();
         }
     }
     medium.poison(Offset(32 * 512 + 64), 128);
@@ -190,14 +190,14 @@ fn a_key_in_a_block_that_cannot_be_read_is_reported_and_made_whole() {
         store.maintain().unwrap();
     }
     assert_eq!(store.stats().damaged_blocks, 1, "{:?}", store.stats());
-    let reported: Vec<u8> = (0..20u8).filter(|&i| store.get(&[i]).is_err()).collect();
+    let reported: Vec<u8> = (0..20u8).filter(|&i| store.get([i]).is_err()).collect();
     assert_eq!(reported, [0]);
-    let error = store.get(&[0]).unwrap_err();
+    let error = store.get([0]).unwrap_err();
     assert!(error.kind() == ErrorKind::Corrupt && error.to_string().contains("cannot be read"), "{error}");
-    assert!(store.delete(&[0]).unwrap());
-    assert!(store.get(&[0]).unwrap().is_none());
-    store.put(&[0], b"whole").unwrap();
-    assert_eq!(store.get(&[0]).unwrap().as_deref(), Some(&b"whole"[..]));
+    assert!(store.delete([0]).unwrap());
+    assert!(store.get([0]).unwrap().is_none());
+    store.put([0], b"whole").unwrap();
+    assert_eq!(store.get([0]).unwrap().as_deref(), Some(&b"whole"[..]));
 }
 
 /// Opens a damaged image: told, or nothing changed. Whether it was told.
@@ -273,7 +273,7 @@ fn growth_that_fails_in_the_device_is_an_error_and_the_store_goes_on() {
         if i % 100 == 0 {
             medium.fail_growth_in(0);
         }
-        match store.put(&i.to_le_bytes(), &[1; 100]) {
+        match store.put(i.to_le_bytes(), [1; 100]) {
             Ok(()) => written += 1,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Io, "{error}");
@@ -297,7 +297,7 @@ fn a_sync_that_lies_leaves_whole_values_that_were_written_or_is_reported() {
         let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
         medium.lie_sync_in(lie);
         for i in 0..16u8 {
-            store.put(&[i % 4], &[i; 100]).unwrap();
+            store.put([i % 4], [i; 100]).unwrap();
         }
         medium.power_off();
         drop(store);

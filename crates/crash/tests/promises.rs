@@ -193,10 +193,10 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = open(&medium, 1);
     let meta = Meta { updatable: true, ..Meta::default() };
-    store.writer().unwrap().put_with(b"8 bytes!", &old, meta).unwrap();
+    store.writer().unwrap().put_with(b"8 bytes!", old, meta).unwrap();
     for round in 0..4u8 {
         for i in 0..60u8 {
-            store.put(&[i, round], &[i; 100]).unwrap();
+            store.put([i, round], [i; 100]).unwrap();
         }
         store.maintain().unwrap();
     }
@@ -247,7 +247,7 @@ fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_reported() {
         let store = open(&medium, Durability::EveryWrite, 1).unwrap();
         medium.lie_sync_in(lie);
         for i in 0..12u8 {
-            store.put(&[i % 4], &[i; 100]).unwrap();
+            store.put([i % 4], [i; 100]).unwrap();
         }
         medium.power_off();
         drop(store);
@@ -264,7 +264,7 @@ fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_reported() {
                 }
                 Ok(store) => {
                     for i in 0..4 {
-                        let value = store.get(&[i]).unwrap().map(|value| value.to_vec());
+                        let value = store.get([i]).unwrap().map(|value| value.to_vec());
                         let whole =
                             |v: &Vec<u8>| v.len() == 100 && v.iter().all(|&b| b == v[0] && b % 4 == i);
                         assert!(value.as_ref().is_none_or(whole), "{value:?}");
@@ -285,8 +285,8 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
     let store = open(&medium, Durability::EveryWrite, 1).unwrap();
     let mut batch = Batch::new();
     for i in 0..20u8 {
-        store.put(&[i], &[i; 60]).unwrap();
-        batch.put(&[i + 100], &[i; 20]);
+        store.put([i], [i; 60]).unwrap();
+        batch.put([i + 100], [i; 20]);
     }
     let _ = store.apply(&batch).unwrap();
     store.close().unwrap();
@@ -304,8 +304,8 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
             Err(_) => reported += 1,
             Ok(store) => {
                 for i in 0..20u8 {
-                    assert_eq!(store.get(&[i]).unwrap().as_deref(), Some(&[i; 60][..]));
-                    assert_eq!(store.get(&[i + 100]).unwrap().as_deref(), Some(&[i; 20][..]));
+                    assert_eq!(store.get([i]).unwrap().as_deref(), Some(&[i; 60][..]));
+                    assert_eq!(store.get([i + 100]).unwrap().as_deref(), Some(&[i; 20][..]));
                 }
             }
         }
@@ -322,19 +322,19 @@ fn growth_that_is_refused_is_out_of_space_and_space_comes_back() {
     medium.refuse_growth(true);
     let mut written = 0u32;
     let error = loop {
-        match store.put(&written.to_le_bytes(), &[1; 100]) {
+        match store.put(written.to_le_bytes(), [1; 100]) {
             Ok(()) => written += 1,
             Err(error) => break error,
         }
     };
     assert_eq!(error.kind(), ErrorKind::OutOfSpace);
     for key in 0..written {
-        assert!(store.get(&key.to_le_bytes()).unwrap().is_some());
-        assert!(store.delete(&key.to_le_bytes()).unwrap());
+        assert!(store.get(key.to_le_bytes()).unwrap().is_some());
+        assert!(store.delete(key.to_le_bytes()).unwrap());
     }
     assert!(store.is_empty());
     for key in 0..written / 2 {
-        store.put(&key.to_le_bytes(), &[1; 100]).unwrap();
+        store.put(key.to_le_bytes(), [1; 100]).unwrap();
     }
 }
 

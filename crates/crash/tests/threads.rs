@@ -245,10 +245,10 @@ fn a_store_whose_garbage_cannot_be_freed_lets_its_thread_rest() {
         ..Options::default()
     };
     let store = StoreOn::open_on(medium, &options).unwrap();
-    let full = (0..1_000u32).find_map(|i| store.put(&i.to_le_bytes(), &[7; 100]).err());
+    let full = (0..1_000u32).find_map(|i| store.put(i.to_le_bytes(), [7; 100]).err());
     assert_eq!(full.unwrap().kind(), ErrorKind::OutOfSpace);
     for i in (0..1_000u32).step_by(3) {
-        let _ = store.delete(&i.to_le_bytes());
+        let _ = store.delete(i.to_le_bytes());
     }
     std::thread::sleep(Duration::from_millis(200));
     let before = store.stats().compactions;
@@ -285,7 +285,7 @@ fn puts_go_on_beside_a_long_batch() {
             let store = StoreOn::open_on(medium, &options).unwrap();
             let mut batch = Batch::new();
             (0..KEYS).for_each(|key| {
-                batch.put(&key.to_le_bytes(), &[1; 16]);
+                batch.put(key.to_le_bytes(), [1; 16]);
             });
             let over = Arc::new(AtomicBool::new(false));
             let putting = {
@@ -293,7 +293,7 @@ fn puts_go_on_beside_a_long_batch() {
                 schedule::spawn("puts", move || {
                     while !over.load(Relaxed) {
                         let key = counted.fetch_add(1, Relaxed) % 40 + KEYS;
-                        store.put(&key.to_le_bytes(), b"value").unwrap();
+                        store.put(key.to_le_bytes(), b"value").unwrap();
                     }
                 })
                 .unwrap_or_else(|_| panic!("no schedule"))

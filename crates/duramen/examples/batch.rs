@@ -8,8 +8,8 @@ use duramen::{Batch, Options, Result, Store, Swap, Writer};
 pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     let store = Options::default().open(dir.path().join("accounts"))?;
-    store.put(b"alice", &100i64.to_le_bytes())?;
-    store.put(b"bob", &20i64.to_le_bytes())?;
+    store.put(b"alice", 100i64.to_le_bytes())?;
+    store.put(b"bob", 20i64.to_le_bytes())?;
 
     // Four threads move money at the same time. In any order, the sum stays the same.
     std::thread::scope(|scope| -> Result<()> {
@@ -45,8 +45,8 @@ fn transfer(writer: &mut Writer, from: &[u8], to: &[u8], amount: i64) -> Result<
         let (to_stamp, to_balance) = balance(writer, to)?;
         let mut batch = Batch::new();
         batch.expect(from, from_stamp).expect(to, to_stamp);
-        batch.put(from, &(from_balance - amount).to_le_bytes());
-        batch.put(to, &(to_balance + amount).to_le_bytes());
+        batch.put(from, (from_balance - amount).to_le_bytes());
+        batch.put(to, (to_balance + amount).to_le_bytes());
         if writer.apply(&batch)? == Swap::Done {
             return Ok(());
         }

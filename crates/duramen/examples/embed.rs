@@ -31,7 +31,7 @@ fn write(path: &std::path::Path) -> Result<()> {
     let mut writer = store.writer()?;
     writer.group();
     for number in 0..1000u32 {
-        writer.put(format!("item:{number}").as_bytes(), &number.to_le_bytes())?;
+        writer.put(format!("item:{number}").as_bytes(), number.to_le_bytes())?;
     }
     // Nothing of the group may be acknowledged to anybody before this returns.
     writer.flush_group()?;

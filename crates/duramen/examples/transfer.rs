@@ -11,8 +11,8 @@ pub fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let store = Options::default().open(dir.path().join("bank"))?;
     let accounts = store.table(b"accounts", IndexKind::Hash)?;
     let journal = store.table(b"journal", IndexKind::Ordered)?;
-    accounts.put(b"alice", &100i64.to_le_bytes())?;
-    accounts.put(b"bob", &20i64.to_le_bytes())?;
+    accounts.put(b"alice", 100i64.to_le_bytes())?;
+    accounts.put(b"bob", 20i64.to_le_bytes())?;
 
     let mut writer = store.writer()?;
     for (number, amount) in [30i64, 500, 40].into_iter().enumerate() {
@@ -32,13 +32,13 @@ fn transfer(writer: &mut Writer, accounts: &Table, journal: &Table, number: u64,
     writer.transaction(|transaction| {
         journal_entry(transaction, journal, number, amount)?;
         let bob = balance(transaction.table(accounts).get(b"bob")?) + amount;
-        transaction.table(accounts).put(b"bob", &bob.to_le_bytes())?;
+        transaction.table(accounts).put(b"bob", bob.to_le_bytes())?;
         let alice = balance(transaction.table(accounts).get(b"alice")?) - amount;
         if alice < 0 {
             // Nobody has seen the writes above, and they are undone.
             return Err(Error::aborted(format!("{} are missing", -alice)));
         }
-        transaction.table(accounts).put(b"alice", &alice.to_le_bytes())?;
+        transaction.table(accounts).put(b"alice", alice.to_le_bytes())?;
         Ok(alice)
     })
 }
@@ -49,7 +49,7 @@ fn journal_entry(
     number: u64,
     amount: i64,
 ) -> Result<()> {
-    transaction.table(journal).put(&number.to_be_bytes(), format!("alice to bob: {amount}").as_bytes())
+    transaction.table(journal).put(number.to_be_bytes(), format!("alice to bob: {amount}").as_bytes())
 }
 
 fn balance(value: Option<duramen::Value<'_>>) -> i64 {

@@ -549,10 +549,10 @@ mod tests {
             let store = options.open(&path).unwrap();
             assert_eq!(store.log().medium.flush_instruction(), wanted);
             // The instruction's stores write the records: they are whole, also after the next open.
-            (0..100u8).for_each(|key| store.put(&[key], &[key; 300]).unwrap());
+            (0..100u8).for_each(|key| store.put([key], [key; 300]).unwrap());
             store.close().unwrap();
             let store = options.open(&path).unwrap();
-            assert!((0..100u8).all(|key| store.get(&[key]).unwrap().as_deref() == Some(&[key; 300][..])));
+            assert!((0..100u8).all(|key| store.get([key]).unwrap().as_deref() == Some(&[key; 300][..])));
         }
     }
 

@@ -42,7 +42,7 @@ fn forked(directory: &Path, medium: MediumKind, index: IndexKind) {
     let options = Options { medium, index, ..Options::default() };
     let store = options.open(&path).unwrap();
     for key in 0..1000u32 {
-        store.put(&key.to_le_bytes(), &[7; 100]).unwrap();
+        store.put(key.to_le_bytes(), [7; 100]).unwrap();
     }
     let writer = store.writer().unwrap();
     let (mut store, mut writer) = (Some(store), Some(writer));
@@ -50,11 +50,11 @@ fn forked(directory: &Path, medium: MediumKind, index: IndexKind) {
     let status = in_child(|| {
         {
             let store = store.as_ref().unwrap();
-            refused(store.get(&1u32.to_le_bytes()));
+            refused(store.get(1u32.to_le_bytes()));
             refused(store.get_many(&[b"a", b"b"]));
             refused(store.scan(0, 10, &mut |_| {}));
             refused(store.put(b"of the child", b"1"));
-            refused(store.delete(&1u32.to_le_bytes()));
+            refused(store.delete(1u32.to_le_bytes()));
             refused(store.commit());
             refused(store.maintain());
             let writer = writer.as_mut().unwrap();

@@ -52,14 +52,14 @@ fn writes() {
     let mut writer = store.writer().unwrap();
     writer
         .transaction(|transaction| {
-            (0..keys() / 2).try_for_each(|number| transaction.put(&key(number), b"before"))
+            (0..keys() / 2).try_for_each(|number| transaction.put(key(number), b"before"))
         })
         .unwrap();
     let (anonymous_before, index_before) = (anonymous(), store.stats().index_bytes);
     writer
         .transaction(|transaction| {
             for number in 0..keys() {
-                transaction.put(&key(number), &number.to_be_bytes())?;
+                transaction.put(key(number), number.to_be_bytes())?;
                 if number == keys() / 2 {
                     tell("middle");
                 }
@@ -112,7 +112,7 @@ fn killed_at(path: &Path, when: &str) {
 }
 
 fn count(store: &Store, is: impl Fn(u64, Option<&[u8]>) -> bool) -> u64 {
-    (0..keys()).filter(|&number| is(number, store.get(&key(number)).unwrap().as_deref())).count() as u64
+    (0..keys()).filter(|&number| is(number, store.get(key(number)).unwrap().as_deref())).count() as u64
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_transaction_of_many_records_that_is_killed_counts_all_or_not_at_all() {
             assert_eq!(store.len(), keys() / 2);
         }
         // And it goes on.
-        store.put(&key(0), b"again").unwrap();
+        store.put(key(0), b"again").unwrap();
         store.close().unwrap();
         let store = options().open(&path).unwrap();
         assert_eq!(store.len(), if is_there { keys() } else { keys() / 2 });

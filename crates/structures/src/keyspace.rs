@@ -212,7 +212,7 @@ impl Keyspace {
     /// group, for which it would wait.
     pub fn set_state_number(&self, name: &[u8], value: u64) -> Result<()> {
         let table = self.make(self.state())?;
-        table.put_with(name, &value.to_le_bytes(), crate::string_until(None))?;
+        table.put_with(name, value.to_le_bytes(), crate::string_until(None))?;
         Ok(self.store().commit()?)
     }
 

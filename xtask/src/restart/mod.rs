@@ -342,7 +342,7 @@ fn load_strings(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Res
         writer.group();
         for number in from..(from + GROUP).min(keys) {
             let (key, value) = (key_of(number), value_of(number, 0));
-            writer.table(&database).put_with(&key, &value, meta).attempt(attempt)?;
+            writer.table(&database).put_with(key, value, meta).attempt(attempt)?;
         }
         writer.flush_group().attempt(attempt)?;
     }

@@ -215,9 +215,9 @@ fn apply(
     let expires_at = operation.states.first().and_then(|state| state.expires).map(|expiry| expiry.earliest);
     let meta = Meta { expires_at, ..Meta::default() };
     match operation.act {
-        Act::Put if random.one_in(2) => writer.put(key, &value(0).unwrap_or_default()).map_err(with_kind),
+        Act::Put if random.one_in(2) => writer.put(key, value(0).unwrap_or_default()).map_err(with_kind),
         Act::Put | Act::PutExpiring { .. } => {
-            writer.put_with(key, &value(0).unwrap_or_default(), meta).map_err(with_kind)
+            writer.put_with(key, value(0).unwrap_or_default(), meta).map_err(with_kind)
         }
         Act::Delete => writer.delete(key).map(|_| ()).map_err(with_kind),
         Act::Together => {

@@ -17,7 +17,7 @@ pub fn checkpoint_beside_group() -> Result<(), String> {
         StoreOn::open_on(medium.clone(), &with_images(1, Durability::EveryWrite)).map_err(reported)?;
     store.put(b"key", b"before").map_err(reported)?;
     // The block of the key is full, so it is sealed.
-    (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(reported)?;
+    (0..40u8).try_for_each(|key| store.put([key], [key; 40])).map_err(reported)?;
     let mut writer = store.writer().map_err(reported)?;
     writer.group();
     writer.put(b"key", b"of the group").map_err(reported)?;
@@ -67,10 +67,10 @@ pub fn checkpoint_beside_transaction_of_elements() -> Result<(), String> {
             let root = Meta { collection: Some(elements.id()), ..Meta::default() };
             let mut batch = Batch::new();
             batch.put_with(b"root", b"", root);
-            batch.collection(&elements).put(b"one", &[1; 8]).put(b"two", &[2; 8]);
+            batch.collection(&elements).put(b"one", [1; 8]).put(b"two", [2; 8]);
             store.apply(&batch).map(|_| elements)
         },
-        |transaction, elements| transaction.collection(elements).put(b"one", &[3; 8]),
+        |transaction, elements| transaction.collection(elements).put(b"one", [3; 8]),
         |again| elements_are(again, b"root", &[(b"one", &[1; 8]), (b"two", &[2; 8])]),
     )
 }
@@ -86,8 +86,8 @@ fn beside_image<T: Sync>(
     let (end, ends) = mpsc::channel::<()>();
     let made = make(&store).map_err(reported)?;
     // The block of that content is full, so it is sealed.
-    (0..16u8).try_for_each(|key| store.put(&[key, 0], &[key])).map_err(reported)?;
-    (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(reported)?;
+    (0..16u8).try_for_each(|key| store.put([key, 0], [key])).map_err(reported)?;
+    (0..40u8).try_for_each(|key| store.put([key], [key; 40])).map_err(reported)?;
     std::thread::scope(|scope| {
         let (store, made) = (&store, &made);
         let transaction = scope.spawn(move || -> duramen::Result<()> {
@@ -146,14 +146,14 @@ fn with_collection_beside_image() -> Result<Waiting, String> {
     let elements = store.new_collection(ElementOrder::ByKey);
     let root = Meta { collection: Some(elements.id()), ..Meta::default() };
     let mut batch = Batch::new();
-    batch.put_with(b"root", b"", root).collection(&elements).put(b"element", &[1; 8]);
+    batch.put_with(b"root", b"", root).collection(&elements).put(b"element", [1; 8]);
     let _ = store.apply(&batch).map_err(reported)?;
     // Blocks are full to their ends, so they are sealed; an element lies in another one than the root.
-    let fill = |of: u8| (0..16u8).try_for_each(|key| store.put(&[key, of], &[key])).map_err(reported);
+    let fill = |of: u8| (0..16u8).try_for_each(|key| store.put([key, of], [key])).map_err(reported);
     fill(0)?;
-    elements.put(b"second", &[2; 8]).map_err(reported)?;
+    elements.put(b"second", [2; 8]).map_err(reported)?;
     fill(1)?;
-    (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(reported)?;
+    (0..40u8).try_for_each(|key| store.put([key], [key; 40])).map_err(reported)?;
     Ok((store, medium, begins, written))
 }
 
@@ -221,11 +221,11 @@ pub fn root_moved_before_checkpoint() -> Result<(), String> {
     // Only on request.
     options.tuning.checkpoint_bytes_min = u64::MAX;
     let store = StoreOn::open_on(medium.clone(), &options).map_err(reported)?;
-    let put_all = || (0..40u8).try_for_each(|key| store.put(&[key], &[key; 40])).map_err(reported);
+    let put_all = || (0..40u8).try_for_each(|key| store.put([key], [key; 40])).map_err(reported);
     let elements = store.new_collection(ElementOrder::ByKey);
     let root = Meta { collection: Some(elements.id()), ..Meta::default() };
     let mut batch = Batch::new();
-    batch.put_with(b"root", b"", root).collection(&elements).put(b"element", &[1; 8]);
+    batch.put_with(b"root", b"", root).collection(&elements).put(b"element", [1; 8]);
     let _ = store.apply(&batch).map_err(reported)?;
     for _ in 0..3 {
         put_all()?;

@@ -21,7 +21,7 @@ pub fn renamed_before_durable() -> Result<(), String> {
     let made = writer.locked(keys, |writer| {
         writer.transaction(|transaction| {
             transaction.store().put_with(keys[0], b"", root)?;
-            transaction.collection(&elements).put(b"element", &[1; 100])
+            transaction.collection(&elements).put(b"element", [1; 100])
         })
     });
     made.map_err(reported)?;
@@ -70,7 +70,7 @@ fn made(
     let elements = store.new_collection(order);
     let names = Meta { collection: Some(elements.id()), ..Meta::default() };
     let mut batch = Batch::new();
-    batch.put_with(root, b"", names).collection(&elements).put(b"first", &[1; 8]).put(b"second", &[2; 8]);
+    batch.put_with(root, b"", names).collection(&elements).put(b"first", [1; 8]).put(b"second", [2; 8]);
     let _ = store.apply(&batch)?;
     Ok((names, elements))
 }
@@ -83,7 +83,7 @@ pub fn overwritten() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium, &options(1, Durability::EveryWrite)).map_err(reported)?;
     let (_, elements) = made(&store, b"root", ElementOrder::ByValue).map_err(reported)?;
-    elements.put(b"first", &[3; 8]).map_err(reported)?;
+    elements.put(b"first", [3; 8]).map_err(reported)?;
     elements_are(&store, b"root", &[(b"second", &[2; 8]), (b"first", &[3; 8])])?;
     audited(&store)
 }
@@ -97,7 +97,7 @@ pub fn counted_beside_overwrites() -> Result<(), String> {
     let make: Work = |store| made(store, b"root", ElementOrder::ByKey).map(|_| ());
     let overwrites: Work = |store| {
         let elements = named_by(store, b"root")?;
-        (0..ROUNDS).try_for_each(|round| elements.put(b"first", &[round; 8]))
+        (0..ROUNDS).try_for_each(|round| elements.put(b"first", [round; 8]))
     };
     let counts: Work = |store| {
         let elements = named_by(store, b"root")?;
@@ -131,7 +131,7 @@ pub fn named_anew() -> Result<(), String> {
     batch.delete(b"one").put_with(b"two", b"", names);
     let _ = store.apply(&batch).map_err(reported)?;
     elements_are(&store, b"two", &[(b"first", &[1; 8]), (b"second", &[2; 8])])?;
-    elements.put(b"first", &[3; 8]).map_err(reported)?;
+    elements.put(b"first", [3; 8]).map_err(reported)?;
     store.put_with(b"three", b"", names).map_err(reported)?;
     store.delete(b"two").map_err(reported)?;
     elements_are(&store, b"three", &[(b"first", &[3; 8]), (b"second", &[2; 8])])?;
@@ -158,7 +158,7 @@ pub fn deleted_absent() -> Result<(), String> {
     }
     meanwhile.map_err(|what| format!("while the transaction runs, {what}"))?;
     are_there()?;
-    elements.put(b"first", &[1; 8]).map_err(reported)?;
+    elements.put(b"first", [1; 8]).map_err(reported)?;
     audited(&store)
 }
 
@@ -174,14 +174,14 @@ pub fn ranked_before_durable() -> Result<(), String> {
     let mut writer = store.writer().map_err(reported)?;
     let mut meanwhile = Ok(());
     let run = writer.transaction(|transaction| {
-        transaction.collection(&elements).put(b"first", &[3; 8])?;
+        transaction.collection(&elements).put(b"first", [3; 8])?;
         meanwhile = elements_are(&store, b"root", &[(b"first", &[1; 8]), (b"second", &[2; 8])]);
         Ok(())
     });
     run.map_err(reported)?;
     meanwhile.map_err(|what| format!("while the transaction runs, {what}"))?;
     writer.group();
-    writer.collection(&elements).put(b"first", &[4; 8]).map_err(reported)?;
+    writer.collection(&elements).put(b"first", [4; 8]).map_err(reported)?;
     let wanted: [(&[u8], &[u8]); 2] = [(b"first", &[4; 8]), (b"second", &[2; 8])];
     elements_are(&store, b"root", &wanted)?;
     let failed = after_power_failure(&medium, Model::CacheLine);

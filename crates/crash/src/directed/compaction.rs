@@ -13,20 +13,20 @@ pub fn behind_the_tail() -> Result<(), String> {
     let options = Options { extent_bytes: Some(4096), ..options(1, Durability::Manual) };
     let store = StoreOn::open_on(medium.clone(), &options).map_err(reported)?;
     let mut writer = store.writer().map_err(reported)?;
-    (0..60u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(reported)?;
+    (0..60u64).try_for_each(|round| writer.put(b"key", round.to_le_bytes())).map_err(reported)?;
     writer.delete(b"key").map_err(reported)?;
     // That fills a block. The next one is nearly all live, so it stays.
-    writer.put(b"other", &[0; 1500]).map_err(reported)?;
-    writer.put(b"another", &[0; 3000]).map_err(reported)?;
+    writer.put(b"other", [0; 1500]).map_err(reported)?;
+    writer.put(b"another", [0; 3000]).map_err(reported)?;
     store.commit().map_err(reported)?;
     // After the last commit: these do not count, and stay until their block is freed.
-    (0..3u64).try_for_each(|round| writer.put(b"key", &round.to_le_bytes())).map_err(reported)?;
+    (0..3u64).try_for_each(|round| writer.put(b"key", round.to_le_bytes())).map_err(reported)?;
     drop(writer);
     drop(store);
     let store = StoreOn::open_on(medium, &options).map_err(reported)?;
     audited(&store)?;
     for round in 0..40 {
-        store.put(b"third", &[round; 500]).map_err(reported)?;
+        store.put(b"third", [round; 500]).map_err(reported)?;
         store.commit().map_err(reported)?;
         store.maintain().map_err(reported)?;
     }
@@ -46,13 +46,13 @@ pub fn copied_and_freed() -> Result<(), String> {
     let store = StoreOn::open_on(medium.clone(), &options(1, Durability::EveryWrite)).map_err(reported)?;
     let keys = [b"one", b"two"];
     for key in keys {
-        store.put(key, &STAYS).map_err(reported)?;
-        (0..2).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(reported)?;
+        store.put(key, STAYS).map_err(reported)?;
+        (0..2).try_for_each(|_| store.put(b"filler", [1; 40])).map_err(reported)?;
     }
     // That is the oldest block, and the blocks after it stay live for long. It is compacted and freed before the blocks
     // that are completely dead.
-    (0..60).try_for_each(|key| store.put(format!("live {key:02}").as_bytes(), &STAYS)).map_err(reported)?;
-    (0..20).try_for_each(|_| store.put(b"filler", &[2; 40])).map_err(reported)?;
+    (0..60).try_for_each(|key| store.put(format!("live {key:02}").as_bytes(), STAYS)).map_err(reported)?;
+    (0..20).try_for_each(|_| store.put(b"filler", [2; 40])).map_err(reported)?;
     let from = medium.position();
     (0..2).try_for_each(|_| store.maintain()).map_err(reported)?;
     let stats = store.stats();
@@ -92,7 +92,7 @@ pub fn copied_and_shown() -> Result<(), String> {
     writer.group();
     writer.put(b"key", b"not committed").map_err(reported)?;
     for round in 0..20 {
-        writer.put(b"filler", &[round; 40]).map_err(reported)?;
+        writer.put(b"filler", [round; 40]).map_err(reported)?;
     }
     let before = store.stats().compacted_bytes;
     store.maintain().map_err(reported)?;
@@ -127,13 +127,13 @@ pub fn kept_and_deleted() -> Result<(), String> {
     // These writes fill more than a block, so the block with the earlier records is sealed. Nearly all of it is dead.
     // The live rest fills the compactor's block, so that moved records are moved again.
     let fill = |round: u8| {
-        store.put(&[round], &[round; 40])?;
-        (0..12).try_for_each(|_| store.put(b"filler", &[round; 40]))
+        store.put([round], [round; 40])?;
+        (0..12).try_for_each(|_| store.put(b"filler", [round; 40]))
     };
-    store.put(b"key", &[1; 40]).map_err(reported)?;
+    store.put(b"key", [1; 40]).map_err(reported)?;
     let kept = store.get(b"key").map_err(reported)?;
     fill(0).map_err(reported)?;
-    store.put(b"key", &[2; 40]).map_err(reported)?;
+    store.put(b"key", [2; 40]).map_err(reported)?;
     for round in 1..8 {
         fill(round).map_err(reported)?;
         store.maintain().map_err(reported)?;

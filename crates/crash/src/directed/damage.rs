@@ -20,8 +20,8 @@ pub fn name_lost() -> Result<(), String> {
     let table = store.table(b"the-one-that-is-lost", IndexKind::Hash).map_err(reported)?;
     let other = store.table(b"the-other", IndexKind::Ordered).map_err(reported)?;
     for key in 0..KEYS {
-        table.put(&key.to_le_bytes(), b"lost").map_err(reported)?;
-        other.put(&key.to_le_bytes(), b"kept").map_err(reported)?;
+        table.put(key.to_le_bytes(), b"lost").map_err(reported)?;
+        other.put(key.to_le_bytes(), b"kept").map_err(reported)?;
     }
     drop((table, other));
     store.close().map_err(reported)?;
@@ -57,7 +57,7 @@ pub fn name_lost() -> Result<(), String> {
         }
         // Blocks become mostly dead, and are compacted.
         for key in 0..200u64 {
-            store.put(b"filler", &key.to_le_bytes()).map_err(reported)?;
+            store.put(b"filler", key.to_le_bytes()).map_err(reported)?;
             store.maintain().map_err(reported)?;
         }
         store.close().map_err(reported)?;
@@ -112,7 +112,7 @@ fn around_damage(seed: u64) -> Result<(), String> {
             continue;
         }
         let value = [if is_hurt { HURT } else { b'+' }; VALUE_BYTES];
-        store.put(&key, &value).map_err(reported)?;
+        store.put(&key, value).map_err(reported)?;
         known.insert(key, (!is_hurt).then_some(value));
     }
     // The damaged keys are unknown.
@@ -135,7 +135,7 @@ fn around_damage(seed: u64) -> Result<(), String> {
             }
             _ => {
                 let value = [b'a' + (step % 26) as u8; VALUE_BYTES];
-                store.put(&key, &value).map_err(reported)?;
+                store.put(&key, value).map_err(reported)?;
                 known.insert(key, Some(value));
             }
         }

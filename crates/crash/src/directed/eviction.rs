@@ -27,8 +27,8 @@ pub fn moved_and_evicted() -> Result<(), String> {
         notes.lock().unwrap_or_else(PoisonError::into_inner).push(evicted.key.clone());
     }));
     for key in 0..KEYS {
-        store.put(&[key], &[key; 40]).map_err(reported)?;
-        (0..4).try_for_each(|_| store.put(b"filler", &[1; 40])).map_err(reported)?;
+        store.put([key], [key; 40]).map_err(reported)?;
+        (0..4).try_for_each(|_| store.put(b"filler", [1; 40])).map_err(reported)?;
     }
     let mut group = store.writer().map_err(reported)?;
     group.group();
@@ -41,7 +41,7 @@ pub fn moved_and_evicted() -> Result<(), String> {
     let is_moved = |key: &[u8]| matches!(key, [key] if *key < KEYS);
     let mut gone = Vec::new();
     for key in 0..200u8 {
-        match store.put(&[key, key], &[key; 40]) {
+        match store.put([key, key], [key; 40]) {
             Err(error) if error.kind() == ErrorKind::OutOfSpace => break,
             done => done.map_err(reported)?,
         }

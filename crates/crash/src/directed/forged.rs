@@ -61,7 +61,7 @@ impl Target {
         let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
         let store = StoreOn::open_on(medium.clone(), &options_at(1)).map_err(reported)?;
         store.put(KEY, REAL).map_err(reported)?;
-        store.put(LARGE, &[0xA5; VALUE_BYTES]).map_err(reported)?;
+        store.put(LARGE, [0xA5; VALUE_BYTES]).map_err(reported)?;
         let bytes = bytes_of(&medium);
         let before =
             bytes.windows(64).position(|window| window == [0xA5; 64]).ok_or("the value is nowhere")?;

@@ -17,9 +17,9 @@ pub fn confirmed_by_recovery() -> Result<(), String> {
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(reported)?;
     let written = store.writer().map_err(reported)?.transaction(|transaction| {
-        transaction.put(b"a", &[1; 300])?;
+        transaction.put(b"a", [1; 300])?;
         store.commit()?;
-        transaction.put(b"b", &[2; 300])
+        transaction.put(b"b", [2; 300])
     });
     written.map_err(reported)?;
     let whole = |log: &Log| log.up_to(log.events.len());
@@ -69,8 +69,8 @@ pub fn checked_before_recovery() -> Result<(), String> {
     let store = StoreOn::open_on(medium.clone(), &options).map_err(reported)?;
     let begun = medium.position();
     let written = store.writer().map_err(reported)?.transaction(|transaction| {
-        transaction.put(b"a", &[1; 300])?;
-        transaction.put(b"b", &[2; 300])
+        transaction.put(b"a", [1; 300])?;
+        transaction.put(b"b", [2; 300])
     });
     written.map_err(reported)?;
     let log = medium.log();
@@ -91,18 +91,18 @@ pub fn two_transactions_in_one_block() -> Result<(), String> {
     let options = |boot| Options { extent_bytes: Some(4096), ..options(boot, Durability::EveryWrite) };
     let store = StoreOn::open_on(medium.clone(), &options(1)).map_err(reported)?;
     let mut writer = store.writer().map_err(reported)?;
-    writer.put(b"fills the first block", &[0; 2800]).map_err(reported)?;
+    writer.put(b"fills the first block", [0; 2800]).map_err(reported)?;
     writer
         .transaction(|transaction| {
-            transaction.put(b"a", &[1; 400])?;
-            transaction.put(b"b", &[1; 2000])
+            transaction.put(b"a", [1; 400])?;
+            transaction.put(b"b", [1; 2000])
         })
         .map_err(reported)?;
     // Does not fit next to them, and leaves little space.
-    writer.put(b"fills the third block", &[0; 3500]).map_err(reported)?;
+    writer.put(b"fills the third block", [0; 3500]).map_err(reported)?;
     let aborted = writer.transaction(|transaction| {
-        transaction.put(b"c", &[2; 100])?;
-        transaction.put(b"d", &[2; 1200])?;
+        transaction.put(b"c", [2; 100])?;
+        transaction.put(b"d", [2; 1200])?;
         Err::<(), Error>(Error::aborted("on purpose"))
     });
     if aborted.is_ok() {

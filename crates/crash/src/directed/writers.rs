@@ -46,7 +46,7 @@ pub fn locked_in_any_order() -> Result<(), String> {
 
 fn lock(store: &StoreOn<SimMedium>, keys: [&[u8]; 2]) -> duramen::Result<()> {
     let mut writer = store.writer()?;
-    (0..ROUNDS).try_for_each(|round| writer.locked(keys, |writer| writer.put(keys[0], &[round])))
+    (0..ROUNDS).try_for_each(|round| writer.locked(keys, |writer| writer.put(keys[0], [round])))
 }
 
 /// A thread writes a key that it has locked, another one waits for the key, and a third one commits, each repeatedly.
@@ -55,12 +55,12 @@ fn lock(store: &StoreOn<SimMedium>, keys: [&[u8]; 2]) -> duramen::Result<()> {
 /// Returns a description of the violation.
 pub fn committed_beside_locks() -> Result<(), String> {
     let holds: Work = |store| {
-        store.writer()?.locked([ONE], |writer| (0..ROUNDS).try_for_each(|round| writer.put(ONE, &[round])))
+        store.writer()?.locked([ONE], |writer| (0..ROUNDS).try_for_each(|round| writer.put(ONE, [round])))
     };
-    let waits: Work = |store| (0..ROUNDS).try_for_each(|round| store.put(ONE, &[round]));
+    let waits: Work = |store| (0..ROUNDS).try_for_each(|round| store.put(ONE, [round]));
     let commits: Work = |store| {
         (0..ROUNDS).try_for_each(|round| {
-            store.put(TWO, &[round])?;
+            store.put(TWO, [round])?;
             store.commit()
         })
     };

@@ -159,7 +159,7 @@ impl Hand<'_> {
     }
 
     fn see_root(&self, draft: &mut Draft, writer: &Writer, place: usize) -> Result<(), Failed> {
-        let found = writer.get(&self.plan.setup.key_of_place(place))?;
+        let found = writer.get(self.plan.setup.key_of_place(place))?;
         let id = self.recorder.id(found.as_ref());
         draft.section.saw.push((self.plan.setup.cell_of_root(place), id));
         let root = found.map(|found| root_of(&self.store, &found)).transpose()?;
@@ -253,7 +253,7 @@ impl Hand<'_> {
                 let Some(Some(named)) = draft.named.get(place).cloned() else { return Ok(()) };
                 for &(element, bytes) in writes {
                     if !draft.moved.contains(place) {
-                        let found = writer.read(&named.handle).get(&element_key(element))?;
+                        let found = writer.read(&named.handle).get(element_key(element))?;
                         let cell = self.plan.setup.cell_of_root(*place) + 1 + element;
                         draft.was = found.is_some();
                         draft.section.saw.push((cell, self.recorder.id(found.as_ref())));

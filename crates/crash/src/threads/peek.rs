@@ -15,7 +15,7 @@ impl Hand<'_> {
         schedule::say(&format!("peek at place {place}, element {element}, {how:?}"));
         let begun = self.recorder.now();
         let cell = self.plan.setup.cell_of_root(place);
-        let found = self.store.get(&self.plan.setup.key_of_place(place));
+        let found = self.store.get(self.plan.setup.key_of_place(place));
         let found = found.map_err(|error| format!("get of a root: {error}"))?;
         let id = self.recorder.id(found.as_ref());
         let mut acts = vec![Act::Read { key: cell, found: id }];
@@ -59,7 +59,7 @@ impl Hand<'_> {
         };
         match how {
             Peek::Get(hold) => {
-                let found = elements.get(&element_key(element))?;
+                let found = elements.get(element_key(element))?;
                 let copy = found.as_ref().map(|value| value.to_vec());
                 see(element, found.as_ref().map_or(ABSENT, |value| self.id_of(value, 0)));
                 for _ in 0..hold {

@@ -354,7 +354,7 @@ impl<'p> Hand<'p> {
             }
         };
         let act = Act::Look { cell: setup.cell_of_table(table), there: false };
-        let find = || self.store.find_table(&table_name(table));
+        let find = || self.store.find_table(table_name(table));
         let found = self.recorder.call(self.thread, None, act, find, report)?;
         Ok(found.flatten().map(Some))
     }
@@ -372,7 +372,7 @@ impl<'p> Hand<'p> {
                 let act = Act::Make { table, kind };
                 let work = || {
                     let kind = if ordered { IndexKind::Ordered } else { IndexKind::Hash };
-                    match store.table(&table_name(table), kind) {
+                    match store.table(table_name(table), kind) {
                         Ok(_) => Ok(true),
                         Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(false),
                         Err(error) => Err(error),
@@ -398,7 +398,7 @@ impl<'p> Hand<'p> {
                     }
                 };
                 let act = Act::Drop { table, was: None };
-                let work = || store.drop_table(&table_name(table));
+                let work = || store.drop_table(table_name(table));
                 self.recorder.call(self.thread, None, act, work, report).map(|_| ())
             }
             Op::Exchange { tables: [a, b] } => self

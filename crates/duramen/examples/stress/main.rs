@@ -142,7 +142,7 @@ fn stress(args: &Args, path: &std::path::Path) -> Result<(), Failure> {
     println!("{}", store.describe());
     for key in keys.iter().filter(|key| key.kind == Kind::Still) {
         let sequence = key.begin();
-        store.put(&key.bytes(), &key.value(sequence))?;
+        store.put(key.bytes(), key.value(sequence))?;
         key.acknowledge(sequence);
     }
     let mut round = 0;

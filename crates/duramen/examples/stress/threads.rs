@@ -43,7 +43,7 @@ impl Run<'_> {
                     let mut batch = Batch::new();
                     for index in [first, first + 1] {
                         let sequence = self.keys[index].begin();
-                        batch.put(&self.keys[index].bytes(), &self.keys[index].value(sequence));
+                        batch.put(self.keys[index].bytes(), self.keys[index].value(sequence));
                         wrote.push((index, sequence));
                     }
                     if writer.apply(&batch)? != Swap::Done {
@@ -125,7 +125,7 @@ impl Run<'_> {
 
     fn read_one(&self, key: &Key) -> Result<Option<u64>, Failure> {
         let from = key.acknowledged();
-        let value = self.store.get(&key.bytes())?;
+        let value = self.store.get(key.bytes())?;
         key.check(value.as_deref(), from, key.begun())
     }
 
@@ -176,7 +176,7 @@ impl Run<'_> {
         let mut live = 0;
         for key in self.keys {
             let last = key.acknowledged();
-            let value = self.store.get(&key.bytes())?;
+            let value = self.store.get(key.bytes())?;
             key.check(value.as_deref(), last, last).map_err(|failure| format!("{when}: {failure}"))?;
             live += u64::from(value.is_some());
         }
@@ -195,12 +195,12 @@ impl Run<'_> {
 fn write_owned(writer: &mut Writer, key: &Key) -> Result<u64, Failure> {
     let sequence = key.begin();
     if key.is_absent_at(sequence) {
-        let was_there = writer.delete(&key.bytes())?;
+        let was_there = writer.delete(key.bytes())?;
         if was_there == key.is_absent_at(sequence - 1) {
             return Err(format!("delete {sequence} of key {} found {was_there}", key.number).into());
         }
     } else {
-        writer.put(&key.bytes(), &key.value(sequence))?;
+        writer.put(key.bytes(), key.value(sequence))?;
     }
     Ok(sequence)
 }
@@ -209,7 +209,7 @@ fn update(writer: &mut Writer, key: &Key) -> Result<u64, Failure> {
     let sequence = key.begin();
     if sequence % 32 == 1 {
         let meta = Meta { updatable: true, ..Meta::default() };
-        writer.put_with(&key.bytes(), &key.value(sequence), meta)?;
+        writer.put_with(key.bytes(), key.value(sequence), meta)?;
     } else if writer.update(&key.bytes(), 0, &sequence.to_le_bytes())? == Update::Absent {
         return Err(format!("update {sequence} of cell {} found nothing", key.number).into());
     }
@@ -220,7 +220,7 @@ fn count_up(writer: &mut Writer, key: &Key) -> Result<(), Failure> {
     key.begin();
     loop {
         let (stamp, next): (Stamp, u64) = {
-            let (stamp, value) = writer.get_stamped(&key.bytes())?;
+            let (stamp, value) = writer.get_stamped(key.bytes())?;
             let now = value.as_ref().and_then(|value| value.first_chunk().copied());
             (stamp, now.map_or(0, u64::from_le_bytes) + 1)
         };

@@ -32,7 +32,7 @@ fn records_are_verified_while_a_reader_may_hold_a_slot_of_a_damaged_record() {
     let store = options.open("none").unwrap();
     let mut writer = store.writer().unwrap();
     for key in 0..200u8 {
-        writer.put(&[key], &[key; 1900]).unwrap();
+        writer.put([key], [key; 1900]).unwrap();
     }
     let (maintenance, log) = (store.maintenance(), store.log());
     let records = &maintenance.records;
@@ -51,7 +51,7 @@ fn records_are_verified_while_a_reader_may_hold_a_slot_of_a_damaged_record() {
     }
     assert!(!records.has_unverified());
     for key in 0..200u8 {
-        assert_eq!(store.get(&[key]).unwrap().as_deref(), Some(&[key; 1900][..]));
+        assert_eq!(store.get([key]).unwrap().as_deref(), Some(&[key; 1900][..]));
     }
 }
 
@@ -68,7 +68,7 @@ fn a_put_under_locks_without_free_space_wakes_the_background_thread() {
     let (extent, extents, _) = maintenance.take_free([1; 3], Purpose::Write).unwrap();
     store.log().space().give(extent, extents);
     assert!(!was_woken(), "there is room: the background thread need not wake");
-    let refused = (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
+    let refused = (0u32..).find_map(|key| store.put(key.to_le_bytes(), [1; 3000]).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
     was_woken();
     assert!(!was_woken());
@@ -111,7 +111,7 @@ fn a_block_released_during_a_search_for_room_is_found() {
         let options = small(1 << 20);
         let store = options.open("none").unwrap();
         let (maintenance, log) = (store.maintenance(), store.log());
-        (0u32..).find_map(|key| store.put(&key.to_le_bytes(), &[1; 3000]).err()).unwrap();
+        (0u32..).find_map(|key| store.put(key.to_le_bytes(), [1; 3000]).err()).unwrap();
         // Other threads have all reserved extents.
         let mut others = Vec::new();
         loop {
@@ -134,15 +134,15 @@ fn a_delete_waits_for_space_that_a_transaction_replaces() {
     let options = small(1 << 20);
     let store = options.open("none").unwrap();
     let table = store.table(b"table", crate::IndexKind::Hash).unwrap();
-    let keys = (0u32..).take_while(|key| table.put(&key.to_le_bytes(), &[1; 40]).is_ok()).count() as u32;
+    let keys = (0u32..).take_while(|key| table.put(key.to_le_bytes(), [1; 40]).is_ok()).count() as u32;
     let mut writer = store.writer().unwrap();
     writer.begin_transaction().unwrap();
     // It takes all extents that are reserved for deletes.
     let refused =
-        (0..keys).find_map(|key| writer.in_transaction(&table).delete(&key.to_le_bytes()).err()).unwrap();
+        (0..keys).find_map(|key| writer.in_transaction(&table).delete(key.to_le_bytes()).err()).unwrap();
     assert_eq!(refused.kind(), ErrorKind::OutOfSpace);
     std::thread::scope(|scope| {
-        let deleted = scope.spawn(|| table.delete(&(keys - 1).to_le_bytes()));
+        let deleted = scope.spawn(|| table.delete((keys - 1).to_le_bytes()));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!deleted.is_finished(), "{:?}", deleted.join());
         writer.abort_transaction().unwrap();
@@ -210,9 +210,9 @@ fn a_count_is_put_off_for_a_writer_that_waits_for_the_compactor() {
     let mut writer = store.writer().unwrap();
     for key in 0..400u32 {
         for round in 0..60u32 {
-            writer.put(&key.to_le_bytes(), &round.to_le_bytes()).unwrap();
+            writer.put(key.to_le_bytes(), round.to_le_bytes()).unwrap();
         }
-        assert!(writer.delete(&key.to_le_bytes()).unwrap());
+        assert!(writer.delete(key.to_le_bytes()).unwrap());
     }
     drop(writer);
     let maintenance = store.maintenance();

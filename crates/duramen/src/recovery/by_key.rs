@@ -247,7 +247,7 @@ mod tests {
                     assert_eq!(store.delete(key).unwrap(), model.remove(key).is_some());
                 } else {
                     let value = random(1000).to_le_bytes();
-                    store.put(key, &value).unwrap();
+                    store.put(key, value).unwrap();
                     model.insert(key.clone(), value);
                 }
             }

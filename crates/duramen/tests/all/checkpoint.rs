@@ -57,20 +57,20 @@ fn key(number: u32) -> Vec<u8> {
 /// Puts, overwrites, deletes, batches, and values that have expired or will.
 fn fill(store: &Store) {
     for number in 0..6000 {
-        store.put(&key(number), &number.to_le_bytes().repeat(1 + number as usize % 30)).unwrap();
+        store.put(key(number), number.to_le_bytes().repeat(1 + number as usize % 30)).unwrap();
     }
     for number in (0..6000).step_by(7) {
-        store.put(&key(number), b"overwritten").unwrap();
+        store.put(key(number), b"overwritten").unwrap();
     }
     for number in (0..6000).step_by(11) {
-        assert!(store.delete(&key(number)).unwrap());
+        assert!(store.delete(key(number)).unwrap());
     }
     for number in (0..6000).step_by(500) {
         let meta = |expires_at| Meta { expires_at: Some(expires_at), ..Meta::default() };
-        store.put_with(&key(number + 1), b"gone", meta(NOW - 1)).unwrap();
-        store.put_with(&key(number + 2), b"there", meta(NOW + 1_000_000)).unwrap();
+        store.put_with(key(number + 1), b"gone", meta(NOW - 1)).unwrap();
+        store.put_with(key(number + 2), b"there", meta(NOW + 1_000_000)).unwrap();
         let mut batch = Batch::new();
-        batch.put(&key(number + 3), b"one of two").delete(&key(number + 4));
+        batch.put(key(number + 3), b"one of two").delete(key(number + 4));
         let _ = store.apply(&batch).unwrap();
     }
 }
@@ -95,7 +95,7 @@ fn a_store_that_is_opened_read_only_stays_as_it_is() {
                 batch.put(b"key", b"value");
                 for refused in [
                     one.put(b"key", b"value"),
-                    one.delete(&key(1)).map(|_| ()),
+                    one.delete(key(1)).map(|_| ()),
                     one.update(&key(1), 0, b"x").map(|_| ()),
                     one.apply(&batch).map(|_| ()),
                     one.writer().map(|_| ()),
@@ -121,7 +121,7 @@ fn a_store_that_is_opened_read_only_stays_as_it_is() {
 /// As many as take several pages of a checkpoint.
 fn fill_pages(store: &Store) {
     for number in 0..12_000 {
-        store.put(&key(number), &number.to_le_bytes()).unwrap();
+        store.put(key(number), number.to_le_bytes()).unwrap();
     }
 }
 
@@ -232,7 +232,7 @@ fn an_open_after_a_crash_reads_pages_when_they_are_touched_too() {
         // What is written meanwhile outlives the next crash, whether its page was read or not.
         let mut now = wanted.clone();
         for number in (0..12_000).step_by(900) {
-            store.put(&key(number), b"written").unwrap();
+            store.put(key(number), b"written").unwrap();
             now.insert(key(number), b"written".to_vec());
         }
         std::fs::copy(&killed, path).unwrap();
@@ -260,7 +260,7 @@ fn threads_that_touch_a_store_just_opened_lose_nothing() {
                         for number in (0..6000).filter(|number| number % THREADS == thread) {
                             let key = key(number);
                             if number % 5 == round % 5 {
-                                store.put(&key, &value).unwrap();
+                                store.put(&key, value).unwrap();
                             } else {
                                 assert_eq!(
                                     store.get(&key).unwrap().as_deref(),
@@ -287,10 +287,10 @@ fn what_is_written_after_an_open_by_checkpoint_is_there_after_a_crash() {
         let store = options.open(path).unwrap();
         assert!(store.recovery().checkpointed > 0);
         for number in (0..6000).step_by(3) {
-            store.put(&key(number), b"after").unwrap();
+            store.put(key(number), b"after").unwrap();
         }
         for number in (0..6000).step_by(5) {
-            let _ = store.delete(&key(number)).unwrap();
+            let _ = store.delete(key(number)).unwrap();
         }
         for _ in 0..20 {
             store.maintain().unwrap();
@@ -313,9 +313,9 @@ fn after_a_crash_a_persistent_index_reads_what_came_after_the_checkpoint() {
         let all = store.stats().written_bytes;
         store.maintain().unwrap();
         for number in 10_000..10_050 {
-            store.put(&key(number), b"after").unwrap();
+            store.put(key(number), b"after").unwrap();
         }
-        assert!(store.delete(&key(10_000)).unwrap());
+        assert!(store.delete(key(10_000)).unwrap());
         let wanted = contents(&store);
         for round in 0..3 {
             let copy = path.with_extension(format!("killed-{round}"));
@@ -396,7 +396,7 @@ fn damage_that_an_open_by_checkpoint_did_not_read_is_found_in_the_background() {
     for_each_store(|options, path| {
         let store = options.open(path).unwrap();
         fill(&store);
-        store.put(b"the damaged one", &[0x77; 600]).unwrap();
+        store.put(b"the damaged one", [0x77; 600]).unwrap();
         store.close().unwrap();
         let mut bytes = std::fs::read(path).unwrap();
         let at = bytes.windows(600).position(|window| window == [0x77; 600]).unwrap();
@@ -439,7 +439,7 @@ fn a_store_that_is_full_gives_up_its_checkpoint() {
         let options = Options { residence: Residence::Persistent, len_max: 1 << 20, ..options.clone() };
         let store = options.open(path).unwrap();
         let mut put = 0;
-        while store.put(&key(put), &[1; 200]).is_ok() {
+        while store.put(key(put), [1; 200]).is_ok() {
             put += 1;
             if put % 100 == 0 {
                 store.maintain().unwrap();
@@ -486,7 +486,7 @@ fn a_key_that_is_deleted_after_a_checkpoint_and_a_crash_stays_deleted() {
         options.tuning.compaction_bytes_min = Some(0);
         let store = options.open(path).unwrap();
         let mut writer = store.writer().unwrap();
-        let big = |name: &str, store: &mut duramen::Writer| store.put(name.as_bytes(), &[1; 3500]).unwrap();
+        let big = |name: &str, store: &mut duramen::Writer| store.put(name.as_bytes(), [1; 3500]).unwrap();
         // A block with an old record of the key that is not worth compacting, and an open one with the new record.
         writer.put(b"key", b"old").unwrap();
         big("stays 1", &mut writer);
@@ -530,14 +530,14 @@ fn what_is_written_while_a_checkpoint_is_made_is_there_after_a_crash() {
             if let Some(store) = store.and_then(|mut store| store.take()) {
                 let mut writer = store.writer().unwrap();
                 for number in 0..200 {
-                    writer.put(&key(number), &[2; 100]).unwrap();
+                    writer.put(key(number), [2; 100]).unwrap();
                 }
-                assert!(writer.delete(&key(200)).unwrap());
+                assert!(writer.delete(key(200)).unwrap());
             }
         }));
         let store = options.open(path).unwrap();
         for number in 0..300 {
-            store.put(&key(number), &[1; 100]).unwrap();
+            store.put(key(number), [1; 100]).unwrap();
         }
         *during.lock().unwrap() = Some(store.clone());
         store.maintain().unwrap();
@@ -553,7 +553,7 @@ fn what_is_written_while_a_checkpoint_is_made_is_there_after_a_crash() {
                 200 => None,
                 _ => Some(vec![1; 100]),
             };
-            assert_eq!(store.get(&key(number)).unwrap().map(|value| value.to_vec()), wanted, "{number}");
+            assert_eq!(store.get(key(number)).unwrap().map(|value| value.to_vec()), wanted, "{number}");
         }
     });
 }
@@ -572,17 +572,17 @@ fn fill_collections(store: &Store) {
         for (size, elements) in SIZES.into_iter().enumerate() {
             let made = collections::make(store, &name(at, size), order);
             for element in 0..elements {
-                made.put(&key(element as u32), &(element * 7 % 100).to_be_bytes()).unwrap();
+                made.put(key(element as u32), (element * 7 % 100).to_be_bytes()).unwrap();
             }
             for element in (3..elements).step_by(5) {
-                assert!(made.delete(&key(element as u32)).unwrap());
+                assert!(made.delete(key(element as u32)).unwrap());
             }
         }
-        assert!(store.delete(&name(at, 2)).unwrap());
+        assert!(store.delete(name(at, 2)).unwrap());
         // Renamed, so that another record names it than the first.
         let moved = collections::of(store, &name(at, 1)).unwrap();
         let mut batch = Batch::new();
-        batch.delete(&name(at, 1)).put_with(&name(at, 9), b"state", collections::root(moved.id()));
+        batch.delete(name(at, 1)).put_with(name(at, 9), b"state", collections::root(moved.id()));
         let _ = store.apply(&batch).unwrap();
     }
 }
@@ -662,25 +662,25 @@ fn change_collections(store: &Store, round: u64) {
     for order in 0..ORDERS.len() {
         let large = collections::of(store, &name(order, 0)).unwrap();
         for element in 0..300 {
-            large.put(&key(element * 11 % 9000), &(u64::from(element) + round).to_be_bytes()).unwrap();
+            large.put(key(element * 11 % 9000), (u64::from(element) + round).to_be_bytes()).unwrap();
         }
-        large.put(format!("new {round}").as_bytes(), &0u64.to_be_bytes()).unwrap();
+        large.put(format!("new {round}").as_bytes(), 0u64.to_be_bytes()).unwrap();
         for element in [1, 2, 7000 + round as u32] {
-            let _ = large.delete(&key(element)).unwrap();
+            let _ = large.delete(key(element)).unwrap();
         }
     }
     let small = collections::of(store, &name(1, 3)).unwrap();
-    small.put(&key(5), &1_000_000u64.to_be_bytes()).unwrap();
+    small.put(key(5), 1_000_000u64.to_be_bytes()).unwrap();
     // Another under the same name, and one under another.
-    assert!(store.delete(&name(2, 3)).unwrap());
+    assert!(store.delete(name(2, 3)).unwrap());
     let made = collections::make(store, &name(2, 3), ElementOrder::ByKey);
-    made.put(&key(round as u32), b"of another").unwrap();
+    made.put(key(round as u32), b"of another").unwrap();
     let moved = collections::of(store, &name(0, 9)).unwrap();
     let mut batch = Batch::new();
-    batch.delete(&name(0, 9)).put_with(&name(0, 4), b"state", collections::root(moved.id()));
+    batch.delete(name(0, 9)).put_with(name(0, 4), b"state", collections::root(moved.id()));
     let _ = store.apply(&batch).unwrap();
     let mut batch = Batch::new();
-    batch.delete(&name(0, 4)).put_with(&name(0, 9), b"state", collections::root(moved.id()));
+    batch.delete(name(0, 4)).put_with(name(0, 9), b"state", collections::root(moved.id()));
     let _ = store.apply(&batch).unwrap();
 }
 
@@ -825,7 +825,7 @@ fn what_threads_write_to_collections_beside_checkpoints_outlives_kills() {
                         let _works = rest.read().unwrap();
                         let key = format!("thread {thread} {}", number % 700).into_bytes();
                         let written = writer.transaction(|transaction| {
-                            let put = |those| transaction.collection(those).put(&key, &number.to_be_bytes());
+                            let put = |those| transaction.collection(those).put(&key, number.to_be_bytes());
                             those.iter().try_for_each(put)
                         });
                         written.unwrap();
@@ -864,7 +864,7 @@ fn a_collection_that_dies_before_its_pages_are_read_comes_back_as_space() {
         let store = options.open(path).unwrap();
         let live = store.stats().live_bytes;
         for order in 0..ORDERS.len() {
-            assert!(store.delete(&name(order, 0)).unwrap());
+            assert!(store.delete(name(order, 0)).unwrap());
         }
         store.commit().unwrap();
         let is_back = maintained(&store, || store.stats().live_bytes < live / 2);
@@ -884,7 +884,7 @@ fn collections_of_a_table_that_was_cleared_before_the_close_are_in_no_account() 
         batch.table(Some(&table)).put_with(b"key", b"state", collections::root(made.id()));
         let _ = store.apply(&batch).unwrap();
         for element in 0..3000 {
-            made.put(&key(element), &[1; 50]).unwrap();
+            made.put(key(element), [1; 50]).unwrap();
         }
         let live = store.stats().live_bytes;
         table.clear().unwrap();

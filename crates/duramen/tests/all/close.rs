@@ -21,7 +21,7 @@ fn a_close_with_durability_manual_does_not_lose_what_was_not_committed() {
         let options = Options { medium, ..options(Durability::Manual) };
         let store = options.open(&path).unwrap();
         for key in 0..3u8 {
-            store.put(&[key], b"1").unwrap();
+            store.put([key], b"1").unwrap();
         }
         let refused = store.close().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidInput);
@@ -56,7 +56,7 @@ fn what_compaction_copied_since_the_commit_does_not_stop_a_close() {
         for key in 0..100u32 {
             // Some stay, so that there is something to be copied.
             let name = [key, round % (1 + key % 7)].map(u32::to_le_bytes).concat();
-            store.put(&name, &[7; 2_000]).unwrap();
+            store.put(&name, [7; 2_000]).unwrap();
         }
         store.commit().unwrap();
     }
@@ -124,7 +124,7 @@ fn a_store_closes_beside_idle_handles_of_its_tables() {
                 closed(table.get_many(&[b"a"]).map(|_| ()));
                 closed(table.scan(0, 10, &mut |_| panic!("shown")).map(|_| ()));
                 closed(table.put(b"a", b"9"));
-                closed(table.put(b"large", &[9; 20_000]));
+                closed(table.put(b"large", [9; 20_000]));
                 closed(table.delete(b"a").map(|_| ()));
                 closed(table.update(b"a", 0, b"9").map(|_| ()));
                 closed(table.clear());
@@ -197,7 +197,7 @@ fn calls_beside_a_close_are_done_or_fail() {
                         scope.spawn(move || {
                             for count in 0u64.. {
                                 let value = [count; 40].map(u64::to_le_bytes).concat();
-                                if let Err(error) = table.put(&[number as u8], &value) {
+                                if let Err(error) = table.put([number as u8], &value) {
                                     assert!(error.to_string().contains("it was closed"), "{error}");
                                     return count;
                                 }
@@ -216,7 +216,7 @@ fn calls_beside_a_close_are_done_or_fail() {
                 let done: Vec<u64> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
                 for (number, name) in [&b"hash"[..], b"ordered", b"hash"].into_iter().enumerate() {
                     let table = again.find_table(name).unwrap().unwrap();
-                    let found = table.get(&[number as u8]).unwrap();
+                    let found = table.get([number as u8]).unwrap();
                     let found = found.map(|value| u64::from_le_bytes(value[..8].try_into().unwrap()));
                     assert_eq!(
                         found,

@@ -32,7 +32,7 @@ const ORDERS: [ElementOrder; 3] = [ElementOrder::Unordered, ElementOrder::ByValu
 pub fn make(store: &Store, key: &[u8], order: ElementOrder) -> Collection {
     let made = store.new_collection(order);
     let mut batch = Batch::new();
-    batch.put_with(key, b"state", root(made.id())).collection(&made).put(b"first one", &[0; 9]);
+    batch.put_with(key, b"state", root(made.id())).collection(&made).put(b"first one", [0; 9]);
     assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
     made
 }
@@ -150,7 +150,7 @@ fn collections_hold_what_models_hold() {
                         .concat();
                     match random(state, 400) {
                         0 => {
-                            assert!(store.delete(&name).unwrap());
+                            assert!(store.delete(name).unwrap());
                             assert_eq!(
                                 store.collection(collection.id()).unwrap_err().kind(),
                                 ErrorKind::NotFound
@@ -159,22 +159,22 @@ fn collections_hold_what_models_hold() {
                         }
                         // Overwritten by what is none.
                         1 => {
-                            store.put(&name, b"a string").unwrap();
-                            assert!(store.delete(&name).unwrap());
+                            store.put(name, b"a string").unwrap();
+                            assert!(store.delete(name).unwrap());
                             models[at] = None;
                         }
                         // Renamed there and back.
                         2 => {
                             let mut batch = Batch::new();
-                            batch.delete(&name).put_with(b"elsewhere", b"state", root(collection.id()));
+                            batch.delete(name).put_with(b"elsewhere", b"state", root(collection.id()));
                             assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
                             check(&of(&store, b"elsewhere").unwrap(), model);
                             let mut batch = Batch::new();
-                            batch.delete(b"elsewhere").put_with(&name, b"state", root(collection.id()));
+                            batch.delete(b"elsewhere").put_with(name, b"state", root(collection.id()));
                             assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
                         }
                         // The same root once more.
-                        3 => store.put_with(&name, b"state", root(collection.id())).unwrap(),
+                        3 => store.put_with(name, b"state", root(collection.id())).unwrap(),
                         4..100 => {
                             assert_eq!(collection.delete(&key).unwrap(), model.remove(&key).is_some());
                         }
@@ -187,7 +187,7 @@ fn collections_hold_what_models_hold() {
                         }
                     }
                     if random(state, 40) == 0 {
-                        store.put(b"filler", &[1; 3000]).unwrap();
+                        store.put(b"filler", [1; 3000]).unwrap();
                         store.maintain().unwrap();
                     }
                 }
@@ -210,7 +210,7 @@ fn collections_hold_what_models_hold() {
                 }
             }
             for at in 0..6 {
-                store.delete(&[b'n', at]).unwrap();
+                store.delete([b'n', at]).unwrap();
             }
             // With a persistent index the checkpoint of the last close stays.
             let most = if residence == Residence::Persistent { 250_000 } else { 150_000 };
@@ -235,12 +235,12 @@ fn each_element_is_picked_as_often_as_any_other() {
     let store = options().open(dir.path().join("store")).unwrap();
     let collection = make(&store, b"name", ElementOrder::Unordered);
     let keys = 6000usize;
-    (0..keys as u32).for_each(|key| collection.put(&key.to_be_bytes(), b"").unwrap());
+    (0..keys as u32).for_each(|key| collection.put(key.to_be_bytes(), b"").unwrap());
     collection.delete(b"first one").unwrap();
     // Then of those that most others left, whose tombstones are there still.
     for step in [1, 7] {
         (0..keys as u32).filter(|key| key % step != 0).for_each(|key| {
-            let _ = collection.delete(&key.to_be_bytes()).unwrap();
+            let _ = collection.delete(key.to_be_bytes()).unwrap();
         });
         let mut counts = BTreeMap::new();
         for seed in 0..100 * keys as u64 {
@@ -264,7 +264,7 @@ fn an_expired_root_takes_its_elements_with_it() {
     let mut batch = Batch::new();
     batch.put_with(b"k", b"state", Meta { expires_at: Some(1_005_000), ..root(made.id()) }).collection(&made);
     for key in 0..1000u64 {
-        batch.put(&key.to_be_bytes(), &key.to_be_bytes());
+        batch.put(key.to_be_bytes(), key.to_be_bytes());
     }
     assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
     let live = store.stats().live_bytes;
@@ -288,7 +288,7 @@ fn a_deleted_collection_costs_one_small_write_and_comes_back_as_space() {
         let made = make(&store, b"k", ElementOrder::Unordered);
         let mut elements = 0u64;
         let full = loop {
-            match made.put(&elements.to_be_bytes(), &value) {
+            match made.put(elements.to_be_bytes(), value) {
                 Ok(()) => elements += 1,
                 Err(error) => break error,
             }
@@ -316,20 +316,20 @@ fn a_large_collection_dies_beside_writes_to_its_blocks() {
         let mut elements = writer.collection(&made);
         // All of one order: whoever looks for one compares keys.
         for at in 0..ELEMENTS {
-            elements.put(format!("element:{:08}", at * 7919 % ELEMENTS).as_bytes(), &[7; 8]).unwrap();
+            elements.put(format!("element:{:08}", at * 7919 % ELEMENTS).as_bytes(), [7; 8]).unwrap();
             // Some of each block is dead, so that it is moved out of.
             if at % 3 == 0 {
-                elements.put(format!("element:{:08}", at * 31 % ELEMENTS).as_bytes(), &[7; 8]).unwrap();
+                elements.put(format!("element:{:08}", at * 31 % ELEMENTS).as_bytes(), [7; 8]).unwrap();
             }
         }
         assert!(store.delete(b"root").unwrap());
         for at in 0..400_u32 {
             store.maintain().unwrap();
-            (0..20).for_each(|more| store.put(&(at % 100 * 20 + more).to_be_bytes(), &[0xee; 300]).unwrap());
+            (0..20).for_each(|more| store.put((at % 100 * 20 + more).to_be_bytes(), [0xee; 300]).unwrap());
         }
         assert!(maintained(&store, || store.stats().live_bytes < 2 << 20), "{round}: {:?}", store.stats());
         (0..2_000_u32)
-            .for_each(|key| assert_eq!(&*store.get(&key.to_be_bytes()).unwrap().unwrap(), &[0xee; 300]));
+            .for_each(|key| assert_eq!(&*store.get(key.to_be_bytes()).unwrap().unwrap(), &[0xee; 300]));
     }
 }
 
@@ -340,7 +340,7 @@ fn salvage_and_elements_that_nothing_names() {
     let store = options().open(&path).unwrap();
     let kept = make(&store, b"kept", ElementOrder::ByKey);
     for key in 0..500u64 {
-        kept.put(&key.to_be_bytes(), &[5; 50]).unwrap();
+        kept.put(key.to_be_bytes(), [5; 50]).unwrap();
     }
     let forgotten = store.new_collection(ElementOrder::Unordered);
     forgotten.put(b"k", b"v").unwrap();
@@ -355,7 +355,7 @@ fn salvage_and_elements_that_nothing_names() {
     let saved = options().open(dir.path().join("saved")).unwrap();
     let kept = of(&saved, b"kept").unwrap();
     assert_eq!((kept.len(), kept.order()), (501, ElementOrder::ByKey));
-    assert_eq!(kept.get(&7u64.to_be_bytes()).unwrap().as_deref(), Some(&[5; 50][..]));
+    assert_eq!(kept.get(7u64.to_be_bytes()).unwrap().as_deref(), Some(&[5; 50][..]));
 }
 
 #[test]
@@ -368,10 +368,10 @@ fn a_writer_in_a_group_reads_the_elements_that_it_wrote() {
     let mut wanted = vec![b"first one".to_vec()];
     for at in 0..300u64 {
         let key = at.to_be_bytes();
-        writer.collection(&made).put(&key, b"v").unwrap();
+        writer.collection(&made).put(key, b"v").unwrap();
         wanted.insert(at as usize, key.to_vec());
         let reads = writer.read(&made);
-        assert_eq!(&*reads.get(&key).unwrap().unwrap(), b"v");
+        assert_eq!(&*reads.get(key).unwrap().unwrap(), b"v");
         assert_eq!(reads.nth(at).unwrap().unwrap().key(), key);
         assert_eq!(reads.rank(&key).unwrap(), Some(at));
         assert!(reads.pick(at, &mut |_| true).unwrap().is_some());
@@ -410,7 +410,7 @@ fn what_a_transaction_that_runs_wrote_is_not_shown_in_order() {
     let store = options().open(dir.path().join("store")).unwrap();
     let made = make(&store, b"key", ElementOrder::ByKey);
     for at in 0..20u64 {
-        made.put(&at.to_be_bytes(), b"old").unwrap();
+        made.put(at.to_be_bytes(), b"old").unwrap();
     }
     let in_order = |reads: duramen::CollectionReader<'_>| {
         let mut values = Vec::new();
@@ -427,7 +427,7 @@ fn what_a_transaction_that_runs_wrote_is_not_shown_in_order() {
     let mut writer = store.writer().unwrap();
     assert_eq!(in_order(made.reads()), [false; 21]);
     writer.begin_transaction().unwrap();
-    writer.in_transaction_of(&made).put(&5u64.to_be_bytes(), b"new").unwrap();
+    writer.in_transaction_of(&made).put(5u64.to_be_bytes(), b"new").unwrap();
     assert_eq!(in_order(made.reads()), [false; 21]);
     assert_eq!(in_order(writer.read(&made)), new);
     writer.commit_transaction().unwrap();

@@ -82,25 +82,25 @@ fn closed(options: &Options, path: &Path) -> (Vec<u8>, Model) {
     for round in 0..2 {
         for number in 0..KEYS {
             let meta = Meta { expires_at: (number % 5 == 0).then_some(NOW * 2), ..Meta::default() };
-            store.put_with(&key(number), &value(number, round), meta).unwrap();
+            store.put_with(key(number), value(number, round), meta).unwrap();
             model.insert(key(number), Some(value(number, round)));
         }
     }
     for number in (0..KEYS).step_by(9) {
-        store.delete(&key(number)).unwrap();
+        store.delete(key(number)).unwrap();
         model.insert(key(number), None);
     }
     for number in 0..20u64 {
         let mut batch = Batch::new();
         let names = [0, 1].map(|which| format!("batch {number} {which}").into_bytes());
-        batch.put(&names[0], &[number as u8; 50]).put(&names[1], b"other");
+        batch.put(&names[0], [number as u8; 50]).put(&names[1], b"other");
         let _ = store.apply(&batch).unwrap();
         model.extend([
             (names[0].clone(), Some(vec![number as u8; 50])),
             (names[1].clone(), Some(b"other".to_vec())),
         ]);
         let cell = format!("cell {number}").into_bytes();
-        store.put_with(&cell, &[9; 16], Meta { updatable: true, ..Meta::default() }).unwrap();
+        store.put_with(&cell, [9; 16], Meta { updatable: true, ..Meta::default() }).unwrap();
         model.insert(cell, Some(vec![9; 16]));
     }
     store.close().unwrap();
@@ -338,7 +338,7 @@ fn a_delete_beside_damage_says_true_exactly_where_a_get_is_corrupt() {
         let path = dir.path().join("store");
         let store = options.open(&path).unwrap();
         for number in (0..KEYS).step_by(2) {
-            store.put(format!("key:{number:08}").as_bytes(), &[7; 100]).unwrap();
+            store.put(format!("key:{number:08}").as_bytes(), [7; 100]).unwrap();
         }
         // One that is deleted, and is a damaged tombstone then: absent, whoever's it is.
         store.delete(b"key:00000200").unwrap();
@@ -491,7 +491,7 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
         let mut model: Model = (0..numbers).map(|number| (key(number, width), None)).collect();
         for _ in 0..numbers / 2 {
             let key = key(random.below(numbers), width);
-            store.put(&key, &value(1, 1)).unwrap();
+            store.put(&key, value(1, 1)).unwrap();
             model.insert(key, Some(value(1, 1)));
         }
         store.close().unwrap();
@@ -555,7 +555,7 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
         let store = options.open(&path).unwrap();
         let mut model = Model::new();
         for number in 0..10 {
-            store.put(&key(number), &value(number, 0)).unwrap();
+            store.put(key(number), value(number, 0)).unwrap();
             model.insert(key(number), Some(value(number, 0)));
         }
         store.commit().unwrap();
@@ -567,7 +567,7 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
         let reader = Reader::new();
         for round in 1..200 {
             for number in 4..10 {
-                store.put(&key(number), &value(number, round)).unwrap();
+                store.put(key(number), value(number, round)).unwrap();
                 model.insert(key(number), Some(value(number, round)));
             }
         }
@@ -621,7 +621,7 @@ fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended(
                 only_these_are_corrupt(&store, &model, &hurt);
                 // Others are written meanwhile, and compacted.
                 for number in 200..260 {
-                    store.put(&key(number), &value(number, round + 50)).unwrap();
+                    store.put(key(number), value(number, round + 50)).unwrap();
                     model.insert(key(number), Some(value(number, round + 50)));
                 }
                 store.maintain().unwrap();
@@ -686,7 +686,7 @@ fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known
         let store = options.open(&path).unwrap();
         let mut model = Model::new();
         for number in 0..KEYS {
-            store.put(&key(number), &value(number, 0)).unwrap();
+            store.put(key(number), value(number, 0)).unwrap();
             model.insert(key(number), Some(value(number, 0)));
         }
         // As if killed: blocks are open.
@@ -704,7 +704,7 @@ fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known
             for key in model.keys().filter(|key| !hurt.contains(key)) {
                 assert!(read(&store, key, 0, &model));
             }
-            store.put(&key(300), &value(300, round)).unwrap();
+            store.put(key(300), value(300, round)).unwrap();
             model.insert(key(300), Some(value(300, round)));
             for _ in 0..4 {
                 store.maintain().unwrap();
@@ -813,7 +813,7 @@ fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() 
         let path = dir.path().join("store");
         let store = options.open(&path).unwrap();
         for number in 0..100 {
-            store.put(format!("key:{number:04}").as_bytes(), &[7; 100]).unwrap();
+            store.put(format!("key:{number:04}").as_bytes(), [7; 100]).unwrap();
         }
         store.delete(b"key:0003").unwrap();
         store.close().unwrap();
@@ -855,7 +855,7 @@ fn a_lost_head_never_becomes_an_empty_store() {
             let store = options.open(&path).unwrap();
             let mut model = Model::new();
             for number in 0..100 {
-                store.put(&key(number), &value(number, 0)).unwrap();
+                store.put(key(number), value(number, 0)).unwrap();
                 model.insert(key(number), Some(value(number, 0)));
             }
             store.close().unwrap();
@@ -898,7 +898,7 @@ fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
     let path = dir.path().join("store");
     let store = options.open(&path).unwrap();
     for number in 0..2800 {
-        store.put(&key(number), &[number as u8; 100 << 10]).unwrap();
+        store.put(key(number), [number as u8; 100 << 10]).unwrap();
     }
     store.close().unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();

@@ -54,7 +54,7 @@ fn without_eviction_a_limit_refuses_and_can_be_raised_and_lowered() {
     let (store, table) = open(&dir.path().join("store"), &options(None, true));
     let put_until_full = |from: u64| -> u64 {
         (from..from + 1_000_000)
-            .find(|&at| match table.put(&key(at), &value(at, 0)) {
+            .find(|&at| match table.put(key(at), value(at, 0)) {
                 Ok(()) => false,
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::OutOfSpace);
@@ -73,11 +73,11 @@ fn without_eviction_a_limit_refuses_and_can_be_raised_and_lowered() {
     assert!(second > first * 3 / 2, "{first} {second}");
     // It has more than it may now: nothing is put until there is less.
     store.set_limit(LIMIT);
-    assert!(table.put(&key(0), &value(0, 1)).is_err());
-    (0..second * 2 / 3).for_each(|at| assert!(table.delete(&key(at)).unwrap()));
-    table.put(&key(0), &value(0, 1)).unwrap();
+    assert!(table.put(key(0), value(0, 1)).is_err());
+    (0..second * 2 / 3).for_each(|at| assert!(table.delete(key(at)).unwrap()));
+    table.put(key(0), value(0, 1)).unwrap();
     store.set_limit(0);
-    (0..4 * second).for_each(|at| table.put(&key(at), &value(at, 2)).unwrap());
+    (0..4 * second).for_each(|at| table.put(key(at), value(at, 2)).unwrap());
     is_sound(&store);
 }
 
@@ -103,7 +103,7 @@ fn no_later_write_of_a_key_comes_before_its_eviction_is_reported() {
         at.fetch_add(is_written.load(Relaxed), Relaxed);
     }));
     for at in 0..60_000u64 {
-        table.put(&key(at), &value(at, at)).unwrap();
+        table.put(key(at), value(at, at)).unwrap();
     }
     assert!(told.load(Relaxed) > 5_000, "{} are evicted", told.load(Relaxed));
     assert_eq!(early.load(Relaxed), 0, "written before their eviction was told");
@@ -135,15 +135,15 @@ fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
             let far = 4_000_000_000_000;
             let meta = Meta { expires_at: volatile_only.then_some(far), ..Meta::default() };
             // What is in no table that may evict, or does not expire, stays.
-            (0..500).for_each(|at| other.put(&key(at), &value(at, 7)).unwrap());
+            (0..500).for_each(|at| other.put(key(at), value(at, 7)).unwrap());
             if volatile_only {
-                (0..500).for_each(|at| table.put(&key(1 << 30 | at), &value(at, 8)).unwrap());
+                (0..500).for_each(|at| table.put(key(1 << 30 | at), value(at, 8)).unwrap());
             }
             let mut last = HashMap::new();
             for at in 0..100_000u64 {
                 let key = key(at * 7 % 80_000);
                 let meta = Meta { expires_at: meta.expires_at.map(|far| far + at % 1_000 * 60_000), ..meta };
-                table.put_with(&key, &value(at, at), meta).unwrap();
+                table.put_with(&key, value(at, at), meta).unwrap();
                 last.insert(key, value(at, at));
             }
             let stats = store.stats();
@@ -165,10 +165,10 @@ fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
                 }
                 assert!(found > 5_000, "{by:?} keeps {found}");
                 (0..500).for_each(|at| {
-                    assert_eq!(other.get(&key(at)).unwrap().as_deref(), Some(&value(at, 7)[..]))
+                    assert_eq!(other.get(key(at)).unwrap().as_deref(), Some(&value(at, 7)[..]))
                 });
                 if volatile_only {
-                    let kept = |at| table.get(&key(1 << 30 | at)).unwrap().map(|value| value.to_vec());
+                    let kept = |at| table.get(key(1 << 30 | at)).unwrap().map(|value| value.to_vec());
                     (0..500).for_each(|at| assert_eq!(kept(at), Some(value(at, 8)), "{by:?}"));
                 }
                 assert_eq!(table.len(), found + if volatile_only { 500 } else { 0 }, "{by:?}");
@@ -191,19 +191,19 @@ fn what_is_read_stays() {
     for by in [EvictBy::Recency, EvictBy::Frequency] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let (store, table) = open(&dir.path().join("store"), &options(policy(by, false), true));
-        (0..2_000).for_each(|at| table.put(&key(at), &value(at, 0)).unwrap());
+        (0..2_000).for_each(|at| table.put(key(at), value(at, 0)).unwrap());
         for at in 0..200_000u64 {
-            table.put(&key(1_000_000 + at), &value(at, 0)).unwrap();
+            table.put(key(1_000_000 + at), value(at, 0)).unwrap();
             for _ in 0..2 {
-                let _ = table.get(&key(at * 2_654_435_761 % 2_000)).unwrap();
+                let _ = table.get(key(at * 2_654_435_761 % 2_000)).unwrap();
             }
         }
-        let hot = (0..2_000).filter(|&at| table.get(&key(at)).unwrap().is_some()).count();
+        let hot = (0..2_000).filter(|&at| table.get(key(at)).unwrap().is_some()).count();
         assert!(hot > 1_800, "{by:?}: {hot} of 2,000 that are read all the time stayed");
-        assert!(store.reads_of(&key(5)) > 0);
+        assert!(store.reads_of(key(5)) > 0);
         assert!(store.stats().access_bytes > 0 && store.stats().access_bytes <= 5 << 20);
         store.set_eviction(None);
-        assert_eq!((store.reads_of(&key(5)), store.stats().access_bytes), (0, 0));
+        assert_eq!((store.reads_of(key(5)), store.stats().access_bytes), (0, 0));
     }
 }
 
@@ -219,9 +219,9 @@ fn by_frequency_about_as_much_is_found_as_by_recency() {
             seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e);
             // Zipfian with skew 1: the logarithm of the rank is uniform.
             let rank = 60_000f64.powf((seed >> 11) as f64 / (1u64 << 53) as f64) as u64;
-            match table.get(&key(rank)).unwrap() {
+            match table.get(key(rank)).unwrap() {
                 Some(_) => found += u64::from(at >= 150_000),
-                None => table.put(&key(rank), &value(rank, 0)).unwrap(),
+                None => table.put(key(rank), value(rank, 0)).unwrap(),
             }
         }
         assert!(store.stats().evicted_keys > 10_000);
@@ -241,9 +241,9 @@ fn a_writer_finds_room_where_all_was_read_often() {
         let (store, table) = open(&dir.path().join("store"), &options);
         let value = vec![b'v'; 1000];
         let keys = limit / 1100;
-        (0..keys).for_each(|at| table.put(&key(at), &value).unwrap());
-        (0..keys).for_each(|at| (0..3).for_each(|_| drop(table.get(&key(at)).unwrap())));
-        (keys..2 * keys).for_each(|at| table.put(&key(at), &value).unwrap());
+        (0..keys).for_each(|at| table.put(key(at), &value).unwrap());
+        (0..keys).for_each(|at| (0..3).for_each(|_| drop(table.get(key(at)).unwrap())));
+        (keys..2 * keys).for_each(|at| table.put(key(at), &value).unwrap());
         assert!(store.stats().evicted_keys > 0);
     }
 }
@@ -255,20 +255,20 @@ fn a_collection_goes_as_a_whole() {
     for at in 0..1_000u64 {
         let collection = store.new_collection(ElementOrder::ByKey);
         for element in 0..40u64 {
-            collection.put(&element.to_be_bytes(), &value(element, at)).unwrap();
+            collection.put(element.to_be_bytes(), value(element, at)).unwrap();
         }
         let meta = Meta { collection: Some(collection.id()), ..Meta::default() };
-        table.put_with(&key(at), b"root", meta).unwrap();
-        (0..100).for_each(|other| table.put(&key(1_000_000 + other), &value(other, at)).unwrap());
+        table.put_with(key(at), b"root", meta).unwrap();
+        (0..100).for_each(|other| table.put(key(1_000_000 + other), value(other, at)).unwrap());
     }
     let mut whole = 0;
     for at in 0..1_000u64 {
-        let Some(root) = table.get(&key(at)).unwrap() else { continue };
+        let Some(root) = table.get(key(at)).unwrap() else { continue };
         let collection = store.collection(root.meta().collection.unwrap()).unwrap();
         assert_eq!(collection.len(), 40);
         for element in 0..40u64 {
             assert_eq!(
-                collection.get(&element.to_be_bytes()).unwrap().as_deref(),
+                collection.get(element.to_be_bytes()).unwrap().as_deref(),
                 Some(&value(element, at)[..])
             );
         }
@@ -289,7 +289,7 @@ fn collections_that_expire_make_room_and_others_stay() {
         let write = |name: &[u8], expires_at| {
             let collection = store.new_collection(ElementOrder::ByKey);
             for element in 0..100u64 {
-                collection.put(&element.to_be_bytes(), &[b'e'; 48]).unwrap_or_else(|error| {
+                collection.put(element.to_be_bytes(), [b'e'; 48]).unwrap_or_else(|error| {
                     panic!("{by:?}: {error}: {:?}", store.stats());
                 });
             }
@@ -303,7 +303,7 @@ fn collections_that_expire_make_room_and_others_stay() {
             }
         }
         let is_there = |at: u64| {
-            let Some(root) = table.get(&key(at)).unwrap() else { return false };
+            let Some(root) = table.get(key(at)).unwrap() else { return false };
             let collection = store.collection(root.meta().collection.unwrap()).unwrap();
             assert_eq!(collection.len(), 100);
             true
@@ -321,7 +321,7 @@ fn a_lower_limit_is_reached_by_evicting() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (store, table) = open(&dir.path().join("store"), &options(policy(EvictBy::Recency, false), true));
     store.set_limit(4 * LIMIT);
-    (0..60_000).for_each(|at| table.put(&key(at), &value(at, 0)).unwrap());
+    (0..60_000).for_each(|at| table.put(key(at), value(at, 0)).unwrap());
     assert!(store.stats().used_bytes > 2 * LIMIT);
     store.set_limit(LIMIT);
     for _ in 0..500 {
@@ -349,7 +349,7 @@ fn nothing_goes_while_a_command_runs_alone() {
                 scope.spawn(move || {
                     let mut at = thread << 32;
                     while !stop.load(Relaxed) {
-                        table.put(&key(at), &value(at, 0)).unwrap();
+                        table.put(key(at), value(at, 0)).unwrap();
                         at += 1;
                     }
                 });

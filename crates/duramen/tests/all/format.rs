@@ -46,12 +46,12 @@ fn write(path: &std::path::Path) {
     writer.put_with(b"expires", b"soon", Meta { expires_at: Some(EXPIRES_AT), ..Meta::default() }).unwrap();
     writer.put(b"deleted", b"gone").unwrap();
     assert!(writer.delete(b"deleted").unwrap());
-    writer.put_with(b"updated", &[0; 16], Meta { updatable: true, ..Meta::default() }).unwrap();
+    writer.put_with(b"updated", [0; 16], Meta { updatable: true, ..Meta::default() }).unwrap();
     assert_ne!(writer.update(b"updated", 8, &[1; 8]).unwrap(), Update::Absent);
     let mut batch = Batch::new();
     batch.put(b"batch 1", b"one").put(b"batch 2", b"two").delete(b"nothing");
     assert_eq!(writer.apply(&batch).unwrap(), Swap::Done);
-    writer.put(b"long", &[9; 3000]).unwrap();
+    writer.put(b"long", [9; 3000]).unwrap();
     // Its body is written before it turns out that nothing is to be written: a void.
     let stamp = store.get(b"batch 1").unwrap().unwrap().stamp();
     assert_eq!(
@@ -86,7 +86,7 @@ fn write(path: &std::path::Path) {
         writer.collection(&made).put(b"element 3", b"alone").unwrap();
     }
     writer
-        .transaction(|transaction| (0..20u8).try_for_each(|key| transaction.put(&[b'u', key], &[key; 100])))
+        .transaction(|transaction| (0..20u8).try_for_each(|key| transaction.put([b'u', key], [key; 100])))
         .unwrap();
     let bytes = std::fs::read(path).unwrap();
     let end = bytes.iter().rposition(|&b| b != 0).unwrap() + 1;

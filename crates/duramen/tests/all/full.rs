@@ -175,7 +175,7 @@ impl<'c> Full<'c> {
         for _ in 0..2 {
             self.next += 1;
             let (key, len) = (self.next.to_le_bytes().to_vec(), self.case.sizes.draw(&mut self.random) / 2);
-            batch.put(&key, &vec![self.next as u8; len]);
+            batch.put(&key, vec![self.next as u8; len]);
             put.push((key, len));
         }
         let any = self.random.below(self.keys.len() as u64) as usize;
@@ -423,7 +423,7 @@ fn the_space_of_a_transaction_that_was_aborted_is_found_without_a_wait() {
             let mut count = 0;
             let filled = writer.transaction(|transaction| -> duramen::Result<()> {
                 while count < limit {
-                    transaction.put(&count.to_le_bytes(), &[7; 1000])?;
+                    transaction.put(count.to_le_bytes(), [7; 1000])?;
                     count += 1;
                 }
                 Ok(())
@@ -462,30 +462,30 @@ fn a_full_store_takes_changes_and_what_they_take_is_bounded() {
     let key = |number: u32| number.to_le_bytes();
     let with = |room| Meta { room, ..Meta::default() };
     let mut count = 0;
-    while writer.put(&key(count), &[1; 200]).is_ok() {
+    while writer.put(key(count), [1; 200]).is_ok() {
         count += 1;
     }
     // The same values again, of which nothing more lives: as often as wanted.
     for number in 0..3 * count {
         let number = number * 7919 % count;
         for room in [Room::Change, Room::Removal] {
-            let put = writer.put_with(&key(number), &[3; 200], with(room));
+            let put = writer.put_with(key(number), [3; 200], with(room));
             put.unwrap_or_else(|error| panic!("{number} for {room:?}: {error}"));
         }
     }
     // New ones, of which more lives.
     let mut more = 0;
-    while writer.put_with(&key(count + more), &[4; 200], with(Room::Change)).is_ok() {
+    while writer.put_with(key(count + more), [4; 200], with(Room::Change)).is_ok() {
         more += 1;
         assert!(more < count / 10, "changes take more than is kept for deletes");
     }
     assert!(more > 0);
     for number in 0..count {
-        let put = writer.put_with(&key(number), &[5; 192], with(Room::Removal));
+        let put = writer.put_with(key(number), [5; 192], with(Room::Removal));
         put.unwrap_or_else(|error| panic!("removal {number}: {error}"));
     }
     for number in 0..count + more {
-        assert!(writer.delete(&key(number)).unwrap_or_else(|error| panic!("delete {number}: {error}")));
+        assert!(writer.delete(key(number)).unwrap_or_else(|error| panic!("delete {number}: {error}")));
     }
     assert_eq!(store.audit(), Vec::<String>::new());
 }

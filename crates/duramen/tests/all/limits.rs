@@ -13,14 +13,14 @@ fn batches_around_limits_of_count_and_size() {
         let store = options.open(&path).unwrap();
         let mut batch = Batch::new();
         for key in 0..count {
-            batch.put(&key.to_le_bytes(), &count.to_le_bytes());
+            batch.put(key.to_le_bytes(), count.to_le_bytes());
         }
         assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
         store.close().unwrap();
         let store = options.open(&path).unwrap();
         assert_eq!(store.len(), u64::from(count));
         for key in 0..count {
-            assert_eq!(store.get(&key.to_le_bytes()).unwrap().as_deref(), Some(&count.to_le_bytes()[..]));
+            assert_eq!(store.get(key.to_le_bytes()).unwrap().as_deref(), Some(&count.to_le_bytes()[..]));
         }
     }
     if std::env::var_os("DURAMEN_FULL").is_none() {

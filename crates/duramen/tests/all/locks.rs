@@ -45,9 +45,9 @@ fn what_is_read_and_written_under_locks_is_one_step() {
                             let (a, b) = (number(writer, b"a"), number(writer, b"b"));
                             assert_eq!(a, b, "half of another's");
                             let mut batch = Batch::new();
-                            batch.put(b"a", &(a + 1).to_le_bytes()).put(b"b", &(b + 1).to_le_bytes());
+                            batch.put(b"a", (a + 1).to_le_bytes()).put(b"b", (b + 1).to_le_bytes());
                             assert_eq!(writer.apply(&batch)?, duramen::Swap::Done);
-                            writer.put(b"c", &(number(writer, b"c") + 1).to_le_bytes())
+                            writer.put(b"c", (number(writer, b"c") + 1).to_le_bytes())
                         });
                         result.unwrap();
                         if grouped {
@@ -75,8 +75,8 @@ fn who_has_the_barrier_is_alone() {
             let mut count = 0u64;
             while !over.load(Relaxed) {
                 count += 1;
-                writer.put(b"plain", &count.to_le_bytes()).unwrap();
-                writer.put(b"plain 2", &count.to_le_bytes()).unwrap();
+                writer.put(b"plain", count.to_le_bytes()).unwrap();
+                writer.put(b"plain 2", count.to_le_bytes()).unwrap();
             }
         });
         scope.spawn(|| {
@@ -85,8 +85,8 @@ fn who_has_the_barrier_is_alone() {
                 let keys = [b"x".as_slice(), b"y"];
                 let add = |writer: &mut Writer| {
                     let x = number(writer, b"x");
-                    writer.put(b"x", &(x + 1).to_le_bytes())?;
-                    writer.put(b"y", &(x + 1).to_le_bytes())
+                    writer.put(b"x", (x + 1).to_le_bytes())?;
+                    writer.put(b"y", (x + 1).to_le_bytes())
                 };
                 writer.locked(keys, add).unwrap();
             }
@@ -192,17 +192,17 @@ fn what_is_longer_than_the_room_is_written_in_a_second_run_and_no_third() {
         // Deletes go on in a full store, also under locks.
         let mut filled = 0u32;
         while writer
-            .locked([&filled.to_le_bytes()[..]], |writer| writer.put(&filled.to_le_bytes(), &[1; 60_000]))
+            .locked([&filled.to_le_bytes()[..]], |writer| writer.put(filled.to_le_bytes(), [1; 60_000]))
             .is_ok()
         {
             filled += 1;
             assert!(filled < 2000, "a store of 64 MiB is never full");
         }
         for key in 0..filled {
-            let deleted = writer.locked([&key.to_le_bytes()[..]], |writer| writer.delete(&key.to_le_bytes()));
+            let deleted = writer.locked([&key.to_le_bytes()[..]], |writer| writer.delete(key.to_le_bytes()));
             assert!(deleted.unwrap());
         }
-        writer.locked([b"long".as_slice()], |writer| writer.put(b"long", &vec![8; 9 << 20])).unwrap();
+        writer.locked([b"long".as_slice()], |writer| writer.put(b"long", vec![8; 9 << 20])).unwrap();
     }
 }
 
@@ -224,7 +224,7 @@ fn elements_are_written_under_the_lock_of_their_collections_key() {
                         // Their stripes are all there are: who locked them as keys would wait for the other's.
                         for element in 0..20u32 {
                             let element = (element * 7919 + thread).to_be_bytes();
-                            elements.put(&element, &round.to_le_bytes())?;
+                            elements.put(element, round.to_le_bytes())?;
                         }
                         Ok::<_, duramen::Error>(())
                     });

@@ -194,7 +194,7 @@ fn the_store_is_not_written_within_a_change_in_place() {
     let s = store.clone();
     in_time(move || {
         let mut writer = s.writer().unwrap();
-        writer.put_with(b"number", &[0; 8], duramen::Meta::UPDATABLE).unwrap();
+        writer.put_with(b"number", [0; 8], duramen::Meta::UPDATABLE).unwrap();
         let _ = writer
             .modify_in_place(b"number", |_, _| {
                 refused(s.put(b"number", b"2"), 1);

@@ -37,7 +37,7 @@ fn neighbours_deleted_by_two_writers_stay_deleted_after_reopening() {
         let store = open(&dir, &Options::default());
         let mut writer = store.writer().unwrap();
         for key in 0..count {
-            writer.put(&key.to_le_bytes(), &[7; 16]).unwrap();
+            writer.put(key.to_le_bytes(), [7; 16]).unwrap();
         }
         drop(writer);
         std::thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn neighbours_deleted_by_two_writers_stay_deleted_after_reopening() {
                 scope.spawn(move || {
                     let mut writer = store.writer().unwrap();
                     for key in (half..count).step_by(2) {
-                        assert!(writer.delete(&key.to_le_bytes()).unwrap(), "key {key} was not there");
+                        assert!(writer.delete(key.to_le_bytes()).unwrap(), "key {key} was not there");
                     }
                 });
             }
@@ -56,7 +56,7 @@ fn neighbours_deleted_by_two_writers_stay_deleted_after_reopening() {
     let store = open(&dir, &Options::default());
     assert_eq!(store.len(), 0);
     for key in 0..count {
-        assert!(store.get(&key.to_le_bytes()).unwrap().is_none(), "key {key} is back");
+        assert!(store.get(key.to_le_bytes()).unwrap().is_none(), "key {key} is back");
     }
 }
 
@@ -76,15 +76,15 @@ fn deleted_keys_stay_gone_and_present_ones_are_not_told_new() {
     }
     for key in 0..count {
         match key % 3 {
-            0 => assert!(writer.delete(&key.to_le_bytes()).unwrap(), "key {key} was told absent"),
+            0 => assert!(writer.delete(key.to_le_bytes()).unwrap(), "key {key} was told absent"),
             1 => assert!(put(&mut writer, key, &[2; 200]), "key {key} was told new"),
             _ => {}
         }
     }
     for key in 0..count {
-        let found = store.get(&key.to_le_bytes()).unwrap().map(|value| value.len());
+        let found = store.get(key.to_le_bytes()).unwrap().map(|value| value.len());
         assert_eq!(found, [None, Some(200), Some(8)][key as usize % 3], "key {key}");
-        assert_eq!(writer.delete(&key.to_le_bytes()).unwrap(), key % 3 != 0, "key {key}");
+        assert_eq!(writer.delete(key.to_le_bytes()).unwrap(), key % 3 != 0, "key {key}");
     }
     assert_eq!(store.len(), 0);
 }
@@ -96,12 +96,12 @@ fn sixteen_keys_with_one_hash_are_sixteen_keys() {
     let options = Options { hash_mask: 0, ..Options::default() };
     let store = open(&dir, &options);
     for key in 0..16u8 {
-        store.put(&[key], &[key; 9]).unwrap();
+        store.put([key], [key; 9]).unwrap();
     }
     store.close().unwrap();
     let store = open(&dir, &options);
     for key in 0..16u8 {
-        assert_eq!(store.get(&[key]).unwrap().as_deref(), Some(&[key; 9][..]));
+        assert_eq!(store.get([key]).unwrap().as_deref(), Some(&[key; 9][..]));
     }
 }
 
@@ -113,7 +113,7 @@ fn a_get_never_misses_a_key_that_another_thread_overwrites() {
     let store = open(&dir, &Options::default());
     let keys = 1_000u64;
     for key in 0..keys {
-        store.put(&key.to_le_bytes(), &[0; 24]).unwrap();
+        store.put(key.to_le_bytes(), [0; 24]).unwrap();
     }
     let done = AtomicBool::new(false);
     let written = AtomicU64::new(0);
@@ -124,14 +124,14 @@ fn a_get_never_misses_a_key_that_another_thread_overwrites() {
             let mut random = 1;
             while !done.load(Relaxed) {
                 let key = next(&mut random) % keys;
-                writer.put(&key.to_le_bytes(), &[random as u8; 24]).unwrap();
+                writer.put(key.to_le_bytes(), [random as u8; 24]).unwrap();
                 written.fetch_add(1, Relaxed);
             }
         });
         let mut random = 2;
         for _ in 0..gets {
             let key = next(&mut random) % keys;
-            let value = store.get(&key.to_le_bytes()).unwrap();
+            let value = store.get(key.to_le_bytes()).unwrap();
             let value = value.unwrap_or_else(|| panic!("key {key} was missed"));
             assert!(value.len() == 24 && value.iter().all(|byte| *byte == value[0]), "key {key} is torn");
         }
@@ -161,13 +161,13 @@ fn values_of_sizes_around_every_border_read_back_and_survive_reopening() {
                 unique.len() as u64
             });
             for &n in &sizes {
-                let found = store.get(&n.to_le_bytes()).unwrap();
+                let found = store.get(n.to_le_bytes()).unwrap();
                 assert!(found.as_deref() == Some(&value(n)[..]), "{n} bytes, {when}");
             }
         };
         let store = open(&dir, &options);
         for &n in &sizes {
-            store.put(&n.to_le_bytes(), &value(n)).unwrap();
+            store.put(n.to_le_bytes(), value(n)).unwrap();
         }
         read(&store, "at once");
         // As a process leaves it that is killed, too.
@@ -196,11 +196,11 @@ fn child_that_holds_locks_until_it_is_killed() {
                     let key = next(&mut random) % 16;
                     let value = [thread as u8; 700];
                     match random % 3 {
-                        0 => drop(writer.delete(&key.to_le_bytes())),
-                        1 => writer.put(&key.to_le_bytes(), &value).unwrap(),
+                        0 => drop(writer.delete(key.to_le_bytes())),
+                        1 => writer.put(key.to_le_bytes(), value).unwrap(),
                         _ => {
                             let mut batch = duramen::Batch::new();
-                            batch.put(&key.to_le_bytes(), &value).put(&(key + 1).to_le_bytes(), &value[..9]);
+                            batch.put(key.to_le_bytes(), value).put((key + 1).to_le_bytes(), &value[..9]);
                             let _ = writer.apply(&batch).unwrap();
                         }
                     }
@@ -239,9 +239,9 @@ fn a_kill_inside_a_critical_section_leaves_nobody_waiting() {
         std::thread::spawn(move || {
             let store = locked_options().open(&path).unwrap();
             for key in 0..=16u64 {
-                let _ = store.get(&key.to_le_bytes()).unwrap().map(|value| value.len());
-                store.put(&key.to_le_bytes(), b"after").unwrap();
-                assert!(store.delete(&key.to_le_bytes()).unwrap());
+                let _ = store.get(key.to_le_bytes()).unwrap().map(|value| value.len());
+                store.put(key.to_le_bytes(), b"after").unwrap();
+                assert!(store.delete(key.to_le_bytes()).unwrap());
             }
             drop(store);
             tell.send(()).unwrap();
@@ -256,7 +256,7 @@ fn growth_under_readers_moves_nothing() {
     let dir = memory();
     let options = Options { extent_bytes: Some(4096), ..Options::default() };
     let store = open(&dir, &options);
-    store.put(b"first", &[5; 3000]).unwrap();
+    store.put(b"first", [5; 3000]).unwrap();
     let before = store.stats().medium_bytes;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -272,7 +272,7 @@ fn growth_under_readers_moves_nothing() {
         }
         let mut writer = store.writer().unwrap();
         for key in 0..scaled(400_000, 20) {
-            writer.put(&key.to_le_bytes(), &[key as u8; 1000]).unwrap();
+            writer.put(key.to_le_bytes(), [key as u8; 1000]).unwrap();
         }
         done.store(true, Relaxed);
     });
@@ -288,7 +288,7 @@ fn endless_overwrites_settle_in_bounded_space() {
     let store = open(&dir, &Options::default());
     let mut writer = store.writer().unwrap();
     for key in 0..keys {
-        writer.put(&key.to_le_bytes(), &[1; 100]).unwrap();
+        writer.put(key.to_le_bytes(), [1; 100]).unwrap();
     }
     let first = store.stats().medium_bytes;
     let mut random = 3;
@@ -296,7 +296,7 @@ fn endless_overwrites_settle_in_bounded_space() {
     for _ in 0..15 {
         for _ in 0..keys {
             let key = next(&mut random) % keys;
-            writer.put(&key.to_le_bytes(), &[random as u8; 100]).unwrap();
+            writer.put(key.to_le_bytes(), [random as u8; 100]).unwrap();
         }
         sizes.push(store.stats().medium_bytes);
     }
@@ -314,7 +314,7 @@ fn forty_thousand_writers_of_one_record_take_little_space() {
     let dir = memory();
     let store = open(&dir, &Options::default());
     for key in 0..40_000u32 {
-        store.writer().unwrap().put(&key.to_le_bytes(), &[0; 16]).unwrap();
+        store.writer().unwrap().put(key.to_le_bytes(), [0; 16]).unwrap();
     }
     let stats = store.stats();
     assert!(stats.used_bytes < 4 << 20, "{stats:?}");
@@ -374,12 +374,12 @@ fn the_last_line_of_an_unaligned_record_is_flushed() {
     };
     let store = open(&dir, &options);
     for bytes in 0..300usize {
-        store.put(&bytes.to_le_bytes(), &vec![bytes as u8; bytes]).unwrap();
+        store.put(bytes.to_le_bytes(), vec![bytes as u8; bytes]).unwrap();
     }
     std::fs::copy(dir.path().join("store"), dir.path().join("copy")).unwrap();
     let copy = options.open(dir.path().join("copy")).unwrap();
     for bytes in 0..300usize {
-        assert_eq!(copy.get(&bytes.to_le_bytes()).unwrap().as_deref(), Some(&vec![bytes as u8; bytes][..]));
+        assert_eq!(copy.get(bytes.to_le_bytes()).unwrap().as_deref(), Some(&vec![bytes as u8; bytes][..]));
     }
 }
 
@@ -392,17 +392,17 @@ fn a_full_store_takes_deletes_spread_over_all_of_its_blocks() {
         let store = open(&dir, &options);
         let mut writer = store.writer().unwrap();
         let mut count = 0u32;
-        while writer.put(&count.to_le_bytes(), &vec![1; bytes]).is_ok() {
+        while writer.put(count.to_le_bytes(), vec![1; bytes]).is_ok() {
             count += 1;
         }
         for from in 0..9 {
             for key in (from..count).step_by(9) {
-                let deleted = writer.delete(&key.to_le_bytes());
+                let deleted = writer.delete(key.to_le_bytes());
                 assert!(deleted.unwrap_or_else(|e| panic!("{bytes} bytes, {key} of {count}: {e}")));
             }
         }
         for key in 0..count / 2 {
-            writer.put(&key.to_le_bytes(), &vec![1; bytes]).unwrap();
+            writer.put(key.to_le_bytes(), vec![1; bytes]).unwrap();
         }
     }
 }
@@ -419,9 +419,9 @@ fn a_key_overwritten_very_often_and_deleted_leaves_no_tombstone() {
     // More tombstones than the bytes that make counting worth it.
     for key in 0..400u32 {
         for round in 0..200u32 {
-            writer.put(&key.to_le_bytes(), &round.to_le_bytes()).unwrap();
+            writer.put(key.to_le_bytes(), round.to_le_bytes()).unwrap();
         }
-        assert!(writer.delete(&key.to_le_bytes()).unwrap());
+        assert!(writer.delete(key.to_le_bytes()).unwrap());
     }
     drop(writer);
     let begun = Instant::now();

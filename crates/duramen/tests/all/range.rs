@@ -177,7 +177,7 @@ fn keys_that_stay_are_seen_once_and_in_order_while_neighbours_come_and_go() {
     let store = &options.open(dir.path().join("store")).unwrap();
     let key = |i: usize| format!("key:{:06}", i * 7919 % 2000).into_bytes();
     // Those at multiples of four stay.
-    (0..2000).step_by(4).for_each(|i| store.put(&key(i), &[1; 40]).unwrap());
+    (0..2000).step_by(4).for_each(|i| store.put(key(i), [1; 40]).unwrap());
     let stay: Vec<Vec<u8>> = {
         let mut stay: Vec<_> = (0..2000).step_by(4).map(key).collect();
         stay.sort();
@@ -191,9 +191,9 @@ fn keys_that_stay_are_seen_once_and_in_order_while_neighbours_come_and_go() {
                 while !stop.load(Relaxed) {
                     let i = random.below(500) * 4;
                     match random.below(6) {
-                        0..4 if grows.load(Relaxed) => writer.put(&key(i + thread), &[2; 40]).unwrap(),
-                        0..4 => drop(writer.delete(&key(i + thread)).unwrap()),
-                        _ => writer.put(&key(i), &[random.below(256) as u8; 40]).unwrap(),
+                        0..4 if grows.load(Relaxed) => writer.put(key(i + thread), [2; 40]).unwrap(),
+                        0..4 => drop(writer.delete(key(i + thread)).unwrap()),
+                        _ => writer.put(key(i), [random.below(256) as u8; 40]).unwrap(),
                     }
                 }
             });
@@ -230,12 +230,12 @@ fn an_iterator_that_goes_on_holds_up_no_reclamation() {
     let dir = memory();
     let options = Options { len_max: 256 << 10, ..ordered() };
     let store = options.open(dir.path().join("store")).unwrap();
-    (0..600u32).for_each(|i| store.put(&i.to_be_bytes(), &[0; 100]).unwrap());
+    (0..600u32).for_each(|i| store.put(i.to_be_bytes(), [0; 100]).unwrap());
     let mut all = store.range(..).unwrap();
     for (i, value) in (0..600u32).map_while(|i| Some((i, all.next()?))) {
         assert_eq!(value.unwrap().key(), i.to_be_bytes());
         // Four times the store's space, all in all.
-        (0..16u32).for_each(|j| store.put(&((i * 16 + j) % 600).to_be_bytes(), &[1; 100]).unwrap());
+        (0..16u32).for_each(|j| store.put(((i * 16 + j) % 600).to_be_bytes(), [1; 100]).unwrap());
     }
     assert!(all.next().is_none());
     assert!(store.stats().freed_extents > 64);

@@ -33,7 +33,7 @@ fn settle(store: &Store, bytes: u64) {
 
 fn fill(collection: &Collection, elements: u64) {
     for at in 0..elements {
-        collection.put(&at.to_be_bytes(), &[at as u8; 50]).unwrap();
+        collection.put(at.to_be_bytes(), [at as u8; 50]).unwrap();
     }
 }
 
@@ -49,11 +49,11 @@ fn a_handle_of_a_reclaimed_collection_neither_reads_nor_writes() {
     settle(&store, NOTHING);
     // Its blocks are others' now.
     for at in 0..3000u64 {
-        store.put(&at.to_be_bytes(), &[1; 100]).unwrap();
+        store.put(at.to_be_bytes(), [1; 100]).unwrap();
     }
-    assert!(is_gone(made.get(&7u64.to_be_bytes())));
-    assert!(is_gone(made.put(&7u64.to_be_bytes(), b"again")));
-    assert!(is_gone(made.delete(&7u64.to_be_bytes())));
+    assert!(is_gone(made.get(7u64.to_be_bytes())));
+    assert!(is_gone(made.put(7u64.to_be_bytes(), b"again")));
+    assert!(is_gone(made.delete(7u64.to_be_bytes())));
     assert!(is_gone(made.scan(0, 10, &mut |_| ())));
     assert!(is_gone(made.pick(1, &mut |_| true)));
     assert!(is_gone(made.rank(&7u64.to_be_bytes())));
@@ -183,7 +183,7 @@ fn a_root_of_an_empty_collection_names_it_after_a_crash() {
         });
         fill(&emptied, 300);
         for at in 0..300u64 {
-            assert!(emptied.delete(&at.to_be_bytes()).unwrap());
+            assert!(emptied.delete(at.to_be_bytes()).unwrap());
         }
         let ids = [never.id(), emptied.id()];
         drop((never, emptied));
@@ -221,13 +221,13 @@ fn an_checkpoint_knows_the_roots_of_batches() {
         for at in 0..200u64 {
             let made = store.new_collection(ElementOrder::ByKey);
             let mut batch = Batch::new();
-            batch.put_with(&at.to_be_bytes(), b"state", root(made.id()));
+            batch.put_with(at.to_be_bytes(), b"state", root(made.id()));
             assert_eq!(store.apply(&batch).unwrap(), Swap::Done);
             all.push(made);
         }
         // Its blocks are not those of the roots.
         for at in 0..100u64 {
-            store.put(&[&at.to_be_bytes()[..], &[1; 1000]].concat(), &[1; 1500]).unwrap();
+            store.put([&at.to_be_bytes()[..], &[1; 1000]].concat(), [1; 1500]).unwrap();
             store.maintain().unwrap();
         }
         let all: Vec<_> = all

@@ -81,7 +81,7 @@ fn a_value_that_expires_can_be_updated_in_place() {
     for_each_store(|_, options, path| {
         let store = options.open(path).unwrap();
         let meta = Meta { tag: 5, expires_at: Some(u64::MAX), updatable: true, ..Meta::default() };
-        store.put_with(b"12345678", &[1; 16], meta).unwrap();
+        store.put_with(b"12345678", [1; 16], meta).unwrap();
         let _ = store.update(b"12345678", 8, &[2; 8]).unwrap();
         store.commit().unwrap();
         store.close().unwrap();
@@ -106,19 +106,19 @@ fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
     let store = options.open(&path).unwrap();
     let mut writer = store.writer().unwrap();
     let fill = |writer: &mut duramen::Writer, from: u8| {
-        (from..from + 8).for_each(|i| writer.put(&[i], &[i; 400]).unwrap());
+        (from..from + 8).for_each(|i| writer.put([i], [i; 400]).unwrap());
     };
     // One block with the old value, another with the tombstone and what the other key leaves dead.
     // So small that its block is not worth compacting for it.
     writer.put(b"d", b"").unwrap();
     fill(&mut writer, 0);
-    writer.put(b"pad", &[0; 400]).unwrap();
-    writer.put(b"other", &[1; 400]).unwrap();
+    writer.put(b"pad", [0; 400]).unwrap();
+    writer.put(b"other", [1; 400]).unwrap();
     assert!(writer.delete(b"d").unwrap());
     fill(&mut writer, 8);
-    writer.put(b"other", &[2; 400]).unwrap();
+    writer.put(b"other", [2; 400]).unwrap();
     for _ in 0..1000 {
-        writer.put(b"churn", &[3; 400]).unwrap();
+        writer.put(b"churn", [3; 400]).unwrap();
     }
     assert!(store.stats().compactions > 0);
     drop(writer);
@@ -133,12 +133,12 @@ fn dead_records_in_blocks_that_nobody_writes_to_are_reclaimed() {
         Options { extent_bytes: Some(768), background: false, len_max: 24 << 10, ..Options::default() };
     let store = options.open(dir.path().join("store")).unwrap();
     let key = |i: usize| vec![i as u8; [2, 9, 40, 120, 16, 3, 120, 16, 120, 120, 16, 40, 9, 4][i]];
-    (0..14).for_each(|i| store.put(&key(i), &[1; 16]).unwrap());
+    (0..14).for_each(|i| store.put(key(i), [1; 16]).unwrap());
     // A block with room for a short key is kept open when a long one goes to the next.
     let mut random = 1u64;
     for _ in 0..5000 {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        store.put(&key((random >> 62) as usize), &[2; 20]).unwrap();
+        store.put(key((random >> 62) as usize), [2; 20]).unwrap();
     }
 }
 
@@ -183,9 +183,9 @@ fn keys_and_values_of_every_size_read_back() {
         let value = |n: usize| (0..n).map(|i| (i * 31 + n) as u8).collect::<Vec<_>>();
         let store = options.open(path).unwrap();
         for &n in &sizes {
-            store.put(format!("v{n}").as_bytes(), &value(n)).unwrap();
+            store.put(format!("v{n}").as_bytes(), value(n)).unwrap();
             if n <= duramen::KEY_BYTES_MAX {
-                store.put(&value(n), b"long key").unwrap();
+                store.put(value(n), b"long key").unwrap();
             }
         }
         store.commit().unwrap();
@@ -194,7 +194,7 @@ fn keys_and_values_of_every_size_read_back() {
         for &n in &sizes {
             assert_eq!(&*store.get(format!("v{n}").as_bytes()).unwrap().unwrap(), &value(n)[..], "{n}");
             if n <= duramen::KEY_BYTES_MAX {
-                assert_eq!(&*store.get(&value(n)).unwrap().unwrap(), b"long key", "{n}");
+                assert_eq!(&*store.get(value(n)).unwrap().unwrap(), b"long key", "{n}");
             }
         }
         let too_long = vec![0; duramen::KEY_BYTES_MAX + 1];
@@ -224,7 +224,7 @@ fn batch_is_all_or_nothing_and_conditions_hold() {
         // A batch larger than any ordinary block.
         let mut large = Batch::new();
         for i in 0..2000u32 {
-            large.put(&i.to_le_bytes(), &[i as u8; 200]);
+            large.put(i.to_le_bytes(), [i as u8; 200]);
         }
         assert_eq!(writer.apply(&large).unwrap(), Swap::Done);
         drop(writer);
@@ -232,7 +232,7 @@ fn batch_is_all_or_nothing_and_conditions_hold() {
         store.close().unwrap();
         let store = options.open(path).unwrap();
         assert_eq!(store.len(), 2001);
-        assert_eq!(&*store.get(&1999u32.to_le_bytes()).unwrap().unwrap(), &[1999u32 as u8; 200]);
+        assert_eq!(&*store.get(1999u32.to_le_bytes()).unwrap().unwrap(), &[1999u32 as u8; 200]);
     });
 }
 
@@ -243,7 +243,7 @@ fn update_changes_part_of_a_value() {
         let mut writer = store.writer().unwrap();
         let meta = Meta { updatable: true, ..Meta::default() };
         // A 16-byte key leaves the value 8-byte aligned.
-        writer.put_with(b"sixteen byte key", &[0; 32], meta).unwrap();
+        writer.put_with(b"sixteen byte key", [0; 32], meta).unwrap();
         let wanted = if name.contains("every-write") && name.contains("shm") {
             Update::InPlace
         } else {
@@ -274,7 +274,7 @@ fn an_update_on_condition_is_done_only_if_nothing_changed() {
         let key = b"sixteen byte key";
         let in_place = name.contains("every-write") && name.contains("shm");
         for bytes in [16, 200] {
-            writer.put_with(key, &vec![0; bytes], Meta { updatable: true, ..Meta::default() }).unwrap();
+            writer.put_with(key, vec![0; bytes], Meta { updatable: true, ..Meta::default() }).unwrap();
             let seen = writer.get_stamped(key).unwrap().0;
             let wanted = if in_place { Update::InPlace } else { Update::NewVersion };
             assert_eq!(writer.compare_and_update(key, seen, 8, &[1; 8]).unwrap(), Some(wanted), "{name}");
@@ -312,7 +312,7 @@ fn a_value_is_read_and_updated_in_one_step_or_not_at_all() {
         let expires_at = Some(u64::MAX >> 1);
         let meta = Meta { tag: 7, updatable: true, expires_at, ..Meta::default() };
         let key = b"sixteen byte key";
-        writer.put_with(key, &[5; 24], meta).unwrap();
+        writer.put_with(key, [5; 24], meta).unwrap();
         let mut seen = None;
         let done = writer.modify_in_place(key, |meta, value| {
             seen = Some((meta, value.to_vec()));
@@ -330,7 +330,7 @@ fn a_value_is_read_and_updated_in_one_step_or_not_at_all() {
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
         }
         // Not aligned; not updatable; not there.
-        writer.put(b"plain", &[1; 8]).unwrap();
+        writer.put(b"plain", [1; 8]).unwrap();
         for key in [&key[..], b"plain", b"absent"] {
             let done = writer.modify_in_place(key, |_, _| Some((3, [1; 8]))).unwrap();
             assert_eq!(done, Modified::NotInPlace, "{name}");
@@ -351,7 +351,7 @@ fn updates_of_several_threads_do_not_lose_each_other() {
         }
         let store = Options { background: true, ..options.clone() }.open(path).unwrap();
         let meta = Meta { updatable: true, ..Meta::default() };
-        KEYS.iter().for_each(|key| store.put_with(key, &[0; 8], meta).unwrap());
+        KEYS.iter().for_each(|key| store.put_with(key, [0; 8], meta).unwrap());
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
         std::thread::scope(|scope| {
             for thread in 0..3u64 {
@@ -365,7 +365,7 @@ fn updates_of_several_threads_do_not_lose_each_other() {
                         }
                         let key = KEYS[(round % 3) as usize];
                         // Space that is overwritten, so that there is something to compact.
-                        writer.put(&thread.to_le_bytes(), &[1; 600]).unwrap();
+                        writer.put(thread.to_le_bytes(), [1; 600]).unwrap();
                         if (round + thread).is_multiple_of(2) {
                             let done = writer.modify_in_place(key, |_, value| {
                                 Some((0, (number(value) + 1).to_le_bytes()))
@@ -478,9 +478,9 @@ fn endless_overwrites_and_deletes_use_bounded_space() {
         let mut after_first = 0;
         for round in 0..60u32 {
             for i in 0..2000u32 {
-                writer.put(&(i % 1000).to_le_bytes(), &[round as u8; 100]).unwrap();
+                writer.put((i % 1000).to_le_bytes(), [round as u8; 100]).unwrap();
                 if i % 3 == 0 {
-                    writer.delete(&(i % 1000).to_le_bytes()).unwrap();
+                    writer.delete((i % 1000).to_le_bytes()).unwrap();
                 }
             }
             store.maintain().unwrap();
@@ -492,15 +492,15 @@ fn endless_overwrites_and_deletes_use_bounded_space() {
         // New keys each time, all deleted: tombstones must go too.
         for round in 0..60u32 {
             for i in 0..1000u32 {
-                writer.put(&(round * 1000 + i).to_le_bytes(), &[7; 100]).unwrap();
+                writer.put((round * 1000 + i).to_le_bytes(), [7; 100]).unwrap();
             }
             for i in 0..1000u32 {
-                assert!(writer.delete(&(round * 1000 + i).to_le_bytes()).unwrap());
+                assert!(writer.delete((round * 1000 + i).to_le_bytes()).unwrap());
             }
             store.maintain().unwrap();
         }
         for i in 0..1000u32 {
-            writer.delete(&i.to_le_bytes()).unwrap();
+            writer.delete(i.to_le_bytes()).unwrap();
         }
         let stats = store.stats();
         assert!(stats.medium_bytes <= 2 * after_first, "{after_first} {stats:?}");
@@ -524,7 +524,7 @@ fn a_key_that_came_and_went_is_not_as_it_was_even_when_it_was_forgotten() {
         // Until its tombstone is compacted away.
         for round in 0..20u32 {
             for i in 0..2000u32 {
-                writer.put(&(i % 500).to_le_bytes(), &[round as u8; 100]).unwrap();
+                writer.put((i % 500).to_le_bytes(), [round as u8; 100]).unwrap();
             }
             store.maintain().unwrap();
         }
@@ -547,7 +547,7 @@ fn full_store_refuses_writes_and_takes_deletes() {
         let mut writer = store.writer().unwrap();
         let mut count = 0u32;
         let error = loop {
-            match writer.put(&count.to_le_bytes(), &[1; 1000]) {
+            match writer.put(count.to_le_bytes(), [1; 1000]) {
                 Ok(()) => count += 1,
                 Err(error) => break error,
             }
@@ -555,13 +555,13 @@ fn full_store_refuses_writes_and_takes_deletes() {
         assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{name}: {error}");
         assert!(count > 800, "{name}: only {count}");
         for i in 0..count {
-            assert_eq!(&*store.get(&i.to_le_bytes()).unwrap().unwrap(), &[1; 1000]);
+            assert_eq!(&*store.get(i.to_le_bytes()).unwrap().unwrap(), &[1; 1000]);
         }
         for i in 0..count / 2 {
-            assert!(writer.delete(&i.to_le_bytes()).unwrap(), "{name}: delete {i}");
+            assert!(writer.delete(i.to_le_bytes()).unwrap(), "{name}: delete {i}");
         }
         for i in 0..count / 3 {
-            writer.put(&i.to_le_bytes(), &[2; 1000]).unwrap_or_else(|e| panic!("{name}: put {i}: {e}"));
+            writer.put(i.to_le_bytes(), [2; 1000]).unwrap_or_else(|e| panic!("{name}: put {i}: {e}"));
         }
         drop(writer);
         store.close().unwrap();
@@ -580,12 +580,12 @@ fn group_is_read_by_its_writer_at_once_and_by_others_durably() {
             writer.group();
             other.group();
             for i in 0..40u32 {
-                writer.put(&i.to_le_bytes(), &round.to_le_bytes()).unwrap();
-                assert_eq!(&*writer.get(&i.to_le_bytes()).unwrap().unwrap(), &round.to_le_bytes());
+                writer.put(i.to_le_bytes(), round.to_le_bytes()).unwrap();
+                assert_eq!(&*writer.get(i.to_le_bytes()).unwrap().unwrap(), &round.to_le_bytes());
                 if i % 5 == 0 {
-                    other.put(&i.to_le_bytes(), &(round + 1000).to_le_bytes()).unwrap();
-                    assert!(writer.delete(&i.to_le_bytes()).unwrap());
-                    assert!(other.get(&i.to_le_bytes()).unwrap().is_none());
+                    other.put(i.to_le_bytes(), (round + 1000).to_le_bytes()).unwrap();
+                    assert!(writer.delete(i.to_le_bytes()).unwrap());
+                    assert!(other.get(i.to_le_bytes()).unwrap().is_none());
                 }
             }
             other.flush_group().unwrap();
@@ -619,15 +619,15 @@ fn keys_with_one_hash_are_all_kept() {
         let options = Options { hash_mask: mask, ..Options::default() };
         let store = options.open(&path).unwrap();
         for i in 0..300u32 {
-            store.put(&i.to_le_bytes(), &i.to_le_bytes()).unwrap();
+            store.put(i.to_le_bytes(), i.to_le_bytes()).unwrap();
         }
         for i in (0..300u32).step_by(3) {
-            assert!(store.delete(&i.to_le_bytes()).unwrap());
+            assert!(store.delete(i.to_le_bytes()).unwrap());
         }
         store.close().unwrap();
         let store = options.open(&path).unwrap();
         for i in 0..300u32 {
-            assert_eq!(store.contains(&i.to_le_bytes()).unwrap(), i % 3 != 0);
+            assert_eq!(store.contains(i.to_le_bytes()).unwrap(), i % 3 != 0);
         }
         assert_eq!(store.len(), 200);
     }
@@ -672,7 +672,7 @@ fn a_group_reclaims_what_it_overwrites() {
             writer.group();
             for i in 0..500u32 {
                 writer
-                    .put(&(i % 100).to_le_bytes(), &[round as u8; 1000])
+                    .put((i % 100).to_le_bytes(), [round as u8; 1000])
                     .unwrap_or_else(|e| panic!("{name}: round {round}, {i}: {e}"));
             }
             writer.flush_group().unwrap();
@@ -688,7 +688,7 @@ fn a_key_present_throughout_is_scanned_while_the_index_grows() {
     let options = Options { hash_mask: 0xffff_0000_0000_00ff, ..Options::default() };
     let store = options.open(dir.path().join("store")).unwrap();
     for i in 0..2000u32 {
-        store.put(&i.to_le_bytes(), b"from the beginning").unwrap();
+        store.put(i.to_le_bytes(), b"from the beginning").unwrap();
     }
     let (mut seen, mut cursor, mut next) = (std::collections::HashSet::new(), 0, 2000u32);
     loop {
@@ -698,7 +698,7 @@ fn a_key_present_throughout_is_scanned_while_the_index_grows() {
             })
             .unwrap();
         for _ in 0..20 {
-            store.put(&next.to_le_bytes(), b"later").unwrap();
+            store.put(next.to_le_bytes(), b"later").unwrap();
             next += 1;
         }
         if cursor == 0 {
@@ -717,7 +717,7 @@ fn any_cursor_is_a_place_and_those_of_a_hash_index_are_small_numbers() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { medium: MediumKind::Volatile, index, ..Options::default() };
         let store = options.open(dir.path().join("store")).unwrap();
-        (0..KEYS).for_each(|key| store.put(&key.to_be_bytes(), b"v").unwrap());
+        (0..KEYS).for_each(|key| store.put(key.to_be_bytes(), b"v").unwrap());
         let (mut cursor, mut largest, mut seen) = (0, 0, BTreeMap::new());
         loop {
             let mut see = |value: &duramen::Value<'_>| {
@@ -834,7 +834,7 @@ fn a_log_with_dead_records_gives_an_index_for_its_keys() {
     let mut writer = store.writer().unwrap();
     for (round, keys) in [keys, overwritten].into_iter().enumerate() {
         for key in 0..keys {
-            writer.put(&key.to_le_bytes(), &[round as u8]).unwrap();
+            writer.put(key.to_le_bytes(), [round as u8]).unwrap();
         }
     }
     drop(writer);
@@ -849,7 +849,7 @@ fn a_log_with_dead_records_gives_an_index_for_its_keys() {
     assert!(stats.index_bytes <= grown.index_bytes, "{stats:?}, grown {grown:?}");
     for key in 0..keys {
         let round = u8::from(key < overwritten);
-        assert_eq!(recovered.get(&key.to_le_bytes()).unwrap().as_deref(), Some(&[round][..]));
+        assert_eq!(recovered.get(key.to_le_bytes()).unwrap().as_deref(), Some(&[round][..]));
     }
 }
 
@@ -863,8 +863,8 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
     let mut first = 0;
     for round in 0..100u32 {
         let store = options.open(&path).unwrap();
-        store.put(b"one", &round.to_le_bytes()).unwrap();
-        store.put(&round.to_le_bytes(), b"another").unwrap();
+        store.put(b"one", round.to_le_bytes()).unwrap();
+        store.put(round.to_le_bytes(), b"another").unwrap();
         let stats = store.stats();
         if round == 0 {
             first = stats.medium_bytes;
@@ -899,7 +899,7 @@ fn blocks_of_one_long_record_are_not_moved_for_their_room() {
     options.tuning.compaction_bytes_min = Some(0);
     let store = options.open(&path).unwrap();
     for key in 0..100u32 {
-        store.put(&key.to_le_bytes(), &[1; 40_000]).unwrap();
+        store.put(key.to_le_bytes(), [1; 40_000]).unwrap();
     }
     store.close().unwrap();
     let store = options.open(&path).unwrap();
@@ -926,7 +926,7 @@ fn a_damaged_seal_is_reported_after_a_clean_close_and_not_missed_after_a_crash()
     let options = Options { extent_bytes: Some(64 << 10), background: false, ..Options::default() };
     let store = options.open(&path).unwrap();
     for key in 0..10u32 {
-        store.put(&key.to_le_bytes(), &[key as u8; 20]).unwrap();
+        store.put(key.to_le_bytes(), [key as u8; 20]).unwrap();
     }
     std::fs::copy(&path, &crashed).unwrap();
     store.close().unwrap();

@@ -87,17 +87,17 @@ fn a_table_is_cleared_dropped_and_swapped_for_good() {
             store.table(b"c", kind).unwrap(),
         );
         for key in 0..2000u32 {
-            a.put(&key.to_be_bytes(), b"of a").unwrap();
-            b.put(&key.to_be_bytes(), b"of b").unwrap();
-            c.put(&key.to_be_bytes(), b"of c").unwrap();
+            a.put(key.to_be_bytes(), b"of a").unwrap();
+            b.put(key.to_be_bytes(), b"of b").unwrap();
+            c.put(key.to_be_bytes(), b"of c").unwrap();
         }
         let written = store.stats().written_bytes;
         a.clear().unwrap();
         store.swap_tables(b"b", b"c").unwrap();
         assert!(store.stats().written_bytes - written < 300, "cost what is in them");
         assert_eq!((a.len(), b.len(), c.len()), (0, 2000, 2000));
-        assert!(a.get(&7u32.to_be_bytes()).unwrap().is_none());
-        assert_eq!(b.get(&7u32.to_be_bytes()).unwrap().as_deref(), Some(&b"of c"[..]));
+        assert!(a.get(7u32.to_be_bytes()).unwrap().is_none());
+        assert_eq!(b.get(7u32.to_be_bytes()).unwrap().as_deref(), Some(&b"of c"[..]));
         a.put(b"new", b"of a").unwrap();
         assert!(store.drop_table(b"c").unwrap() && !store.drop_table(b"c").unwrap());
         assert_eq!(c.get(b"k").unwrap_err().kind(), ErrorKind::NotFound);
@@ -149,7 +149,7 @@ fn a_batch_writes_to_several_tables_or_to_none() {
     let mut large = Batch::new();
     for key in 0..3000u32 {
         let to = [Some(&a), Some(&b), None][key as usize % 3];
-        large.table(to).put(&key.to_be_bytes(), &[key as u8; 300]);
+        large.table(to).put(key.to_be_bytes(), [key as u8; 300]);
     }
     assert_eq!(writer.apply(&large).unwrap(), Swap::Done);
     let look = |store: &Store| {
@@ -160,8 +160,7 @@ fn a_batch_writes_to_several_tables_or_to_none() {
         assert_eq!(b.get(b"k").unwrap().as_deref(), Some(&b"2"[..]));
         assert_eq!((store.len(), a.len(), b.len()), (1001, 1001, 1001));
         for key in 0..3000u32 {
-            let tables =
-                [a.get(&key.to_be_bytes()), b.get(&key.to_be_bytes()), store.get(&key.to_be_bytes())];
+            let tables = [a.get(key.to_be_bytes()), b.get(key.to_be_bytes()), store.get(key.to_be_bytes())];
             for (at, found) in tables.into_iter().enumerate() {
                 assert_eq!(found.unwrap().is_some(), at == key as usize % 3, "{key}");
             }
@@ -181,22 +180,22 @@ fn values_of_tables_are_updated_in_place_and_moved_with_their_owner() {
     let mut writer = store.writer().unwrap();
     for key in 0..500u64 {
         let meta = Meta { updatable: key % 2 == 0, ..Meta::default() };
-        writer.table(&table).put_with(&key.to_be_bytes(), &[0; 16], meta).unwrap();
+        writer.table(&table).put_with(key.to_be_bytes(), [0; 16], meta).unwrap();
         // What lies between is dead at once.
-        store.put(b"filler", &[1; 400]).unwrap();
+        store.put(b"filler", [1; 400]).unwrap();
     }
     for key in 0..500u64 {
         let wanted = if key % 2 == 0 { Update::InPlace } else { Update::NewVersion };
         assert_eq!(table.update(&key.to_be_bytes(), 8, &key.to_be_bytes()).unwrap(), wanted);
     }
     for key in (0..500u64).step_by(5) {
-        assert!(table.delete(&key.to_be_bytes()).unwrap());
+        assert!(table.delete(key.to_be_bytes()).unwrap());
     }
     let look = |store: &Store| {
         let table = store.find_table(b"t").unwrap().unwrap();
         assert_eq!((table.len(), store.len()), (400, 1));
         for key in 0..500u64 {
-            let found = table.get(&key.to_be_bytes()).unwrap();
+            let found = table.get(key.to_be_bytes()).unwrap();
             let wanted = (key % 5 != 0).then(|| [[0; 8], key.to_be_bytes()].concat());
             assert_eq!(found.as_deref(), wanted.as_deref(), "{key}");
         }
@@ -205,7 +204,7 @@ fn values_of_tables_are_updated_in_place_and_moved_with_their_owner() {
     look(&store);
     for _ in 0..200 {
         store.maintain().unwrap();
-        store.put(b"filler", &[2; 4000]).unwrap();
+        store.put(b"filler", [2; 4000]).unwrap();
     }
     assert!(store.stats().compacted_bytes > 0);
     look(&store);
@@ -222,7 +221,7 @@ fn a_full_store_clears_its_tables_and_takes_writes_again() {
         for round in 0..4u32 {
             let mut kept = 0u32;
             let full = loop {
-                match tables[kept as usize % 2].put(&kept.to_be_bytes(), &[round as u8; 700]) {
+                match tables[kept as usize % 2].put(kept.to_be_bytes(), [round as u8; 700]) {
                     Ok(()) => kept += 1,
                     Err(error) => break error,
                 }
@@ -231,7 +230,7 @@ fn a_full_store_clears_its_tables_and_takes_writes_again() {
             assert!(kept > 3000, "{kept} in round {round} on {medium:?}");
             tables[0].clear().unwrap();
             assert_eq!(tables[0].len(), 0);
-            tables[0].put(b"at once", &[9; 700]).unwrap();
+            tables[0].put(b"at once", [9; 700]).unwrap();
             assert_eq!(tables[1].len(), u64::from(kept / 2));
             tables[1].clear().unwrap();
             assert_eq!(store.audit(), [""; 0]);
@@ -250,7 +249,7 @@ fn what_is_wrong_with_a_table_is_reported() {
         wrong.to_string().contains("table \"hash\" has an index of kind Hash, wanted Ordered"),
         "{wrong}"
     );
-    let long = store.table(&[b'x'; 1025], IndexKind::Hash).unwrap_err();
+    let long = store.table([b'x'; 1025], IndexKind::Hash).unwrap_err();
     assert!(long.to_string().contains("1025 bytes; at most 1024"), "{long}");
     let missing = store.swap_tables(b"hash", b"none").unwrap_err();
     assert!(missing.to_string().contains("no table \"none\""), "{missing}");
@@ -267,16 +266,16 @@ fn what_was_done_to_tables_counts_when_it_is_committed() {
     let store = options.open(&path).unwrap();
     let (a, b) = (store.table(b"a", IndexKind::Hash).unwrap(), store.table(b"b", IndexKind::Hash).unwrap());
     for key in 0..300u32 {
-        a.put(&key.to_be_bytes(), &[1; 200]).unwrap();
-        b.put(&key.to_be_bytes(), &[2; 200]).unwrap();
+        a.put(key.to_be_bytes(), [1; 200]).unwrap();
+        b.put(key.to_be_bytes(), [2; 200]).unwrap();
     }
     store.commit().unwrap();
     a.clear().unwrap();
     store.drop_table(b"b").unwrap();
     let c = store.table(b"c", IndexKind::Hash).unwrap();
     for key in 0..300u32 {
-        c.put(&key.to_be_bytes(), &[3; 200]).unwrap();
-        a.put(&key.to_be_bytes(), &[4; 200]).unwrap();
+        c.put(key.to_be_bytes(), [3; 200]).unwrap();
+        a.put(key.to_be_bytes(), [4; 200]).unwrap();
     }
     for _ in 0..20 {
         store.maintain().unwrap();
@@ -287,7 +286,7 @@ fn what_was_done_to_tables_counts_when_it_is_committed() {
         |store: &Store| [&b"a"[..], b"b", b"c"].map(|name| store.find_table(name).unwrap().map(|t| t.len()));
     assert_eq!(lens(&killed), [Some(300), Some(300), None]);
     let a = killed.find_table(b"a").unwrap().unwrap();
-    assert_eq!(a.get(&7u32.to_be_bytes()).unwrap().as_deref(), Some(&[1; 200][..]));
+    assert_eq!(a.get(7u32.to_be_bytes()).unwrap().as_deref(), Some(&[1; 200][..]));
     assert_eq!(killed.audit(), [""; 0]);
     store.commit().unwrap();
     for _ in 0..20 {
@@ -312,7 +311,7 @@ fn checkpoints_know_all_tables() {
         };
         let store = options.open(&path).unwrap();
         let tables: Vec<Table> =
-            (0..4u8).map(|name| store.table(&[name], KINDS[name as usize % 2]).unwrap()).collect();
+            (0..4u8).map(|name| store.table([name], KINDS[name as usize % 2]).unwrap()).collect();
         let mut model: Vec<BTreeMap<Vec<u8>, Vec<u8>>> = vec![BTreeMap::new(); 4];
         let mut state = 1u64;
         let mut random = |bound: u64| {
@@ -324,10 +323,10 @@ fn checkpoints_know_all_tables() {
                 let at = random(4) as usize;
                 let key = random(900).to_be_bytes();
                 if random(4) == 0 {
-                    assert_eq!(tables[at].delete(&key).unwrap(), model[at].remove(&key[..]).is_some());
+                    assert_eq!(tables[at].delete(key).unwrap(), model[at].remove(&key[..]).is_some());
                 } else {
                     let value = vec![random(256) as u8; random(200) as usize];
-                    tables[at].put(&key, &value).unwrap();
+                    tables[at].put(key, &value).unwrap();
                     model[at].insert(key.to_vec(), value);
                 }
                 if random(300) == 0 {
@@ -341,7 +340,7 @@ fn checkpoints_know_all_tables() {
             let killed = after_kill(&path, &options);
             for (at, model) in model.iter().enumerate() {
                 assert_eq!(
-                    &all(&killed.find_table(&[at as u8]).unwrap().unwrap()),
+                    &all(&killed.find_table([at as u8]).unwrap().unwrap()),
                     model,
                     "table {at}, round {round}"
                 );
@@ -359,7 +358,7 @@ fn checkpoints_know_all_tables() {
         let store = options.open(&path).unwrap();
         assert!(store.recovery().checkpointed > 0);
         for (at, model) in model.iter().enumerate() {
-            assert_eq!(&all(&store.find_table(&[at as u8]).unwrap().unwrap()), model, "table {at}");
+            assert_eq!(&all(&store.find_table([at as u8]).unwrap().unwrap()), model, "table {at}");
         }
         assert_eq!(store.audit(), [""; 0]);
     }
@@ -371,7 +370,7 @@ fn tables_are_cleared_beside_those_who_use_them() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = Options { background: true, ..shm(IndexKind::Hash) };
     let store = options.open(dir.path().join("store")).unwrap();
-    let tables: Vec<Table> = (0..3u8).map(|name| store.table(&[name], IndexKind::Ordered).unwrap()).collect();
+    let tables: Vec<Table> = (0..3u8).map(|name| store.table([name], IndexKind::Ordered).unwrap()).collect();
     std::thread::scope(|scope| {
         let ends = std::time::Instant::now() + std::time::Duration::from_millis(1500);
         for thread in 0..2u64 {
@@ -383,8 +382,8 @@ fn tables_are_cleared_beside_those_who_use_them() {
                     for table in tables {
                         key += 2;
                         writer.group();
-                        writer.table(table).put(&key.to_be_bytes(), &key.to_be_bytes()).unwrap();
-                        let _ = writer.table(table).delete(&key.wrapping_sub(40).to_be_bytes()).unwrap();
+                        writer.table(table).put(key.to_be_bytes(), key.to_be_bytes()).unwrap();
+                        let _ = writer.table(table).delete(key.wrapping_sub(40).to_be_bytes()).unwrap();
                         writer.flush_group().unwrap();
                         for value in table.range(..).unwrap().take(50) {
                             let value = value.unwrap();
@@ -417,8 +416,8 @@ fn a_full_store_that_is_asked_for_tables_still_deletes_clears_and_drops() {
         let store = options.open(dir.path().join("store")).unwrap();
         let table = store.table(b"a", IndexKind::Hash).unwrap();
         let mut keys = 0u32;
-        while table.put(&keys.to_be_bytes(), &[7; 300]).is_ok() {
-            store.put(&keys.to_be_bytes(), &[7; 300]).unwrap_or_default();
+        while table.put(keys.to_be_bytes(), [7; 300]).is_ok() {
+            store.put(keys.to_be_bytes(), [7; 300]).unwrap_or_default();
             keys += 1;
         }
         let mut made = Vec::new();
@@ -432,14 +431,14 @@ fn a_full_store_that_is_asked_for_tables_still_deletes_clears_and_drops() {
         };
         assert_eq!(full.kind(), ErrorKind::OutOfSpace, "{full}");
         for key in 0..keys.min(200) {
-            store.delete(&key.to_be_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}"));
-            table.delete(&key.to_be_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}"));
+            store.delete(key.to_be_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}"));
+            table.delete(key.to_be_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}"));
         }
         for name in &made {
             assert!(store.drop_table(name.as_bytes()).unwrap_or_else(|error| panic!("{medium:?}: {error}")));
         }
         table.clear().unwrap();
-        table.put(b"again", &[7; 300]).unwrap();
+        table.put(b"again", [7; 300]).unwrap();
         assert_eq!(store.audit(), [""; 0]);
     }
 }
@@ -455,15 +454,13 @@ fn values_that_are_kept_outlive_their_table() {
         let table = store.table(b"t", kind).unwrap();
         for round in 0..6u8 {
             for key in 0..400u32 {
-                table.put(&key.to_be_bytes(), &[round; 200]).unwrap();
+                table.put(key.to_be_bytes(), [round; 200]).unwrap();
             }
             for key in 0..40u32 {
-                assert!(table.delete(&key.to_be_bytes()).unwrap());
+                assert!(table.delete(key.to_be_bytes()).unwrap());
             }
-            let kept: Vec<_> = (100..400u32)
-                .step_by(60)
-                .map(|key| table.get(&key.to_be_bytes()).unwrap().unwrap())
-                .collect();
+            let kept: Vec<_> =
+                (100..400u32).step_by(60).map(|key| table.get(key.to_be_bytes()).unwrap().unwrap()).collect();
             let mut range = (kind == IndexKind::Ordered).then(|| table.range(..).unwrap());
             assert!(range.as_mut().is_none_or(|range| range.next().unwrap().is_ok()));
             if round % 2 == 0 {
@@ -473,7 +470,7 @@ fn values_that_are_kept_outlive_their_table() {
                 store.table(b"t", kind).unwrap();
             }
             for key in 0..6000u32 {
-                store.put(&(key % 300).to_be_bytes(), &[9; 300]).unwrap();
+                store.put((key % 300).to_be_bytes(), [9; 300]).unwrap();
                 if key % 500 == 0 {
                     store.maintain().unwrap();
                 }

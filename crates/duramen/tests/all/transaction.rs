@@ -160,12 +160,12 @@ fn transactions_under_locks_are_one_step_to_all_others() {
                             assert_eq!(x, y);
                             let gives_up = round % 7 == 3;
                             let wrote = writer.transaction(|transaction| {
-                                transaction.put(b"x", &(x + 1).to_le_bytes())?;
+                                transaction.put(b"x", (x + 1).to_le_bytes())?;
                                 assert_eq!(
                                     transaction.get(b"x")?.as_deref(),
                                     Some(&(x + 1).to_le_bytes()[..])
                                 );
-                                transaction.put(b"y", &(y + 1).to_le_bytes())?;
+                                transaction.put(b"y", (y + 1).to_le_bytes())?;
                                 if gives_up { Err(Error::aborted("on purpose")) } else { Ok(()) }
                             });
                             match wrote {
@@ -263,7 +263,7 @@ fn transfers_of_several_threads_keep_the_sum() {
     let (_dir, store) = store();
     let accounts = store.table(b"accounts", IndexKind::Ordered).unwrap();
     let names = [b"ada", b"bob", b"eve"];
-    names.iter().for_each(|name| accounts.put(*name, &1_000u64.to_le_bytes()).unwrap());
+    names.iter().for_each(|name| accounts.put(*name, 1_000u64.to_le_bytes()).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (store, accounts) = (&store, &accounts);
@@ -276,11 +276,11 @@ fn transfers_of_several_threads_keep_the_sum() {
                         .transaction(|transaction| {
                             let mut keys = transaction.table(accounts);
                             let left = number(keys.get(from)?).saturating_sub(1);
-                            keys.put(from, &left.to_le_bytes())?;
+                            keys.put(from, left.to_le_bytes())?;
                             let more = number(keys.get(to)?) + 1;
-                            keys.put(to, &more.to_le_bytes())?;
+                            keys.put(to, more.to_le_bytes())?;
                             let count = number(transaction.get(b"count")?) + 1;
-                            transaction.put(b"count", &count.to_le_bytes())
+                            transaction.put(b"count", count.to_le_bytes())
                         })
                         .unwrap();
                 }
@@ -393,7 +393,7 @@ fn a_transaction_whose_reads_have_changed_runs_again() {
 #[test]
 fn an_error_that_follows_from_what_has_changed_is_not_returned() {
     let (_dir, store) = store();
-    let other = other_writes(&store, |store| store.put(b"a", &5u64.to_le_bytes()).unwrap());
+    let other = other_writes(&store, |store| store.put(b"a", 5u64.to_le_bytes()).unwrap());
     let mut runs = 0;
     let took = store.writer().unwrap().transaction(|transaction| {
         runs += 1;
@@ -412,14 +412,14 @@ fn an_error_that_follows_from_what_has_changed_is_not_returned() {
 #[test]
 fn a_transaction_that_others_overtake_each_time_runs_alone_in_the_end() {
     let (_dir, store) = store();
-    let other = other_writes(&store, |store| store.put(b"a", &[0; 8]).unwrap());
+    let other = other_writes(&store, |store| store.put(b"a", [0; 8]).unwrap());
     let mut overtaken = 0;
     store
         .writer()
         .unwrap()
         .transaction(|transaction| {
             let a = number(transaction.get(b"a")?);
-            transaction.put(b"b", &(a + 1).to_le_bytes())?;
+            transaction.put(b"b", (a + 1).to_le_bytes())?;
             overtaken += u32::from(other());
             Ok(())
         })
@@ -431,7 +431,7 @@ fn a_transaction_that_others_overtake_each_time_runs_alone_in_the_end() {
 #[test]
 fn what_a_transaction_reads_of_its_own_is_not_checked_against_itself() {
     let (_dir, store) = store();
-    store.put(b"a", &1u64.to_le_bytes()).unwrap();
+    store.put(b"a", 1u64.to_le_bytes()).unwrap();
     store.put(b"gone", b"1").unwrap();
     let mut runs = 0;
     let mut writer = store.writer().unwrap();
@@ -442,7 +442,7 @@ fn what_a_transaction_reads_of_its_own_is_not_checked_against_itself() {
                 runs += 1;
                 for _ in 0..3 {
                     let a = number(transaction.get(b"a")?) + 1;
-                    transaction.put(b"a", &a.to_le_bytes())?;
+                    transaction.put(b"a", a.to_le_bytes())?;
                 }
                 transaction.delete(b"gone")?;
                 assert!(transaction.get(b"gone")?.is_none());
@@ -462,7 +462,7 @@ fn what_a_transaction_reads_of_its_own_is_not_checked_against_itself() {
 #[test]
 fn an_unchecked_transaction_runs_once() {
     let (_dir, store) = store();
-    let other = other_writes(&store, |store| store.put(b"a", &[7; 8]).unwrap());
+    let other = other_writes(&store, |store| store.put(b"a", [7; 8]).unwrap());
     let mut runs = 0;
     let before = store
         .writer()
@@ -471,7 +471,7 @@ fn an_unchecked_transaction_runs_once() {
             runs += 1;
             let before = number(transaction.get(b"a")?);
             assert!(other());
-            transaction.put(b"b", &before.to_le_bytes()).map(|()| before)
+            transaction.put(b"b", before.to_le_bytes()).map(|()| before)
         })
         .unwrap();
     assert_eq!((runs, before), (1, 0));

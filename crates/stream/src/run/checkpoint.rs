@@ -327,7 +327,7 @@ impl JobTables {
         let mut states = Vec::new();
         // A head without the field was written by one thread.
         for thread in 0..head["threads"].as_u64().unwrap_or(1).max(1) as usize {
-            let state = self.table.get(&state_key(thread)).map_err(failed("read"))?;
+            let state = self.table.get(state_key(thread)).map_err(failed("read"))?;
             let state = state.ok_or_else(|| {
                 Error::connector(format!(
                     "a checkpoint has a head and no state of thread {thread}; it is damaged"
@@ -363,9 +363,9 @@ impl JobTables {
     pub fn get(&mut self, number: u64, page: u32) -> Result<Vec<u8>> {
         let found = if Numbers::has_own_table(number) {
             let table = self.own(number)?;
-            table.get(&page.to_be_bytes()).map(|found| found.map(|bytes| bytes.to_vec()))
+            table.get(page.to_be_bytes()).map(|found| found.map(|bytes| bytes.to_vec()))
         } else {
-            self.table.get(&key(number, page)).map(|found| found.map(|bytes| bytes.to_vec()))
+            self.table.get(key(number, page)).map(|found| found.map(|bytes| bytes.to_vec()))
         };
         found.map_err(failed("read"))?.ok_or_else(|| {
             Error::connector(format!(
@@ -403,7 +403,7 @@ impl JobTables {
             })
             .map_err(failed("read"))?;
         for key in gone {
-            self.table.delete(&key).map_err(failed("write"))?;
+            self.table.delete(key).map_err(failed("write"))?;
         }
         Ok(pages)
     }
@@ -571,7 +571,7 @@ fn work(
                 }
                 let mut table = job_store.writer.table(&job_tables.table);
                 for (thread, state) in states.iter().enumerate() {
-                    table.put(&state_key(thread), state).map_err(failed("write to"))?;
+                    table.put(state_key(thread), state).map_err(failed("write to"))?;
                 }
                 table.put(HEAD, head.to_json(now(), states.len()).as_bytes()).map_err(failed("write to"))?;
                 let began = Instant::now();
@@ -599,11 +599,11 @@ fn put(
     content: &[u8],
 ) -> Result<()> {
     let put = if Numbers::has_own_table(number) {
-        job_store.writer.table(job_tables.own(number)?).put(&page.to_be_bytes(), content)
+        job_store.writer.table(job_tables.own(number)?).put(page.to_be_bytes(), content)
     } else {
         let pages = pages.entry(number).or_insert(0);
         *pages = (page + 1).max(*pages);
-        job_store.writer.table(&job_tables.table).put(&key(number, page), content)
+        job_store.writer.table(&job_tables.table).put(key(number, page), content)
     };
     put.map_err(failed("write to"))
 }
@@ -621,7 +621,7 @@ fn drop_vector(
         return Ok(());
     }
     for page in 0..pages.remove(&number).unwrap_or(0) {
-        job_store.writer.table(&job_tables.table).delete(&key(number, page)).map_err(failed("write to"))?;
+        job_store.writer.table(&job_tables.table).delete(key(number, page)).map_err(failed("write to"))?;
     }
     Ok(())
 }

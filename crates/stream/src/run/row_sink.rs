@@ -132,12 +132,12 @@ impl JobStore {
     pub fn replace(&mut self, table: &str, records: &[Vec<u8>]) -> Result<()> {
         let table = self.store.table(table.as_bytes(), IndexKind::Hash).map_err(failed)?;
         let mut number = records.len() as u32;
-        while table.get(&number.to_be_bytes()).map_err(failed)?.is_some() {
-            self.writer.table(&table).delete(&number.to_be_bytes()).map_err(failed)?;
+        while table.get(number.to_be_bytes()).map_err(failed)?.is_some() {
+            self.writer.table(&table).delete(number.to_be_bytes()).map_err(failed)?;
             number += 1;
         }
         for (number, record) in (0u32..).zip(records) {
-            self.writer.table(&table).put(&number.to_be_bytes(), record).map_err(failed)?;
+            self.writer.table(&table).put(number.to_be_bytes(), record).map_err(failed)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl JobStore {
         let found = self.store.find_table(table.as_bytes()).map_err(failed)?;
         let record = |number: usize| {
             let found = match &found {
-                Some(table) => table.get(&(number as u32).to_be_bytes()).map_err(failed)?,
+                Some(table) => table.get((number as u32).to_be_bytes()).map_err(failed)?,
                 None => None,
             };
             found.map(|bytes| bytes.to_vec()).ok_or_else(|| {

@@ -95,7 +95,7 @@ impl LargeStream {
             return Err(OLD_FORM.into());
         }
         let last = reads.nth(elements.len().saturating_sub(1))?.filter(is_node);
-        let head = last.map_or_else(|| reads.get(&HEAD_KEY), |node| Ok(Some(node)))?;
+        let head = last.map_or_else(|| reads.get(HEAD_KEY), |node| Ok(Some(node)))?;
         let head = Stream::of(&*head.ok_or(NO_HEAD)?)?.without_nodes();
         Ok(Self { elements, head, is_head_new: false })
     }
@@ -180,10 +180,10 @@ impl LargeStream {
             return Ok(false);
         }
         let (its, consumer) = (its.to_be_bytes(), consumer.to_be_bytes());
-        if reads.get(&key(CONSUMER, &[&its, &consumer]))?.is_some() {
+        if reads.get(key(CONSUMER, &[&its, &consumer]))?.is_some() {
             return Ok(true);
         }
-        match reads.get(&key(REMOVED_CONSUMER, &[&its, &consumer]))? {
+        match reads.get(key(REMOVED_CONSUMER, &[&its, &consumer]))? {
             Some(_) => Ok(false),
             None => Err(NO_CONSUMER.into()),
         }
@@ -198,7 +198,7 @@ impl LargeStream {
     /// The group of this name. None of its consumers is known yet.
     pub(crate) fn group(&self, reads: CollectionReader<'_>, name: &[u8]) -> Result<Option<Group>> {
         for number in numbers_of(reads, &name_key(GROUP_NAME, &[], name))? {
-            let value = reads.get(&key(GROUP, &[&number.to_be_bytes()]))?.ok_or(NO_GROUP)?;
+            let value = reads.get(key(GROUP, &[&number.to_be_bytes()]))?.ok_or(NO_GROUP)?;
             let group = Group::of_element(number, &value)?;
             if group.name() == name {
                 return Ok(Some(group));
@@ -256,7 +256,7 @@ impl LargeStream {
         id: StreamId,
     ) -> Result<Option<Pending>> {
         let Some(number) = group.number() else { return Ok(None) };
-        let found = reads.get(&key(PENDING, &[&number.to_be_bytes(), &id.to_bytes()]))?;
+        let found = reads.get(key(PENDING, &[&number.to_be_bytes(), &id.to_bytes()]))?;
         let Some(pending) = found.map(|found| Pending::of_element(&found)).transpose()? else {
             return Ok(None);
         };
@@ -853,7 +853,7 @@ fn numbers_of(reads: CollectionReader<'_>, key: &[u8]) -> Result<Vec<u32>> {
 }
 
 fn consumer(reads: CollectionReader<'_>, group: u32, number: u32) -> Result<Consumer> {
-    let value = reads.get(&key(CONSUMER, &[&group.to_be_bytes(), &number.to_be_bytes()]))?;
+    let value = reads.get(key(CONSUMER, &[&group.to_be_bytes(), &number.to_be_bytes()]))?;
     Ok(Consumer::of_element(&value.ok_or(NO_CONSUMER)?)?)
 }
 

@@ -118,7 +118,7 @@ impl LargeString {
     pub(crate) fn read(&self, reads: CollectionReader<'_>, from: usize, into: &mut [u8]) -> Result<()> {
         into.fill(0);
         for (number, part) in pieces_of(from..from + into.len()) {
-            let Some(piece) = reads.get(&key_of(number))? else { continue };
+            let Some(piece) = reads.get(key_of(number))? else { continue };
             begin_of(&piece)?;
             let at = number * PIECE + part.start - from;
             let there = &piece[part.start.min(piece.len())..part.end.min(piece.len())];
@@ -191,7 +191,7 @@ impl LargeString {
     ) -> Result<()> {
         let mut left = bytes.iter_mut().peekable();
         while let Some(number) = left.peek().map(|(at, _)| **at / PIECE) {
-            let piece = reads.get(&key_of(number))?;
+            let piece = reads.get(key_of(number))?;
             piece.as_ref().map(begin_of).transpose()?;
             while let Some((at, byte)) = left.next_if(|(at, _)| **at / PIECE == number) {
                 *byte = piece.as_ref().and_then(|piece| piece.get(at % PIECE).copied()).unwrap_or(0);
@@ -209,7 +209,7 @@ impl LargeString {
     ) -> Result<()> {
         let key = key_of(number);
         let (mut piece, mut len) = ([0; PIECE], 0);
-        if let Some(old) = writer.reads(&self.elements).get(&key)? {
+        if let Some(old) = writer.reads(&self.elements).get(key)? {
             begin_of(&old)?;
             len = old.len();
             piece[..len].copy_from_slice(&old);

@@ -772,7 +772,7 @@ fn a_large_stream_of_an_earlier_build_is_refused_and_the_error_says_how_it_comes
     let (meta, form) = (root.meta(), root[0] & !(2 << 4));
     assert_ne!(form, root[0]);
     drop(root);
-    keyspace.store().writer().unwrap().table(&table).put_with(b"s", &[form], meta).unwrap();
+    keyspace.store().writer().unwrap().table(&table).put_with(b"s", [form], meta).unwrap();
     let said = run(&mut worker, |txn| match txn.stream(0, b"s") {
         Ok(_) => String::new(),
         Err(error) => error.to_string(),

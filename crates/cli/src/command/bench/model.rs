@@ -232,17 +232,17 @@ fn operations(
         for index in 0..keys {
             let key = key(index, keys, round.wrapping_add(which as u64 * 7919));
             match which {
-                0 => writer.put(&key, &value)?,
+                0 => writer.put(key, &value)?,
                 1 => {
-                    let found = store.get(&key)?.ok_or("a key that was put is not there")?;
+                    let found = store.get(key)?.ok_or("a key that was put is not there")?;
                     sum += u64::from(found.bytes()[0]);
                 }
                 2 => {
                     value[0] = index as u8;
-                    writer.put(&key, &value)?;
+                    writer.put(key, &value)?;
                 }
                 _ => {
-                    writer.delete(&key)?;
+                    writer.delete(key)?;
                 }
             }
             if index % 4096 == 0 && signals.stop() {

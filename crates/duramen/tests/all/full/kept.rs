@@ -25,7 +25,7 @@ fn wear(store: &Store) {
     for round in 0..50 {
         value.fill(round);
         for number in 0..KEYS {
-            store.put(&key(number), &value).unwrap();
+            store.put(key(number), value).unwrap();
         }
     }
     assert!(begun.elapsed() < Duration::from_secs(30), "it took {:?}", begun.elapsed());
@@ -37,7 +37,7 @@ fn is_as_put(value: &Value<'_>) -> bool {
 
 fn put_to_keep(store: &Store, number: usize) -> Vec<u8> {
     let key = format!("kept {number}").into_bytes();
-    store.put(&key, &[&key[..]; 20].concat()).unwrap();
+    store.put(&key, [&key[..]; 20].concat()).unwrap();
     key
 }
 
@@ -155,23 +155,23 @@ fn a_key_of_a_block_that_is_kept_is_put_and_deleted_for_ever() {
     for background in [false, true] {
         let store = Options { background, ..options() }.open("none").unwrap();
         for number in 0..KEYS {
-            store.put(&key(number), &[1; 1300]).unwrap();
+            store.put(key(number), [1; 1300]).unwrap();
         }
         let key_kept = put_to_keep(&store, 1);
         let kept = store.get(&key_kept).unwrap().unwrap();
         for round in 0..20 {
             for number in 0..KEYS {
-                store.put(&key(number), &[round; 1300]).unwrap();
+                store.put(key(number), [round; 1300]).unwrap();
             }
             for number in 0..KEYS {
-                assert!(store.delete(&key(number)).unwrap());
+                assert!(store.delete(key(number)).unwrap());
             }
             store.maintain().unwrap();
         }
         assert!(is_as_put(&kept));
         drop(kept);
         let mut fitted = 0;
-        while store.put(&key(fitted), &[1; 1300]).is_ok() {
+        while store.put(key(fitted), [1; 1300]).is_ok() {
             fitted += 1;
         }
         assert!(u64::from(fitted) * 1300 > LEN_MAX * 3 / 4, "{fitted} values fit");
@@ -188,14 +188,14 @@ fn deletes_go_on_in_a_full_store_while_a_value_is_kept() {
         let mut put = |store: &Store| {
             next += 1;
             let value = vec![next as u8; 100 + random.below(900) as usize];
-            store.put(&key(next), &value).is_ok()
+            store.put(key(next), &value).is_ok()
         };
         while put(&store) {}
         let kept = store.get(&key_kept).unwrap().unwrap();
         let mut oldest = 0;
         for _ in 0..20_000 {
             oldest += 1;
-            store.delete(&key(oldest)).unwrap();
+            store.delete(key(oldest)).unwrap();
             put(&store);
         }
         assert!(is_as_put(&kept));
@@ -212,7 +212,7 @@ fn deletes_go_on_in_a_small_full_store_while_a_value_is_kept() {
         let mut there = Vec::new();
         let put = |random: &mut super::Random, there: &mut Vec<u32>| {
             let number = random.below(460) as u32;
-            let is_put = store.put(&key(number), &vec![seed as u8; 100 + random.below(900) as usize]).is_ok();
+            let is_put = store.put(key(number), vec![seed as u8; 100 + random.below(900) as usize]).is_ok();
             if is_put && !there.contains(&number) {
                 there.push(number);
             }
@@ -226,7 +226,7 @@ fn deletes_go_on_in_a_small_full_store_while_a_value_is_kept() {
                 }
                 for _ in 0..=random.below(3) {
                     let number = there.swap_remove(random.below(there.len() as u64) as usize);
-                    let was = store.delete(&key(number));
+                    let was = store.delete(key(number));
                     assert!(
                         was.unwrap_or_else(|e| panic!("seed {seed}, turn {turn}: {e}\n{:?}", store.stats()))
                     );
@@ -235,7 +235,7 @@ fn deletes_go_on_in_a_small_full_store_while_a_value_is_kept() {
             there[0]
         };
         let number = churn(500);
-        let kept = store.get(&key(number)).unwrap().unwrap();
+        let kept = store.get(key(number)).unwrap().unwrap();
         churn(1000);
         assert!(kept.bytes().iter().all(|&byte| byte == seed as u8));
     }

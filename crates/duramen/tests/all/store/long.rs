@@ -69,7 +69,7 @@ fn an_index_shrinks_when_its_keys_are_deleted_and_every_key_that_stays_is_scanne
         let key = |i: u32| format!("key {i:08}").into_bytes();
         let stays = |i: u32| i.is_multiple_of(KEYS / STAY);
         for i in 0..KEYS {
-            writer.put(&key(i), b"value").unwrap();
+            writer.put(key(i), b"value").unwrap();
         }
         let grown = store.stats().index_bytes;
         // Scans that are under way while the index shrinks, one after each part of the deletes.
@@ -91,7 +91,7 @@ fn an_index_shrinks_when_its_keys_are_deleted_and_every_key_that_stays_is_scanne
             });
             scans.push(scan);
             for i in (0..KEYS).filter(|&i| i % 16 == part && !stays(i)) {
-                assert!(writer.delete(&key(i)).unwrap());
+                assert!(writer.delete(key(i)).unwrap());
             }
             for _ in 0..40 {
                 store.maintain().unwrap();
@@ -100,7 +100,7 @@ fn an_index_shrinks_when_its_keys_are_deleted_and_every_key_that_stays_is_scanne
                 step(scan, 100);
             }
         }
-        writer.put(&key(0), b"value").unwrap();
+        writer.put(key(0), b"value").unwrap();
         drop(writer);
         // What other tests of this process hold keeps memory back for a while.
         let begun = std::time::Instant::now();
@@ -128,10 +128,10 @@ fn an_index_shrinks_when_its_keys_are_deleted_and_every_key_that_stays_is_scanne
         // It grows again, and nothing is lost.
         let mut writer = store.writer().unwrap();
         for i in 0..KEYS {
-            writer.put(&key(i), b"value").unwrap();
+            writer.put(key(i), b"value").unwrap();
         }
         for i in 0..KEYS {
-            assert!(store.get(&key(i)).unwrap().is_some());
+            assert!(store.get(key(i)).unwrap().is_some());
         }
         assert_eq!(store.len(), u64::from(KEYS));
     }
@@ -149,8 +149,8 @@ fn every_key_is_picked_as_often_as_any_other_after_most_were_deleted() {
         let store = options.open(dir.path().join("store")).unwrap();
         let mut writer = store.writer().unwrap();
         let key = |i: u32| format!("key {i:08}").into_bytes();
-        (0..KEYS).for_each(|i| writer.put(&key(i), b"value").unwrap());
-        (0..KEYS).filter(|i| i % 600 != 0).for_each(|i| assert!(writer.delete(&key(i)).unwrap()));
+        (0..KEYS).for_each(|i| writer.put(key(i), b"value").unwrap());
+        (0..KEYS).filter(|i| i % 600 != 0).for_each(|i| assert!(writer.delete(key(i)).unwrap()));
         for _ in 0..300 {
             store.maintain().unwrap();
         }

@@ -40,30 +40,30 @@ fn of_the_few_keys_that_a_mass_delete_left_each_is_picked_and_so_is_what_comes_l
         };
         let store = options.open("none").unwrap();
         for key in 0..40_000u32 {
-            store.put(&key.to_be_bytes(), b"value").unwrap();
+            store.put(key.to_be_bytes(), b"value").unwrap();
         }
         for key in 4..40_000u32 {
-            assert!(store.delete(&key.to_be_bytes()).unwrap());
+            assert!(store.delete(key.to_be_bytes()).unwrap());
         }
         let key = |number: u32| number.to_be_bytes();
         assert_even(&store, 0, &[&key(0), &key(1), &key(2), &key(3)]);
-        assert!(store.delete(&key(1)).unwrap());
+        assert!(store.delete(key(1)).unwrap());
         assert_even(&store, 1000, &[&key(0), &key(2), &key(3)]);
-        store.put(&key(7), b"new").unwrap();
+        store.put(key(7), b"new").unwrap();
         assert_even(&store, 2000, &[&key(0), &key(2), &key(3), &key(7)]);
-        let _ = store.apply(Batch::new().put(&key(8), b"new").delete(&key(0))).unwrap();
+        let _ = store.apply(Batch::new().put(key(8), b"new").delete(key(0))).unwrap();
         assert_even(&store, 3000, &[&key(2), &key(3), &key(7), &key(8)]);
         // It expires, is not picked, and comes again before it was swept.
-        store.put_with(&key(3), b"new", Meta { expires_at: Some(2_000), ..Meta::default() }).unwrap();
+        store.put_with(key(3), b"new", Meta { expires_at: Some(2_000), ..Meta::default() }).unwrap();
         now.store(3_000, Relaxed);
         assert_even(&store, 4000, &[&key(2), &key(7), &key(8)]);
-        store.put(&key(3), b"new").unwrap();
+        store.put(key(3), b"new").unwrap();
         assert_even(&store, 5000, &[&key(2), &key(3), &key(7), &key(8)]);
         for number in [2, 3, 7, 8] {
-            assert!(store.delete(&key(number)).unwrap());
+            assert!(store.delete(key(number)).unwrap());
         }
         assert!(store.pick(6000, &mut |_| true).unwrap().is_none());
-        store.put(&key(9), b"new").unwrap();
+        store.put(key(9), b"new").unwrap();
         assert_even(&store, 7000, &[&key(9)]);
     }
 }
