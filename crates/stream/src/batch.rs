@@ -1,4 +1,4 @@
-//! Rows of a source by columns, as compiled code reads them.
+//! Rows of a source in columns, as compiled code reads them.
 //!
 //! | types | in a column |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | DECIMAL | 16 bytes |
 //! | CHAR, VARCHAR, STRING, BYTES | place and length, 8 bytes each, in the column's bytes |
 //!
-//! A column whose type has NULL has a byte for each row beside, 1 for NULL; the value is zero then.
+//! A column of a nullable type also has a byte for each row: 1 for NULL, and then the value is zero.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::types::{DataType, Type, Value};
 
-/// How a value lies in columns, registers and records.
+/// The representation of a value in columns, registers and records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Shape {
@@ -29,7 +29,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// The shape of a type; those that nest have none yet.
+    /// The shape of a type; nested types have none yet.
     pub fn of(ty: &DataType) -> Result<Shape> {
         Ok(match ty {
             DataType::Boolean => Shape::Boolean,
@@ -40,7 +40,7 @@ impl Shape {
             DataType::Array(_) | DataType::Row(_) => {
                 return Err(Error::unsupported(format!("compiling values of type {ty}")));
             }
-            // A bare NULL is an integer that never is.
+            // A bare NULL is an integer whose value is never used.
             _ => Shape::Int,
         })
     }
@@ -138,7 +138,7 @@ impl Column {
         }
     }
 
-    /// How many values it has.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match &self.values {
             Values::Boolean(values) => values.len(),
@@ -150,7 +150,7 @@ impl Column {
         }
     }
 
-    /// Whether it has none.
+    /// Whether it has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -167,7 +167,7 @@ impl Column {
         }
     }
 
-    /// Whether the type has NULL.
+    /// Whether the type is nullable.
     pub fn nullable(&self) -> bool {
         self.nullable
     }
@@ -200,7 +200,7 @@ impl Column {
     }
 }
 
-/// A column of the batch's own, or one that it shares with whoever has it already.
+/// A column of the batch, or one that it shares with other owners.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)]
 pub enum Held {
@@ -209,7 +209,7 @@ pub enum Held {
 }
 
 impl Held {
-    /// From now on a clone is one of the same values, and costs nothing.
+    /// Makes later clones share the values at no cost.
     pub fn share(&mut self) {
         if let Held::Own(column) = self {
             let empty = Column::empty(column.shape(), column.nullable);
@@ -230,7 +230,7 @@ impl Deref for Held {
 }
 
 impl DerefMut for Held {
-    /// One that is shared is copied first.
+    /// Copies a shared column first.
     fn deref_mut(&mut self) -> &mut Column {
         if let Held::Shared(column) = self {
             *self = Held::Own(Column::clone(column));
@@ -242,14 +242,14 @@ impl DerefMut for Held {
     }
 }
 
-/// Rows that arrived together.
+/// A batch: rows that arrived together.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// Columns, all of one length.
     pub columns: Vec<Held>,
-    /// How many rows there are: a batch without columns has rows too.
+    /// Number of rows: a batch without columns has rows too.
     rows: usize,
-    /// The moment of processing of all of them, in microseconds.
+    /// The processing time of all of them, in microseconds.
     pub clock: i64,
 }
 
@@ -270,17 +270,17 @@ impl Batch {
         Ok(())
     }
 
-    /// How many rows it has.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Says how many rows there are, for columns that were filled by themselves.
+    /// Sets the number of rows, after the columns were filled directly.
     pub fn set_rows(&mut self, rows: usize) {
         self.rows = rows;
     }
 
-    /// Takes all rows out and keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         for column in &mut self.columns {
             match column {

@@ -1,4 +1,4 @@
-//! Tables and views of a session, and what each connector can do with rows.
+//! Tables and views of a session, and the capabilities of each connector.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -14,14 +14,14 @@ use crate::options;
 use crate::sql::{Deep, Name};
 use crate::types::{TimeAttribute, Type};
 
-/// What a connector can be.
+/// The capabilities of a connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connector {
     /// Its name in WITH ('connector' = ...).
     pub name: &'static str,
     /// Whether a query may read from it.
     pub source: bool,
-    /// What changes it takes; none if it is no sink.
+    /// The changes that it takes; `None` if it is no sink.
     pub sink: Option<SinkKind>,
     /// Whether rows can be looked up by key.
     pub lookup: bool,
@@ -29,10 +29,10 @@ pub struct Connector {
     pub format: bool,
 }
 
-/// What changes a sink takes.
+/// The changes that a sink takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SinkKind {
-    /// New rows alone.
+    /// New rows only.
     Append,
     /// New rows; with a primary key also updates and deletes by it.
     Upsert,
@@ -71,7 +71,7 @@ pub struct Column {
     pub name: String,
     /// Its type.
     pub ty: Type,
-    /// What it is computed by, over all physical columns in order; none if it is physical.
+    /// The expression that computes it, over all physical columns in order; `None` if it is physical.
     pub computed: Option<Expr>,
     /// Whether it is the table's event or processing time.
     pub time: Option<TimeAttribute>,
@@ -84,17 +84,17 @@ pub struct Table {
     pub name: String,
     /// Its columns in order.
     pub columns: Vec<Column>,
-    /// Indices of the columns that the connector delivers; expressions count among these.
+    /// Indices of the columns that the connector delivers. Expressions refer to positions in this list.
     pub physical: Vec<usize>,
-    /// The column of event time and the bound that the watermark follows, over physical columns.
+    /// The column of event time, and the expression of the watermark over physical columns.
     pub watermark: Option<(usize, Expr)>,
     /// Columns of the primary key.
     pub primary_key: Vec<usize>,
-    /// What it is connected to.
+    /// Its connector.
     pub connector: Connector,
     /// All options.
     pub options: BTreeMap<String, String>,
-    /// The way to its server, if that is in this process.
+    /// How to connect to its server, if that is in this process.
     pub attachment: Option<Attachment>,
 }
 
@@ -105,7 +105,7 @@ pub struct Attachment(Arc<Connect>);
 type Connect = dyn Fn() -> io::Result<UnixStream> + Send + Sync;
 
 impl Attachment {
-    /// One that is opened by this.
+    /// Connections made by this closure.
     pub fn new(connect: impl Fn() -> io::Result<UnixStream> + Send + Sync + 'static) -> Attachment {
         Attachment(Arc::new(connect))
     }
@@ -131,7 +131,7 @@ impl PartialEq for Attachment {
 impl Eq for Attachment {}
 
 impl Table {
-    /// Makes a table of connector 'duramen' one of 'redis' with these options; others stay as they are.
+    /// Turns a table of connector 'duramen' into one of 'redis' with these options; other tables do not change.
     pub fn attach(&mut self, options: &[(&str, &str)], attachment: Option<&Attachment>) {
         let redis = CONNECTORS.iter().find(|connector| connector.name == "redis");
         if let (Some(redis), "duramen") = (redis, self.connector.name) {
@@ -142,12 +142,12 @@ impl Table {
         }
     }
 
-    /// Whether a job has one writer for it, whatever INSERTs there are: it writes files or keys that stay.
+    /// Whether a job has one writer for it, however many INSERTs there are: it writes permanent files or keys.
     pub fn is_written_once(&self) -> bool {
         matches!(self.connector.name, "filesystem" | "duramen" | "redis")
     }
 
-    /// What its writer writes to, if it has one alone: another table that says the same stands for the same.
+    /// The place that its single writer writes to, if it has one: tables with the same value write to the same place.
     pub fn written(&self) -> Option<String> {
         let option =
             |name: &str, default: &str| self.options.get(name).map_or(default, String::as_str).to_owned();
@@ -182,7 +182,7 @@ impl Table {
     }
 }
 
-/// A view: a query that stands for its rows.
+/// A view: a named query.
 #[derive(Debug)]
 pub struct View {
     /// Names of its columns; those of the query if empty.
@@ -191,7 +191,7 @@ pub struct View {
     pub(crate) query: Deep<Query>,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Debug, Clone)]
 pub enum Relation {
     /// A table.
@@ -207,7 +207,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Enters a table or view. One of the same name is an error, or kept if `keep` says so.
+    /// Adds a table or view. If the name exists, it is an error, or with `keep` the old one is kept.
     pub fn insert(&mut self, name: &Name, relation: Relation, keep: bool) -> Result<()> {
         if self.relations.contains_key(&name.text) {
             if keep {
@@ -221,7 +221,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes a table or view out.
+    /// Removes a table or view.
     pub fn remove(&mut self, name: &Name, view: bool, if_exists: bool) -> Result<()> {
         match (self.relations.get(&name.text), view) {
             (Some(Relation::View(_)), true) | (Some(Relation::Table(_)), false) => {
@@ -243,7 +243,7 @@ impl Catalog {
         }
     }
 
-    /// What the name stands for.
+    /// The table or view with this name.
     pub fn find(&self, name: &Name) -> Result<&Relation> {
         self.relations.get(&name.text).ok_or_else(|| {
             Error::invalid(format!("table `{}`", name.text), "a table or view that was created")

@@ -1,5 +1,5 @@
-//! Makes `docs/sql/connectors.md`, `docs/sql/formats.md` and `docs/sql/functions.md` from what is declared. `cargo xtask
-//! docs` writes them; tests compare them, plan each example of a table and compute each example of a function.
+//! Makes `docs/sql/connectors.md`, `docs/sql/formats.md` and `docs/sql/functions.md` from the declarations. `cargo
+//! xtask docs` writes them. Tests compare them, plan each example of a table and compute each example of a function.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -113,7 +113,7 @@ fn connectors() -> String {
     let mut out = String::from("\n| connector | source | sink | lookup | format |\n|---|---|---|---|---|\n");
     for one in CONNECTORS {
         let of = of_catalog(one.name);
-        // Its rows are read by key alone, but for a query that names it as a source and is refused later.
+        // Its rows are only looked up by key; a query that reads it as a source is refused later.
         let source = of.source && one.name != "duramen";
         let _ = writeln!(
             out,

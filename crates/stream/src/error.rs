@@ -1,4 +1,4 @@
-//! What is told of a query that cannot run: where, what was found, what was wanted, what helps.
+//! The error of a query that cannot run: its place, what was found, what was wanted, and advice.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct Position {
     pub column: u64,
 }
 
-/// Whose matter an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The text is not in the language.
@@ -20,9 +20,9 @@ pub enum ErrorKind {
     Invalid,
     /// Flink's dialect has it, this engine does not yet.
     Unsupported,
-    /// An expression met a value that it is not defined for: division by zero, a cast that fails.
+    /// An expression is not defined for a value: division by zero, a cast that fails.
     Evaluation,
-    /// A source or a sink failed: a file is not there, a record cannot be read.
+    /// A source or a sink failed: a file does not exist, a record cannot be read.
     Connector,
 }
 
@@ -43,7 +43,7 @@ impl Error {
         Error { kind, position: None, message, hint: None }
     }
 
-    /// `found` stands where only `wanted` may.
+    /// `found` is at a place where only `wanted` is allowed.
     pub fn syntax(found: impl fmt::Display, wanted: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Syntax, format!("found {found}, wanted {wanted}"))
     }
@@ -58,7 +58,7 @@ impl Error {
         Self::new(ErrorKind::Unsupported, format!("not supported yet: {feature}"))
     }
 
-    /// A contradiction that has words of its own.
+    /// A contradiction with a text that does not fit found and wanted.
     pub fn refused(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Invalid, what.to_string())
     }
@@ -73,14 +73,14 @@ impl Error {
         Self::new(ErrorKind::Connector, what.to_string())
     }
 
-    /// The same with its place in the text, unless it has one already.
+    /// Adds the place in the text, unless the error has one already.
     #[must_use]
     pub fn at(mut self, position: Option<Position>) -> Self {
         self.position = self.position.or(position);
         self
     }
 
-    /// The same; the place is looked for only if it is needed.
+    /// As [`Error::at`]; the place is computed only if it is needed.
     #[must_use]
     pub fn at_with(mut self, position: impl FnOnce() -> Option<Position>) -> Self {
         if self.position.is_none() {
@@ -89,14 +89,14 @@ impl Error {
         self
     }
 
-    /// The same with advice.
+    /// Adds advice.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());
         self
     }
 
-    /// The same, with the nearest of `names` as advice if one is near to `found`.
+    /// Adds the nearest of `names` as advice, if one is near to `found`.
     #[must_use]
     pub fn did_you_mean<'n>(self, found: &str, names: impl IntoIterator<Item = &'n str>) -> Self {
         match nearest(found, names) {
@@ -105,12 +105,12 @@ impl Error {
         }
     }
 
-    /// Whose matter it is.
+    /// Its kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Where in the text, if it is about a place in the text.
+    /// The place in the text, if it has one.
     pub fn position(&self) -> Option<Position> {
         self.position
     }
@@ -131,10 +131,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Characters of a name that others are compared with, which costs the product of both lengths.
+/// Longer names are not compared with others, because that costs the product of both lengths.
 const NEAREST_MAX: usize = 100;
 
-/// The name among `names` that differs least from `found`, if it differs in no more than a third of it.
+/// The name among `names` that differs least from `found`, if at most a third of it differs.
 fn nearest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     if found.chars().nth(NEAREST_MAX).is_some() {
         return None;
@@ -144,7 +144,7 @@ fn nearest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>) -> Option<
     let limit = (count / 3).max(1);
     names
         .into_iter()
-        // Each character more or less is an edit.
+        // Each character more or less is at least one edit.
         .filter(|name| name.chars().take(count + limit + 1).count().abs_diff(count) <= limit)
         .map(|name| (edits(&found, &name.to_lowercase()), name))
         .filter(|(edits, _)| *edits <= limit)

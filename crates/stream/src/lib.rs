@@ -1,17 +1,18 @@
 //! Continuous SQL over streams.
 //!
-//! A script in Flink SQL's dialect goes through these parts, each of which knows only those before it:
+//! A script in Flink SQL's dialect goes through these parts. Each of them knows only those before it:
 //!
-//! 1. [`types`] and [`function`]: values, casts, coercion, scalar and aggregate functions; [`expr`]: typed
-//!    expressions and what they give.
+//! 1. [`types`] and [`function`]: values, casts, coercion, scalar and aggregate functions; [`expr`]: typed expressions
+//!    and their evaluation.
 //! 2. [`sql`]: text to statements, with the place of every word.
-//! 3. [`options`] and [`catalog`]: what tables may be told, tables, views and what connectors can do.
+//! 3. [`options`] and [`catalog`]: the options of tables; tables, views and the capabilities of connectors.
 //! 4. [`plan`]: statements to a typed logical plan, its changelog, and the rules that improve it.
 //! 5. [`physical`]: the plan as pipelines and the breakers between them, with the layout of their state.
 //! 6. [`compile`]: the plan as machine code over [`batch`]es and [`state`].
-//! 7. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for everything that runs fast.
+//! 7. [`reference`](mod@reference): runs a logical plan over finite input, slowly and plainly. It is the oracle for
+//!    everything that runs fast.
 //!
-//! [`Pipeline`] is the door for who has a job to run, [`Session`] for who has statements.
+//! Use [`Pipeline`] to run a job, and [`Session`] to run statements.
 
 #![deny(unsafe_code)]
 

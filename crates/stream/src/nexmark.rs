@@ -1,6 +1,7 @@
-//! Nexmark's stream: people, auctions and bids of an auction house, 1 : 3 : 46, by integers alone.
+//! Nexmark's stream: people, auctions and bids of an auction house in the ratio 1 : 3 : 46, computed with integers
+//! only.
 //!
-//! Event `n` follows from `n` and the seed, so that parts of the stream may be made anywhere. Time moves by
+//! Event `n` is a function of `n` and the seed, so that any part of the stream can be generated. Time advances by
 //! [`EVENT_MICROS`] with every event and is never computed in floating point.
 
 use crate::reference::Arrival;
@@ -13,10 +14,10 @@ pub const BEGIN_MICROS: i64 = 1_577_836_800_000_000;
 /// Events after which the kinds repeat: one person, three auctions, bids.
 const ROUND: u64 = 50;
 const AUCTIONS: u64 = 3;
-/// People and auctions that events refer to: the newest.
+/// Events refer to this many of the newest people and auctions.
 const ACTIVE: u64 = 100;
 
-/// The tables that queries of the benchmark name.
+/// The tables of the benchmark's queries.
 pub const TABLES: &str = "
 CREATE TABLE person (
   id BIGINT, name STRING, emailAddress STRING, creditCard STRING, city STRING, state STRING, dateTime TIMESTAMP(3),
@@ -33,7 +34,7 @@ CREATE TABLE bid (
 ) WITH ('connector' = 'nexmark');
 ";
 
-/// The columns of a table's rows, in order; none for a table that is not there.
+/// The columns of a table's rows, in order; `None` for an unknown table.
 pub fn columns(table: &str) -> Option<&'static [&'static str]> {
     Some(match table {
         "person" => &["id", "name", "emailAddress", "creditCard", "city", "state", "dateTime", "extra"],
@@ -147,7 +148,7 @@ impl Generator {
         ]
     }
 
-    /// From 1 to about ten million cents, small ones as frequent as large ones in each power of two.
+    /// From 1 to about ten million cents; each power of two is equally frequent.
     fn price(self, number: u64) -> i64 {
         let power = self.below(number, 8, 23);
         ((1 << power) + self.below(number, 9, 1 << power)) as i64

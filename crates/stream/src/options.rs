@@ -1,6 +1,6 @@
-//! What may be said in WITH (...) and SET. Each connector and format declares its options here once: what is checked when
-//! a table is created, the words of errors and the pages `docs/sql/connectors.md` and `docs/sql/formats.md` are made from
-//! this.
+//! The options of WITH (...) and SET. Each connector and format declares its options here once. The checks when a table
+//! is created, error texts, and the pages `docs/sql/connectors.md` and `docs/sql/formats.md` are made from these
+//! declarations.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub struct Declared {
 
 pub(crate) const REQUIRED: &str = "required";
 
-/// A connector or a format: its options, and what the pages say of it.
+/// A connector or a format: its options, and its description for the pages.
 #[derive(Debug, Clone, Copy)]
 pub struct Declaration {
     /// Its name.
@@ -85,7 +85,7 @@ pub struct Declaration {
     pub purpose: &'static str,
     /// A statement that creates a table with it. Tests plan it.
     pub example: &'static str,
-    /// Its options, beside `connector` and, of those that have formats, `format`.
+    /// Its options, except `connector` and, if it has formats, `format`.
     pub options: &'static [Declared],
 }
 
@@ -390,7 +390,7 @@ pub(crate) const FORMATS: &[Declaration] = &[
 /// The prefixes of format options that keys and values of messages may have separately.
 const PARTS: [&str; 2] = ["key.", "value."];
 
-/// What SET takes.
+/// The options of SET.
 pub(crate) const SESSION: &[Declared] = &[
     option("table.local-time-zone", Text, "UTC", "the session's time zone; there is UTC"),
     option(
@@ -463,7 +463,7 @@ pub fn check(connector: &str, has_format: bool, columns: &[&str], given: &[(Name
     Ok(())
 }
 
-/// In Flink's words, with the nearest name.
+/// An error in Flink's words, with the nearest name.
 fn unsupported(whose: &str, first: &Name, found: &str, mut names: Vec<String>, columns: &[&str]) -> Error {
     names.sort();
     names.dedup();

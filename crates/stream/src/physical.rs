@@ -1,9 +1,9 @@
-//! The plan as it will run: pipelines of steps that need no state, and the breakers between them, which keep state and
-//! wait for keys, windows or the other side of a join.
+//! The physical plan: pipelines of stateless steps, and the breakers between them. Breakers keep state and wait for
+//! keys, windows or the other side of a join.
 //!
-//! A pipeline is what becomes one tight loop: it takes rows from a scan or a breaker and pushes each through its steps
-//! to its ends. A breaker says by what rows are exchanged between threads, what it keeps, in records of what layout,
-//! and when its state goes.
+//! A pipeline becomes one tight loop: it takes rows from a scan or a breaker and pushes each through its steps to its
+//! ends. A breaker defines the keys by which threads exchange rows, its state, the layout of the records, and when
+//! state is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,14 @@ use crate::function::aggregate::Aggregate;
 use crate::plan::{JoinKind, Node, NodeOp, RankKind, Sink, Window, WindowSource, explain, retention};
 use crate::types::DataType;
 
-/// How long state is kept that nothing drops: there is no time to live.
+/// The lifetime of state that nothing drops: there is no time to live.
 const FOR_EVER: &str = "kept for ever";
 
-/// A record: fields of fixed size first, by falling alignment, a bit for each that may be NULL, then what varies.
+/// A record: fields of fixed size by descending alignment, then a bit for each nullable field, then the fields of
+/// variable size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Name, type, offset; none for a field in the tail.
+    /// Name, type, offset; `None` for a field in the tail.
     pub fields: Vec<(String, DataType, Option<usize>)>,
     /// Bytes before the tail.
     pub fixed_bytes: usize,
@@ -35,7 +36,7 @@ impl Layout {
         order.sort_by_key(|field| std::cmp::Reverse(bytes(*field)));
         let mut offsets = vec![None; fields.len()];
         let mut end = 0;
-        // Sizes are powers of two and fall: every field is aligned to its size.
+        // Sizes are descending powers of two, so every field is aligned to its size.
         for field in order {
             offsets[field] = Some(end);
             end += bytes(field);
@@ -78,18 +79,18 @@ impl fmt::Display for Layout {
     }
 }
 
-/// What a breaker keeps.
+/// The state of a breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// What it is for.
+    /// Its purpose.
     pub name: &'static str,
-    /// By what it is found.
+    /// The key of its records.
     pub key: Layout,
-    /// What is there.
+    /// The value of a record.
     pub value: Layout,
     /// Whether a key has a list of values.
     pub list: bool,
-    /// For how long it is kept.
+    /// How long it is kept.
     pub kept: &'static str,
 }
 
@@ -100,13 +101,13 @@ pub struct Breaker {
     pub node: Arc<Node>,
     /// Columns of each input that decide the thread.
     pub exchange: Vec<Vec<String>>,
-    /// What it keeps.
+    /// Its state.
     pub states: Vec<State>,
-    /// What makes it emit.
+    /// The event that makes it emit.
     pub emits: &'static str,
 }
 
-/// Where a pipeline's rows come from.
+/// The source of a pipeline's rows.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A scan or constants.
@@ -115,7 +116,7 @@ pub enum Source {
     Breaker(usize),
 }
 
-/// Where a pipeline's rows go.
+/// The destination of a pipeline's rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// The input with this number of the breaker with this number.
@@ -127,11 +128,11 @@ pub enum End {
 /// Rows from one source through steps without state to one end.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
-    /// Where from.
+    /// The source.
     pub source: Source,
     /// Filters, projections, lookups, copies into windows.
     pub steps: Vec<Arc<Node>>,
-    /// Where to.
+    /// The destination.
     pub end: End,
 }
 
@@ -154,7 +155,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Lays the pipelines that bring a node's rows through `steps` (the last first) to `end`.
+    /// Adds the pipelines that bring a node's rows through `steps` (the last first) to `end`.
     fn lead(&mut self, node: &Arc<Node>, mut steps: Vec<Arc<Node>>, end: End) {
         match &node.op {
             NodeOp::Scan(_) | NodeOp::Values(..) => {
@@ -301,7 +302,7 @@ fn aggregate_states(
     let mut states = Vec::new();
     for (index, aggregate) in aggregates.iter().enumerate() {
         let argument = aggregate.argument.map(|column| &input.schema[column].ty);
-        // Those over the same column share its values.
+        // Aggregates over the same column share its values.
         let before = &aggregates[..index];
         if aggregate.distinct
             && before.iter().any(|other| other.distinct && other.argument == aggregate.argument)
@@ -311,7 +312,7 @@ fn aggregate_states(
         let fields = if aggregate.distinct { None } else { aggregate.kind.state(argument, &aggregate.ty) };
         match (fields, argument) {
             (Some(fields), _) => {
-                // Without a value yet it is NULL; a count is zero.
+                // Without a value yet the result is NULL; a count is zero.
                 value.extend(
                     fields.into_iter().map(|(name, ty)| (format!("{name}{index}"), ty, name != "count")),
                 );

@@ -1,4 +1,4 @@
-//! A job from its text, for programs.
+//! Builds a job from its text, for programs.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::run::{Existing, Keep, Progress, RowSource, Running, Start};
 use crate::session::{Job, Outcome, Session};
 
-/// Makes the source of a table, which is told what columns are wanted.
+/// Makes the source of a table, given the columns to read.
 type Make<'p> = Box<dyn FnMut(&Table, &Source) -> Result<Box<dyn RowSource>> + 'p>;
 
-/// A job that is to be run, and on what.
+/// A job to run, and its settings.
 ///
 /// ```
 /// use duramen_stream::Pipeline;
@@ -42,7 +42,7 @@ pub struct Pipeline<'p> {
 }
 
 impl<'p> Pipeline<'p> {
-    /// The only job of a script: an INSERT or a statement set, behind whatever it needs.
+    /// The only job of a script: an INSERT or a statement set, after the statements that it needs.
     pub fn from_sql(script: &str) -> Result<Pipeline<'p>> {
         let jobs = Session::default().run(script)?.into_iter().filter_map(|outcome| match outcome {
             Outcome::Job(job) => Some(job),
@@ -65,36 +65,36 @@ impl<'p> Pipeline<'p> {
         }
     }
 
-    /// What paths of files are relative to: where the process is, if nothing is said.
+    /// The directory for relative paths of files. Default: the working directory of the process.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = directory.into();
         self
     }
 
-    /// Where its checkpoints are; it goes on from the last one there.
+    /// The directory of its checkpoints; the job resumes from the last one there.
     #[must_use]
     pub fn keep(mut self, keep: Keep) -> Self {
         self.keep = Some(keep);
         self
     }
 
-    /// On how many threads it runs, as of [`Start::threads`].
+    /// The number of threads, as in [`Start::threads`].
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// What becomes of keys and files that stand where it will write and that it has not written: it does not start, if
-    /// nothing is said.
+    /// How to treat existing keys and files at the places where the job will write but did not write before. By default
+    /// the job does not start.
     #[must_use]
     pub fn existing(mut self, existing: Existing) -> Self {
         self.existing = existing;
         self
     }
 
-    /// A source of the caller's in the place of a table's connector.
+    /// Replaces the connector of a table by the caller's source.
     #[must_use]
     pub fn source(
         mut self,
@@ -105,7 +105,7 @@ impl<'p> Pipeline<'p> {
         self
     }
 
-    /// Compiles it, and opens its sources and sinks.
+    /// Compiles the job, and opens its sources and sinks.
     pub fn start(self) -> Result<Running> {
         let Pipeline { job, directory, keep, threads, existing, mut sources } = self;
         let mut own = |table: &Table, source: &Source| {

@@ -1,8 +1,8 @@
 //! A plain interpreter: runs the plan of a job over finite input, row by row, in the order in which rows arrive. It is
 //! slow and meant to be obviously right. Everything that runs fast is compared with it.
 //!
-//! After each row of a scan its watermark moves to the greatest bound that was seen, and the clock to the row's moment
-//! of arrival. At the end of the input both move to the end of time, so that every window closes.
+//! After each row of a scan its watermark moves to the greatest one seen, and the clock to the row's time of arrival.
+//! At the end of the input both move to the end of time, so that every window closes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ pub struct Arrival {
     pub table: String,
     /// Its physical columns in order.
     pub row: Row,
-    /// The moment of processing, in microseconds.
+    /// The processing time, in microseconds.
     pub clock: i64,
 }
 
-/// Finite input: rows in the order of their arrival, and the rows of tables that are looked up.
+/// Finite input: rows in the order of their arrival, and the rows of lookup tables.
 #[derive(Debug, Clone, Default)]
 pub struct Input {
     /// Rows that arrive.
     pub arrivals: Vec<Arrival>,
-    /// Rows of tables for lookups: all columns in order.
+    /// Rows of lookup tables: all columns in order.
     pub tables: BTreeMap<String, Vec<Row>>,
 }
 
-/// What one sink was given, in order.
+/// The changes that one sink received, in order.
 pub type Changes = Vec<(RowKind, Row)>;
 
-/// The end of time; sums with lengths of windows stay within 64 bits.
+/// The end of time: small enough that adding the length of a window stays within 64 bits.
 const END: i64 = i64::MAX / 4;
 
 /// Runs the plans of a job; the changes of each sink are returned in the order of the sinks.
@@ -57,7 +57,7 @@ pub fn run_plans(plans: &[Arc<Node>], input: &Input) -> Result<Vec<Changes>> {
     run.all()
 }
 
-/// The rows that are there after all changes, sorted.
+/// The rows that remain after all changes, sorted.
 pub fn final_rows(changes: &Changes) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (kind, row) in changes {
@@ -95,7 +95,7 @@ struct Operator {
 
 #[derive(Default)]
 struct State {
-    /// Rows by key; for joins of each side.
+    /// Rows by key; a join has one map for each side.
     rows: [BTreeMap<OrderedValue, Vec<Row>>; 2],
     /// Aggregates by key.
     groups: BTreeMap<OrderedValue, Group>,
@@ -152,7 +152,7 @@ impl Run<'_> {
         }
         for arrival in &input.arrivals {
             self.clock = self.clock.max(arrival.clock);
-            // Time passes everywhere before the row is seen.
+            // Time advances everywhere before the row is processed.
             for place in self.sources() {
                 self.send(place, Message::Clock(self.clock))?;
             }
@@ -365,7 +365,7 @@ impl Operator {
                 let exprs = keys.iter().map(|(left, right)| if port == 0 { left } else { right });
                 let key: Result<Row> = exprs.map(|expr| eval(expr, row, clock)).collect();
                 let key = key?;
-                // NULL is equal to nothing, and NaN neither.
+                // NULL equals nothing, and neither does NaN.
                 if key.iter().any(Value::is_null) {
                     return Ok(out);
                 }
@@ -420,7 +420,7 @@ impl Operator {
                 let rows = self.state.rows[0].entry(key).or_default();
                 let before = first(rows, *limit, *number);
                 let place = match kind {
-                    // Of two rows of one moment the later one is the last.
+                    // Of two rows with the same time the later one is the last.
                     RankKind::Deduplicate { last: true, .. } | RankKind::Window { last: true, .. } => {
                         rows.iter().position(|other| SortKey::order(order, row, other).is_le())
                     }
@@ -439,7 +439,7 @@ impl Operator {
         Ok(out)
     }
 
-    /// Puts a row into the session that its own window meets, together with all others that it now links.
+    /// Puts a row into the session that its own window overlaps, and merges all sessions that it now links.
     fn session(&mut self, key: OrderedValue, mut start: i64, mut end: i64, row: Row, proctime: bool) {
         let mut rows = vec![row];
         let mut kept = Vec::new();
@@ -461,7 +461,7 @@ impl Operator {
         }
     }
 
-    /// Gives what closes with the new watermark, or the new clock.
+    /// Emits what closes with the new watermark, or the new clock.
     fn close(&mut self, by_clock: bool, clock: Clock) -> Result<Vec<Message>> {
         let node = self.node.clone();
         let mut out = Vec::new();
@@ -574,7 +574,7 @@ fn results(group: &Group, aggregates: &[Aggregate], input: &Node) -> Row {
     group.key.iter().cloned().chain(results).collect()
 }
 
-/// The first rows, with their numbers if asked for.
+/// The first rows, with their numbers if `number` is true.
 fn first(rows: &[Row], limit: Option<u64>, number: bool) -> Vec<Row> {
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     rows.iter()
@@ -590,7 +590,7 @@ fn first(rows: &[Row], limit: Option<u64>, number: bool) -> Vec<Row> {
         .collect()
 }
 
-/// The changes from some rows to others: by place, or as rows that come and go.
+/// The changes from one list of rows to another: by place, or as rows removed and added.
 fn difference(before: &[Row], after: &[Row], by_place: bool, out: &mut Changes) {
     if by_place {
         for (place, row) in after.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The door: a session runs statements, keeps tables and views, and makes jobs.
+//! The entry point: a session runs statements, keeps tables and views, and makes jobs.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::plan::{Node, Sink, changelog, explain, rules};
 use crate::run;
 use crate::sql::{self, Insert, Statement, position_of};
 
-/// Jobs of a script: a second is enough to plan so many.
+/// Most jobs of a script: this many are planned within a second.
 const JOBS_MAX: usize = 10_000;
 
 /// Tables, views and options, from statement to statement.
@@ -25,33 +25,33 @@ const JOBS_MAX: usize = 10_000;
 pub struct Session {
     catalog: Catalog,
     attached: Option<Attached>,
-    /// What SET says of tables that are created from now on.
+    /// The value of SET for tables that are created from now on.
     idle_timeout: Option<String>,
 }
 
-/// A running server that tables of connector 'duramen' are in.
+/// A running server that stores the tables of connector 'duramen'.
 #[derive(Debug, Clone)]
 struct Attached {
     host: String,
     port: u16,
     exactly_once: bool,
-    /// The way to it, if it is in this process.
+    /// How to connect to it, if it is in this process.
     attachment: Option<Attachment>,
 }
 
 /// Inserts that run together.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// As the queries say it.
+    /// As bound from the queries.
     pub bound: Vec<Sink>,
-    /// As it is run.
+    /// As executed.
     pub optimised: Vec<Sink>,
 }
 
-/// What a statement gives.
+/// The result of a statement.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The session knows more, or less.
+    /// The session's catalog or options changed.
     Done,
     /// A job to run.
     Job(Job),
@@ -60,23 +60,23 @@ pub enum Outcome {
 }
 
 impl Session {
-    /// From now on tables of connector 'duramen' are in the store that a running server serves, and not in the job's
-    /// own. With `exactly_once`, which needs a store of the job's too, it gets the results of each checkpoint in one unit;
-    /// without, it gets each at once.
+    /// Stores tables of connector 'duramen' in a running server from now on, and not in the job's own store. With
+    /// `exactly_once`, which also needs a store of the job, the server gets the results of each checkpoint in one
+    /// transaction; without, it gets each result at once.
     pub fn attach(&mut self, host: &str, port: u16, exactly_once: bool) {
         self.attached = Some(Attached { host: host.to_owned(), port, exactly_once, attachment: None });
     }
 
-    /// The same with a server in this process, which gets the results of each checkpoint in one unit: its jobs have stores of
-    /// their own.
+    /// As [`Session::attach`] with a server in this process. It gets the results of each checkpoint in one transaction:
+    /// its jobs have their own stores.
     pub fn attach_here(&mut self, attachment: Attachment) {
         let host = "this process".to_owned();
         self.attached = Some(Attached { host, port: 0, exactly_once: true, attachment: Some(attachment) });
     }
 
-    /// Runs every statement of a script; nothing of it counts if one is refused. INSERTs of the script into one table
-    /// of files or keys are one job, where the first of them stands: each of two jobs would replace what the other has
-    /// written.
+    /// Runs every statement of a script; if one is refused, none has an effect. INSERTs of the script into the same
+    /// table of files or keys become one job, at the place of the first of them: with two jobs, each would replace what
+    /// the other has written.
     pub fn run(&mut self, script: &str) -> Result<Vec<Outcome>> {
         let mut after = self.clone();
         let outcomes = sql::on_deep_stack(|| -> Result<Vec<Outcome>> {
@@ -111,7 +111,7 @@ impl Session {
         Ok(outcomes)
     }
 
-    /// The plan of one query, as it is bound.
+    /// The plan of one query, as bound.
     pub fn plan(&self, query: &str) -> Result<Arc<Node>> {
         sql::on_deep_stack(|| -> Result<Arc<Node>> {
             match sql::parse(query)?.as_slice() {
@@ -232,21 +232,21 @@ impl Session {
     }
 }
 
-/// What the jobs of a script write to one place through one table.
+/// The jobs of a script that write to one place through one table.
 struct Written {
     table: Arc<Table>,
-    /// The first and the last job that do.
+    /// The first and the last of these jobs.
     first: usize,
     last: usize,
 }
 
-/// Makes one job of all jobs of a script that write to the same table, where the first of them stands. Jobs have the
-/// numbers of their statements, and where these stand in the script.
+/// Merges all jobs of a script that write to the same table, at the place of the first of them. Each job comes with the
+/// number of its statement and that statement's place in the script.
 ///
-/// Each table of each job is looked at a fixed number of times, so that a script may have many jobs.
+/// Looks at each table of each job a fixed number of times, so that a script may have many jobs.
 fn merge(jobs: Vec<(usize, Option<Position>, Job)>) -> Result<Vec<(usize, Job)>> {
     let mut written: HashMap<String, Written> = HashMap::new();
-    // For each job one before it with which it is merged, or itself.
+    // For each job an earlier one with which it is merged, or itself.
     let mut before: Vec<usize> = (0..jobs.len()).collect();
     for (number, (_, place, job)) in jobs.iter().enumerate() {
         for table in job.bound.iter().map(|sink| &sink.table) {
@@ -269,7 +269,7 @@ fn merge(jobs: Vec<(usize, Option<Position>, Job)>) -> Result<Vec<(usize, Job)>>
     let firsts: Vec<usize> = (0..jobs.len()).map(|number| first_of(&mut before, number)).collect();
     let mut counts = vec![0; jobs.len()];
     firsts.iter().for_each(|first| counts[*first] += 1);
-    // They run when the first of them would: what they read must not be what others write, nor the other way round.
+    // They run when the first of them would, so none of them may read what another one writes.
     for (reader, (_, _, job)) in jobs.iter().enumerate() {
         for table in job.bound.iter().flat_map(Sink::tables) {
             let Some(found) = table.written().and_then(|what| written.get(&what)) else { continue };
@@ -292,7 +292,7 @@ fn merge(jobs: Vec<(usize, Option<Position>, Job)>) -> Result<Vec<(usize, Job)>>
         }
     }
     let mut merged: Vec<(usize, Job)> = Vec::new();
-    // Where each of them is among these, by its first job.
+    // The index of each merged job in the result, by its first job.
     let mut places = vec![None; jobs.len()];
     for (first, (number, _, job)) in firsts.iter().zip(jobs) {
         match places[*first] {

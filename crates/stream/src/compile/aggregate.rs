@@ -1,7 +1,7 @@
-//! Code of aggregates over records: taking a row, putting two records together, giving the results.
+//! Code of aggregates over records: adding a row, merging two records, producing the results.
 //!
-//! A new record is all zeros. That is a count and a sum of nothing; where zero is not the answer, a bit says whether
-//! there has been a value.
+//! A new record is all zeros: a count and a sum of nothing. Where zero is not the answer, a bit says whether there was
+//! a value.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, types};
@@ -18,11 +18,11 @@ use crate::types::{DataType, PRECISION_MAX, decimal};
 #[derive(Debug)]
 struct Part {
     kind: AggregateKind,
-    /// Column, and shape of its values.
+    /// The column, the shape of its values, and its type.
     argument: Option<(usize, Shape, DataType)>,
     filter: Option<usize>,
-    /// The table of values that have counted. Parts over the same column share one: a value's entry has a word with a
-    /// bit for each of them, in their order.
+    /// The table of distinct values that were counted. Parts over the same column share one table: the entry of a value
+    /// has a word with one bit for each of these parts, in their order.
     set: Option<usize>,
     /// The bit that says whether there is a value.
     flag: Option<usize>,
@@ -33,12 +33,12 @@ struct Part {
 /// Records of groups: key and aggregates.
 #[derive(Debug)]
 pub struct Group {
-    /// As the table has them.
+    /// The layout of the entries in the table.
     pub entries: Entries,
     /// Columns of the key in the input.
     pub keys: Vec<usize>,
     parts: Vec<Part>,
-    /// The word of a number of the record, by which sets know it.
+    /// The word that holds a record's number, which is part of the key in the tables of distinct values.
     number: Option<usize>,
     /// The word that names a group's list of sessions.
     pub list: Option<usize>,
@@ -46,7 +46,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Records for these aggregates, with a word more if groups have `lists`.
+    /// Records for these aggregates. With `lists`, each has one more word for the group's list of sessions.
     pub fn new(input: &Node, keys: &[usize], aggregates: &[Aggregate], lists: bool) -> Result<Group> {
         let column = |column: usize| -> Result<(Shape, bool)> {
             let ty = &input.schema[column].ty;
@@ -131,13 +131,13 @@ impl Group {
         Ok(Group { entries, keys: keys.to_vec(), parts, number, list, sets })
     }
 
-    /// Says that code marks what it changes.
+    /// Makes this code mark its changes for checkpoints.
     pub fn track(&mut self) {
         self.entries.layout.track();
         self.sets.iter_mut().for_each(|set| set.layout.track());
     }
 
-    /// Whether records of parts of the rows can be put together to that of all.
+    /// Whether records of parts of the rows can be merged into the record of all rows.
     pub fn is_mergeable(&self) -> bool {
         self.parts.iter().all(|part| {
             part.set.is_none() && !matches!(part.kind, AggregateKind::FirstValue | AggregateKind::LastValue)
@@ -151,7 +151,7 @@ impl Gen<'_, '_> {
         let key: Vec<Val> = group.keys.iter().map(|key| row[*key]).collect();
         let (at, new) = self.probe(table, &group.entries, &key, true);
         if let Some(word) = group.number {
-            // Twice the count, and whether the odd key is there: no two records are made at the same.
+            // Twice the count, plus one if the odd key is there, so that no two records get the same number.
             let count = self.load(table, std::mem::offset_of!(crate::state::Head, count));
             let spare = self.load(table, std::mem::offset_of!(crate::state::Head, spare_used));
             let number = self.b.ins().ishl_imm_s(count, 1);
@@ -169,7 +169,7 @@ impl Gen<'_, '_> {
             if let Some(set) = part.set {
                 let sharing: Vec<&Part> = group.parts.iter().filter(|part| part.set == Some(set)).collect();
                 if sharing.len() > 1 {
-                    // All of them at the first.
+                    // The first part of a shared set adds for all of them.
                     if group.parts[..place].iter().all(|part| part.set != Some(set)) {
                         self.add_shared(table, group, set, &sharing, at, row)?;
                     }
@@ -195,7 +195,7 @@ impl Gen<'_, '_> {
         Ok(())
     }
 
-    /// Whether a row counts for a part; none if every one does.
+    /// Whether a row counts for a part; `None` if every row does.
     fn counts(&mut self, part: &Part, row: &[Val]) -> Option<ir::Value> {
         let mut counts: Option<ir::Value> = part.filter.map(|filter| self.is_true(row[filter]));
         let value = part.argument.as_ref().map(|(column, ..)| row[*column]);
@@ -209,7 +209,7 @@ impl Gen<'_, '_> {
         counts
     }
 
-    /// Adds to parts that share a set: the value is looked for once, and its bits tell for which of them it is new.
+    /// Adds to parts that share a set: the value is looked up once, and its bits say for which parts it is new.
     fn add_shared(
         &mut self,
         table: ir::Value,
@@ -258,7 +258,7 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Adds without a branch: what does not count adds zero.
+    /// Adds without a branch: a row that does not count adds zero.
     fn add_where(
         &mut self,
         group: &Group,
@@ -308,7 +308,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Adds a value that counts.
+    /// Adds a value that counts for this part.
     fn add(
         &mut self,
         table: ir::Value,
@@ -429,7 +429,7 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Adds the record at `from` to that at `to`.
+    /// Merges the record at `from` into the one at `to`.
     pub fn combine(
         &mut self,
         tables: [ir::Value; 2],
@@ -472,7 +472,7 @@ impl Gen<'_, '_> {
         Ok(())
     }
 
-    /// The aggregates of a record.
+    /// The results of a record's aggregates.
     pub fn results(&mut self, table: ir::Value, group: &Group, at: ir::Value) -> Vec<Val> {
         let bytes = self.bytes_of(table);
         let mut vals = Vec::new();

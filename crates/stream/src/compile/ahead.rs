@@ -1,7 +1,7 @@
-//! Code that looks at the places of keys some rows before these are taken, in tables beyond the nearest caches: the
-//! misses of many rows are waited for at once, where a loop that finds one key after the other waits for each.
+//! Code that prefetches the entries of keys some rows in advance, for tables larger than the nearest caches. The misses
+//! of many rows are then waited for at once; a loop that finds one key after the other waits for each miss.
 //!
-//! It changes nothing, and nothing depends on it: a place may have moved when its row is taken.
+//! It changes nothing and nothing depends on it: an entry may have moved before its row is processed.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::expr::Expr;
 use crate::plan::{Node, NodeOp, Scan};
 use crate::state::Head;
 
-/// For so many rows at a time: their lines fit into the nearest cache, and are more than it can wait for at once.
+/// Rows prefetched at a time: their lines fit into the nearest cache, and are more misses than it can have outstanding.
 pub const ROWS: i64 = 256;
 
-/// In smaller tables: those are in a cache anyway.
+/// Smaller tables are not prefetched: they are in a cache anyway.
 const BYTES_LEAST: usize = 4 << 20;
 
-/// A table in which each row of a scan is looked for.
+/// A table in which each row of a scan is looked up.
 pub struct Ahead {
     breaker: usize,
     side: usize,
     entries: Entries,
-    /// The key over the columns that the scan reads.
+    /// The key, over the columns that the scan reads.
     key: Vec<Expr>,
 }
 
@@ -40,10 +40,10 @@ impl Ahead {
     }
 }
 
-/// The tables in which the rows of a scan are looked for by keys that cost little to compute again.
+/// The tables in which the rows of a scan are looked up by keys that are cheap to compute again.
 pub fn of_scan(graph: &Graph, node: &Arc<Node>, scan: &Scan) -> Vec<Ahead> {
     let mut found = Vec::new();
-    // Rows that a filter may drop would be looked for in vain.
+    // Prefetching rows that a filter drops would be wasted.
     if scan.filter.is_none() {
         let columns: Vec<Expr> = scan.columns.iter().map(|(_, expr)| expr.clone()).collect();
         follow(graph, node, &columns, &mut found);
@@ -115,7 +115,7 @@ fn enter(graph: &Graph, node: &Arc<Node>, port: usize, key: &[Expr], found: &mut
 }
 
 impl Gen<'_, '_> {
-    /// Loads what rows from one place on will look at first. `row` gives the row at a place.
+    /// Prefetches the entries that the rows from one place on look at first. `row` gives the row at a place.
     pub fn look_ahead(
         &mut self,
         ahead: &Ahead,
@@ -153,7 +153,7 @@ impl Gen<'_, '_> {
                 let next = g.b.ins().iadd_imm_s(place, 1);
                 g.b.ins().jump(head, &[next.into(), all.into()]);
                 g.b.switch_to_block(after);
-                // Nobody reads it; a load whose result went nowhere would be left out.
+                // Nothing reads it, but the compiler would drop a load whose result is not used.
                 let kept = g.stack(1);
                 g.store(seen, kept, 0);
                 Ok(())

@@ -9,7 +9,7 @@ use crate::state::{Table, hash_bytes};
 use crate::types::time::Unit;
 use crate::types::{PRECISION_MAX, decimal};
 
-/// One of them.
+/// One of these functions.
 #[derive(Debug, Clone, Copy)]
 pub struct Callee {
     /// Its name in the code that EXPLAIN CODEGEN shows.
@@ -59,8 +59,8 @@ pub fn all() -> Vec<Callee> {
     ]
 }
 
-/// Runs with the machine. A panic is an error of the job, as code has no frames to unwind through: `failed` is what
-/// tells code so, or what it can go on with until the batch ends.
+/// Runs `run` on the machine. Compiled code has no frames to unwind through, so a panic becomes an error of the job.
+/// `failed` is the result that signals this to code, or lets it continue until the batch ends.
 fn guarded<R>(machine: *mut Machine, failed: R, run: impl FnOnce(&mut Machine) -> R) -> R {
     with(machine, |machine| match std::panic::catch_unwind(AssertUnwindSafe(|| run(machine))) {
         Ok(value) => value,
@@ -89,7 +89,7 @@ fn text<'t>(address: usize, bytes: usize) -> &'t [u8] {
 }
 
 fn words<'t>(address: usize, count: usize) -> &'t mut [u64] {
-    // SAFETY: compiled code passes the address of so many words of its own stack, aligned to 8 bytes.
+    // SAFETY: compiled code passes the address of `count` words on its stack, aligned to 8 bytes.
     unsafe { std::slice::from_raw_parts_mut(address as *mut u64, count) }
 }
 
@@ -117,13 +117,13 @@ extern "C" fn grow(address: usize) {
     table(address).grow();
 }
 
-/// The entry of the key that looks empty; the lowest bit says that it is new.
+/// The entry of the key that looks empty; the lowest bit says whether it is new.
 extern "C" fn spare(address: usize) -> usize {
     let (entry, new) = table(address).spare();
     entry | usize::from(new)
 }
 
-/// The same, zero if it is not filled.
+/// The same entry, or zero if it is not filled.
 extern "C" fn spare_filled(address: usize) -> usize {
     let table = table(address);
     if table.head.spare_used == 0 { 0 } else { table.spare().0 }
@@ -145,8 +145,8 @@ extern "C" fn make_room_for_row(address: usize) {
     table(address).make_room_for_row();
 }
 
-/// Puts a row into a space that is free, or a new one for zero; its texts are kept in the table. Returns the place plus
-/// one.
+/// Puts a row into the free space given, or into a new one if that is zero; the table keeps its texts. Returns the
+/// place plus one.
 extern "C" fn place_row(address: usize, row: usize, free: u64) -> u64 {
     let table = table(address);
     let row = words(row, table.layout().row);
@@ -169,7 +169,7 @@ extern "C" fn compare_text(a: usize, a_bytes: usize, b: usize, b_bytes: usize) -
     text(a, a_bytes).cmp(text(b, b_bytes)) as i64
 }
 
-/// Two texts as one; its address, or zero if it is too long.
+/// Concatenates two texts; returns the address, or zero if the result is too long.
 extern "C" fn concat(
     machine: *mut Machine,
     a: usize,
@@ -189,7 +189,7 @@ extern "C" fn concat(
     })
 }
 
-/// Computes what is not generated. 0: a value, 1: NULL, 2: failed.
+/// Computes an expression for which no code is generated. 0: a value, 1: NULL, 2: failed.
 extern "C" fn generic(machine: *mut Machine, number: usize, args: usize, out: usize) -> i64 {
     guarded(machine, 2, |machine| {
         let args = words(args, machine.generic_words(number));
@@ -207,12 +207,12 @@ extern "C" fn generic(machine: *mut Machine, number: usize, args: usize, out: us
     })
 }
 
-/// What a prepared function of a text gives that is a word and never NULL.
+/// Calls a prepared function of a text whose result is a word and never NULL.
 extern "C" fn prepared_word(machine: *mut Machine, number: usize, at: usize, bytes: usize) -> u64 {
     guarded(machine, 0, |machine| machine.texts.ask(number, [at, bytes], &mut machine.error).words[0])
 }
 
-/// What a prepared function of a text gives that is a text. 1: NULL, 2: failed.
+/// Calls a prepared function of a text whose result is a text. 1: NULL, 2: failed.
 extern "C" fn prepared_text(
     machine: *mut Machine,
     number: usize,
@@ -227,7 +227,7 @@ extern "C" fn prepared_text(
     })
 }
 
-/// Makes the text of a moment.
+/// Formats a timestamp.
 extern "C" fn format_(machine: *mut Machine, number: usize, moment: i64) {
     guarded(machine, (), |machine| machine.texts.format(number, moment));
 }
@@ -248,12 +248,12 @@ pub const UNITS: [Unit; 12] = [
     Unit::Epoch,
 ];
 
-/// A part of a moment.
+/// Extracts a field of a timestamp.
 extern "C" fn extract(unit: usize, moment: i64) -> i64 {
     UNITS[unit].extract(moment)
 }
 
-/// Adds to a sum of 38 digits in place; it stops at the ends of 128 bits.
+/// Adds to a sum of 38 digits in place; the sum saturates at the bounds of 128 bits.
 extern "C" fn decimal_add(sum: usize, low: u64, high: u64) {
     let sum = words(sum, 2);
     let total = value([sum[0], sum[1]]).saturating_add(value([low, high]));
@@ -264,7 +264,8 @@ fn value(words: [u64; 2]) -> i128 {
     (u128::from(words[0]) | u128::from(words[1]) << 64) as i128
 }
 
-/// A sum by a count. `scales`: that of the sum, and that of the result in the next byte. Returns 1 for NULL.
+/// Divides a sum by a count. `scales`: the scale of the sum, and that of the result in the next byte. Returns 1 for
+/// NULL.
 extern "C" fn decimal_mean(low: u64, high: u64, count: u64, scales: u64, out: usize) -> i64 {
     let out = words(out, 2);
     let mean = decimal::divide(value([low, high]), scales as u8, count.into(), 0, (scales >> 8) as u8);
@@ -298,7 +299,7 @@ extern "C" fn fail(machine: *mut Machine, code: i64) {
     });
 }
 
-/// The rest of a division of doubles, by their bits.
+/// The remainder of a division of doubles, by their bits.
 extern "C" fn fmod(a: u64, b: u64) -> u64 {
     (f64::from_bits(a) % f64::from_bits(b)).to_bits()
 }

@@ -15,12 +15,12 @@ use super::machine::{Machine, RowLayout};
 use crate::batch::Shape;
 use crate::error::{Error, Result};
 
-/// A value in registers. NULL has parts too, which are zero or whatever; who computes with them must not fail.
+/// A value in registers. The parts of a NULL are zero or arbitrary; computing with them must not fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Val {
-    /// How it lies.
+    /// Its representation in registers.
     pub shape: Shape,
-    /// The value; the address of a text.
+    /// The value, or the address of a text.
     pub a: ir::Value,
     /// The length of a text.
     pub b: Option<ir::Value>,
@@ -28,7 +28,7 @@ pub struct Val {
     pub null: Option<ir::Value>,
 }
 
-/// The register of a shape.
+/// The register type of a shape.
 pub fn register(shape: Shape) -> ir::Type {
     match shape {
         Shape::Boolean => types::I8,
@@ -42,7 +42,7 @@ pub fn register(shape: Shape) -> ir::Type {
 /// Functions that code calls, by name.
 pub type Imports = HashMap<&'static str, (FuncId, Callee)>;
 
-/// What is compiled into.
+/// The module that functions are compiled into.
 pub struct Unit {
     /// Cranelift's module.
     pub module: JITModule,
@@ -52,7 +52,7 @@ pub struct Unit {
     pub imports: Imports,
 }
 
-/// Whether loads and stores may fault: never, all addresses are the machine's.
+/// The flags of loads and stores: they never fault, because all addresses are the machine's.
 pub fn trusted() -> MemFlagsData {
     MemFlagsData::trusted()
 }
@@ -61,13 +61,13 @@ pub fn trusted() -> MemFlagsData {
 pub struct Gen<'f, 'u> {
     /// Cranelift's builder.
     pub b: FunctionBuilder<'f>,
-    /// Where it belongs.
+    /// The unit that it belongs to.
     pub unit: &'u mut Unit,
     /// The machine's address: the first parameter.
     pub machine: ir::Value,
-    /// Where a failure goes; its parameter is the code.
+    /// The block that failures jump to; its parameter is the code.
     pub fail: Block,
-    /// Names of values, for readers.
+    /// Names of values, for people who read the listing.
     pub names: Vec<(ir::Value, String)>,
     callees: HashMap<&'static str, FuncRef>,
 }
@@ -87,7 +87,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         (r#gen, values)
     }
 
-    /// Ends the function: gives zero, and writes the block that failures go to.
+    /// Ends the function: returns zero, and writes the block that failures jump to.
     pub fn finish(mut self) -> Vec<(ir::Value, String)> {
         let zero = self.int(0);
         self.b.ins().return_(&[zero]);
@@ -151,7 +151,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         }
     }
 
-    /// Goes to the failure block if a word is not zero; code 0 says that the error is told already.
+    /// Jumps to the failure block if a word is not zero; code 0 means that the error is already recorded.
     pub fn fail_if(&mut self, condition: ir::Value, code: i64) {
         let next = self.b.create_block();
         let code = self.int(code);
@@ -159,7 +159,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         self.b.switch_to_block(next);
     }
 
-    /// A place on the stack of so many words.
+    /// A stack slot of this many words.
     pub fn stack(&mut self, words: usize) -> ir::Value {
         let slot = self.b.create_sized_stack_slot(StackSlotData::new(
             StackSlotKind::ExplicitSlot,
@@ -179,12 +179,12 @@ impl<'f, 'u> Gen<'f, 'u> {
         self.b.ins().icmp_imm_s(IntCC::Equal, value, 0)
     }
 
-    /// The other truth value.
+    /// Negates a truth value.
     pub fn not(&mut self, value: ir::Value) -> ir::Value {
         self.b.ins().bxor_imm_s(value, 1)
     }
 
-    /// Either of two that may be missing.
+    /// The OR of two truth values, either of which may be missing.
     pub fn either(&mut self, a: Option<ir::Value>, b: Option<ir::Value>) -> Option<ir::Value> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.b.ins().bor(a, b)),
@@ -230,7 +230,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         }
     }
 
-    /// A block that takes a value of this shape, with NULL or without, and the value in it.
+    /// A block that takes a value of this shape, nullable or not; also returns the value in it.
     pub fn join_block(&mut self, shape: Shape, nullable: bool) -> (Block, Val) {
         let block = self.b.create_block();
         let a = self.b.append_block_param(block, register(shape));
@@ -239,7 +239,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         (block, Val { shape, a, b, null })
     }
 
-    /// Goes to a block of [`Gen::join_block`] with a value.
+    /// Jumps to a block of [`Gen::join_block`] with a value.
     pub fn jump_with(&mut self, block: Block, val: Val, nullable: bool) {
         let mut args: Vec<ir::BlockArg> = vec![val.a.into()];
         args.extend(val.b.map(ir::BlockArg::from));
@@ -253,7 +253,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         self.b.ins().jump(block, &args);
     }
 
-    /// Runs `then` if a truth value is 1, and goes on behind it either way.
+    /// Runs `then` if a truth value is 1, and continues after it in both cases.
     pub fn when(&mut self, condition: ir::Value, then: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let (yes, after) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(condition, yes, &[], after, &[]);
@@ -275,7 +275,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         }
     }
 
-    /// The words of a value as memory holds them.
+    /// The words of a value as stored in memory.
     pub fn words(&mut self, val: Val) -> Vec<ir::Value> {
         match val.shape {
             Shape::Boolean => vec![self.b.ins().uextend(types::I64, val.a)],
@@ -296,7 +296,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         }
     }
 
-    /// The value of words.
+    /// The value that these words hold.
     pub fn of_words(&mut self, shape: Shape, words: &[ir::Value]) -> Val {
         let a = match shape {
             Shape::Boolean => self.b.ins().ireduce(types::I8, words[0]),
@@ -325,7 +325,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         self.of_words(shape, &words)
     }
 
-    /// Loads a text whose place counts from `bytes`.
+    /// Loads a text whose place is relative to `bytes`.
     pub fn get_in(&mut self, shape: Shape, address: ir::Value, word: usize, bytes: ir::Value) -> Val {
         let mut val = self.get(shape, address, word);
         if shape == Shape::Text {
@@ -366,7 +366,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         }
     }
 
-    /// Loads a whole row whose texts count from `bytes`.
+    /// Loads a whole row whose texts are relative to `bytes`.
     pub fn get_row(&mut self, layout: &RowLayout, address: ir::Value, bytes: ir::Value) -> Vec<Val> {
         let mut vals = Vec::new();
         for (index, fields) in layout.fields.chunks(64).enumerate() {
@@ -382,7 +382,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         vals
     }
 
-    /// Compares two values of one shape that are not NULL as SQL does: nothing compares with NaN but by `<>`.
+    /// Compares two non-NULL values of one shape as SQL does: every comparison with NaN is false except `<>`.
     pub fn compare(&mut self, code: IntCC, x: Val, y: Val) -> ir::Value {
         match x.shape {
             Shape::Boolean => {
@@ -417,7 +417,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         }
     }
 
-    /// Whether two texts are equal: lengths first, in line.
+    /// Whether two texts are equal; the lengths are compared inline first.
     fn equal_text(&mut self, args: [ir::Value; 4]) -> ir::Value {
         let after = self.b.create_block();
         let equal = self.b.append_block_param(after, types::I8);
@@ -489,7 +489,7 @@ impl<'f, 'u> Gen<'f, 'u> {
         Some((a, b))
     }
 
-    /// One of two values.
+    /// Selects one of two values.
     pub fn choose(&mut self, condition: ir::Value, x: Val, y: Val) -> Val {
         let a = match x.shape {
             Shape::Decimal => {
@@ -510,7 +510,7 @@ impl<'f, 'u> Gen<'f, 'u> {
     }
 }
 
-/// A new function of the module: words in, a word out.
+/// A new function of the module: takes words, returns a word.
 pub fn declare(module: &mut JITModule, name: &str, params: usize) -> Result<(FuncId, ir::Signature)> {
     let mut signature = module.make_signature();
     signature.params.extend(std::iter::repeat_n(AbiParam::new(types::I64), params));
@@ -519,7 +519,7 @@ pub fn declare(module: &mut JITModule, name: &str, params: usize) -> Result<(Fun
     Ok((id, signature))
 }
 
-/// What Cranelift says: a fault of this crate.
+/// An error of Cranelift, which is a fault of this crate.
 pub fn broken(error: impl std::fmt::Display) -> Error {
     Error::unsupported(format!("this query (the code generator failed: {error})"))
 }

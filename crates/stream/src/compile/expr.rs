@@ -1,8 +1,8 @@
-//! Code of expressions. [`eval`](crate::expr::eval) says what each one means.
+//! Code of expressions. [`eval`](crate::expr::eval) defines what each one means.
 //!
 //! Integers, decimals within 38 digits, approximate numbers, truth values, times, comparisons, branches and casts of
-//! numbers are generated. Functions of one text whose other arguments are constants are calls of what was prepared for
-//! these. Everything else is a call of the same function that the interpreter uses.
+//! numbers are compiled to instructions. A function of one text whose other arguments are constants becomes a call of
+//! the function prepared for these constants. Everything else calls the same function that the interpreter uses.
 
 use std::mem::offset_of;
 
@@ -20,8 +20,8 @@ use crate::function::Prepared;
 use crate::types::time::{DAY_MICROS, MILLI_MICROS, Pattern, Unit};
 use crate::types::{DataType, Type, Value, decimal};
 
-/// Whether an expression gives a value for every row in a few instructions: then it may be computed where it is not
-/// needed.
+/// Whether an expression gives a value for every row in a few instructions, so that it may be computed even where it is
+/// not needed.
 fn is_plain(expr: &Expr) -> bool {
     let own = match expr {
         Expr::Column(..) | Expr::Literal(..) => true,
@@ -101,7 +101,7 @@ impl Gen<'_, '_> {
         self.unit.machine.constants.push(kept);
     }
 
-    /// Calls the interpreter's function of one node, whose arguments are computed.
+    /// Calls the interpreter's function of one node whose arguments are already computed.
     fn generic(&mut self, expr: &Expr, vals: &[Val]) -> Result<Val> {
         let shape = Shape::of(&expr.ty().data)?;
         if let Some(val) = self.prepared(expr, vals, shape) {
@@ -111,7 +111,7 @@ impl Gen<'_, '_> {
         let fields: Vec<(Shape, bool)> = vals.iter().map(|val| (val.shape, val.null.is_some())).collect();
         let layout = RowLayout::new(0, &fields);
         let types: Vec<DataType> = children.iter().map(|child| child.ty().data.clone()).collect();
-        // The node itself, with columns for arguments.
+        // The node itself, with columns in place of its arguments.
         let mut next = 0;
         let node = expr.clone().map_children(&mut |child| {
             next += 1;
@@ -138,7 +138,7 @@ impl Gen<'_, '_> {
         self.fail_if(failed, 0);
         let mut val = self.get(shape, out, 0);
         val.null = Some(self.b.ins().ireduce(types::I8, told));
-        // A NULL's parts are those of the stack: zero.
+        // The parts of a NULL come from the stack: zero.
         Ok(val)
     }
 
@@ -163,7 +163,7 @@ impl Gen<'_, '_> {
         Ok(result)
     }
 
-    /// A value as one of this shape: only a bare NULL has another.
+    /// Converts a value to this shape: only a bare NULL has another shape.
     fn shaped(&mut self, val: Val, shape: Shape) -> Val {
         if val.shape == shape {
             return val;
@@ -183,7 +183,7 @@ impl Gen<'_, '_> {
                     let val = self.shaped(val, shape);
                     let Some(null) = val.null else {
                         self.jump_with(after, val, true);
-                        // What stands behind is never reached.
+                        // The code after this is never reached.
                         let dead = self.b.create_block();
                         self.b.switch_to_block(dead);
                         continue;
@@ -262,7 +262,7 @@ impl Gen<'_, '_> {
                 let a = self.compare(code, *x, *y);
                 Ok(self.boolean(a, null))
             }
-            // A longer chain would copy what it has with each operand.
+            // A longer chain would copy its prefix again for each operand.
             (Op::Concat, vals) if vals.len() <= 4 && vals.iter().all(|val| val.shape == Shape::Text) => {
                 self.concat(vals)
             }
@@ -292,7 +292,7 @@ impl Gen<'_, '_> {
                 }
                 _ => self.generic(expr, &vals),
             },
-            // Each operand of a longer sum is added to what those before it give, which is of the result's type.
+            // A longer sum adds each operand to the partial result of those before it, which has the result's type.
             (Op::Add | Op::Subtract | Op::Multiply | Op::Divide | Op::Remainder, [first, rest @ ..]) => {
                 let mut value = *first;
                 let mut left = &args[0].ty().data;
@@ -308,16 +308,17 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// AND, or OR: arguments behind the one that decides are not computed, unless that is quicker and cannot fail.
+    /// AND, or OR. Arguments after the one that decides are not computed, unless computing them is quicker and cannot
+    /// fail.
     fn logic(&mut self, decides: bool, args: &[Expr], row: &[Val]) -> Result<Val> {
         let (done, result) = self.join_block(Shape::Boolean, true);
         let mut known = self.truth(!decides);
         let mut unknown = self.truth(false);
-        // From here on all are plain.
+        // From here on all arguments are plain.
         let plain = args.iter().rposition(|arg| !is_plain(arg)).map_or(0, |last| last + 1);
         for (index, arg) in args.iter().enumerate() {
             let val = self.expr(arg, row)?;
-            // Whether this one decides: FALSE for AND, TRUE for OR, and not NULL.
+            // Whether this argument decides: FALSE for AND, TRUE for OR, and not NULL.
             let mut decided = if decides { val.a } else { self.not(val.a) };
             if let Some(null) = val.null {
                 decided = self.b.ins().band_not(decided, null);
@@ -336,7 +337,7 @@ impl Gen<'_, '_> {
                 };
             }
         }
-        // Where one decided, what is unknown does not matter.
+        // If an argument decided, unknown arguments do not matter.
         let null =
             if decides { self.b.ins().band_not(unknown, known) } else { self.b.ins().band(unknown, known) };
         let val = self.boolean(known, Some(null));
@@ -361,7 +362,7 @@ impl Gen<'_, '_> {
         Ok(whole)
     }
 
-    /// An integer cut to the bits of its type.
+    /// Truncates an integer to the bits of its type.
     pub fn wrapped(&mut self, value: ir::Value, ty: &DataType) -> ir::Value {
         let narrow = match ty {
             DataType::TinyInt => types::I8,
@@ -416,14 +417,14 @@ impl Gen<'_, '_> {
         Ok(Some(Val { shape: x.shape, a, b: None, null }))
     }
 
-    /// Quotient or rest of integers. A divisor of zero fails, unless the result is NULL anyway.
+    /// Quotient or remainder of integers. A divisor of zero fails, unless the result is NULL anyway.
     fn divide(&mut self, rest: bool, x: ir::Value, y: ir::Value, null: Option<ir::Value>) -> ir::Value {
         let mut zero = self.is_zero(y);
         if let Some(null) = null {
             zero = self.b.ins().band_not(zero, null);
         }
         self.fail_if(zero, DIVISION_BY_ZERO);
-        // The least integer divided by -1 wraps, where the instruction would trap; so does a NULL's zero.
+        // The least integer divided by -1 wraps, where the instruction would trap; so does the zero of a NULL.
         let minus = self.b.ins().icmp_imm_s(IntCC::Equal, y, -1);
         let mut odd = minus;
         if let Some(null) = null {
@@ -432,7 +433,7 @@ impl Gen<'_, '_> {
         let one = self.int(1);
         let safe = self.b.ins().select(odd, one, y);
         if rest {
-            // What is divided by 1 or -1 leaves zero.
+            // Division by 1 or -1 leaves the remainder zero.
             self.b.ins().srem(x, safe)
         } else {
             let quotient = self.b.ins().sdiv(x, safe);
@@ -441,7 +442,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// A date, time, timestamp or interval moved by an interval, or an interval times a number.
+    /// A date, time, timestamp or interval plus or minus an interval, or an interval times a number.
     fn moment(
         &mut self,
         op: Op,
@@ -463,7 +464,7 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Sums and products of decimals whose type has room for every result; none where digits may be lost.
+    /// Sums and products of decimals whose type has room for every result; `None` where digits may be lost.
     fn decimal(
         &mut self,
         op: Op,
@@ -486,7 +487,7 @@ impl Gen<'_, '_> {
         Some(Val { shape: Shape::Decimal, a, b: None, null })
     }
 
-    /// A decimal in units finer by so many digits.
+    /// A decimal rescaled to this many more digits after the point.
     fn scaled(&mut self, value: ir::Value, digits: u8) -> Option<ir::Value> {
         if digits == 0 {
             return Some(value);
@@ -495,7 +496,7 @@ impl Gen<'_, '_> {
         Some(self.b.ins().imul(value, unit))
     }
 
-    /// A cast that is generated; none for one that is a call.
+    /// A cast for which code is generated; `None` for one that is a call.
     fn cast(&mut self, val: Val, from: &DataType, to: &DataType) -> Result<Option<Val>> {
         let shape = Shape::of(to)?;
         if *from == DataType::Null {
@@ -546,7 +547,7 @@ impl Gen<'_, '_> {
             }
             (from, DataType::Decimal { precision, scale }) => {
                 let Some((p, s)) = from.as_decimal() else { return Ok(None) };
-                // Every value fits, and no digit goes.
+                // Every value fits, and no digit is lost.
                 if *scale < s || precision - scale < p - s {
                     return Ok(None);
                 }
@@ -570,7 +571,7 @@ impl Gen<'_, '_> {
                 let a = self.b.ins().imul_imm_s(val.a, DAY_MICROS);
                 with(a)
             }
-            // A length that every value has.
+            // Every value has this length already.
             (from, DataType::Varchar(to)) if from.is_character() => match from {
                 DataType::Char(length) | DataType::Varchar(length) if length <= to => Ok(Some(val)),
                 _ => Ok(None),
@@ -579,13 +580,13 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// A function that is generated; none for one that is a call.
+    /// A function for which code is generated; `None` for one that is a call.
     fn function(&mut self, name: &str, args: &[Expr], vals: &[Val], ty: &Type) -> Option<Val> {
         match (name, vals) {
             ("PROCTIME", []) => {
                 let clock = self.int(std::ptr::from_ref(&*self.unit.machine.clock) as i64);
                 let now = self.load(clock, 0);
-                // To milliseconds, as the type says: those of the clock are whole already.
+                // The type has milliseconds, and the clock's values are whole milliseconds already.
                 Some(self.val(now))
             }
             ("ABS", [val]) if val.shape == Shape::Int => {
@@ -616,7 +617,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// A part of a moment: a few instructions for those of a day.
+    /// A field of a timestamp: a few instructions for the fields of the time of day.
     fn part(&mut self, unit: Unit, moment: ir::Value) -> Option<ir::Value> {
         let (size, count) = match unit {
             Unit::Millisecond => (MILLI_MICROS, 1000),
@@ -634,7 +635,7 @@ impl Gen<'_, '_> {
         Some(self.b.ins().udiv(rest, size))
     }
 
-    /// A moment as a text. The one that was made last is taken again as long as it is the same.
+    /// Formats a timestamp. The last text made is reused for as long as it stays the same.
     fn formatted(&mut self, moment: Val, pattern: Pattern) -> Val {
         let formats = &mut self.unit.machine.texts.formats;
         formats.push(Box::new(FormatSlot::new(pattern)));
@@ -660,7 +661,7 @@ impl Gen<'_, '_> {
         Val { shape: Shape::Text, a, b: Some(b), null: moment.null }
     }
 
-    /// A call of a function of a text whose other arguments are constants; none for any other.
+    /// A call of a function of a text whose other arguments are constants; `None` for any other.
     fn prepared(&mut self, expr: &Expr, vals: &[Val], shape: Shape) -> Option<Val> {
         let (text, length) = match vals.first() {
             Some(val) if val.shape == Shape::Text => (*val, val.b?),
@@ -668,7 +669,7 @@ impl Gen<'_, '_> {
         };
         let function = Prepared::of(expr)?;
         let makes = function.makes();
-        // The same call of the same argument shares what it gave last.
+        // Equal calls with the same argument share the last result.
         let mut slots = self.unit.machine.texts.prepared.iter();
         let number = match slots.position(|slot| slot.expr == *expr) {
             Some(number) => number,

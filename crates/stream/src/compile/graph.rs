@@ -1,4 +1,4 @@
-//! A job's plan as code is made of it: who reads whom, and what each breaker keeps.
+//! A job's plan as the code generator sees it: the readers of each node, and what each breaker keeps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::plan::{self, JoinKind, Node, NodeOp, RankKind, WindowSource, retentio
 use crate::state::{Layout, Memory, Sessions};
 use crate::types::{DataType, Type};
 
-/// Who takes a node's rows.
+/// A reader of a node's rows.
 #[derive(Debug, Clone)]
 pub enum Reader {
     /// A node, at one of its inputs.
@@ -25,14 +25,14 @@ pub enum Reader {
 /// Rows that are kept in lists by key.
 #[derive(Debug)]
 pub struct Lists {
-    /// As the table has them: the list's first and last rows are the value.
+    /// Their layout in the table: the value is the list's first and last row.
     pub entries: Entries,
-    /// Its rows.
+    /// The layout of its rows.
     pub row: RowLayout,
 }
 
 impl Lists {
-    /// Lists of rows with these columns by these keys. Joins have no NULL as a key: it is equal to nothing.
+    /// Lists of rows with these columns by these keys. The key of a join is never NULL, because NULL equals nothing.
     fn new<'t>(keys: &[&Type], nullable: bool, columns: impl Iterator<Item = &'t Type>) -> Result<Lists> {
         let key: Result<Vec<(Shape, bool)>> =
             keys.iter().map(|ty| Ok((Shape::of(&ty.data)?, nullable && ty.nullable))).collect();
@@ -49,21 +49,21 @@ impl Lists {
     }
 }
 
-/// What a breaker keeps, for code.
+/// What a breaker keeps, as the code generator sees it.
 #[derive(Debug)]
 pub enum Kept {
-    /// Aggregates, of windows or without.
+    /// Aggregates, with or without windows.
     Group(Group),
     /// Rows of each side.
     Sides([Lists; 2]),
     /// The first rows of each partition.
     Rows(Lists),
-    /// Rows of a table that is looked up: all its physical columns.
+    /// Rows of a lookup table: all its physical columns.
     Lookup(Lists),
 }
 
 impl Kept {
-    /// Says that code marks what it changes.
+    /// Makes this code mark its changes for checkpoints.
     fn track(&mut self) {
         match self {
             Kept::Group(group) => group.track(),
@@ -101,7 +101,7 @@ fn id(node: &Arc<Node>) -> usize {
 }
 
 impl Graph {
-    /// The graph of a job; its parts are made in the machine.
+    /// Builds the graph of a job, and its parts in the machine.
     pub fn new(plans: &[Arc<Node>], machine: &mut Machine) -> Result<Graph> {
         let mut graph = Graph::default();
         for (number, plan) in plans.iter().enumerate() {
@@ -116,7 +116,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Who reads this node.
+    /// The readers of this node.
     pub fn readers(&self, node: &Arc<Node>) -> &[Reader] {
         self.readers.get(&id(node)).map_or(&[], Vec::as_slice)
     }
@@ -219,7 +219,8 @@ fn breaker(node: &Arc<Node>) -> Result<Option<(Kept, Breaker, Vec<Layout>)>> {
                     [None, None] => Breaker::new(name, Kind::Always),
                     needed => Breaker::new(name, interval(needed)),
                 },
-                // right + lower <= left <= right + upper: a row of the left meets rows of the right up to left - lower.
+                // right + lower <= left <= right + upper: a row of the left can join rows of the right up to left -
+                // lower.
                 JoinKind::Interval { left: a, right: b, lower, upper, .. } => {
                     Breaker::new(name, interval([Some((*a, -*lower)), Some((*b, *upper))]))
                 }

@@ -1,13 +1,13 @@
-//! What compiled code works on, and the functions that it calls by address.
+//! The state that compiled code works on, and the functions that it calls by address.
 //!
 //! # Invariants
 //!
-//! 1. Slots, breakers, sinks and tables lie in boxes that live as long as the machine, or, for tables, as long as their
-//!    window: the addresses that code was compiled with, or was given, stay good.
-//! 2. No reference into the machine is held while compiled code runs. Code and the functions here reach it by the one
-//!    pointer that each of them is given, one after the other, on one thread.
-//! 3. A text that compiled code has in registers lies in the batch, in the arena, in a constant, or in a table; none of
-//!    these lets go of bytes before [`Machine::end_batch`], which runs between two batches.
+//! 1. Slots, breakers and sinks lie in boxes that live as long as the machine; tables lie in boxes that live as long as
+//!    their window. So the addresses that code was compiled with, or was given, stay valid.
+//! 2. No reference into the machine is held while compiled code runs. Code and the functions here reach the machine
+//!    through the one pointer that each of them is given, one after the other, on one thread.
+//! 3. A text that compiled code has in registers lies in the batch, in the arena, in a constant, or in a table. None of
+//!    these frees bytes before [`Machine::end_batch`], which runs between two batches.
 
 use std::collections::BTreeSet;
 
@@ -26,21 +26,21 @@ use super::texts::{Texts, text_at};
 #[derive(Debug)]
 #[repr(C)]
 pub struct ScanSlot {
-    /// The greatest bound that was seen.
+    /// The greatest watermark seen.
     pub watermark: i64,
-    /// At this watermark something may close: `duramen_advance` is called.
+    /// When the watermark reaches this, something may close: `duramen_advance` is called.
     pub deadline: i64,
-    /// Whether no rows have come for so long that it holds up no watermark.
+    /// Whether no rows came for so long that this scan no longer holds back the watermark.
     pub idle: bool,
 }
 
-/// The window that a breaker used last, for compiled code. An empty one, `start >= end`, is none.
+/// The window that a breaker used last, for compiled code. An empty one, `start >= end`, means none.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Pane {
-    /// Its first moment.
+    /// Start of the window.
     pub start: i64,
-    /// The moment after its last.
+    /// End of the window, exclusive.
     pub end: i64,
     /// Its table's address.
     pub table: usize,
@@ -51,16 +51,16 @@ pub struct Pane {
 /// The header's first word is the kind of change in a sink's rows; then come words with a bit for each NULL.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RowLayout {
-    /// Shape, whether it may be NULL, word.
+    /// Shape of each field, whether it may be NULL, and its first word.
     pub fields: Vec<(Shape, bool, usize)>,
-    /// Words before those of NULLs.
+    /// Words before the NULL bits.
     pub head: usize,
     /// Words of a row.
     pub words: usize,
 }
 
 impl RowLayout {
-    /// The layout of these fields behind `head` words.
+    /// The layout of these fields after `head` words.
     pub fn new(head: usize, fields: &[(Shape, bool)]) -> RowLayout {
         let mut word = head + fields.len().div_ceil(64);
         let mut placed = Vec::new();
@@ -82,9 +82,9 @@ impl RowLayout {
     }
 }
 
-/// What a sink gets.
+/// The receiver of a sink's rows.
 pub trait Output {
-    /// Takes rows; texts in them are gone afterwards.
+    /// Takes rows; their texts are gone afterwards.
     fn take(&mut self, rows: &Rows<'_>) -> Result<()>;
 }
 
@@ -97,12 +97,12 @@ pub struct Rows<'r> {
 }
 
 impl<'r> Rows<'r> {
-    /// How many.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.words.len() / self.layout.words
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -112,7 +112,8 @@ impl<'r> Rows<'r> {
         self.types
     }
 
-    /// Runs `each` for the fields of each row, if all are integers or times that are never NULL; else for none.
+    /// Runs `each` for the fields of each row if all of them are integers or times that are never NULL; else for no
+    /// row.
     pub fn each_ints(&self, each: &mut dyn FnMut(&[i64])) {
         let Some((.., first)) = self.layout.fields.first() else { return };
         if self.layout.fields.iter().any(|(shape, nullable, _)| *shape != Shape::Int || *nullable) {
@@ -127,9 +128,9 @@ impl<'r> Rows<'r> {
         }
     }
 
-    /// The first row that has NULL in one of these columns, and that column.
+    /// The first row that has a NULL in one of these columns, and that column.
     pub fn find_null(&self, columns: &[usize]) -> Option<(Vec<Value>, usize)> {
-        // Most types have no NULL: then no row is looked at.
+        // Most types have no NULL: then the rows are not scanned.
         let columns: Vec<usize> =
             columns.iter().copied().filter(|column| self.layout.fields[*column].1).collect();
         if columns.is_empty() {
@@ -190,14 +191,14 @@ fn value_of(shape: Shape, ty: &DataType, words: &[u64]) -> Value {
     }
 }
 
-/// Rows that compiled code wrote for a sink and that the sink has not taken. One that another replaces and the other are
+/// Rows that compiled code wrote for a sink and that the sink has not taken yet. A row and the row that replaces it are
 /// taken together.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SinkSlot {
     /// Address of the next row.
     pub next: usize,
-    /// Address behind the last word.
+    /// Address after the last word.
     pub end: usize,
     buffer: Vec<u64>,
     layout: RowLayout,
@@ -218,17 +219,17 @@ impl SinkSlot {
         &self.layout
     }
 
-    /// Words of rows.
+    /// Words in use.
     fn words(&self) -> usize {
         (self.next - self.buffer.as_ptr() as usize) / 8
     }
 
-    /// The rows of the first words.
+    /// The rows in the first `words` words.
     fn rows(&self, words: usize) -> Rows<'_> {
         Rows { words: &self.buffer[..words], layout: &self.layout, types: &self.types }
     }
 
-    /// Lets go of the rows of the first words; the others are the first now.
+    /// Drops the rows in the first `words` words and moves the others to the front.
     fn drop_rows(&mut self, words: usize) {
         let left = self.words() - words;
         self.buffer.copy_within(words..words + left, 0);
@@ -239,7 +240,7 @@ impl SinkSlot {
 /// An expression whose arguments compiled code has computed.
 #[derive(Debug)]
 pub struct Generic {
-    /// The function over its arguments as columns.
+    /// The function, with its arguments as columns.
     pub expr: Expr,
     /// Shapes, types and words of the arguments.
     pub args: Vec<(Shape, DataType, usize)>,
@@ -247,9 +248,9 @@ pub struct Generic {
     pub shape: Shape,
 }
 
-/// Code that gives the rows of a closed window: machine, table or tables, start, end; not zero if it failed.
+/// Code that emits the rows of a closed window: machine, table or tables, start, end; not zero if it failed.
 pub type CloseCode = extern "C" fn(*mut Machine, usize, i64, i64) -> i64;
-/// Code that adds the entries of one table to those of another.
+/// Code that merges the entries of one table into those of another.
 pub type MergeCode = extern "C" fn(*mut Machine, usize, usize) -> i64;
 
 /// How a breaker keeps windows and closes them.
@@ -258,59 +259,59 @@ pub type MergeCode = extern "C" fn(*mut Machine, usize, usize) -> i64;
 pub enum Kind {
     /// Never closes.
     Always,
-    /// Records of slices, from which windows are put together.
+    /// Records of slices, from which windows are merged.
     Slices { width: i64 },
-    /// Records, or rows, of whole windows.
+    /// Records or rows of whole windows.
     Windows,
     /// Rows of two sides by whole windows.
     Sides,
-    /// Rows of two sides, for as long as one of the other side may meet them; and how many rows were kept when that was
-    /// seen to last.
+    /// Rows of two sides, kept for as long as a row of the other side may join them, and the number of rows kept after
+    /// the last sweep.
     Interval { needed: [Option<Needed>; 2], kept: usize },
-    /// Records of sessions: the gap, the word of a group's entry that names its list.
+    /// Records of sessions: the gap, and the word of a group's entry that names its list.
     Sessions { gap: i64, word: usize, sessions: Sessions },
 }
 
 /// How long a side of a join needs its rows.
 #[derive(Debug, Clone)]
 pub struct Needed {
-    /// The rows.
+    /// The layout of the rows.
     pub row: RowLayout,
-    /// The field of their time. A row without one is not needed.
+    /// The field with their time. A row without a time is not needed.
     pub time: usize,
-    /// So far beyond it the watermark must be.
+    /// A row is needed until the watermark is this far beyond its time.
     pub keep: i64,
 }
 
 /// One breaker.
 pub struct Breaker {
-    /// For compiled code; of each side.
+    /// The last window used, for compiled code; one of each side.
     pub panes: [Pane; 2],
     /// Its name, for errors and progress.
     pub name: String,
     /// How it closes.
     pub kind: Kind,
-    /// The windows, if it has such.
+    /// The windows, if it has any.
     pub window: Option<plan::Window>,
-    /// Whether they go by processing time.
+    /// Whether the windows use processing time.
     pub proctime: bool,
-    /// State, for joins of each side.
+    /// State; a join has one for each side.
     pub states: Vec<Box<dyn State>>,
-    /// Scans whose rows come here.
+    /// Scans whose rows reach this breaker.
     pub scans: BTreeSet<usize>,
     /// The least of their watermarks, as of the last time something could close.
     pub watermark: i64,
-    /// Rows that came when their windows had closed.
+    /// Rows that arrived after their windows had closed.
     pub late: u64,
-    /// Code of a closing window.
+    /// Code that emits the rows of a closing window.
     pub close: Option<CloseCode>,
-    /// Code that puts slices together.
+    /// Code that merges slices.
     pub merge: Option<MergeCode>,
-    /// How records lie in its states, for comparing.
+    /// The layout of records in its states, for comparing with a checkpoint's.
     pub layout: String,
-    /// Whether its state is not the job's: rows of a table that is looked up.
+    /// Whether its state does not belong to the job: rows of a lookup table.
     pub borrowed: bool,
-    /// Windows of slices that end here or before have given their rows.
+    /// Windows of slices that end here or before have emitted their rows.
     slices_closed: i64,
 }
 
@@ -374,9 +375,11 @@ impl Breaker {
         table
     }
 
-    /// Lets go of rows of a join that no row will meet, once there are more than twice as many as were kept last.
+    /// Drops rows of a join that no row can join any more, once there are more than twice as many as the last sweep
+    /// kept.
     fn sweep(&mut self) {
-        // 4,096: some hundred KiB stay in a cache, and copying those that stay is little beside those that go.
+        // 4,096: some hundred KiB stay in a cache, and copying the remaining rows costs little compared with the
+        // dropped ones.
         const LEAST: usize = 4096;
         let Kind::Interval { needed, kept } = &mut self.kind else { return };
         let rows = |states: &mut Vec<Box<dyn State>>| -> usize {
@@ -395,7 +398,7 @@ impl Breaker {
         *kept = rows(&mut self.states);
     }
 
-    /// Keeps its states as they are now for a checkpoint, and writes to `out` what finds them again.
+    /// Freezes its states for a checkpoint, and writes to `out` where to find them.
     pub(super) fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
         let kept = if let Kind::Interval { kept, .. } = &self.kind { *kept as u64 } else { 0 };
         for word in [self.watermark as u64, self.slices_closed as u64, self.late, kept] {
@@ -410,7 +413,7 @@ impl Breaker {
         }
     }
 
-    /// Writes out what was frozen, until `budget` bytes are used up; whether all is.
+    /// Writes out frozen states until `budget` bytes are used up; returns whether everything is written.
     pub(super) fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
         if self.borrowed {
             return true;
@@ -422,7 +425,7 @@ impl Breaker {
         }
     }
 
-    /// Goes back to what was frozen.
+    /// Restores the frozen states.
     pub(super) fn restore(
         &mut self,
         reader: &mut Reader<'_>,
@@ -466,7 +469,7 @@ impl Breaker {
         match (&self.kind, self.window) {
             _ if self.proctime => i64::MAX,
             (Kind::Always, _) => i64::MAX,
-            // Not asked for by results: now and then is enough.
+            // No result depends on this sweep: now and then is enough.
             (Kind::Interval { needed, .. }, _) => {
                 let most = needed.iter().flatten().map(|needed| needed.keep).max().unwrap_or(0).max(0);
                 watermark.saturating_add(most / 8).saturating_add(1_000_000)
@@ -496,27 +499,27 @@ pub struct Machine {
     pub breakers: Vec<Box<Breaker>>,
     /// Sinks.
     pub sinks: Vec<Box<SinkSlot>>,
-    /// Their takers.
+    /// The receivers of the sinks' rows.
     pub outputs: Vec<Box<dyn Output>>,
-    /// Calls of functions that are not generated.
+    /// Calls of functions for which no code is generated.
     pub generics: Vec<Generic>,
     /// Functions of texts, and the texts that they make.
     pub texts: Texts,
     /// Texts that code refers to.
     pub constants: Vec<Box<[u8]>>,
-    /// The moment of processing.
+    /// The processing time.
     pub clock: Box<i64>,
-    /// What failed.
+    /// The error, if something failed.
     pub error: Option<Error>,
-    /// Rows whose time is NULL, so that they are in no window, since the process began.
+    /// Rows since the process began whose time is NULL, so that they are in no window.
     pub timeless: u64,
-    /// Whether it takes a part of each batch.
+    /// Whether it processes only a part of each batch.
     pub routed: bool,
     /// Whether there are checkpoints.
     pub tracked: bool,
-    /// Where state lies.
+    /// Where state is kept.
     pub room: MemoryLimit,
-    /// Tables that closed and whose texts may still be on their way to a sink.
+    /// Closed tables whose texts may still be on their way to a sink.
     closed: Vec<(usize, usize, Box<Table>)>,
 }
 
@@ -552,8 +555,7 @@ impl Machine {
         self.texts.keep(bytes)
     }
 
-    /// Gives a sink what is in its buffer, which is full. A row that another one replaces goes together with that, which
-    /// comes next.
+    /// Delivers a sink's full buffer. A row that the next one replaces stays, to be delivered together with that one.
     pub(super) fn deliver(&mut self, sink: usize) -> Result<()> {
         let slot = &self.sinks[sink];
         let (words, row) = (slot.words(), slot.layout.words);
@@ -571,12 +573,12 @@ impl Machine {
         taken
     }
 
-    /// Lets go of what was kept until the end of the batch.
+    /// Frees the texts that were kept until the end of the batch.
     pub fn forget_texts(&mut self) {
         self.texts.forget();
     }
 
-    /// Ends a batch: sinks take what is there, and what was kept for it goes.
+    /// Ends a batch: sinks take their remaining rows, and the texts kept for the batch are freed.
     pub fn end_batch(&mut self) -> Result<()> {
         for sink in 0..self.sinks.len() {
             self.give(sink, self.sinks[sink].words())?;
@@ -634,15 +636,15 @@ impl Machine {
         Ok(false)
     }
 
-    /// The least watermark of a breaker's scans that are not idle. If all are, none holds up another: the greatest, as
-    /// in Flink.
+    /// The least watermark of a breaker's scans that are not idle. If all are idle, the greatest watermark, as in
+    /// Flink.
     fn least(&self, place: usize) -> i64 {
         let scans = || self.breakers[place].scans.iter().map(|scan| &self.scans[*scan]);
         let active = scans().filter(|scan| !scan.idle).map(|scan| scan.watermark).min();
         active.or_else(|| scans().map(|scan| scan.watermark).max()).unwrap_or(i64::MIN)
     }
 
-    /// Sets each scan's deadline by its watermark.
+    /// Sets each scan's deadline from its watermark.
     fn aim(&mut self) {
         for (scan, slot) in self.scans.iter_mut().enumerate() {
             let breakers = self.breakers.iter().filter(|breaker| breaker.scans.contains(&scan));
@@ -679,7 +681,7 @@ impl Machine {
                         windows.insert(Window { start, end });
                     }
                 }
-                // Windows that closed before had rows of these slices then; the bound tells which are new.
+                // Windows that closed before had rows of these slices then; the bound says which windows are new.
                 let before = breaker.slices_closed;
                 windows.retain(|window| window.end <= bound && window.end > before);
                 breaker.slices_closed = before.max(bound);
@@ -700,24 +702,24 @@ impl Machine {
     }
 }
 
-/// What is to be done with a closed window.
+/// What to do for a closed window.
 enum Ripe {
-    /// Give the rows of these tables.
+    /// Emit the rows of these tables.
     Tables(Window, Vec<Option<Box<Table>>>),
-    /// Put these slices together and give the rows.
+    /// Merge these slices and emit the rows.
     Slices(Window, Vec<Window>),
-    /// This slice is in no open window any more.
+    /// Drop this slice, which is in no open window any more.
     Drop(Window),
 }
 
-/// The machine behind the pointer that compiled code was given, for as long as `run` takes.
+/// Runs `run` on the machine that the pointer of compiled code points to.
 pub(super) fn with<R>(machine: *mut Machine, run: impl FnOnce(&mut Machine) -> R) -> R {
-    // SAFETY: the pointer is that of the boxed machine whose program runs (invariant 1), and nobody else holds a
-    // reference into it meanwhile (invariant 2): `run` is never given code to run.
+    // SAFETY: the pointer is that of the boxed machine whose program runs (invariant 1), and no other reference into it
+    // is held meanwhile (invariant 2): `run` is never given code to run.
     run(unsafe { &mut *machine })
 }
 
-/// Closes what the watermarks of scans allow. Not zero if it failed.
+/// Closes what the watermarks of scans allow. Returns nonzero if it failed.
 pub(super) fn advance(machine: *mut Machine) -> i64 {
     for place in 0..with(machine, |machine| machine.breakers.len()) {
         let moved = with(machine, |machine| {
@@ -738,7 +740,7 @@ pub(super) fn advance(machine: *mut Machine) -> i64 {
     0
 }
 
-/// Closes what the time of processing allows. Not zero if it failed.
+/// Closes what the processing time allows. Returns nonzero if it failed.
 pub(super) fn tick(machine: *mut Machine, now: i64) -> i64 {
     for place in 0..with(machine, |machine| machine.breakers.len()) {
         let moved = with(machine, |machine| {
@@ -756,7 +758,7 @@ pub(super) fn tick(machine: *mut Machine, now: i64) -> i64 {
     0
 }
 
-/// Gives the rows of closed windows of one breaker.
+/// Emits the rows of closed windows of one breaker.
 fn close(machine: *mut Machine, place: usize) -> i64 {
     let (code, merge) = with(machine, |machine| {
         let breaker = &machine.breakers[place];
@@ -817,7 +819,7 @@ fn close(machine: *mut Machine, place: usize) -> i64 {
     0
 }
 
-/// Gives the sessions of one breaker that have closed.
+/// Emits the closed sessions of one breaker.
 fn close_sessions(machine: *mut Machine, place: usize, code: CloseCode) -> i64 {
     loop {
         let closed = with(machine, |machine| {
@@ -836,10 +838,10 @@ fn close_sessions(machine: *mut Machine, place: usize, code: CloseCode) -> i64 {
     }
 }
 
-/// The record of the session that a row of a group belongs to, at this moment; zero if it is late. Sessions that have
-/// closed are given before, those that the row links are put together. Lowest bit: a failure is told.
+/// The record of the session that a row of a group belongs to, at this moment; zero if the row is late. Closed sessions
+/// are emitted first; sessions that the row links are merged. Lowest bit: an error is recorded.
 pub(super) fn session(machine: *mut Machine, place: usize, entry: usize, moment: i64) -> usize {
-    // Code looked at the watermark's deadline only: what has closed since must not be lengthened.
+    // Code compares with the watermark's deadline only: a session that has closed since must not be extended.
     let due = with(machine, |machine| {
         let least = machine.least(place);
         let breaker = &mut machine.breakers[place];
@@ -862,7 +864,7 @@ pub(super) fn session(machine: *mut Machine, place: usize, entry: usize, moment:
         let entry = breaker.states[0].table(Window::ALWAYS).entry(entry);
         let placed = sessions.place(entry, *word, moment, end);
         let session = sessions.get(placed.session);
-        // One that is closed already when its first row comes; open ones end later than that.
+        // A session that is already closed when its first row comes; open sessions end later than that.
         if session.end <= bound {
             breaker.late += 1;
             sessions.take_closed(bound);

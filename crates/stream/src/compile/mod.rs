@@ -1,12 +1,12 @@
-//! A job as machine code for this CPU, and what it runs on.
+//! A job as machine code for this CPU, and the state that it works on.
 //!
-//! [`Program::compile`] makes of each source one function with one loop, through which a row is pushed in registers to
-//! every breaker and sink; of each breaker with windows one function that gives the rows of a closed window, and one
-//! that puts slices together. What is not compiled yet is refused by its name.
+//! [`Program::compile`] makes one function of each source. Its single loop pushes each row in registers to every
+//! breaker and sink. Each breaker with windows gets one function that emits the rows of a closed window, and one that
+//! merges slices. Parts of SQL that cannot be compiled yet are refused by name.
 
-// Machine code and the memory that it works on: the one part of the crate that needs it.
+// Machine code and the memory that it works on: the only part of the crate that needs unsafe code.
 #![allow(unsafe_code)]
-// Compiled code passes the machine's address on and knows nothing of what is there.
+// Compiled code only passes the machine's address on and does not look inside.
 #![allow(improper_ctypes_definitions)]
 
 mod aggregate;
@@ -46,7 +46,7 @@ use crate::plan::{Node, NodeOp, explain};
 use crate::state::{Get, MemoryLimit, Numbers, Put, Reader, Window, write_word};
 use crate::types::Type;
 
-/// The end of time; sums with lengths of windows stay within 64 bits. As in the reference.
+/// The end of time: small enough that adding the length of a window stays within 64 bits. As in the reference.
 const END: i64 = i64::MAX / 4;
 
 /// Code of a source: machine, columns, rows; not zero if it failed.
@@ -60,13 +60,13 @@ type RouteCode = extern "C" fn(*mut Machine, *const usize, u64, *mut usize, *mut
 pub struct Source {
     /// Its name.
     pub table: String,
-    /// Places among its physical columns that batches must have, in this order.
+    /// Indexes of the physical columns that batches must have, in this order.
     pub reads: Vec<usize>,
     /// Their types.
     pub types: Vec<Type>,
 }
 
-/// What a breaker holds now.
+/// The state that a breaker holds now.
 #[derive(Debug, Clone)]
 pub struct Held {
     /// The operator.
@@ -84,23 +84,23 @@ pub struct Held {
 pub struct Routed {
     /// Numbers of the rows of each thread.
     parts: Vec<Vec<u32>>,
-    /// What rows of the batch have made the watermark before each of its rows, and at its end.
+    /// The watermark that the rows of the batch have reached before each of its rows, and at its end.
     marks: Vec<i64>,
 }
 
 impl Routed {
-    /// Rows that go to a thread.
+    /// Number of rows that go to a thread.
     pub fn rows(&self, thread: usize) -> usize {
         self.parts.get(thread).map_or(0, Vec::len)
     }
 }
 
-/// How a program is one of several threads.
+/// The role of a program that is one of several threads.
 #[derive(Debug, Clone)]
 pub struct Threads {
     /// How many there are.
     pub count: usize,
-    /// By what rows are routed.
+    /// The keys by which rows are routed.
     pub partition: Partition,
 }
 
@@ -108,7 +108,7 @@ pub struct Threads {
 pub struct Program {
     machine: Box<Machine>,
     scans: Vec<(Source, usize, SourceCode)>,
-    /// Of each scan, if rows are routed by keys.
+    /// One for each scan, if rows are routed by keys.
     routes: Vec<Option<RouteCode>>,
     threads: usize,
     lookups: Vec<(Source, usize, SourceCode)>,
@@ -129,13 +129,13 @@ impl std::fmt::Debug for Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if let Some(module) = self.module.take() {
-            // SAFETY: the program is the only one that calls the code, and it is going.
+            // SAFETY: the program is the only caller of the code, and it is being dropped.
             unsafe { module.free_memory() }
         }
     }
 }
 
-/// Takes rows of a job that does not run.
+/// The output of a job that does not run.
 struct Nobody;
 
 impl Output for Nobody {
@@ -150,7 +150,7 @@ pub fn listing(plans: &[Arc<Node>]) -> Result<String> {
     Ok(Program::compile(plans, outputs)?.text.clone())
 }
 
-/// What a function of the job is.
+/// The kinds of functions of a job.
 enum Part {
     Scan(usize),
     Route,
@@ -161,13 +161,13 @@ enum Part {
 }
 
 impl Program {
-    /// Compiles the plans of a job for this CPU: each gives its rows to the output with the same number.
+    /// Compiles the plans of a job for this CPU: each plan sends its rows to the output with the same number.
     pub fn compile(plans: &[Arc<Node>], outputs: Vec<Box<dyn Output>>) -> Result<Program> {
         Program::compile_with(plans, outputs, None, None)
     }
 
-    /// The same. With `kept`, its state lies there, and code marks what it changes, as checkpoints need it. With `threads`, it is one of
-    /// several that each take a part of every batch.
+    /// As [`Program::compile`]. With `kept`, state is kept there, and code marks its changes, which checkpoints need.
+    /// With `threads`, the program is one of several that each process a part of every batch.
     pub fn compile_with(
         plans: &[Arc<Node>],
         outputs: Vec<Box<dyn Output>>,
@@ -303,7 +303,7 @@ impl Program {
                 Part::Route => {
                     // SAFETY: the function was declared with five words in and one out, as `RouteCode` has.
                     let code = unsafe { std::mem::transmute::<*const u8, RouteCode>(code) };
-                    // It follows its scan.
+                    // The code follows that of its scan.
                     if let Some(route) = routes.last_mut() {
                         *route = Some(code);
                     }
@@ -344,12 +344,12 @@ impl Program {
         })
     }
 
-    /// What it reads, in the order of [`Program::run`]'s numbers.
+    /// The tables that it reads, in the order of [`Program::run`]'s numbers.
     pub fn sources(&self) -> Vec<Source> {
         self.scans.iter().map(|(source, ..)| source.clone()).collect()
     }
 
-    /// What it looks up, in the order of [`Program::load`]'s numbers.
+    /// The tables that it looks up, in the order of [`Program::load`]'s numbers.
     pub fn lookups(&self) -> Vec<Source> {
         self.lookups.iter().map(|(source, ..)| source.clone()).collect()
     }
@@ -373,7 +373,7 @@ impl Program {
         least(false).or_else(|| least(true)).unwrap_or(i64::MIN)
     }
 
-    /// What each breaker holds.
+    /// The state of each breaker.
     pub fn held(&self) -> Vec<Held> {
         let held = |breaker: &machine::Breaker| Held {
             name: breaker.name.clone(),
@@ -392,7 +392,7 @@ impl Program {
         breakers.map(|breaker| breaker.copies()).sum()
     }
 
-    /// Gives the rows of a table that is looked up: all its columns.
+    /// Loads rows of a lookup table: all its columns.
     pub fn load(&mut self, lookup: usize, batch: &Batch) -> Result<()> {
         let (source, _, code) = &self.lookups[lookup];
         let code = *code;
@@ -400,7 +400,7 @@ impl Program {
         self.call(code, batch)
     }
 
-    /// Forgets the rows of a table that is looked up, for others to be given.
+    /// Forgets the rows of a lookup table, so that others can be loaded.
     pub fn unload(&mut self, lookup: usize) {
         let (_, breaker, _) = &self.lookups[lookup];
         self.machine.breakers[*breaker]
@@ -409,7 +409,7 @@ impl Program {
             .for_each(|state| state.table(Window::ALWAYS).clear());
     }
 
-    /// Pushes a batch of a source through the job. After an error the job is over.
+    /// Pushes a batch of a source through the job. After an error the job must not be used.
     pub fn run(&mut self, source: usize, batch: &Batch) -> Result<()> {
         let (wanted, _, code) = &self.scans[source];
         let code = *code;
@@ -419,7 +419,7 @@ impl Program {
         self.call(code, batch)
     }
 
-    /// Says which threads the rows of a batch go to. Without keys all of it goes to that of the `turn`.
+    /// Routes the rows of a batch to threads. Without keys all of them go to the thread of the `turn`.
     pub fn route(&mut self, source: usize, batch: &Batch, turn: u64, routed: &mut Routed) -> Result<()> {
         let rows = batch.rows();
         fits(&self.scans[source].0, batch)?;
@@ -449,8 +449,8 @@ impl Program {
         Ok(())
     }
 
-    /// Pushes one thread's rows of a batch through the job, as [`Program::run`] does with all. Every thread must be
-    /// given every batch that has rows, in the same order.
+    /// Pushes one thread's rows of a batch through the job, as [`Program::run`] does with all rows. Every thread must
+    /// be given every batch that has rows, in the same order.
     pub fn run_part(&mut self, source: usize, batch: &Batch, routed: &Routed, thread: usize) -> Result<()> {
         let (wanted, scan, code) = &self.scans[source];
         let (scan, code) = (*scan, *code);
@@ -462,7 +462,7 @@ impl Program {
         };
         let mark = routed.marks.last().copied().unwrap_or(i64::MIN);
         if !part.is_empty() {
-            // Sessions that the batch begins may close within it.
+            // Sessions that begin in the batch may also close within it.
             let sessions = self.machine.breakers.iter().any(|one| matches!(one.kind, Kind::Sessions { .. }));
             let closes = sessions || mark >= self.machine.scans[scan].deadline;
             let marks = if closes { routed.marks.as_ptr() as usize } else { 0 };
@@ -484,7 +484,7 @@ impl Program {
         self.machine.end_batch()
     }
 
-    /// Says whether a source is idle: then it holds up no watermark until it has rows again.
+    /// Marks a source as idle: then it does not hold back the watermark until it has rows again.
     pub fn set_idle(&mut self, source: usize, idle: bool) -> Result<()> {
         let (_, scan, _) = self.scans[source];
         if std::mem::replace(&mut self.machine.scans[scan].idle, idle) == idle || !idle {
@@ -497,7 +497,7 @@ impl Program {
         self.machine.end_batch()
     }
 
-    /// Moves the time of processing.
+    /// Sets the processing time.
     fn at(&mut self, clock: i64) -> Result<()> {
         if clock > *self.machine.clock {
             // Whole milliseconds, as `PROCTIME()` has them.
@@ -526,7 +526,7 @@ impl Program {
         self.machine.end_batch()
     }
 
-    /// Gives what is constant, before anything else.
+    /// Emits constant rows, before anything else.
     fn begin(&mut self) -> Result<()> {
         if !std::mem::replace(&mut self.begun, true) {
             for code in self.constants.clone() {
@@ -554,8 +554,8 @@ impl Program {
         }
     }
 
-    /// Keeps everything that the job keeps between two batches as it is now: a checkpoint. Returns what finds it again
-    /// together with the pages that [`Program::save`] writes out, until which no other checkpoint may begin.
+    /// Freezes the job's state between two batches for a checkpoint. Returns what finds it again together with the
+    /// pages that [`Program::save`] writes out; no other checkpoint may begin before these are written.
     pub fn freeze(&mut self, numbers: &mut Numbers) -> Vec<u8> {
         let mut out = Vec::new();
         numbers.named.clear();
@@ -569,18 +569,18 @@ impl Program {
         for breaker in &mut self.machine.breakers {
             breaker.freeze(numbers, &mut out);
         }
-        // Behind everything else: only now are all given.
+        // Last, because all numbers are assigned only now.
         write_word(&mut out, numbers.next());
         out
     }
 
-    /// Writes pages out as they were at [`Program::freeze`], about `budget` bytes; whether all are.
+    /// Writes pages out as they were at [`Program::freeze`], about `budget` bytes; returns whether all are written.
     pub fn save(&mut self, put: &mut Put<'_>, mut budget: usize) -> bool {
         self.machine.breakers.iter_mut().all(|breaker| breaker.save(put, &mut budget))
     }
 
-    /// Goes back to a checkpoint of the same job, before anything was run. Returns the numbers to go on with, and those
-    /// that the checkpoint names.
+    /// Restores a checkpoint of the same job, before the job has run. Returns the numbers to continue with; its `named`
+    /// are the numbers that the checkpoint uses.
     pub fn restore(&mut self, frozen: &[u8], get: &mut Get<'_>) -> Result<Numbers> {
         let mut reader = Reader(frozen);
         let mut named = Vec::new();
@@ -603,7 +603,7 @@ impl Program {
         Ok(numbers)
     }
 
-    /// How records lie in its state: a checkpoint of another layout is not for this job.
+    /// The layout of records in its state: a checkpoint with another layout does not fit this job.
     pub fn layout(&self) -> String {
         let layouts = self.machine.breakers.iter().map(|breaker| format!("{}\n", breaker.layout));
         layouts.collect()
@@ -615,7 +615,7 @@ fn source_code(code: *const u8) -> SourceCode {
     unsafe { std::mem::transmute::<*const u8, SourceCode>(code) }
 }
 
-/// Where the columns of a batch lie, as code wants it.
+/// The addresses of the columns of a batch, as code expects them.
 fn addresses(batch: &Batch) -> Vec<usize> {
     batch
         .columns
@@ -634,7 +634,7 @@ fn addresses(batch: &Batch) -> Vec<usize> {
         .collect()
 }
 
-/// Whether a batch has the columns that code was made for: nothing else is looked at by it.
+/// Checks that a batch has the columns that code was made for; code checks nothing itself.
 fn fits(source: &Source, batch: &Batch) -> Result<()> {
     let rows = batch.rows();
     let mut columns = batch.columns.iter().zip(&source.types);
@@ -651,9 +651,9 @@ fn fits(source: &Source, batch: &Batch) -> Result<()> {
     Err(Error::evaluation(format!("a batch of other columns than `{}` has", source.table)))
 }
 
-/// Longer functions, in instructions, have their registers given out in a single pass. The allocator that makes better
-/// code takes time by the square of a function's length: 61 s for 10,000 columns. Functions of queries that
-/// people write have some hundreds to some thousands.
+/// Functions of more instructions get their registers from a single-pass allocator. The allocator that makes better
+/// code takes time quadratic in a function's length: 61 s for 10,000 columns. Functions of real queries have some
+/// hundreds to some thousands of instructions.
 const LONG: usize = 20_000;
 
 fn target(registers: &str) -> Result<OwnedTargetIsa> {
@@ -691,7 +691,7 @@ fn module() -> Result<(JITModule, Imports)> {
     Ok((module, imports))
 }
 
-/// Makes machine code of a function, whose text is `written`.
+/// Compiles a function to machine code; `written` is its text.
 fn define(module: &mut JITModule, id: FuncId, code: &mut Context, written: &str) -> Result<()> {
     let failed = |error: ModuleError| {
         if cfg!(debug_assertions) { broken(format!("{error:?}\n{written}")) } else { broken(error) }
@@ -699,7 +699,7 @@ fn define(module: &mut JITModule, id: FuncId, code: &mut Context, written: &str)
     if code.func.dfg.num_insts() <= LONG {
         return module.define_function(id, code).map_err(failed);
     }
-    // As `define_function` does, but for another target than the module's.
+    // As `define_function` does, but for a target other than the module's.
     let compiled = code.compile(&*target("single_pass")?, &mut ControlPlane::default());
     let alignment = u64::from(compiled.map_err(|error| failed(error.into()))?.buffer.alignment);
     let Some(compiled) = code.compiled_code() else { return Err(broken("a function was not compiled")) };
@@ -733,7 +733,7 @@ fn function(
         names.into_iter().map(|(value, name)| (value.to_string(), name)).collect();
     let _ = writeln!(listing, "; {title}\n; {name}: {bytes} bytes of machine code");
     for line in written.lines() {
-        // Functions that are called have their names beside,
+        // Called functions get their names as comments,
         let called = line.trim_start().strip_prefix("fn").and_then(|line| line.split_once(" = u0:"));
         let callee = called.and_then(|(_, called)| called.split(' ').next()?.parse::<u32>().ok());
         if let Some((_, callee)) =
@@ -742,7 +742,7 @@ fn function(
             let _ = writeln!(listing, "{line}  ; {}", callee.name);
             continue;
         }
-        // and so have values that stand for columns and places.
+        // and so do values that stand for columns and places.
         let defined = line.trim_start().split_once(" = ").map(|(value, _)| value);
         match defined.and_then(|value| names.get(value)) {
             Some(name) => {

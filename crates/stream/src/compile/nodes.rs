@@ -1,5 +1,5 @@
-//! Code of operators: each takes a row in registers and pushes what it makes of it to those who read it, so that a
-//! pipeline is one loop from its source to its breakers and sinks.
+//! Code of operators. Each takes a row in registers and pushes its results to its readers, so that a pipeline is one
+//! loop from its source to its breakers and sinks.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::plan::changelog::RowKind;
 use crate::plan::{self, JoinKind, Node, NodeOp, Scan, WindowSource, window_time};
 use crate::state::Head;
 
-/// Words of a column as a batch shows it to code: values, NULLs, bytes.
+/// Words by which a batch describes a column to code: addresses of values, NULLs and bytes.
 pub const COLUMN_WORDS: usize = 3;
 
 impl Gen<'_, '_> {
@@ -26,7 +26,7 @@ impl Gen<'_, '_> {
         self.int(kind_word(kind))
     }
 
-    /// Gives a node's row to all who read it.
+    /// Pushes a node's row to all its readers.
     pub fn push(&mut self, graph: &Graph, node: &Arc<Node>, row: &[Val], kind: ir::Value) -> Result<()> {
         for reader in graph.readers(node) {
             match reader {
@@ -105,7 +105,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Runs `then` unless a row has no time: then it is in no window, and is counted.
+    /// Runs `then` unless the row's time is NULL: such a row is in no window and is counted.
     fn unless_timeless(&mut self, time: Val, then: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         if let Some(null) = time.null {
             self.when(null, |g| {
@@ -117,7 +117,7 @@ impl Gen<'_, '_> {
         self.unless_null(time, then)
     }
 
-    /// A time as windows take it: within 2^60 microseconds, as [`plan::Window::assign`] does.
+    /// A time clamped for windows to 2^60 microseconds, as [`plan::Window::assign`] does.
     fn moment_of(&mut self, time: Val) -> ir::Value {
         let (most, least) = (self.int(1 << 60), self.int(-(1 << 60)));
         let moment = self.b.ins().smin(time.a, most);
@@ -130,14 +130,14 @@ impl Gen<'_, '_> {
         [self.val(start), self.val(end), self.val(time)]
     }
 
-    /// The greatest multiple of `width`, counted from `offset`, that is not above a moment.
+    /// The greatest multiple of `width`, counted from `offset`, that is not above a time.
     fn floor(&mut self, moment: ir::Value, width: i64, offset: i64) -> ir::Value {
         let moved = self.b.ins().iadd_imm_s(moment, -offset);
         let rest = self.rest(moved, width);
         self.b.ins().isub(moment, rest)
     }
 
-    /// How far a moment is above a multiple of `width`.
+    /// How far a time is above a multiple of `width`.
     pub fn rest(&mut self, moment: ir::Value, width: i64) -> ir::Value {
         let size = self.int(width);
         let rest = self.b.ins().srem(moment, size);
@@ -146,7 +146,7 @@ impl Gen<'_, '_> {
         self.b.ins().select(below, lifted, rest)
     }
 
-    /// Runs `each` for each window of a moment.
+    /// Runs `each` for each window that contains a time.
     fn each_window(
         &mut self,
         window: plan::Window,
@@ -160,10 +160,10 @@ impl Gen<'_, '_> {
                 let end = self.b.ins().iadd_imm_s(start, size);
                 each(self, start, end)
             }
-            // From the last window backward, while it holds the moment.
+            // From the last window backward, while the window contains the time.
             Hop { slide, size, offset } => {
                 let last = self.floor(moment, slide, offset);
-                // As many as there are, even where the size is no multiple.
+                // As many windows as there are, even where the size is no multiple of the slide.
                 let least = self.b.ins().iadd_imm_s(last, -(size / slide - 1) * slide);
                 let out = self.b.ins().iadd_imm_s(moment, -size);
                 self.stepped(last, -slide, each, |g, start| {
@@ -215,7 +215,7 @@ impl Gen<'_, '_> {
         pane
     }
 
-    /// Runs `then` with a table that a call finds if it is not that of the window used last. A late row has none.
+    /// Runs `then` with a table, which a call finds if it is not that of the window used last. A late row has no table.
     fn with_table(
         &mut self,
         pane: ir::Value,
@@ -289,7 +289,7 @@ impl Gen<'_, '_> {
                         let (entry, _) = g.group(table, group, row);
                         let (machine, number) = (g.machine, g.int(breaker as i64));
                         let record = g.ask("session", &[machine, number, entry, row[*time].a]);
-                        // An address is even; one is a failure, zero a late row.
+                        // 1 is a failure and zero a late row; an address is even.
                         let failed = g.b.ins().icmp_imm_s(IntCC::Equal, record, 1);
                         g.fail_if(failed, 0);
                         let there = g.b.ins().icmp_imm_s(IntCC::NotEqual, record, 0);
@@ -322,7 +322,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// A group that is updated by each row.
+    /// Finds the record of a group that each row updates.
     fn aggregate(&mut self, graph: &Graph, node: &Arc<Node>, keys: &[usize], row: &[Val]) -> Result<()> {
         let place = graph.place(node)?;
         let Kept::Group(group) = &place.kept else { return Ok(()) };
@@ -406,7 +406,7 @@ impl Gen<'_, '_> {
         let rows = self.rows_of(table);
         let offset = self.b.ins().ishl_imm_s(tail, 3);
         let behind_tail = self.b.ins().iadd(rows, offset);
-        // A link is the place plus one: the row's own link is the word before.
+        // A link is the place plus one, so the row's own link is the word before.
         self.b.ins().store(trusted(), link, behind_tail, -8);
         self.b.ins().jump(after, &[]);
         self.b.switch_to_block(one);
@@ -434,7 +434,7 @@ impl Gen<'_, '_> {
         let rows = self.rows_of(table);
         let offset = self.b.ins().ishl_imm_s(link, 3);
         let behind = self.b.ins().iadd(rows, offset);
-        // A link is the place plus one: the row's own link is the word before.
+        // A link is the place plus one, so the row's own link is the word before.
         let next = self.b.ins().load(types::I64, trusted(), behind, -8);
         let bytes = self.bytes_of(table);
         let row = self.get_row(&lists.row, behind, bytes);
@@ -444,7 +444,7 @@ impl Gen<'_, '_> {
         Ok(())
     }
 
-    /// Pushes a pair if what else must hold does.
+    /// Pushes a joined pair if the remaining condition holds.
     fn push_pair(
         &mut self,
         graph: &Graph,
@@ -540,8 +540,8 @@ impl Gen<'_, '_> {
         Ok(())
     }
 
-    /// The loop over `rows` rows of a batch: the first ones, or those whose numbers `picked` has. `each` takes one row
-    /// and its number in the batch.
+    /// The loop over `rows` rows of a batch: the first ones, or those whose numbers are in `picked`. `each` is given
+    /// one row and its number in the batch.
     fn each_of_batch(
         &mut self,
         [columns, rows]: [ir::Value; 2],
@@ -594,7 +594,7 @@ impl Gen<'_, '_> {
         self.b.ins().uload32(trusted(), at, 0)
     }
 
-    /// A row of a batch, of which only some columns are wanted.
+    /// A row of a batch that has only some of the columns.
     fn row_of_batch(
         &mut self,
         bases: &[[ir::Value; COLUMN_WORDS]],
@@ -645,7 +645,7 @@ impl Gen<'_, '_> {
         scan.reads.iter().map(shape).collect()
     }
 
-    /// A scan's watermark is at least this. What may close then does.
+    /// Raises a scan's watermark to at least this, and closes what may then close.
     fn raise(&mut self, scan: usize, bound: ir::Value) -> Result<()> {
         let slot = std::ptr::from_mut(&mut *self.unit.machine.scans[scan]) as i64;
         let slot = self.int(slot);
@@ -664,9 +664,9 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Code that routes rows: it appends the number of each to those of its thread, and stores the watermark of the batch
-    /// behind each. Columns of the batch, number of rows; for each thread the address of its next number; where
-    /// watermarks go, of which the first is there.
+    /// Code that routes rows. It appends each row's number to those of its thread, and stores the watermark of the
+    /// batch after each row. Parameters: columns of the batch, number of rows, for each thread the address of its next
+    /// number, and the address of watermarks, the first of which is set.
     pub fn route(
         &mut self,
         scan: &Scan,
@@ -681,7 +681,7 @@ impl Gen<'_, '_> {
             // The table's places come from the low bits.
             let threads = g.int(threads as i64);
             let thread = g.b.ins().umulhi(hash, threads);
-            // Without a branch: which thread it is nobody can guess.
+            // Without a branch, because the thread cannot be predicted.
             let offset = g.b.ins().ishl_imm_s(thread, 3);
             let part = g.b.ins().iadd(parts, offset);
             let at = g.load(part, 0);
@@ -703,8 +703,8 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Code of a scan: columns of the batch, number of rows. Of a job with threads, the numbers of its rows and the
-    /// watermarks before all rows, or zero if these close nothing, are behind the columns.
+    /// Code of a scan: columns of the batch, number of rows. In a job with threads, two more addresses follow the
+    /// columns: the numbers of its rows, and the watermarks before all rows, or zero if these close nothing.
     pub fn scan(
         &mut self,
         graph: &Graph,
@@ -721,7 +721,7 @@ impl Gen<'_, '_> {
         let picked = routed.map(|(picked, _)| picked);
         self.each_of_batch([columns, rows], picked, &shapes, &aheads, |g, row, place| {
             if let (Some((_, marks)), Some(_)) = (routed, &scan.watermark) {
-                // Without an address nothing may close within the batch.
+                // Without this address nothing may close within the batch.
                 let given = g.b.ins().icmp_imm_s(IntCC::NotEqual, marks, 0);
                 g.when(given, |g| {
                     let offset = g.b.ins().ishl_imm_s(place, 3);
@@ -753,7 +753,7 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Code that takes the rows of a table for lookups.
+    /// Code that loads the rows of a lookup table.
     pub fn load_table(
         &mut self,
         graph: &Graph,
@@ -792,7 +792,7 @@ impl Gen<'_, '_> {
         Ok(())
     }
 
-    /// Code of a window that closed: its table, or the address of those of both sides; its bounds.
+    /// Code that emits a closed window: its table, or the address of the tables of both sides; its bounds.
     pub fn close(
         &mut self,
         graph: &Graph,
@@ -802,7 +802,7 @@ impl Gen<'_, '_> {
         let place = graph.place(node)?;
         let insert = self.kind(RowKind::Insert);
         match (&place.kept, &node.op) {
-            // One record, whose texts are in the table of groups.
+            // A single record, whose texts are in the table of groups.
             (Kept::Group(group), _) if group.list.is_some() => {
                 let table = self.always(place.number, 0);
                 let mut row = self.key(table, &group.entries, tables);
@@ -844,7 +844,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Code that adds all records of one table to those of another.
+    /// Code that merges all records of one table into those of another.
     pub fn merge(&mut self, graph: &Graph, node: &Arc<Node>, [from, to]: [ir::Value; 2]) -> Result<()> {
         let place = graph.place(node)?;
         let Kept::Group(group) = &place.kept else { return Ok(()) };

@@ -1,8 +1,8 @@
-//! Code of `ROW_NUMBER` with a bound: of each partition the first rows, in a list in their order.
+//! Code of `ROW_NUMBER` with a bound: keeps the first rows of each partition in a sorted list.
 //!
-//! A row is put where it belongs, those behind it move by one place, and the one that falls out behind the bound leaves
-//! its space to the next. Each move is given as it is found: by places where rows have numbers, or as a row that goes
-//! and one that comes.
+//! A new row is inserted at its place, and the rows after it move by one. The row beyond the bound is dropped, and its
+//! space is reused for the next row. Each move is emitted when it is found: by places where rows have numbers, else as
+//! one row removed and one added.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::error::Result;
 use crate::plan::changelog::RowKind;
 use crate::plan::{Node, NodeOp, RankKind, SortKey};
 
-/// Words of a partition's entry: the first row, and a row's space that is free.
+/// Words of a partition's entry: the first row, and the free space of a row.
 const FIRST: usize = 0;
 const FREE: usize = 1;
 
 impl Gen<'_, '_> {
-    /// Whether one row stands before another; `ties` is what counts if they are equal.
+    /// Whether one row sorts before another; `ties` is the result for equal rows.
     fn stands_before(&mut self, keys: &[SortKey], x: &[Val], y: &[Val], ties: bool) -> ir::Value {
         let mut before = self.truth(ties);
         for key in keys.iter().rev() {
@@ -46,7 +46,7 @@ impl Gen<'_, '_> {
         before
     }
 
-    /// The address behind a row's link.
+    /// The address after a row's link.
     fn row_at(&mut self, table: ir::Value, link: ir::Value) -> ir::Value {
         let rows = self.rows_of(table);
         let offset = self.b.ins().ishl_imm_s(link, 3);
@@ -70,7 +70,7 @@ impl Gen<'_, '_> {
         self.b.ins().store(trusted(), next, at, -8);
     }
 
-    /// Takes a row of a stream whose first rows are wanted.
+    /// Takes a row of a stream of which the first rows are wanted.
     pub fn rank(&mut self, graph: &Graph, node: &Arc<Node>, row: &[Val]) -> Result<()> {
         let NodeOp::Rank { kind, limit, .. } = &node.op else { return Ok(()) };
         let place = graph.place(node)?;
@@ -96,7 +96,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Puts a row into its partition's list. With `gives`, its changes are pushed.
+    /// Inserts a row into its partition's list. With `gives`, the changes are pushed.
     #[allow(clippy::too_many_arguments)]
     fn enter(
         &mut self,
@@ -112,11 +112,11 @@ impl Gen<'_, '_> {
         let key: Vec<Val> = partition.iter().map(|column| row[*column]).collect();
         let (at, _) = self.probe(table, &lists.entries, &key, true);
         let value = lists.entries.value;
-        // Of two rows of one moment the later one is the last.
+        // Of two rows with the same time the later one is the last.
         let ties =
             matches!(kind, RankKind::Deduplicate { last: true, .. } | RankKind::Window { last: true, .. });
 
-        // Where it belongs: behind `before`, as number `place`.
+        // Its place: after `before`, as number `place`.
         let (walk, look, found) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let [before, link, place] = std::array::from_fn(|_| self.b.append_block_param(walk, types::I64));
         let (zero, one) = (self.int(0), self.int(1));
@@ -156,7 +156,7 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Gives the changes of the rows behind a new one, and takes out the one that is beyond the bound.
+    /// Emits the changes of the rows after a new one, and drops the row that is now beyond the bound.
     #[allow(clippy::too_many_arguments)]
     fn moved(
         &mut self,
@@ -179,7 +179,7 @@ impl Gen<'_, '_> {
         let [insert, gone, now, delete] = kinds.map(|kind| self.int(kind_word(kind)));
         let (shift, within, beyond, after) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
-        // `mover` has taken the place that `old` had; `pred` stands before it.
+        // `mover` has taken the place of `old`; `pred` is before it.
         let [pred, mover, old, at_place] =
             std::array::from_fn(|_| self.b.append_block_param(shift, types::I64));
         self.b.ins().jump(shift, &[before.into(), own.into(), link.into(), place.into()]);
@@ -218,7 +218,7 @@ impl Gen<'_, '_> {
         let next_place = self.b.ins().iadd_imm_s(at_place, 1);
         self.b.ins().jump(shift, &[mover.into(), old.into(), next.into(), next_place.into()]);
 
-        // The new row stands within the bound: one stands before what is beyond it.
+        // The new row is within the bound, so there is a row before the one beyond it.
         self.b.switch_to_block(beyond);
         let zero = self.int(0);
         self.set_next(table, lists, pred, zero);

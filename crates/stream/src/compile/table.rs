@@ -1,4 +1,5 @@
-//! Code that finds records by key: hash, walk, compare, in line. Calls are made for texts and for a full table.
+//! Code that finds records by key: hash, walk and compare are inline. Calls are made only for texts and for a full
+//! table.
 
 use std::mem::offset_of;
 
@@ -10,16 +11,16 @@ use crate::batch::Shape;
 use crate::error::{Error, Result};
 use crate::state::{DIRTY, Head, Layout, MULTIPLIER, PAGE_WORDS, hash_seed};
 
-/// How a table's entries look to code: the first word, a word of bits, the key, and what is kept for it.
+/// The layout of a table's entries, as code sees it: the first word, a word of bits, the key, and the value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entries {
-    /// Shape of each field of the key, whether it may be NULL, word.
+    /// Shape of each field of the key, whether it may be NULL, and its word.
     pub key: Vec<(Shape, bool, usize)>,
-    /// The word of bits: those of the key's NULLs first, then those of values that are there.
+    /// The word of bits: first the NULLs of the key, then one for each value that may be missing.
     pub bits: Option<usize>,
-    /// The first word behind the key.
+    /// The first word after the key.
     pub value: usize,
-    /// As the table has it.
+    /// The layout of the table.
     pub layout: Layout,
 }
 
@@ -64,18 +65,18 @@ impl Gen<'_, '_> {
         self.load(table, head!(bytes))
     }
 
-    /// Where the rows of lists are.
+    /// The address of the rows of lists.
     pub fn rows_of(&mut self, table: ir::Value) -> ir::Value {
         self.load(table, head!(rows))
     }
 
-    /// The table with this number that belongs to another.
+    /// The child table with this number.
     pub fn child(&mut self, table: ir::Value, number: usize) -> ir::Value {
         let children = self.load(table, head!(children));
         self.load(children, number * 8)
     }
 
-    /// Says that the page with this number is about to change, unless it is known to have.
+    /// Marks the page with this number, which is about to change, unless it is marked already.
     fn touch(
         &mut self,
         table: ir::Value,
@@ -95,7 +96,7 @@ impl Gen<'_, '_> {
         self.b.switch_to_block(on);
     }
 
-    /// Says that the entry at a place is about to change.
+    /// Marks the entry at a place, which is about to change.
     fn touch_entry(&mut self, table: ir::Value, layout: &Layout, place: ir::Value) {
         if layout.tracked {
             let pages = self.load(table, head!(entry_pages));
@@ -104,7 +105,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Says that the link of a row is about to change.
+    /// Marks the link of a row, which is about to change.
     pub fn touch_link(&mut self, table: ir::Value, layout: &Layout, link: ir::Value) {
         if layout.tracked {
             let pages = self.load(table, head!(row_pages));
@@ -122,7 +123,7 @@ impl Gen<'_, '_> {
         self.b.ins().bxor(low, high)
     }
 
-    /// The key as it is compared: no difference between zeros, or between kinds of NaN, and zeros for NULL.
+    /// The normalised key for comparing: one zero, one NaN, and zeros for NULL.
     fn normal(&mut self, key: &[Val]) -> Vec<Val> {
         key.iter()
             .map(|val| {
@@ -150,7 +151,7 @@ impl Gen<'_, '_> {
             .collect()
     }
 
-    /// The hash of a key by itself.
+    /// The hash of a key alone.
     pub fn hash_key(&mut self, key: &[Val]) -> ir::Value {
         let key = self.normal(key);
         let nullable: Vec<bool> = key.iter().map(|val| val.null.is_some()).collect();
@@ -188,8 +189,8 @@ impl Gen<'_, '_> {
         hash
     }
 
-    /// The entry of a key. With `insert` it is made if it is not there; the second value says whether it was. Without,
-    /// the second value says whether it is there.
+    /// The entry of a key. With `insert` it is made if it does not exist, and the second value says whether it was
+    /// made. Without `insert`, the second value says whether it exists.
     pub fn probe(
         &mut self,
         table: ir::Value,
@@ -297,7 +298,7 @@ impl Gen<'_, '_> {
         (entry, flag)
     }
 
-    /// A value as a table keeps it: a text is a place in the table's bytes.
+    /// A value as a table stores it: a text is a place in the table's bytes.
     pub fn interned(&mut self, table: ir::Value, val: Val) -> Val {
         match (val.shape, val.b) {
             (Shape::Text, Some(length)) => {
@@ -308,7 +309,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Goes to `next` unless the entry has this key.
+    /// Jumps to `next` unless the entry has this key.
     fn check(
         &mut self,
         table: ir::Value,
@@ -378,7 +379,7 @@ impl Gen<'_, '_> {
         let base = self.load(table, head!(entries));
         let mask = self.load(table, head!(mask));
         let spare = self.load(table, head!(spare_used));
-        // The entry of the key that looks empty stands behind the last place, and counts if it is used.
+        // The entry of the key that looks empty comes after the last place, and counts if it is in use.
         let places = self.b.ins().iadd_imm_s(mask, 1);
         let end = self.b.ins().iadd(places, spare);
         let (head, body, filled, next, after) = (

@@ -1,14 +1,13 @@
-//! Texts that live until the end of a batch, and functions of texts that were prepared when their code was compiled, with what they
-//! gave last.
+//! Texts that live until the end of a batch, and prepared functions of texts with their last results.
 //!
-//! "Invariant 3" is that of [`super::machine`].
+//! "Invariant 3" is the one in [`super::machine`].
 
 use crate::error::Error;
 use crate::expr::Expr;
 use crate::function::{Answer, Prepared};
 use crate::types::time::Pattern;
 
-/// A function of a text whose other arguments were constants, and what it gave last in this batch.
+/// A function of a text whose other arguments are constants, and its last result in this batch.
 #[derive(Debug)]
 pub struct PreparedSlot {
     /// The call, with a column for the text.
@@ -19,34 +18,34 @@ pub struct PreparedSlot {
     answer: Answered,
 }
 
-/// Words of what a function gave.
+/// The result of a function, as words.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answered {
     /// Whether it is NULL.
     pub null: bool,
-    /// Whether it failed: then the machine has the error.
+    /// Whether it failed: then the error is in the machine.
     pub failed: bool,
     /// The value, or address and length of a text.
     pub words: [u64; 2],
 }
 
-/// Not the length of a text: nothing was asked yet.
+/// The length of no text: the function was not called yet.
 const UNASKED: [usize; 2] = [0, usize::MAX];
 
 impl PreparedSlot {
-    /// A function that was not asked yet.
+    /// A function that was not called yet.
     pub fn new(expr: Expr, function: Prepared) -> PreparedSlot {
         PreparedSlot { expr, function, last: UNASKED, answer: Answered::default() }
     }
 }
 
-/// A moment written by a constant pattern: the text that was made last, for all moments that have the same.
+/// A timestamp formatted by a constant pattern: the last text made, for all timestamps with the same text.
 #[derive(Debug)]
 #[repr(C)]
 pub struct FormatSlot {
-    /// The first moment with this text.
+    /// The first timestamp with this text.
     pub from: i64,
-    /// The moment behind the last one.
+    /// The end of these timestamps, exclusive.
     pub to: i64,
     /// Address of the text, which lies in the arena.
     pub text: usize,
@@ -56,13 +55,13 @@ pub struct FormatSlot {
 }
 
 impl FormatSlot {
-    /// One without a text.
+    /// A slot without a text.
     pub fn new(pattern: Pattern) -> FormatSlot {
         FormatSlot { from: 0, to: 0, text: 0, bytes: 0, pattern }
     }
 }
 
-/// The text that compiled code means by an address and a length.
+/// The text at an address and length that compiled code passes.
 pub(super) fn text_at<'t>(address: u64, bytes: u64) -> &'t [u8] {
     if bytes == 0 {
         return &[];
@@ -79,14 +78,14 @@ struct Arena(Vec<Vec<u8>>);
 impl Arena {
     /// Keeps bytes; returns their address.
     fn keep(&mut self, bytes: &[u8]) -> u64 {
-        // 64 KiB: some batches' texts in few pieces.
+        // 64 KiB: the texts of some batches, in few pieces.
         const CHUNK: usize = 1 << 16;
         if self.0.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < bytes.len()) {
             self.0.push(Vec::with_capacity(bytes.len().max(CHUNK)));
         }
         let Some(chunk) = self.0.last_mut() else { return 0 };
         let place = chunk.len();
-        // Within the capacity: the chunk does not move.
+        // Within the capacity, so the chunk does not move.
         chunk.extend_from_slice(bytes);
         chunk[place..].as_ptr() as u64
     }
@@ -97,18 +96,18 @@ impl Arena {
     }
 }
 
-/// Functions of texts, and the texts that they make.
+/// Prepared functions of texts, and the texts that they make.
 #[derive(Debug)]
 pub struct Texts {
     /// Calls of functions that are prepared.
     pub prepared: Vec<PreparedSlot>,
-    /// Moments as texts.
+    /// Formatted timestamps.
     #[expect(clippy::vec_box, reason = "code has their addresses")]
     pub formats: Vec<Box<FormatSlot>>,
     arena: Arena,
     /// Where a prepared function writes its text.
     made: String,
-    /// Address and length of the text that was seen to be UTF-8 last.
+    /// Address and length of the text last checked to be UTF-8.
     valid: [usize; 2],
 }
 
@@ -130,19 +129,20 @@ impl Texts {
         self.arena.keep(bytes)
     }
 
-    /// What a prepared function gives for a text. What is not UTF-8 it is given as the interpreter sees it.
+    /// The result of a prepared function for a text. Bytes that are not UTF-8 are replaced as the interpreter replaces
+    /// them.
     pub(super) fn ask(&mut self, number: usize, text: [usize; 2], error: &mut Option<Error>) -> Answered {
         let Texts { prepared, arena, made, valid, .. } = self;
         let slot = &mut prepared[number];
-        // Nothing overwrites a text within a batch (invariant 3): at the same place is the same one.
+        // Nothing overwrites a text within a batch (invariant 3), so the same place has the same text.
         if slot.last == text {
             return slot.answer;
         }
         made.clear();
         let bytes = text_at(text[0] as u64, text[1] as u64);
         let whole = if *valid == text {
-            // SAFETY: the same bytes were seen to be UTF-8 before in this batch, within which nothing overwrites a text
-            // (invariant 3).
+            // SAFETY: the same bytes were checked to be UTF-8 before in this batch, within which nothing overwrites a
+            // text (invariant 3).
             Ok(unsafe { std::str::from_utf8_unchecked(bytes) })
         } else {
             std::str::from_utf8(bytes)
@@ -150,7 +150,7 @@ impl Texts {
         let answer = match whole {
             Ok(whole) => slot.function.answer(whole, made),
             Err(_) => {
-                // The argument is not where a part of this could be.
+                // The lossy copy does not outlive this block, so a part of it is copied.
                 let whole = String::from_utf8_lossy(bytes);
                 match slot.function.answer(&whole, made) {
                     Answer::Part(part) => {
@@ -183,7 +183,7 @@ impl Texts {
         slot.answer
     }
 
-    /// Makes the text of a moment the last one of its slot.
+    /// Stores the text of a timestamp as the last one of its slot.
     pub(super) fn format(&mut self, number: usize, moment: i64) {
         let Texts { formats, arena, made, .. } = self;
         let slot = &mut formats[number];
@@ -195,7 +195,7 @@ impl Texts {
         (slot.text, slot.bytes) = (arena.keep(made.as_bytes()) as usize, made.len());
     }
 
-    /// A batch ends: what was kept for it goes, and what was answered is over.
+    /// Ends a batch: frees its texts and forgets the last results.
     pub(super) fn forget(&mut self) {
         self.arena.clear();
         self.valid = UNASKED;

@@ -1,4 +1,4 @@
-//! State in memory: a map of windows. Tables that closed are kept for windows to come.
+//! State in memory: a map of windows. Closed tables are reused for later windows.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::pages::{Get, Left, Numbers, Put, Reader, save_left, write_word};
 use super::{Layout, MemoryLimit, State, Table, Window};
 use crate::error::Result;
 
-/// Tables that are kept empty for the next window: one that opens and one to put windows together in.
+/// Empty tables kept for reuse: one for the next window, and one to merge windows in.
 const KEPT: usize = 2;
 
 /// State of one breaker in memory.
@@ -17,7 +17,7 @@ pub struct Memory {
     memory_limit: MemoryLimit,
     open: BTreeMap<Window, Box<Table>>,
     spare: Vec<Box<Table>>,
-    /// Vectors of tables that closed before they were saved.
+    /// Vectors of tables that were closed before they were saved.
     left: Vec<Left>,
 }
 
@@ -74,7 +74,7 @@ impl State for Memory {
             write_word(out, window.end as u64);
             table.freeze(numbers, out);
         }
-        // How large they are decides in which order windows to come give their groups.
+        // Their sizes decide the order in which later windows emit their groups.
         write_word(out, self.spare.len() as u64);
         self.spare.iter().for_each(|table| write_word(out, table.places() as u64));
     }

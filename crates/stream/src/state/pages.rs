@@ -1,7 +1,7 @@
-//! Which pages of a vector have changed since they were written out last, so that a checkpoint costs what has changed.
+//! Tracks the pages of a vector that changed since they were last written out, so that a checkpoint costs only these.
 //!
-//! A checkpoint *freezes* a vector at one moment and writes its changed pages out afterwards, while rows go on to change
-//! them. So whoever is about to change a page *touches* it first; code does so by one load and a branch.
+//! A checkpoint *freezes* a vector at one moment and writes its changed pages out afterwards, while rows continue to
+//! change them. So every writer *touches* a page before changing it; compiled code does so by one load and a branch.
 //!
 //! | a page is | freeze | touch | save |
 //! |---|---|---|---|
@@ -11,36 +11,36 @@
 //!
 //! # Invariants
 //!
-//! 1. From a freeze until all is saved, each page that was `DIRTY` has its bytes of that moment in the vector (`SAVE`),
-//!    or in `copied`, or written out already.
-//! 2. A vector that is replaced gets a new number, under which all of it is written: what was written under the old one
-//!    stays as it is until a later checkpoint is whole.
+//! 1. From a freeze until everything is saved, the frozen bytes of each page that was `DIRTY` are in the vector
+//!    (`SAVE`), or in `copied`, or already written out.
+//! 2. A vector that is replaced gets a new number, under which all of it is written. The pages written under the old
+//!    number stay unchanged until a later checkpoint is complete.
 
 use super::vector::{MemoryLimit, Vector};
 use crate::error::{Error, Result};
 
 const CLEAN: u8 = 0;
-/// The one state in which code need not call.
+/// The only state in which code need not call.
 pub const DIRTY: u8 = 1;
 const SAVE: u8 = 2;
 
-/// Where pages go that are written out: the vector's number, the page's place in it, its bytes.
+/// Receives the pages written out: the vector's number, the page's place in it, its bytes.
 pub type Put<'p> = dyn FnMut(u64, u32, Vec<u8>) + 'p;
 
-/// Where pages come from: number, place.
+/// Reads pages: number, place.
 pub type Get<'g> = dyn FnMut(u64, u32) -> Result<Vec<u8>> + 'g;
 
-/// Vectors of so many pages get a table of their own in the store, which is dropped by one small write. A table takes
-/// some KiB of memory, a page of a shared one a deletion.
+/// Vectors of at least this many pages get their own table in the store, which one small write drops. A table takes
+/// some KiB of memory; a page in a shared table costs a deletion.
 const PAGES_OWN_LEAST: usize = 256;
 
-/// Gives vectors their numbers.
+/// Assigns numbers to vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbers {
     next: u64,
-    /// From one to the next: others give those between.
+    /// The distance from one number to the next: other parts assign the numbers between.
     step: u64,
-    /// Those that the checkpoint names.
+    /// The numbers that the checkpoint uses.
     pub named: Vec<u64>,
 }
 
@@ -51,28 +51,28 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Numbers above those that were given before.
+    /// Numbers above those that were assigned before.
     pub fn above(next: u64) -> Numbers {
         Numbers { next, step: 1, named: Vec::new() }
     }
 
-    /// Numbers that none of `count` parts gives but the one with this number.
+    /// Numbers that only this part, of `count` parts, assigns.
     pub fn of_part(part: u64, count: u64) -> Numbers {
         Numbers { next: part, step: count, named: Vec::new() }
     }
 
-    /// The same as one of `count` parts, whose numbers they were before.
+    /// Continues as one of `count` parts, which assigned the earlier numbers.
     #[must_use]
     pub fn in_steps(self, count: u64) -> Numbers {
         Numbers { step: count, ..self }
     }
 
-    /// The next one, if no other is given.
+    /// Numbers assigned from now on are above this one.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether a vector has a table of its own.
+    /// Whether the vector with this number has its own table.
     pub fn has_own_table(number: u64) -> bool {
         number & 1 != 0
     }
@@ -89,11 +89,11 @@ pub struct Pages {
     /// Its number; zero before it was frozen.
     number: u64,
     states: Vec<u8>,
-    /// What was copied when it was touched.
+    /// Pages copied when they were touched.
     copied: Vec<(u32, Vec<u8>)>,
     /// No page before it is `SAVE`.
     next: usize,
-    /// Whether anybody will ask.
+    /// Whether checkpoints will ask for changed pages.
     tracked: bool,
 }
 
@@ -108,7 +108,7 @@ impl Pages {
         self.states.as_ptr() as usize
     }
 
-    /// Says that a page is about to change. `copy` gives its bytes.
+    /// Marks a page that is about to change. `copy` gives its bytes.
     pub fn touch(&mut self, page: usize, copy: impl FnOnce() -> Vec<u8>) {
         if !self.tracked {
             return;
@@ -126,17 +126,17 @@ impl Pages {
         }
     }
 
-    /// Whether something of the last freeze is not written out yet.
+    /// Whether pages of the last freeze are not written out yet.
     fn waits(&self) -> bool {
         !self.copied.is_empty() || self.states[self.next.min(self.states.len())..].contains(&SAVE)
     }
 
-    /// Bytes of pages that were copied and wait.
+    /// Bytes of copied pages that wait to be written out.
     pub fn copies(&self) -> usize {
         self.copied.len() * PAGE_BYTES
     }
 
-    /// From now on the bytes of this moment are to be saved. Returns the vector's number.
+    /// Freezes the vector: its current bytes are the ones to save. Returns the vector's number.
     pub fn freeze(&mut self, numbers: &mut Numbers) -> u64 {
         debug_assert!(!self.waits(), "a page of the checkpoint before is not written out");
         if self.number == 0 {
@@ -151,7 +151,7 @@ impl Pages {
         self.number
     }
 
-    /// Writes pages out until `budget` bytes are used up; whether all are.
+    /// Writes pages out until `budget` bytes are used up; returns whether all are written.
     pub fn save(
         &mut self,
         mut copy: impl FnMut(usize) -> Vec<u8>,
@@ -159,7 +159,7 @@ impl Pages {
         budget: &mut usize,
     ) -> bool {
         let mut give = |page: u32, bytes: Vec<u8>, budget: &mut usize| {
-            // A page of no bytes costs something too.
+            // A page of no bytes has a cost too.
             *budget = budget.saturating_sub(bytes.len() + 64);
             put(self.number, page, bytes);
         };
@@ -181,24 +181,24 @@ impl Pages {
         self.copied.is_empty() && self.next == self.states.len()
     }
 
-    /// The vector is replaced by one of `pages` pages. What of it is to be saved still goes with its bytes to what is
-    /// left behind.
+    /// Replaces the vector by one of `pages` pages. The parts that are still to be saved go into the returned `Left`,
+    /// with their bytes.
     pub fn replace(&mut self, pages: usize, data: impl FnOnce() -> Data) -> Option<Left> {
         let new = Pages::new(self.tracked, pages);
         let old = std::mem::replace(self, new);
         old.waits().then(|| Left { pages: old, data: data() })
     }
 
-    /// The vector is as it was read under this number.
+    /// The pages of a vector that was just read under this number.
     pub fn restored(number: u64, pages: usize) -> Pages {
         Pages { number, states: vec![CLEAN; pages], copied: Vec::new(), next: pages, tracked: true }
     }
 }
 
-/// The elements of a vector that was replaced.
+/// The elements of a replaced vector.
 #[derive(Debug)]
 pub enum Data {
-    /// Words, and how many a page has.
+    /// Words, and the number of words of a page.
     Words(Vector<u64>, usize),
     /// Bytes.
     Bytes(Vector<u8>),
@@ -228,7 +228,7 @@ impl Left {
     }
 }
 
-/// Saves what is left of replaced vectors, and forgets those that are done; whether all are.
+/// Saves the rest of replaced vectors, and forgets those that are done; returns whether all are.
 pub fn save_left(left: &mut Vec<Left>, put: &mut Put<'_>, budget: &mut usize) -> bool {
     while let Some(last) = left.last_mut() {
         if !last.save(put, budget) {
@@ -260,14 +260,14 @@ pub fn page_of_bytes(bytes: &[u8], page: usize) -> Vec<u8> {
     bytes[page * PAGE_BYTES..bytes.len().min((page + 1) * PAGE_BYTES)].to_vec()
 }
 
-/// Reads a vector of so many words back, `each` on a page.
+/// Reads back a vector of this many words, `each` on a page.
 pub fn read_words(
     number: u64,
     (count, each): (usize, usize),
     get: &mut Get<'_>,
     memory_limit: &MemoryLimit,
 ) -> Result<Vector<u64>> {
-    // Not reserved by what was read: that may be damaged.
+    // Not reserved by the count read, which may be damaged.
     let mut words = Vector::new(memory_limit);
     for page in 0..count.div_ceil(each) {
         let bytes = get(number, page as u32)?;
@@ -282,7 +282,7 @@ pub fn read_words(
     Ok(words)
 }
 
-/// Reads a vector of so many bytes back.
+/// Reads back a vector of this many bytes.
 pub fn read_bytes(
     number: u64,
     count: usize,
@@ -304,7 +304,7 @@ fn short(number: u64, page: usize) -> Error {
     ))
 }
 
-/// Reads words of what a checkpoint knows beside pages.
+/// Reads words of the part of a checkpoint that is not in pages.
 pub struct Reader<'b>(pub &'b [u8]);
 
 impl Reader<'_> {
@@ -318,9 +318,9 @@ impl Reader<'_> {
         Ok(u64::from_le_bytes(*word))
     }
 
-    /// The next word as a count of things that are in memory.
+    /// The next word, as a count of things that are in memory.
     pub fn count(&mut self) -> Result<usize> {
-        // 2^40: more than any machine holds.
+        // 2^40: more than any machine has.
         let word = self.word()?;
         match usize::try_from(word) {
             Ok(count) if word < 1 << 40 => Ok(count),
@@ -329,7 +329,7 @@ impl Reader<'_> {
     }
 }
 
-/// Appends a word of what a checkpoint knows beside pages.
+/// Appends a word to the part of a checkpoint that is not in pages.
 pub fn write_word(out: &mut Vec<u8>, word: u64) {
     out.extend_from_slice(&word.to_le_bytes());
 }
@@ -359,7 +359,7 @@ mod tests {
         let saved = save(&mut pages, &data);
         assert_eq!(saved.len(), 3);
         assert!(saved.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == 1)));
-        // What was touched since is all that the next has.
+        // The next freeze has only the pages touched since.
         assert_eq!(pages.freeze(&mut numbers), number);
         assert_eq!(save(&mut pages, &data).iter().map(|(page, _)| *page).collect::<Vec<_>>(), [0, 2]);
         pages.freeze(&mut numbers);

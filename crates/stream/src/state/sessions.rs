@@ -1,8 +1,8 @@
-//! Sessions of groups: records that lie outside of the table, because a row may lengthen a session, or link two.
+//! Sessions of groups: records outside of the table, because a row may extend a session or link two.
 //!
-//! A group's entry in the table names its list here by its place plus one; zero is none. A session's record has the
-//! words of an entry, the key among them, so that code reads both alike. For checkpoints a list is a page: it is touched
-//! before a session of it is changed, which code does only behind [`Sessions::place`].
+//! A group's entry in the table refers to its list here by the list's place plus one; zero is none. A session's record
+//! has the words of an entry, including the key, so that code reads both alike. For checkpoints a list is a page: it is
+//! touched before one of its sessions is changed, which code does only after [`Sessions::place`].
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,13 +14,13 @@ use crate::error::Result;
 pub struct Session {
     /// The time of its first row.
     pub start: i64,
-    /// The gap behind its last row.
+    /// The time of its last row plus the gap.
     pub end: i64,
-    /// Its record. Its address stays.
+    /// Its record. Its address does not change.
     pub record: Box<[u64]>,
-    /// By which the queue knows it.
+    /// Identifies it in the queue.
     serial: u64,
-    /// What its end was when it was looked at last.
+    /// The end under which it is in the queue.
     queued: i64,
 }
 
@@ -29,16 +29,16 @@ pub struct Session {
 pub struct Sessions {
     lists: Vec<Vec<Session>>,
     pages: Pages,
-    /// Lists of no group.
+    /// Lists that belong to no group.
     free: Vec<usize>,
-    /// Lists of groups that have no session any more.
+    /// Number of lists of groups that have no session any more.
     empty: usize,
-    /// When a session may close: what its end was when it was looked at last, its serial number, its list.
+    /// When a session may close: its end when it was last looked at, its serial number, its list.
     queue: BTreeSet<(i64, u64, usize)>,
     serial: u64,
 }
 
-/// What became of a row.
+/// The result of placing a row.
 #[derive(Debug)]
 pub struct Placed {
     /// The session that the row belongs to: its list, and its place there.
@@ -60,7 +60,7 @@ fn page(list: &[Session]) -> Vec<u8> {
 }
 
 impl Sessions {
-    /// No sessions yet. With `tracked` it shall be known what changes.
+    /// No sessions yet. With `tracked`, changes are recorded.
     pub fn new(tracked: bool) -> Sessions {
         Sessions { pages: Pages::new(tracked, 0), ..Sessions::default() }
     }
@@ -70,7 +70,7 @@ impl Sessions {
         self.pages.touch(list, || page(&lists[list]));
     }
 
-    /// Puts a row of the time [start, end) into the group's list, whose number is in `word` of its entry.
+    /// Puts a row with the time [start, end) into the group's list, whose number is in `word` of its entry.
     pub fn place(&mut self, entry: &mut [u64], word: usize, mut start: i64, mut end: i64) -> Placed {
         let list = match entry[word] {
             0 => {
@@ -117,17 +117,17 @@ impl Sessions {
         &mut self.lists[list][place]
     }
 
-    /// The end at which a session may close first.
+    /// The first end at which a session may close.
     pub fn first_end(&self) -> Option<i64> {
         self.queue.first().map(|(end, ..)| *end)
     }
 
-    /// Takes a session out that ends at `bound` or before.
+    /// Takes out a session that ends at `bound` or before.
     pub fn take_closed(&mut self, bound: i64) -> Option<Session> {
         loop {
             let (_, serial, list) = self.queue.first().copied().filter(|(end, ..)| *end <= bound)?;
             self.queue.pop_first();
-            // One that was linked to another is gone.
+            // A session that was linked to another one is gone.
             let Some(place) = self.lists[list].iter().position(|session| session.serial == serial) else {
                 continue;
             };
@@ -145,12 +145,12 @@ impl Sessions {
         }
     }
 
-    /// Whether so many groups have no session that the table is worth clearing of them.
+    /// Whether so many groups have no session that they should be removed from the table.
     pub fn is_sparse(&self) -> bool {
         self.empty > 1024 && self.empty > self.lists.len() / 2
     }
 
-    /// Whether a group's entry still has sessions; if not, its list is free.
+    /// Whether a group's entry still has sessions; if not, its list is freed.
     pub fn keeps(&mut self, entry: &[u64], word: usize) -> bool {
         let Some(list) = (entry[word] as usize).checked_sub(1) else { return false };
         let keeps = !self.lists[list].is_empty();
@@ -161,30 +161,30 @@ impl Sessions {
         keeps
     }
 
-    /// Bytes that are held.
+    /// Bytes allocated.
     pub fn bytes(&self) -> usize {
         self.lists.iter().flatten().map(|session| session.record.len() * 8 + size_of::<Session>()).sum()
     }
 
-    /// Bytes of lists that were copied and wait to be written out, about.
+    /// Approximate bytes of lists that were copied and wait to be written out.
     pub fn copies(&self) -> usize {
         self.pages.copies()
     }
 
-    /// Keeps everything as it is now for a checkpoint, and writes to `out` what finds it again.
+    /// Freezes everything for a checkpoint, and writes to `out` where to find it.
     pub fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
         for word in [self.lists.len() as u64, self.pages.freeze(numbers), self.serial] {
             write_word(out, word);
         }
     }
 
-    /// Writes lists out that were frozen, until `budget` bytes are used up; whether all are.
+    /// Writes frozen lists out until `budget` bytes are used up; returns whether all are written.
     pub fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
         let lists = &self.lists;
         self.pages.save(|list| page(&lists[list]), put, budget)
     }
 
-    /// Replaces everything by what was frozen: records of `words` words. `used` are the lists that groups name.
+    /// Replaces everything by the frozen state: records of `words` words. `used` are the lists that groups refer to.
     pub fn restore(
         &mut self,
         reader: &mut Reader<'_>,

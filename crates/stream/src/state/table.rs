@@ -1,4 +1,4 @@
-//! One table: open addressing over entries of whole words, with texts and lists of rows beside.
+//! A table: open addressing over entries of whole words, with separate vectors for texts and for the rows of lists.
 
 use super::pages::{
     Data, Get, Left, Numbers, PAGE_BYTES, PAGE_WORDS, Pages, Put, Reader, page_of_bytes, page_of_words,
@@ -7,7 +7,7 @@ use super::pages::{
 use super::vector::{MemoryLimit, Vector};
 use crate::error::{Error, Result};
 
-/// What compiled code reads and writes, at the beginning of every [`Table`]. Addresses are as of now.
+/// The fields that compiled code reads and writes, at the beginning of every [`Table`]. Addresses are the current ones.
 #[derive(Debug, Default, Clone, Copy)]
 #[repr(C)]
 pub struct Head {
@@ -15,7 +15,7 @@ pub struct Head {
     pub entries: usize,
     /// Number of places minus one, a power of two minus one.
     pub mask: u64,
-    /// Entries that are filled, without the one of the key that looks empty.
+    /// Entries in use, without the one of the key that looks empty.
     pub count: u64,
     /// At this count the table grows before it takes another key.
     pub limit: u64,
@@ -25,13 +25,13 @@ pub struct Head {
     pub rows: usize,
     /// Addresses of the tables that belong to this one: sets of distinct values.
     pub children: usize,
-    /// Whether the entry behind the last place is filled: that of the key that looks empty.
+    /// Whether the entry after the last place is in use: that of the key that looks empty.
     pub spare_used: u64,
     /// Address of the states of pages of entries.
     pub entry_pages: usize,
     /// Address of the states of pages of rows.
     pub row_pages: usize,
-    /// Words of rows. Behind them the vector may have more, which nobody reads.
+    /// Words of rows in use. The vector may have more after these, which are never read.
     pub rows_len: u64,
     /// Code may append rows up to here: the words are there, on pages that have been touched.
     pub rows_end: u64,
@@ -46,7 +46,7 @@ pub struct Layout {
     pub direct: bool,
     /// Words of an entry at which texts of the key begin (place, length).
     pub key_texts: Vec<usize>,
-    /// The word of an entry that names the first row of its list; the last row's is behind it.
+    /// The word of an entry that refers to the first row of its list; the next word refers to the last row.
     pub list: usize,
     /// Words of a row in a list, without the link.
     pub row: usize,
@@ -54,22 +54,23 @@ pub struct Layout {
     pub row_texts: Vec<usize>,
     /// Layouts of the tables that belong to each table.
     pub children: Vec<Layout>,
-    /// Whether it is known what has changed since the last checkpoint.
+    /// Whether changes since the last checkpoint are tracked.
     pub tracked: bool,
 }
 
 impl Layout {
-    /// The key that is stored as zero, and therefore apart: one that no generator of keys is likely to give.
+    /// The key that would be stored as zero and therefore has a separate entry: one that generators of keys are
+    /// unlikely to produce.
     pub const EMPTY: i64 = 0x5bd1_e995_9d2c_5680_u64 as i64;
 
-    /// Says that it shall be known what changes, in all tables that belong to each table too.
+    /// Turns on tracking of changes, in all tables that belong to each table too.
     pub fn track(&mut self) {
         self.tracked = true;
         self.children.iter_mut().for_each(Layout::track);
     }
 
-    /// An entry's place is shifted by so many bits to its page: no entry lies on two, and a page has at most
-    /// [`PAGE_WORDS`], unless one entry has more.
+    /// Shifting an entry's place by this many bits gives its page: no entry lies on two pages, and a page has at most
+    /// [`PAGE_WORDS`], unless a single entry has more.
     pub fn page_shift(&self) -> u32 {
         (PAGE_WORDS / self.stride.max(1)).max(1).ilog2()
     }
@@ -89,7 +90,7 @@ pub fn hash_word(hash: u64, word: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
-/// What the hash of every key begins with.
+/// The hash of every key begins with this.
 pub fn hash_seed() -> u64 {
     0x51_7c_c1_b7_27_22_0a_95
 }
@@ -106,17 +107,17 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
     hash_word(hash, u64::from_le_bytes(last)).wrapping_mul(MULTIPLIER)
 }
 
-/// Where an entry with this first word is looked for first, before the mask is applied: of a hash.
+/// The first place for an entry whose first word is this hash, before the mask is applied.
 pub fn home(tag: u64) -> u64 {
     tag >> 1
 }
 
-/// The same for a key that is stored itself.
+/// The same for an entry whose first word is the key itself.
 pub fn home_of_key(tag: u64) -> u64 {
     hash_word(0, tag)
 }
 
-/// Entries by key. `head` comes first: compiled code knows nothing of the rest.
+/// Entries by key. `head` comes first: compiled code accesses nothing else.
 #[derive(Debug, Default)]
 #[repr(C)]
 #[expect(clippy::vec_box, reason = "code knows the addresses of children: they must not move")]
@@ -135,11 +136,11 @@ pub struct Table {
     byte_pages: Pages,
     /// Vectors that were replaced before they were saved.
     left: Vec<Left>,
-    /// Texts that were replaced by a longer vector while somebody may still read them.
+    /// Texts replaced by a longer vector, which may still be read.
     retired: Vec<Vector<u8>>,
 }
 
-/// Places of a new table.
+/// Places for entries in a new table.
 const PLACES: usize = 64;
 
 impl Table {
@@ -162,13 +163,14 @@ impl Table {
         table
     }
 
-    /// Fresh entries; the spare one is behind the last place. What was there goes to whoever took it, or is lost.
+    /// Makes new entries; the spare one comes after the last place. The old entries must have been taken, or they are
+    /// lost.
     fn place(&mut self, places: usize) {
         self.entries = Vector::zeroed(&self.memory_limit, (places + 1) * self.layout.stride);
         let pages = (places >> self.layout.page_shift()) + 1;
         self.entry_pages = Pages::new(self.layout.tracked, pages);
         self.head.mask = places as u64 - 1;
-        // 11/16: a walk meets 2 entries on average when full.
+        // 11/16: a walk visits 2 entries on average when full.
         self.head.limit = (places as u64 / 16) * 11;
         self.aim();
     }
@@ -182,7 +184,7 @@ impl Table {
         self.head.row_pages = self.row_pages.address();
     }
 
-    /// Takes the entries out, to be replaced; whoever reads them must put them back by [`Table::leave_entries`].
+    /// Takes the entries out, to be replaced; the caller must return them to [`Table::leave_entries`].
     fn take_entries(&mut self) -> (Vector<u64>, Pages) {
         (self.entries.take(), std::mem::take(&mut self.entry_pages))
     }
@@ -193,14 +195,14 @@ impl Table {
         self.left.extend(pages.replace(0, || Data::Words(old, each)));
     }
 
-    /// Says that the entry at a place is about to change.
+    /// Marks the entry at a place, which is about to change.
     pub fn touch_entry(&mut self, place: usize) {
         let (shift, each) = (self.layout.page_shift(), self.layout.page_words());
         let entries = &self.entries;
         self.entry_pages.touch(place >> shift, || page_of_words(entries, each, place >> shift));
     }
 
-    /// Says that words of rows are about to change, or to be appended.
+    /// Marks words of rows that are about to change or to be appended.
     pub fn touch_rows(&mut self, from: usize, words: usize) {
         if !self.layout.tracked {
             return;
@@ -217,7 +219,7 @@ impl Table {
         (self.head.count + self.head.spare_used) as usize
     }
 
-    /// Bytes that are held.
+    /// Bytes allocated.
     pub fn held(&self) -> usize {
         let own = (self.entries.capacity() + self.rows.capacity()) * 8 + self.bytes.capacity();
         own + self.children.iter().map(|child| child.held()).sum::<usize>()
@@ -239,7 +241,7 @@ impl Table {
         (home & self.head.mask) as usize
     }
 
-    /// Twice as many places.
+    /// Doubles the number of places.
     pub fn grow(&mut self) {
         match self.layout.stride {
             1 => self.grow_by::<1>(),
@@ -252,7 +254,8 @@ impl Table {
         }
     }
 
-    /// The same for a length that is known when compiling: copies of a few words, where a call takes longer than they.
+    /// As [`Table::grow`], for a length known at compile time: entries are a few words, and a call would take longer
+    /// than the copy.
     fn grow_by<const STRIDE: usize>(&mut self) {
         let places = self.head.mask as usize + 1;
         let old = self.take_entries();
@@ -288,7 +291,7 @@ impl Table {
         self.leave_entries(old);
     }
 
-    /// Keeps only entries for which `keep` is true. Texts stay.
+    /// Keeps only entries for which `keep` is true. Texts are not freed.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u64]) -> bool) {
         let stride = self.layout.stride;
         let places = self.head.mask as usize + 1;
@@ -310,12 +313,12 @@ impl Table {
         self.leave_entries(old);
     }
 
-    /// Rows that were appended.
+    /// Number of rows that were appended.
     pub fn rows(&self) -> usize {
         self.head.rows_len as usize / (self.layout.row + 1)
     }
 
-    /// Makes room for a row that code appends, and for some more as long as they lie on the same page.
+    /// Makes room for a row that code appends, and for more rows as far as the same page has room.
     pub fn make_room_for_row(&mut self) {
         let (place, words) = (self.head.rows_len as usize, self.layout.row + 1);
         self.rows.lengthen(place + words);
@@ -328,19 +331,19 @@ impl Table {
         self.aim();
     }
 
-    /// Lets the vector of rows have what is used and no more. Code must ask before it appends the next one.
+    /// Truncates the vector of rows to the part in use. Code must call before it appends the next row.
     fn settle_rows(&mut self) {
         self.rows.truncate(self.head.rows_len as usize);
         self.head.rows_end = self.head.rows_len;
     }
 
-    /// The same after the vector was changed.
+    /// Updates the head after the vector of rows was changed.
     fn count_rows(&mut self) {
         self.head.rows_len = self.rows.len() as u64;
         self.head.rows_end = self.head.rows_len;
     }
 
-    /// Keeps only rows of lists for which `keep` is true, and keys that have such. What went leaves no space behind.
+    /// Keeps only rows of lists for which `keep` is true, and keys that still have rows. The other rows leave no gaps.
     pub fn keep_rows(&mut self, keep: impl Fn(&[u64]) -> bool) {
         let (stride, list, row) = (self.layout.stride, self.layout.list, self.layout.row);
         let places = self.head.mask as usize + 1;
@@ -394,7 +397,7 @@ impl Table {
         }
         self.leave_entries((entries, entry_pages));
         self.left.extend(row_pages.replace(0, || Data::Words(rows, PAGE_WORDS)));
-        // A copy: somebody may still read texts where they were.
+        // A copy, because the old texts may still be read in place.
         self.left.extend(byte_pages.replace(0, || Data::Bytes(bytes.copied())));
         self.retired.push(bytes);
         self.aim();
@@ -425,7 +428,7 @@ impl Table {
         (self.head.entries + spare * 8, new)
     }
 
-    /// Keeps a text; returns its place.
+    /// Stores a text; returns its place.
     pub fn intern(&mut self, text: &[u8]) -> usize {
         let place = self.bytes.len();
         if self.layout.tracked && !text.is_empty() {
@@ -434,7 +437,7 @@ impl Table {
                 self.byte_pages.touch(page, || page_of_bytes(bytes, page));
             }
         }
-        // Most of the time nothing moves, and the head knows where everything is.
+        // Mostly nothing moves, and the head stays valid.
         if let Some(place) = self.bytes.extend_within_capacity(text, &[]) {
             return place;
         }
@@ -453,8 +456,8 @@ impl Table {
         self.bytes.get(place..place + bytes).unwrap_or_default()
     }
 
-    /// Appends a row to the list whose first and last rows an entry names. Texts are in the table already.
-    /// Returns the row's place plus one; `last` is the place plus one of the row before it, zero for none.
+    /// Appends a row to the list whose first and last rows an entry refers to. The texts are in the table already.
+    /// Returns the row's place plus one; `last` is the place plus one of the row before it, or zero.
     pub fn append(&mut self, row: &[u64], last: u64) -> u64 {
         self.settle_rows();
         let place = self.rows.len();
@@ -473,7 +476,7 @@ impl Table {
         place as u64 + 1
     }
 
-    /// Writes a row over one that is in no list any more, given its place plus one.
+    /// Overwrites a row that is in no list any more, given its place plus one.
     pub fn replace(&mut self, row: &[u64], free: u64) -> u64 {
         self.touch_rows(free as usize, row.len().max(1));
         self.rows[free as usize..][..row.len()].copy_from_slice(row);
@@ -485,13 +488,13 @@ impl Table {
         &self.layout
     }
 
-    /// Lets go of texts that were replaced: nobody reads them any more.
+    /// Frees replaced texts, which are no longer read.
     pub fn release(&mut self) {
         self.retired.clear();
         self.children.iter_mut().for_each(|child| child.release());
     }
 
-    /// Empties the table and keeps its memory, but of what is not saved yet.
+    /// Empties the table. It keeps its memory, except the parts that are not saved yet.
     pub fn clear(&mut self) {
         let places = self.head.mask as usize + 1;
         let pages = (places >> self.layout.page_shift()) + 1;
@@ -522,7 +525,7 @@ impl Table {
         self.head.mask as usize + 1
     }
 
-    /// An empty table of so many places.
+    /// An empty table with this many places.
     pub fn with_places(layout: &Layout, memory_limit: &MemoryLimit, places: usize) -> Box<Table> {
         let mut table = Table::new(layout, memory_limit);
         table.place(places.next_power_of_two().max(PLACES));
@@ -537,13 +540,13 @@ impl Table {
             + self.children.iter().map(|child| child.copies()).sum::<usize>()
     }
 
-    /// Takes the vectors out that were replaced before they were saved.
+    /// Takes out the vectors that were replaced before they were saved.
     pub(super) fn take_left(&mut self, left: &mut Vec<Left>) {
         left.append(&mut self.left);
         self.children.iter_mut().for_each(|child| child.take_left(left));
     }
 
-    /// Keeps what it is now for a checkpoint, and writes to `out` what finds it again.
+    /// Freezes the table for a checkpoint, and writes to `out` where to find it.
     pub(super) fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
         self.settle_rows();
         let words = [
@@ -560,7 +563,7 @@ impl Table {
         self.children.iter_mut().for_each(|child| child.freeze(numbers, out));
     }
 
-    /// Writes pages out that were frozen; whether all are.
+    /// Writes frozen pages out; returns whether all are written.
     pub(super) fn save(&mut self, put: &mut Put<'_>, budget: &mut usize) -> bool {
         let each = self.layout.page_words();
         let (entries, rows, bytes) = (&self.entries, &self.rows, &self.bytes);
@@ -571,7 +574,7 @@ impl Table {
             && self.children.iter_mut().all(|child| child.save(put, budget))
     }
 
-    /// Fills an empty table with what was frozen. The numbers of its vectors go to `named`.
+    /// Fills an empty table with the frozen state. The numbers of its vectors are appended to `named`.
     pub(super) fn restore(
         &mut self,
         reader: &mut Reader<'_>,

@@ -1,10 +1,11 @@
-//! Vectors of state: in memory, long ones on huge pages, or, beyond what a job may have there, on files that the kernel
+//! Vectors of state: in memory, long ones on huge pages. Beyond a job's memory limit they lie in files that the kernel
 //! pages out.
 //!
 //! # Invariants
 //!
-//! 1. What vectors of a [`MemoryLimit`] have in memory is counted from before it is allocated until it is freed.
-//! 2. A vector moves only when it is longer than its capacity, as one of the standard library does.
+//! 1. The bytes that vectors of a [`MemoryLimit`] have in memory are counted from before their allocation until they
+//!    are freed.
+//! 2. A vector moves only when it grows beyond its capacity, as a `Vec` does.
 
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -13,13 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use duramen::Scratch;
 
-/// Smaller vectors stay on the heap: a file each would cost more than it frees.
+/// Smaller vectors stay on the heap: a file for each would cost more than it frees.
 const MAPPED_LEAST: usize = 64 << 10;
 
-/// Shorter ones do not gain what half a huge page that is not used costs.
+/// Shorter vectors gain less from huge pages than an unused half page costs.
 const HUGE_LEAST: usize = 4 << 20;
 
-/// How many bytes of state a job may have on the heap, and the directory where the rest goes. Without bounds by default.
+/// The bytes of state that a job may have on the heap, and the directory for the rest. Without limits by default.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryLimit(Option<Arc<Bounds>>);
 
@@ -32,8 +33,8 @@ struct Bounds {
 }
 
 impl MemoryLimit {
-    /// So many bytes on the heap; beyond them vectors lie on files without names in this directory. It should be one of
-    /// a disk.
+    /// At most this many bytes on the heap; further vectors lie in unnamed files in this directory. It should be on a
+    /// disk.
     pub fn of(directory: &Path, bytes_max: usize) -> MemoryLimit {
         MemoryLimit(Some(Arc::new(Bounds {
             directory: directory.to_owned(),
@@ -43,12 +44,12 @@ impl MemoryLimit {
         })))
     }
 
-    /// Bytes that lie on files.
+    /// Bytes in files.
     pub fn mapped(&self) -> usize {
         self.0.as_ref().map_or(0, |bounds| bounds.mapped.load(Ordering::Relaxed))
     }
 
-    /// Bytes of copies of pages that may wait for a checkpoint; more keep rows waiting.
+    /// Bytes of page copies that may wait for a checkpoint; above this, rows have to wait.
     pub fn copies_max(&self) -> usize {
         // 1 MiB: less would be a batch's worth, or nothing.
         self.0.as_ref().map_or(usize::MAX, |bounds| (bounds.bytes_max / 8).max(1 << 20))
@@ -68,7 +69,7 @@ impl MemoryLimit {
         }
     }
 
-    /// Memory on a file. None if there is none to be had, such as on a disk that is full: then the heap is all there is.
+    /// Memory in a file. `None` if there is none, such as on a full disk: then the heap is used.
     fn map(&self, bytes: usize) -> Option<Scratch> {
         let bounds = self.0.as_ref()?;
         let scratch = Scratch::new(&bounds.directory, bytes).ok()?;
@@ -76,7 +77,7 @@ impl MemoryLimit {
         Some(scratch)
     }
 
-    /// Memory on huge pages, if so many bytes are worth it and there is room for them.
+    /// Memory on huge pages, if this many bytes are worth it and there is room for them.
     fn huge(&self, bytes: usize) -> Option<Scratch> {
         let whole = bytes.next_multiple_of(Scratch::HUGE_PAGE);
         if bytes < HUGE_LEAST || !self.grant(whole, false) {
@@ -96,11 +97,11 @@ impl MemoryLimit {
     }
 }
 
-/// What a vector may be of: any bits are a value, and zeros are the default.
+/// An element type: any bits are a value, and zeros are the default.
 pub trait Piece: Copy + Default + 'static {
     /// Scratch memory as a slice of it.
     fn of(scratch: &Scratch) -> &[Self];
-    /// The same to be written.
+    /// The same, mutable.
     fn of_mut(scratch: &mut Scratch) -> &mut [Self];
 }
 
@@ -127,9 +128,9 @@ impl Piece for u8 {
 #[derive(Debug)]
 enum Held<T> {
     Heap(Vec<T>),
-    /// On huge pages, and how many are in use.
+    /// On huge pages, and the number of elements in use.
     Huge(Scratch, usize),
-    /// On a file, and how many are in use.
+    /// In a file, and the number of elements in use.
     Mapped(Scratch, usize),
 }
 
@@ -182,19 +183,19 @@ impl<T: Piece> DerefMut for Vector<T> {
 }
 
 impl<T: Piece> Vector<T> {
-    /// An empty one.
+    /// An empty vector.
     pub fn new(memory_limit: &MemoryLimit) -> Vector<T> {
         Vector { memory_limit: memory_limit.clone(), held: Held::Heap(Vec::new()) }
     }
 
-    /// An empty one with space for so many.
+    /// An empty vector with capacity for `count` elements.
     pub fn with_capacity(memory_limit: &MemoryLimit, count: usize) -> Vector<T> {
         let mut vector = Vector::new(memory_limit);
         vector.reserve(count);
         vector
     }
 
-    /// So many zeros.
+    /// A vector of `count` zeros.
     pub fn zeroed(memory_limit: &MemoryLimit, count: usize) -> Vector<T> {
         let bytes = count * size_of::<T>();
         if let Some(scratch) = memory_limit.huge(bytes) {
@@ -207,14 +208,14 @@ impl<T: Piece> Vector<T> {
                 if !heap {
                     memory_limit.grant(bytes, true);
                 }
-                // Of a length that the allocator gives as it is, so that what is counted is what is held.
+                // Of exactly the allocator's size, so that the bytes counted are the bytes allocated.
                 Held::Heap(vec![T::default(); count])
             }
         };
         Vector { memory_limit: memory_limit.clone(), held }
     }
 
-    /// How many it holds before it moves.
+    /// Number of elements that fit before it moves.
     pub fn capacity(&self) -> usize {
         match &self.held {
             Held::Heap(vector) => vector.capacity(),
@@ -222,7 +223,7 @@ impl<T: Piece> Vector<T> {
         }
     }
 
-    /// Makes space for so many more.
+    /// Makes space for this many more elements.
     fn reserve(&mut self, more: usize) {
         if self.reserve_here(more) {
             return;
@@ -255,7 +256,7 @@ impl<T: Piece> Vector<T> {
         *self = Vector { memory_limit: self.memory_limit.clone(), held: longer };
     }
 
-    /// Makes space for so many more if it need not move for that; whether it has it.
+    /// Makes space for this many more elements if it need not move for that; returns whether it has the space.
     pub fn reserve_here(&mut self, more: usize) -> bool {
         let (len, had) = (self.len(), self.capacity());
         if had - len >= more {
@@ -274,7 +275,8 @@ impl<T: Piece> Vector<T> {
         grown
     }
 
-    /// Makes it at least so long, and some more as far as that costs little. What is new is anything.
+    /// Extends it to at least this length, and further as far as that costs little. The values of new elements are
+    /// unspecified.
     pub fn lengthen(&mut self, least: usize) {
         // 4 KiB of words: stays in the nearest cache until it is used.
         const MORE: usize = 512;
@@ -290,7 +292,7 @@ impl<T: Piece> Vector<T> {
         }
     }
 
-    /// Makes it at most so long.
+    /// Shortens it to at most this length.
     pub fn truncate(&mut self, most: usize) {
         match &mut self.held {
             Held::Heap(vector) => vector.truncate(most),
@@ -298,12 +300,12 @@ impl<T: Piece> Vector<T> {
         }
     }
 
-    /// Appends one.
+    /// Appends an element.
     pub fn push(&mut self, value: T) {
         self.extend_from_slice(&[value]);
     }
 
-    /// Appends several.
+    /// Appends several elements.
     pub fn extend_from_slice(&mut self, values: &[T]) {
         self.reserve(values.len());
         match &mut self.held {
@@ -315,7 +317,7 @@ impl<T: Piece> Vector<T> {
         }
     }
 
-    /// Appends two pieces if it has space for both, without moving; returns where the first begins.
+    /// Appends two slices if it has space for both without moving; returns where the first begins.
     pub fn extend_within_capacity(&mut self, first: &[T], second: &[T]) -> Option<usize> {
         match &mut self.held {
             Held::Heap(vector) if vector.capacity() - vector.len() >= first.len() + second.len() => {
@@ -344,24 +346,24 @@ impl<T: Piece> Vector<T> {
         }
     }
 
-    /// As many zeros as it has values.
+    /// Sets all elements to zero.
     pub fn zero(&mut self) {
         match &mut self.held {
             Held::Heap(vector) => vector.fill(T::default()),
             Held::Huge(scratch, len) => T::of_mut(scratch)[..*len].fill(T::default()),
-            // A new file is zeros without a page being read or written.
+            // A new file is all zeros, without reading or writing a page.
             Held::Mapped(_, len) => *self = Vector::zeroed(&self.memory_limit, *len),
         }
     }
 
-    /// Takes everything out; what stays is an empty one of the same room.
+    /// Takes everything out and leaves an empty vector with the same limit.
     #[must_use]
     pub fn take(&mut self) -> Vector<T> {
         let empty = Vector::new(&self.memory_limit);
         std::mem::replace(self, empty)
     }
 
-    /// The same values once more.
+    /// A copy of the vector.
     #[must_use]
     pub fn copied(&self) -> Vector<T> {
         let mut copy = Vector::with_capacity(&self.memory_limit, self.len());
@@ -402,7 +404,7 @@ mod tests {
         let begins = vector.as_ptr();
         vector.push(7);
         assert_eq!((vector.as_ptr(), heap(), memory_limit.mapped()), (begins, 2 * HUGE_LEAST, 0));
-        // Beyond what is reserved it moves, and beyond the room to a file.
+        // Beyond its reservation the vector moves, and beyond the memory limit it moves to a file.
         assert!(!vector.reserve_here(16 * HUGE_LEAST));
         vector.extend_from_slice(&vec![8; 2 * HUGE_LEAST]);
         assert_eq!(
