@@ -1,5 +1,5 @@
-//! What an expression gives for a row. This is the meaning of every expression: constant folding uses it, and compiled
-//! code is compared with it.
+//! The value of an expression for a row. This defines the meaning of every expression: constant folding uses it, and
+//! compiled code is compared with it.
 
 use super::{Expr, Op};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use crate::function::{Call, Clock, bounded, is_json, like, similar};
 use crate::types::time::{DAY_MICROS, MILLI_MICROS, Unit};
 use crate::types::{DataType, Type, Value, cast, decimal};
 
-/// Computes an expression over a row. AND, OR, CASE and COALESCE stop where the result is known.
+/// Computes an expression over a row. AND, OR, CASE and COALESCE stop as soon as the result is known.
 pub fn eval(expr: &Expr, row: &[Value], clock: Clock) -> Result<Value> {
     match expr {
         Expr::Column(index, _) => row.get(*index).cloned().ok_or_else(|| {
@@ -40,7 +40,7 @@ pub fn eval(expr: &Expr, row: &[Value], clock: Clock) -> Result<Value> {
 
 fn operator(op: Op, args: &[Expr], ty: &Type, row: &[Value], clock: Clock) -> Result<Value> {
     match op {
-        // The value that decides alone: FALSE for AND, TRUE for OR. NULL decides nothing.
+        // The value that decides the result alone: FALSE for AND, TRUE for OR. NULL decides nothing.
         Op::And | Op::Or => {
             let decides = op == Op::Or;
             let mut unknown = false;
@@ -71,7 +71,7 @@ fn operator(op: Op, args: &[Expr], ty: &Type, row: &[Value], clock: Clock) -> Re
         (Op::IsTrue, [value]) => return Ok(Value::Boolean(value.as_truth() == Some(true))),
         (Op::IsFalse, [value]) => return Ok(Value::Boolean(value.as_truth() == Some(false))),
         (Op::Same, [a, b]) => return Ok(Value::Boolean(a == b)),
-        // NULL is no JSON, as in Flink.
+        // NULL is not JSON, as in Flink.
         (Op::IsJson, [Value::Null, _]) => return Ok(Value::Boolean(false)),
         (Op::Array, values) => return Ok(Value::Array(values.into())),
         (Op::Row, values) => return Ok(Value::Row(values.into())),
@@ -137,7 +137,7 @@ fn operator(op: Op, args: &[Expr], ty: &Type, row: &[Value], clock: Clock) -> Re
         (Op::Add | Op::Subtract | Op::Multiply | Op::Divide | Op::Remainder, [a, b]) => {
             arithmetic(op, a, b, &args[0].ty().data, &args[1].ty().data, &ty.data)?
         }
-        // A longer sum: each is added to what those before it give, which is of the result's type.
+        // A longer sum: each operand is added to the partial result of those before it, which has the result's type.
         (Op::Add, [first, second, rest @ ..]) => {
             let mut sum = arithmetic(op, first, second, &args[0].ty().data, &args[1].ty().data, &ty.data)?;
             for (value, arg) in rest.iter().zip(&args[2..]) {
@@ -152,7 +152,7 @@ fn operator(op: Op, args: &[Expr], ty: &Type, row: &[Value], clock: Clock) -> Re
     })
 }
 
-/// Equality of SQL: unlike that of grouping, NaN equals nothing.
+/// Equality in SQL: unlike in grouping, NaN equals nothing.
 fn sql_equal(a: &Value, b: &Value) -> bool {
     comparable(a, b) && a == b
 }
@@ -209,7 +209,7 @@ fn arithmetic(
             let scale_of = |ty: &DataType| ty.as_decimal().map_or(0, |(_, scale)| scale);
             let (scale_a, scale_b) = (scale_of(left), scale_of(right));
             let (precision, scale) = ty.as_decimal().unwrap_or((38, 0));
-            // Sums are exact in the finer unit and then rounded, once.
+            // Sums are exact in the finer unit and then rounded once.
             let fine = scale_a.max(scale_b);
             let aligned =
                 || Some((decimal::rescale(*a, scale_a, fine)?, decimal::rescale(*b, scale_b, fine)?));
@@ -234,7 +234,7 @@ fn arithmetic(
     })
 }
 
-/// A date, time, timestamp or interval moved by an interval, or an interval times a number.
+/// A date, time, timestamp or interval plus or minus an interval, or an interval times a number.
 fn moment(op: Op, a: i64, b: i64, left: &DataType, right: &DataType) -> i64 {
     let b = if op == Op::Subtract { b.wrapping_neg() } else { b };
     match (left, right) {

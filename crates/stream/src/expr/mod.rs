@@ -1,5 +1,5 @@
-//! Typed expressions over the columns of one row. All casts are explicit: an operator finds its arguments in the types
-//! that it computes with.
+//! Typed expressions over the columns of one row. All casts are explicit: the arguments of an operator already have the
+//! types that it computes with.
 
 mod eval;
 
@@ -25,28 +25,28 @@ pub enum Expr {
     Case(Vec<(Expr, Expr)>, Box<Expr>, Type),
     /// CAST, or TRY_CAST, which is NULL where CAST fails.
     Cast {
-        /// What is cast.
+        /// The argument.
         expr: Box<Expr>,
-        /// To what.
+        /// The target type.
         ty: Type,
-        /// Whether failing gives NULL.
+        /// Whether a failed cast gives NULL.
         safe: bool,
     },
 }
 
-/// How large expressions are that others may take in, in place of columns.
+/// Sizes of expressions, to limit inlining them in place of columns.
 pub struct Extents(Vec<(usize, usize)>);
 
 impl Extents {
-    /// Of these.
+    /// Sizes of these expressions.
     pub fn of<'e>(inner: impl Iterator<Item = &'e Expr>) -> Extents {
         Extents(inner.map(|expr| expr.extent(&|_| (1, 1))).collect())
     }
 
-    /// Whether an expression with them in place of its columns is neither so large nor so deep that walking it takes
-    /// long, or a stack. Views over views, each of which uses a column twice, double with each.
+    /// Whether an expression with these in place of its columns stays small and flat enough to be walked quickly and on
+    /// the stack. A chain of views, each of which uses a column twice, doubles in size with each view.
     pub fn allow(&self, expr: &Expr) -> bool {
-        // As many parts as a statement has words, and some times the depth that the binder allows.
+        // As many parts as a statement has tokens, and some times the depth that the binder allows.
         const PARTS_MAX: usize = 200_000;
         const DEPTH_MAX: usize = 1000;
         let (parts, depth) = expr.extent(&|index| self.0.get(index).copied().unwrap_or((1, 1)));
@@ -54,7 +54,8 @@ impl Extents {
     }
 }
 
-/// Operators. Arithmetic of two numbers is in the type of the result, but for DECIMAL, where each argument has its own.
+/// Operators. Arithmetic of two numbers is in the type of the result. DECIMAL is the exception: each argument keeps its
+/// own type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -86,16 +87,16 @@ pub enum Op {
     /// A text is JSON of the kind that the second argument names.
     IsJson,
     Concat,
-    /// The first argument that is not NULL.
+    /// The first non-NULL argument.
     Coalesce,
-    /// NULL if an argument is.
+    /// NULL if an argument is NULL.
     Greatest,
     Least,
     /// The field with this index of a row.
     Field(usize),
     /// The element of an array at a place, from 1; NULL outside.
     Element,
-    /// Arguments made an array, a row.
+    /// An array or a row of the arguments.
     Array,
     Row,
 }
@@ -164,34 +165,34 @@ impl Expr {
         }
     }
 
-    /// A truth value.
+    /// A truth value constant.
     pub fn boolean(value: bool) -> Expr {
         Expr::Literal(Value::Boolean(value), Type::not_null(DataType::Boolean))
     }
 
-    /// NULL of a type.
+    /// A NULL of a type.
     pub fn null(data: DataType) -> Expr {
         Expr::Literal(Value::Null, Type::nullable(data))
     }
 
-    /// A text.
+    /// A text constant.
     pub fn text(text: &str) -> Expr {
         Expr::Literal(Value::string(text), Type::not_null(DataType::Char(text.chars().count() as u32)))
     }
 
-    /// An operator that gives a truth value, NULL if an argument is.
+    /// An operator whose result is a truth value, or NULL if an argument may be NULL.
     pub fn truth(op: Op, args: Vec<Expr>) -> Expr {
         let nullable = args.iter().any(|arg| arg.ty().nullable);
         Expr::Op(op, args, Type { data: DataType::Boolean, nullable })
     }
 
-    /// The same as a value of `data`, by a cast if it is of another type.
+    /// This expression as a value of type `data`, with a cast if it has another type.
     #[must_use]
     pub fn cast_to(self, data: &DataType) -> Expr {
         if self.ty().data == *data {
             return self;
         }
-        // A cast to DECIMAL gives NULL where it does not fit, whatever it is cast from.
+        // A cast to DECIMAL gives NULL where the value does not fit, whatever the source type.
         let fits = match (self.ty().data.as_decimal(), data.as_decimal()) {
             (Some((p1, s1)), Some((p2, s2))) => p1 - s1 <= p2 - s2 && s1 <= s2,
             _ => !matches!(data, DataType::Decimal { .. }),
@@ -203,7 +204,7 @@ impl Expr {
         }
     }
 
-    /// Its direct parts.
+    /// Its direct subexpressions.
     pub fn children(&self) -> Vec<&Expr> {
         match self {
             Expr::Column(..) | Expr::Literal(..) => Vec::new(),
@@ -216,7 +217,7 @@ impl Expr {
         }
     }
 
-    /// The same with each direct part replaced.
+    /// The same expression with each direct subexpression replaced.
     #[must_use]
     pub fn map_children(self, map: &mut dyn FnMut(Expr) -> Expr) -> Expr {
         match self {
@@ -232,7 +233,7 @@ impl Expr {
         }
     }
 
-    /// The same with each column replaced.
+    /// The same expression with each column replaced.
     #[must_use]
     pub fn map_columns(self, map: &dyn Fn(usize, Type) -> Expr) -> Expr {
         match self {
@@ -241,7 +242,7 @@ impl Expr {
         }
     }
 
-    /// The same over a row whose column `i` was column `from[i]`'s place: `place(old)` is the new index.
+    /// The same expression over a row in which columns have moved: `place(old)` is the new index.
     #[must_use]
     pub fn renumber(self, place: &dyn Fn(usize) -> usize) -> Expr {
         self.map_columns(&|index, ty| Expr::Column(place(index), ty))
@@ -258,7 +259,7 @@ impl Expr {
         columns
     }
 
-    /// Calls `see` with each part, itself first.
+    /// Calls `see` with each subexpression, itself first.
     pub fn visit<'e>(&'e self, see: &mut dyn FnMut(&'e Expr)) {
         see(self);
         for child in self.children() {
@@ -266,8 +267,8 @@ impl Expr {
         }
     }
 
-    /// How many parts it has, itself among them, and how deep they are within each other, where columns stand for
-    /// expressions of which `of` says the same.
+    /// The number of its subexpressions, itself included, and their depth. Columns stand for expressions whose sizes
+    /// are in `of`.
     fn extent(&self, of: &dyn Fn(usize) -> (usize, usize)) -> (usize, usize) {
         if let Expr::Column(index, _) = self {
             return of(*index);
@@ -291,7 +292,7 @@ impl Expr {
         deterministic
     }
 
-    /// Whether it may fail on some row: only then does it matter which rows it is computed for.
+    /// Whether it may fail on some row: only then it matters for which rows it is computed.
     pub fn may_fail(&self) -> bool {
         let mut fails = false;
         self.visit(&mut |expr| {
@@ -300,7 +301,7 @@ impl Expr {
                 Expr::Op(Op::Divide | Op::Remainder, args, ty) => {
                     !ty.data.is_approximate() && !args.get(1).is_some_and(Expr::is_nonzero)
                 }
-                // An escape may stand where it escapes nothing.
+                // An escape character may be followed by one that needs no escape, which is an error.
                 Expr::Op(Op::Like, args, _) => args.len() > 2,
                 Expr::Op(Op::Similar, ..) => true,
                 Expr::Cast { expr, ty, safe } => {
@@ -320,7 +321,7 @@ impl Expr {
         match self {
             Expr::Literal(Value::Int(value), _) => *value != 0,
             Expr::Literal(Value::Decimal(value), _) => *value != 0,
-            // An integer that widens stays what it is.
+            // Widening an integer does not change its value.
             Expr::Cast { expr, ty, .. } => {
                 let wider =
                     expr.ty().data.is_integer() && ty.data.fixed_bytes() >= expr.ty().data.fixed_bytes();
@@ -330,7 +331,7 @@ impl Expr {
         }
     }
 
-    /// Its conjuncts: what AND joins, from left to right.
+    /// The operands of its ANDs, from left to right.
     pub fn conjuncts(self) -> Vec<Expr> {
         match self {
             Expr::Op(Op::And, args, _) => args.into_iter().flat_map(Expr::conjuncts).collect(),
@@ -338,13 +339,13 @@ impl Expr {
         }
     }
 
-    /// What AND joins, as one; none of none.
+    /// The AND of these expressions; `None` if there are none.
     pub fn conjunction(conjuncts: impl IntoIterator<Item = Expr>) -> Option<Expr> {
         let mut conjuncts: Vec<Expr> = conjuncts.into_iter().collect();
         if conjuncts.len() > 1 { Some(Expr::truth(Op::And, conjuncts)) } else { conjuncts.pop() }
     }
 
-    /// As SQL writes it, with names for columns.
+    /// Its text in SQL, with names for columns.
     pub fn sql(&self, name: &dyn Fn(usize) -> String) -> String {
         let list = |args: &[Expr]| args.iter().map(|arg| arg.sql(name)).collect::<Vec<_>>().join(", ");
         match self {
@@ -388,7 +389,7 @@ impl Expr {
                     format!("{}({})", op.symbol(), list(args))
                 }
                 (_, [a, b]) => format!("({} {} {})", a.sql(name), op.symbol(), b.sql(name)),
-                // As pairs within each other, from left to right, which it stands for.
+                // As nested pairs from left to right, which it means.
                 (Op::And | Op::Or | Op::Add | Op::Concat, [first, rest @ ..]) if !rest.is_empty() => {
                     let mut text = "(".repeat(rest.len()) + &first.sql(name);
                     for arg in rest {

@@ -1,4 +1,4 @@
-//! Aggregate functions: their types, what they keep, what they give.
+//! Aggregate functions: their types, state and results.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::types::{DataType, OrderedValue, PRECISION_MAX, Type, Value, cast, decimal};
 
-/// Which aggregate.
+/// The aggregate functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum AggregateKind {
@@ -15,7 +15,7 @@ pub enum AggregateKind {
     Avg,
     Min,
     Max,
-    /// Distinct values, estimated; the reference counts them exactly.
+    /// An estimate of the number of distinct values; the reference counts them exactly.
     ApproxCountDistinct,
     FirstValue,
     LastValue,
@@ -37,7 +37,7 @@ impl AggregateKind {
         ("LISTAGG", AggregateKind::ListAgg),
     ];
 
-    /// The aggregate of this name.
+    /// The aggregate with this name.
     pub fn find(name: &str) -> Option<AggregateKind> {
         let upper = name.to_ascii_uppercase();
         Self::ALL.iter().find(|(name, _)| *name == upper).map(|(_, kind)| *kind)
@@ -48,7 +48,7 @@ impl AggregateKind {
         Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// The names of all.
+    /// The names of all aggregates.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::ALL.iter().map(|(name, _)| *name)
     }
@@ -108,7 +108,7 @@ impl AggregateKind {
         Ok(Type { data, nullable: argument.nullable || !grouped })
     }
 
-    /// What it keeps for a group, if that is of fixed size: names and types.
+    /// Its state for a group, if that is of fixed size: names and types.
     pub fn state(self, argument: Option<&Type>, result: &Type) -> Option<Vec<(&'static str, DataType)>> {
         let argument = argument.map(|ty| ty.data.clone());
         Some(match self {
@@ -135,22 +135,22 @@ impl AggregateKind {
 /// One aggregate of a node: over columns of the node's input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aggregate {
-    /// Which.
+    /// The function.
     pub kind: AggregateKind,
-    /// The column it is of; none for COUNT(*).
+    /// The column that it aggregates; `None` for COUNT(*).
     pub argument: Option<usize>,
-    /// Whether equal values count once.
+    /// Whether equal values count only once.
     pub distinct: bool,
     /// A column of truth values: rows where it is not TRUE do not count.
     pub filter: Option<usize>,
-    /// What LISTAGG puts between two values.
+    /// The separator of LISTAGG.
     pub separator: Option<String>,
     /// The result's type.
     pub ty: Type,
 }
 
 impl Aggregate {
-    /// As SQL writes it, with names for columns.
+    /// Its text in SQL, with names for columns.
     pub fn text(&self, name: &dyn Fn(usize) -> String) -> String {
         let mut text = format!("{}(", self.kind.name());
         if self.distinct {
@@ -168,7 +168,7 @@ impl Aggregate {
     }
 }
 
-/// What one aggregate has seen of one group.
+/// The state of one aggregate for one group.
 #[derive(Debug, Clone)]
 pub struct Accumulator {
     count: i64,
@@ -184,7 +184,7 @@ impl Default for Accumulator {
 }
 
 impl Accumulator {
-    /// Takes a row of the group. `argument` is its type.
+    /// Adds a row of the group. `argument` is the type of the argument.
     pub fn add(&mut self, call: &Aggregate, row: &[Value], argument: Option<&Type>) {
         if call.filter.is_some_and(|filter| row[filter].as_truth() != Some(true)) {
             return;
@@ -215,7 +215,7 @@ impl Accumulator {
                     }
                     (Value::Float(a), Value::Float(b)) => Value::Float(a + b),
                     (Value::Double(a), Value::Double(b)) => Value::Double(a + b),
-                    // 38 digits of sum: more rows than there can be reach its end.
+                    // 38 digits of sum: no real number of rows reaches that limit.
                     (Value::Decimal(a), Value::Decimal(b)) => Value::Decimal(a.saturating_add(*b)),
                     (sum, _) => sum.clone(),
                 };
@@ -236,7 +236,7 @@ impl Accumulator {
         }
     }
 
-    /// The aggregate of what was taken.
+    /// The result over the rows added.
     pub fn result(&self, call: &Aggregate, argument: Option<&Type>) -> Value {
         match call.kind {
             AggregateKind::Count | AggregateKind::ApproxCountDistinct => Value::Int(self.count),

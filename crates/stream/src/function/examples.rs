@@ -1,21 +1,21 @@
-//! What each function means, with one example, for `docs/sql/functions.md`. Tests compute each example. A function of a
-//! table without an example fails them.
+//! The meaning of each function, with one example, for `docs/sql/functions.md`. Tests compute each example. They fail
+//! if a function of a table has no example.
 
-/// One function, or one construct of the language that stands in an expression.
+/// One function, or one construct of the language that is used in an expression.
 pub(crate) struct Example {
-    /// As in the function's table.
+    /// The name in the function's table.
     pub(crate) name: &'static str,
-    /// How it is written, if its signature does not say so.
+    /// The syntax, if the signature does not show it.
     pub(crate) form: &'static str,
-    /// What it gives.
+    /// The result, in words.
     pub(crate) meaning: &'static str,
-    /// An expression, with the current moment [`NOW`].
+    /// An expression; the current time is [`NOW`].
     pub(crate) expression: &'static str,
     /// Its value, as text.
     pub(crate) result: &'static str,
 }
 
-/// The current moment of examples: 2026-01-05 09:00:00 UTC, in microseconds since 1970.
+/// The current time of examples: 2026-01-05 09:00:00 UTC, in microseconds since 1970.
 pub(crate) const NOW: i64 = 1_767_603_600_000_000;
 
 const fn e(
@@ -130,7 +130,7 @@ pub(crate) const FUNCTIONS: &[Example] = &[
     e("LOCALTIME", "the time of day in the session's time zone", "LOCALTIME", "09:00:00").form("LOCALTIME"),
 ];
 
-/// Constructs that the binder knows without a function's table.
+/// Constructs that the binder knows without an entry in a function's table.
 #[rustfmt::skip]
 pub(crate) const CONSTRUCTS: &[Example] = &[
     e("CASE", "the value of the first condition that holds", "CASE WHEN 2 > 1 THEN 'more' ELSE 'less' END", "more")
@@ -179,5 +179,5 @@ pub(crate) const AGGREGATES: &[Example] = &[
     e("LISTAGG", "all texts in one; runs in the reference interpreter only", "LISTAGG(s, '+')", "a+b+c").form("LISTAGG(string [, separator])"),
 ];
 
-/// The rows of (v INT, s STRING) that examples of aggregates are over; an empty text is NULL.
+/// The rows of (v INT, s STRING) for the examples of aggregates; an empty text means NULL.
 pub(crate) const ROWS: [(&str, &str); 4] = [("1", "a"), ("2", "b"), ("2", "c"), ("", "")];

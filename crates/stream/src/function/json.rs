@@ -1,4 +1,4 @@
-//! JSON functions. A path is `$`, `.name`, `['name']`, `[index]`, each `lax`: what is not there is no match.
+//! JSON functions. A path is `$`, `.name`, `['name']`, `[index]`, each `lax`: a missing part is no match.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Ok(match found.as_bytes().first() {
             Some(b'n' | b'[' | b'{') => Value::Null,
             Some(b'"') => serde_json::from_str::<String>(found).map_or(Value::Null, Value::string),
-            // A number with the digits that it is written with.
+            // Numbers keep the digits of the text.
             _ => Value::string(found),
         })
     })
@@ -60,7 +60,7 @@ pub(crate) fn is_json(text: &str, kind: &str) -> bool {
     }
 }
 
-/// What the path leads to, as it is written; none if nothing, or if the text is not JSON.
+/// The text that the path selects; `None` if there is none, or if the text is not JSON.
 fn find<'t>(text: &'t str, path: &str) -> Result<Option<&'t str>> {
     let steps = steps(path)?;
     let Ok(mut json) = serde_json::from_str::<&RawValue>(text) else { return Ok(None) };
@@ -88,7 +88,7 @@ fn element(json: &str, index: usize) -> Option<&RawValue> {
     Deserializer::new(StrRead::new(json)).deserialize_seq(Element(index)).ok()?
 }
 
-/// Text of JSON without the blanks between its parts.
+/// JSON text without the blanks between its parts.
 pub(crate) fn compact(json: &str) -> Cow<'_, str> {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
     if !json.bytes().any(|byte| blank(&byte)) {
@@ -107,7 +107,7 @@ pub(crate) fn compact(json: &str) -> Cow<'_, str> {
     Cow::Owned(json.chars().filter(kept).collect())
 }
 
-/// Takes the fields of an object by name, each as it is written; of two fields with one name the last.
+/// Takes the texts of an object's fields by name; of two fields with one name the last.
 pub(crate) struct Fields<'n, 't> {
     pub(crate) names: &'n [&'n str],
     pub(crate) found: &'n mut [Option<&'t RawValue>],
@@ -137,7 +137,7 @@ impl<'t> Visitor<'t> for Fields<'_, 't> {
     }
 }
 
-/// The place of a name among these.
+/// The index of a name among these.
 struct NameOf<'n>(&'n [&'n str]);
 
 impl<'t> DeserializeSeed<'t> for NameOf<'_> {

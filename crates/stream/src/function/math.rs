@@ -1,4 +1,4 @@
-//! Functions of numbers.
+//! Numeric functions.
 
 use super::Nulls::{Strict, StrictAndMore};
 use super::Param::{Double, Integer, Number};
@@ -27,7 +27,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
             Value::Decimal(value) => {
                 let scale = c.types[0].data.as_decimal().map_or(0, |(_, scale)| scale);
                 let one = decimal::power_of_ten(scale.into()).unwrap_or(0);
-                // A type without digits before the point has no one.
+                // A type without digits before the point cannot represent one.
                 let sign = value.signum().saturating_mul(one);
                 let precision = c.types[0].data.as_decimal().map_or(0, |(precision, _)| precision);
                 if decimal::fits(sign, precision) { Value::Decimal(sign) } else { Value::Null }
@@ -73,8 +73,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("HEX", &[Integer], STRING, Strict, |c| Ok(Value::string(format!("{:X}", c.int(0))))),
 ];
 
-/// The type of a number without digits after the point. The next integer may have one digit more than those before
-/// the point.
+/// The type of a number without digits after the point. Rounding up may need one digit more before the point.
 fn whole(types: &[Type]) -> DataType {
     match types.first().map(|ty| &ty.data) {
         Some(DataType::Decimal { precision, .. }) => DataType::Decimal { precision: *precision, scale: 0 },
@@ -83,12 +82,12 @@ fn whole(types: &[Type]) -> DataType {
     }
 }
 
-/// The type of ROUND and TRUNCATE of a DECIMAL: `count` digits stay after the point, if that is a constant.
+/// The type of ROUND and TRUNCATE of a DECIMAL: `count` digits remain after the point, if `count` is constant.
 pub(crate) fn rounded(precision: u8, scale: u8, count: i64) -> DataType {
     let whole = precision - scale + 1;
     match u8::try_from(count) {
         Ok(count) if count >= scale => DataType::Decimal { precision, scale },
-        // One digit more before the point, to which 9.99 is rounded.
+        // One digit more before the point: 9.99 rounds up to 10.
         Ok(count) => DataType::Decimal { precision: whole + count, scale: count },
         Err(_) if count > 0 => DataType::Decimal { precision, scale },
         Err(_) => DataType::Decimal { precision: whole.min(PRECISION_MAX), scale: 0 },
@@ -102,7 +101,7 @@ fn round_to(c: &Call<'_>, float: fn(f64) -> f64, away: i128) -> Value {
         Value::Decimal(value) => {
             let scale = c.types[0].data.as_decimal().map_or(0, |(_, scale)| scale);
             let unit = decimal::power_of_ten(scale.into()).unwrap_or(1);
-            // Toward the side of `away`: -1 is down, 1 is up.
+            // Rounds towards the direction `away`: -1 is down, 1 is up.
             let floor = value.div_euclid(unit);
             Value::Decimal(if away > 0 && value.rem_euclid(unit) != 0 { floor + 1 } else { floor })
         }
@@ -110,7 +109,7 @@ fn round_to(c: &Call<'_>, float: fn(f64) -> f64, away: i128) -> Value {
     }
 }
 
-/// A number with so many digits after the point; before it, if the count is negative.
+/// A number rounded to this many digits after the point; before it, if the count is negative.
 fn digits(c: &Call<'_>, nearest: bool) -> Value {
     let count = c.int_or(1, 0).clamp(-40, 400) as i32;
     let float = |value: f64| round_digits(value, count, nearest);
@@ -133,7 +132,7 @@ fn digits(c: &Call<'_>, nearest: bool) -> Value {
         Value::Decimal(value) => {
             let from = c.types[0].data.as_decimal().map_or(0, |(_, scale)| scale);
             let (precision, scale) = c.ty.data.as_decimal().unwrap_or((38, 0));
-            // What is cut off is zero by now.
+            // The digits to cut off are zero by now.
             match exact(*value, from.into()).and_then(|value| decimal::rescale(value, from, scale)) {
                 Some(value) if decimal::fits(value, precision) => Value::Decimal(value),
                 _ => Value::Null,
@@ -143,8 +142,8 @@ fn digits(c: &Call<'_>, nearest: bool) -> Value {
     }
 }
 
-/// A double with so many digits after the point, as its shortest text has them: 2.675 is 2.68 with two, though the
-/// double is less. Zero has no sign. What is no number stays as it is.
+/// A double rounded to this many digits after the point of its shortest decimal text: 2.675 becomes 2.68, though the
+/// double is less than that. Zero has no sign. NaN and infinity stay.
 fn round_digits(value: f64, count: i32, nearest: bool) -> f64 {
     if !value.is_finite() {
         return value;
@@ -153,7 +152,7 @@ fn round_digits(value: f64, count: i32, nearest: bool) -> f64 {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
-    // So many of them stay; the first one stands before the point, `exponent` places up.
+    // The number of digits that remain; the first one is `exponent` places before the point.
     let kept = exponent.saturating_add(1).saturating_add(count);
     if kept >= digits.len() as i32 {
         return value + 0.0;

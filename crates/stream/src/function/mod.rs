@@ -1,7 +1,7 @@
-//! Scalar functions: names as in Flink's list, typed signatures, and what each computes.
+//! Scalar functions: names as in Flink's list, typed signatures, and implementations.
 //!
-//! A function sees its arguments already cast to its parameters. One with [`Nulls::Strict`] is not called with a NULL:
-//! its result is NULL then. Text is counted in characters, from 1.
+//! The arguments of a function are already cast to its parameters. A function with [`Nulls::Strict`] is not called with
+//! a NULL: its result is NULL then. Text is counted in characters, from 1.
 
 pub mod aggregate;
 #[cfg(test)]
@@ -22,7 +22,7 @@ pub(crate) use string::bounded;
 use crate::error::{Error, Result};
 use crate::types::{DataType, Type, Value};
 
-/// What an argument must be. An integer is cast to BIGINT, a number for [`Param::Double`] to DOUBLE.
+/// The type that an argument must have. An integer is cast to BIGINT, a number for [`Param::Double`] to DOUBLE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Param {
@@ -30,7 +30,7 @@ pub enum Param {
     Text,
     Integer,
     Double,
-    /// A number of whatever type, which is kept.
+    /// A number of any type, which is kept.
     Number,
     /// TIMESTAMP of either kind, kept; DATE becomes TIMESTAMP(0).
     Timestamp,
@@ -41,28 +41,28 @@ pub enum Param {
 /// The type of a result, without its nullability.
 #[derive(Debug, Clone, Copy)]
 pub enum Returns {
-    /// Always this.
+    /// Always this type.
     Type(&'static DataType),
-    /// That of the argument with this index.
+    /// The type of the argument with this index.
     Argument(usize),
-    /// As computed from the arguments' types.
+    /// Computed from the arguments' types.
     Rule(fn(&[Type]) -> DataType),
 }
 
-/// How NULL goes through a function.
+/// How a function handles NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nulls {
-    /// NULL if an argument is, else not.
+    /// NULL if and only if an argument is.
     Strict,
     /// NULL if an argument is, and for some values too.
     StrictAndMore,
     /// The function is called with NULLs, and its result may be NULL.
     Called,
-    /// The function is called with NULLs, and its result is none.
+    /// The function is called with NULLs, and its result is never NULL.
     Never,
 }
 
-/// What the current moment is to an expression.
+/// The current time, as an expression sees it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clock {
     /// Microseconds since 1970-01-01 00:00 UTC.
@@ -77,12 +77,12 @@ pub struct Call<'a> {
     pub types: &'a [Type],
     /// The result's type.
     pub ty: &'a Type,
-    /// The current moment.
+    /// The current time.
     pub clock: Clock,
 }
 
 impl Call<'_> {
-    /// Argument `index` as text; empty if it is none.
+    /// Argument `index` as text; empty if it is not a text.
     fn text(&self, index: usize) -> &str {
         self.args.get(index).and_then(Value::as_str).unwrap_or_default()
     }
@@ -108,21 +108,21 @@ impl Call<'_> {
 pub struct Function {
     /// Its name in upper case.
     pub name: &'static str,
-    /// What its arguments must be.
+    /// The types of its parameters.
     pub params: &'static [Param],
-    /// How many of the last parameters may be left out.
+    /// How many of the last parameters are optional.
     pub optional: usize,
     /// Whether the last parameter may be repeated.
     pub variadic: bool,
-    /// Its result's type.
+    /// The result's type.
     pub returns: Returns,
-    /// How it takes NULL.
+    /// How it handles NULL.
     pub nulls: Nulls,
-    /// Whether equal arguments give equal results, at any time.
+    /// Whether equal arguments always give equal results.
     pub deterministic: bool,
     /// Whether it may fail on a value.
     pub fails: bool,
-    /// What it computes.
+    /// The implementation.
     pub eval: fn(&Call<'_>) -> Result<Value>,
 }
 
@@ -179,7 +179,7 @@ impl Function {
         self
     }
 
-    /// `TEXT, INTEGER [, TEXT]`: what it takes, for messages.
+    /// `TEXT, INTEGER [, TEXT]`: its parameters, for messages.
     pub fn signature(&self) -> String {
         let mut text = String::from(self.name);
         text.push('(');
@@ -208,7 +208,7 @@ impl Function {
         text
     }
 
-    /// The types that arguments of these types are cast to, or why they are not taken.
+    /// The types that arguments of these types are cast to, or an error.
     pub fn coerce(&self, types: &[Type]) -> Result<Vec<DataType>> {
         let least = self.params.len() - self.optional;
         if types.len() < least || (types.len() > self.params.len() && !self.variadic) {
@@ -248,7 +248,7 @@ impl Function {
         Type { data, nullable }
     }
 
-    /// Calls it, unless an argument is NULL that it does not take.
+    /// Calls the function, unless a NULL argument decides the result.
     pub fn call(&self, call: &Call<'_>) -> Result<Value> {
         if matches!(self.nulls, Nulls::Strict | Nulls::StrictAndMore) && call.args.iter().any(Value::is_null)
         {
@@ -286,7 +286,7 @@ pub(crate) fn tables() -> [&'static [Function]; 5] {
     [string::FUNCTIONS, regex::FUNCTIONS, json::FUNCTIONS, math::FUNCTIONS, time::FUNCTIONS]
 }
 
-/// The function of this name, in whatever case; some names are others' synonyms.
+/// The function with this name, in any case; some names are synonyms.
 pub fn find(name: &str) -> Option<&'static Function> {
     let upper = name.to_ascii_uppercase();
     let name = match upper.as_str() {
@@ -305,7 +305,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     tables().into_iter().flatten().map(|function| function.name)
 }
 
-/// Functions that Flink has and this engine does not, so that they are refused by name and not as unknown.
+/// Functions that Flink has and this engine does not, so that the error can say so instead of "unknown".
 pub fn is_flinks(name: &str) -> bool {
     const OTHERS: &[&str] = &[
         "ARRAY_CONTAINS",

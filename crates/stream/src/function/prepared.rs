@@ -1,5 +1,5 @@
-//! Functions of one text whose other arguments are constants: these are read once, when a query is compiled. Each gives
-//! what the function, or the operator, of the same name gives.
+//! Functions of one text whose other arguments are constants: the constants are parsed once, when a query is compiled.
+//! Each gives the same result as the function or operator of the same name.
 
 use ::regex::{CaptureLocations, Regex};
 
@@ -35,7 +35,7 @@ pub(crate) enum Prepared {
     },
     Like(regex::Like),
     Matches(Regex),
-    /// The text of a group of the first match, and room for the places of all its groups.
+    /// The text of a group of the first match, with space for the positions of all groups.
     Extract {
         regex: Regex,
         group: usize,
@@ -47,23 +47,23 @@ pub(crate) enum Prepared {
     },
 }
 
-/// What a function gives.
+/// The result of a function.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Answer<'t> {
     Null,
     Int(i64),
     Boolean(bool),
-    /// A part of its argument.
+    /// A part of the argument.
     Part(&'t str),
-    /// What it wrote.
+    /// The text that it wrote.
     Made,
-    /// What it would make is too long.
+    /// The text would be too long.
     Failed(Error),
 }
 
 impl Prepared {
-    /// The function that an expression is of its first argument. None for one whose other arguments are not constants, or
-    /// that fails for these.
+    /// The function of the first argument that an expression computes. `None` if other arguments are not constants, or
+    /// if it fails for these.
     pub(crate) fn of(expr: &Expr) -> Option<Prepared> {
         let (name, args) = match expr {
             Expr::Call(function, args, _) => (function.name, args),
@@ -103,13 +103,13 @@ impl Prepared {
             "SIMILAR" => {
                 Prepared::Matches(regex::compile(&regex::similar_pattern(text(1)?, escape()?)).ok()?)
             }
-            // One that is empty matches nothing.
+            // An empty one matches nothing.
             "REGEXP" if text(1)?.is_empty() => return None,
             "REGEXP" => Prepared::Matches(regex::compile(text(1)?).ok()?),
             "REGEXP_EXTRACT" => {
                 let regex = regex::compile(text(1)?).ok()?;
                 let group = if given(2) { int(2)? } else { 0 };
-                // A group that is not there gives NULL, as one that took no part.
+                // A group that does not exist gives NULL, as one that did not take part in the match.
                 let group = usize::try_from(group).unwrap_or(usize::MAX);
                 let places = regex.capture_locations();
                 Prepared::Extract { regex, group, places }
@@ -126,7 +126,7 @@ impl Prepared {
         matches!(self, Prepared::Replace { .. } | Prepared::RegexReplace { .. })
     }
 
-    /// What it gives for a text; what it writes is appended to `made`.
+    /// The result for a text; text that it writes is appended to `made`.
     pub(crate) fn answer<'t>(&mut self, text: &'t str, made: &mut String) -> Answer<'t> {
         match self {
             Prepared::Lower if !text.is_ascii() => made.push_str(&text.to_lowercase()),

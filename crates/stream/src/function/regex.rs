@@ -1,5 +1,6 @@
-//! Regular expressions. The syntax is Java's without look-around and back references, which take time that no bound holds for.
-//! `\d`, `\s`, `\w` and `\b` are of ASCII, as in Java; the library's are of Unicode, so they are written out ([`ascii`]).
+//! Regular expressions with Java's syntax, without look-around and back references: their running time has no bound.
+//! `\d`, `\s`, `\w` and `\b` are ASCII, as in Java. Those of the library are Unicode, so they are written out
+//! ([`ascii`]).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -62,21 +63,21 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .fails(),
 ];
 
-/// The matches of a pattern, as Java finds them: an empty one may stand right behind another.
+/// The matches of a pattern, as Java finds them: an empty match may directly follow another match.
 fn matches<'t>(regex: &Regex, text: &'t str) -> impl Iterator<Item = Match<'t>> {
     let mut from = Some(0);
     std::iter::from_fn(move || {
         let found = regex.find_at(text, from?)?;
         from = match found.is_empty() {
             false => Some(found.end()),
-            // One character on; behind the last one is nothing.
+            // One character on; there is none after the last.
             true => text[found.end()..].chars().next().map(|char| found.end() + char.len_utf8()),
         };
         Some(found)
     })
 }
 
-/// Appends a text with every match replaced. What stands there instead means itself: Flink knows no `$1` in it.
+/// Appends a text with every match replaced. The replacement is literal: Flink does not interpret `$1` in it.
 pub(super) fn replace(regex: &Regex, text: &str, to: &str, out: &mut String) -> Result<()> {
     let (begin, mut from) = (out.len(), 0);
     for found in matches(regex, text) {
@@ -90,7 +91,7 @@ pub(super) fn replace(regex: &Regex, text: &str, to: &str, out: &mut String) -> 
     Ok(())
 }
 
-/// A pattern whose classes of letters are Java's, in the library's syntax.
+/// A pattern with Java's character classes, in the library's syntax.
 fn ascii(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();
@@ -100,7 +101,7 @@ fn ascii(pattern: &str) -> String {
             continue;
         }
         match chars.next() {
-            // The library takes a class within a class for their union, as it is meant here.
+            // The library takes a class within a class as a union, which is meant here.
             Some('d') => out.push_str("[0-9]"),
             Some('D') => out.push_str("[^0-9]"),
             Some('s') => out.push_str(r"[\t-\r ]"),
@@ -117,8 +118,8 @@ fn ascii(pattern: &str) -> String {
     out
 }
 
-/// What the library says of patterns that Java refuses too. Others it does not know though Java does, such as
-/// look-around.
+/// The library's errors for patterns that Java refuses too. Its other errors are for patterns that only Java knows,
+/// such as look-around.
 const WRONG: [&str; 9] = [
     "unclosed group",
     "unopened group",
@@ -131,12 +132,12 @@ const WRONG: [&str; 9] = [
     "invalid character class range",
 ];
 
-/// Why a pattern is not compiled.
+/// The reason why a pattern does not compile.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// It is no regular expression.
+    /// It is not a regular expression.
     Wrong,
-    /// It may be one of Java's: what the library says of it.
+    /// It may be valid in Java: the library's error.
     Unknown(String),
 }
 
@@ -152,9 +153,10 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, Refused> {
     })
 }
 
-/// Runs with the compiled pattern, or gives `wrong` if it is none; patterns are kept, since most are literals.
+/// Runs with the compiled pattern, or returns `wrong` if it does not compile. Patterns are cached, because most are
+/// literals.
 fn with(pattern: &str, wrong: Value, run: impl FnOnce(&Regex) -> Result<Value>) -> Result<Value> {
-    // 64: more patterns than queries have; one that takes patterns from data starts anew.
+    // 64: more patterns than queries have. A query with patterns from data fills the cache, which is then cleared.
     const KEPT_MAX: usize = 64;
     thread_local! {
         static KEPT: RefCell<HashMap<String, Option<Regex>>> = RefCell::new(HashMap::new());
@@ -178,7 +180,8 @@ fn with(pattern: &str, wrong: Value, run: impl FnOnce(&Regex) -> Result<Value>) 
     })
 }
 
-/// Whether the whole text matches a pattern of LIKE: `%` any text, `_` any character, `escape` before either itself.
+/// Whether the whole text matches a pattern of LIKE: `%` matches any text, `_` any character; `escape` precedes a
+/// literal one.
 pub(crate) fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
     Ok(Like::read(pattern, escape)?.matches(text))
 }
@@ -190,7 +193,7 @@ enum LikePart {
     Char(char),
 }
 
-/// A pattern of LIKE that was read once, for many texts.
+/// A pattern of LIKE, parsed once for many texts.
 #[derive(Debug, Clone)]
 pub(crate) struct Like(Vec<LikePart>);
 
@@ -217,7 +220,7 @@ impl Like {
     }
 
     pub(super) fn matches(&self, text: &str) -> bool {
-        // Greedy with one place to come back to: linear but for the last `%`.
+        // Greedy with a single backtracking point: linear except for the last `%`.
         let (mut rest, mut part, mut back) = (text.chars(), 0, None);
         loop {
             let mut next = rest.clone();
@@ -340,7 +343,7 @@ mod tests {
             let found = with(pattern, Value::Null, |regex| Ok(Value::Boolean(regex.is_match(text)))).unwrap();
             assert_eq!(found, Value::Boolean(wanted), "{pattern} in {text}");
         }
-        // Java has back references and look-around: they are refused, and not taken for patterns that are wrong.
+        // Java has back references and look-around: they are refused as unsupported, not as invalid patterns.
         for pattern in [r"(a)\1", "(?=a)b", "(?<!a)b"] {
             assert!(with(pattern, Value::Null, |_| Ok(Value::Null)).is_err(), "{pattern}");
         }

@@ -9,8 +9,8 @@ use crate::types::{DataType, Type, Value};
 const STRING: Returns = Returns::Type(&DataType::STRING);
 const INT: Returns = Returns::Type(&DataType::Int);
 
-/// Bytes of the longest text that one call may make, as of the longest record: what data says must not fill the
-/// memory. Plans do not count a text that is too long among what may fail, as they do not count memory that is used up.
+/// Bytes of the longest text that one call may make, the same as for the longest record: data must not be able to fill
+/// the memory. Plans do not treat this error as one that a function may fail with, as they do not for exhausted memory.
 pub(crate) const MADE_BYTES_MAX: usize = 1 << 26;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -62,7 +62,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("LPAD", &[Text, Integer, Text], STRING, StrictAndMore, |c| pad(c, true)).fails(),
     function("RPAD", &[Text, Integer, Text], STRING, StrictAndMore, |c| pad(c, false)).fails(),
     function("INITCAP", &[Text], Returns::Argument(0), Strict, |c| {
-        // Letters and digits are those of ASCII.
+        // Only ASCII letters and digits.
         let mut begin = true;
         let mut out = c.text(0).to_owned();
         out.make_ascii_lowercase();
@@ -94,11 +94,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Ok(split_index(c.text(0), c.text(1), c.int(2)).map_or(Value::Null, Value::string))
     }),
     function("ASCII", &[Text], INT, Strict, |c| {
-        // A byte has a sign, as Java's.
+        // A byte is signed, as in Java.
         Ok(Value::Int(c.text(0).bytes().next().map_or(0, |byte| i64::from(byte as i8))))
     }),
     function("CHR", &[Integer], STRING, Strict, |c| {
-        // Codes above 255 are taken by their last byte.
+        // Codes above 255 are reduced to their last byte.
         let code = c.int(0);
         Ok(Value::string(if code < 0 { String::new() } else { char::from(code as u8).to_string() }))
     }),
@@ -112,7 +112,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let length = count(c.int_or(3, c.text(1).chars().count() as i64));
         let mut out: String = text[..begin].iter().collect();
         out.push_str(c.text(1));
-        // Nothing that is replaced: then nothing comes after it, as in Flink.
+        // Nothing to replace: then nothing is inserted, as in Flink.
         if length > 0 {
             out.extend(text.iter().skip(begin.saturating_add(length)));
         }
@@ -142,7 +142,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
 ];
 
-/// The type of a part of the first argument.
+/// The type of a substring of the first argument.
 fn varying(types: &[Type]) -> DataType {
     match types.first().map(|ty| &ty.data) {
         Some(DataType::Char(length) | DataType::Varchar(length)) => DataType::Varchar(*length),
@@ -158,7 +158,7 @@ fn trim_set<'a>(c: &'a Call<'_>) -> &'a str {
     if c.args.len() > 1 { c.text(1) } else { " " }
 }
 
-/// Refuses to make a text of more than [`MADE_BYTES_MAX`].
+/// Refuses to make a text longer than [`MADE_BYTES_MAX`].
 pub(crate) fn bounded(length: usize, name: &str) -> Result<()> {
     if length > MADE_BYTES_MAX {
         return Err(Error::evaluation(format!(
@@ -168,8 +168,8 @@ pub(crate) fn bounded(length: usize, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Appends a text with every `from` replaced; whether there is one. An empty `from` stands before, between and behind
-/// all characters.
+/// Appends a text with every `from` replaced; returns whether there was one. An empty `from` matches before, between
+/// and after all characters.
 pub(super) fn replace(text: &str, from: &str, to: &str, out: &mut String) -> Result<bool> {
     let begin = out.len();
     let mut push = |parts: [&str; 2]| {
@@ -206,12 +206,12 @@ pub(super) fn trim<'t>(text: &'t str, set: &str, start: bool, end: bool) -> &'t 
     if end { text.trim_end_matches(|char| set.contains(char)) } else { text }
 }
 
-/// How many characters a text has.
+/// Number of characters of a text.
 pub(super) fn characters(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.chars().count() }
 }
 
-/// The byte at which the character with this number begins, from 0; the text's end if it has not so many.
+/// The byte at which the character with this number begins, from 0; the text's end if it has fewer characters.
 fn byte_of(text: &str, number: usize) -> usize {
     if text.is_ascii() {
         return number.min(text.len());
@@ -227,8 +227,8 @@ pub(super) fn right(text: &str, length: i64) -> &str {
     &text[byte_of(text, characters(text).saturating_sub(count(length)))..]
 }
 
-/// Where a byte stands for the time with this number, from 0. Eight bytes at once: texts are too short for a search that
-/// has to begin.
+/// The position of the `number`-th occurrence of a byte, from 0. Tests eight bytes at once: the texts are too short for
+/// a search with a setup cost.
 pub(super) fn place_of(bytes: &[u8], byte: u8, number: usize) -> Option<usize> {
     const EACH: u64 = 0x0101_0101_0101_0101;
     const LOW: u64 = 0x7f * EACH;
@@ -236,7 +236,7 @@ pub(super) fn place_of(bytes: &[u8], byte: u8, number: usize) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
         let other = u64::from_le_bytes(*word) ^ (u64::from(byte) * EACH);
-        // The highest bit of each byte that is zero, and no other bit.
+        // Sets the highest bit of each byte that is zero, and no other bit.
         let mut found = !(((other & LOW) + LOW) | other | LOW);
         let count = found.count_ones() as usize;
         if left >= count {
@@ -258,7 +258,7 @@ pub(super) fn split_index<'t>(text: &'t str, by: &str, index: i64) -> Option<&'t
         return None;
     }
     match by.as_bytes() {
-        // An empty separator is any blank, as in Flink.
+        // An empty separator means any blank, as in Flink.
         [] => text.split(is_blank).nth(index),
         [byte] if byte.is_ascii() => {
             let from = if index == 0 { 0 } else { place_of(text.as_bytes(), *byte, index - 1)? + 1 };
@@ -269,13 +269,13 @@ pub(super) fn split_index<'t>(text: &'t str, by: &str, index: i64) -> Option<&'t
     }
 }
 
-/// Java's white space.
+/// White space in Java.
 fn is_blank(char: char) -> bool {
     char.is_whitespace() && !matches!(char, '\u{85}' | '\u{a0}' | '\u{2007}' | '\u{202f}')
         || matches!(char, '\u{1c}'..='\u{1f}')
 }
 
-/// A part of a text: none if it is to have less than no characters.
+/// A substring; `None` if its length is negative.
 pub(super) fn substring(text: &str, start: i64, size: Option<i64>) -> Option<&str> {
     if size.is_some_and(|size| size < 0) {
         return None;
@@ -284,7 +284,7 @@ pub(super) fn substring(text: &str, start: i64, size: Option<i64>) -> Option<&st
     let start = match start {
         0 => 0,
         start if start > 0 => start - 1,
-        // From the end; nothing is before the beginning.
+        // Counted from the end; positions before the beginning are empty.
         start => match length.saturating_add(start) {
             before if before < 0 => return Some(""),
             start => start,
@@ -297,7 +297,7 @@ pub(super) fn substring(text: &str, start: i64, size: Option<i64>) -> Option<&st
     Some(&text[byte_of(text, start as usize)..byte_of(text, end as usize)])
 }
 
-/// Where `part` stands in `text`, in characters from 1, not before `from`; 0 if nowhere.
+/// The position of `part` in `text`, in characters from 1, not before `from`; 0 if there is none.
 fn position(part: &str, text: &str, from: i64) -> i64 {
     if part.is_empty() {
         return 1;

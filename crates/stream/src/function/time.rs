@@ -60,7 +60,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .fails(),
     function("UNIX_TIMESTAMP", &[Text, Text], BIGINT, Strict, |c| {
         let micros = if c.args.is_empty() { Some(c.clock.now) } else { read(c)? };
-        // A text that is no time gives the least value, as in Flink.
+        // A text that is not a time gives the least value, as in Flink.
         Ok(Value::Int(micros.map_or(i64::MIN, |micros| micros.div_euclid(1_000_000))))
     })
     .optional(2)
@@ -112,7 +112,7 @@ fn edge(c: &Call<'_>, micros: i64) -> Value {
     })
 }
 
-/// A date moved by days or more stays a date; by less it becomes a timestamp.
+/// A date plus days or more stays a date; plus less it becomes a timestamp.
 fn added(types: &[Type]) -> DataType {
     match types.get(2).map(|ty| &ty.data) {
         Some(DataType::Time(_)) | None => DataType::Timestamp(3),

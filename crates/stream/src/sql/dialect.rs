@@ -1,4 +1,4 @@
-//! What the library must know of Flink's dialect.
+//! Flink's dialect, as the library needs it.
 
 use sqlparser::ast::{DataType, Expr, Ident, ObjectName, UnaryOperator};
 use sqlparser::dialect::{Dialect, Precedence};
@@ -47,8 +47,8 @@ impl Dialect for Flink {
         true
     }
 
-    /// `TABLE t [PARTITION BY column | (columns)]` as an argument of a table function, and NOT: where the library cannot
-    /// read its operand, as one that is nested too deep, it takes NOT for a name.
+    /// Parses `TABLE t [PARTITION BY column | (columns)]` as an argument of a table function, and NOT. Without this the
+    /// library takes NOT for a name if it cannot read the operand, such as one nested too deep.
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         let is_not = parser.peek_keyword(Keyword::NOT)
             && !matches!(&parser.peek_nth_token_ref(1).token, Token::Word(word) if word.keyword == Keyword::EXISTS);
@@ -75,7 +75,7 @@ impl Dialect for Flink {
         })
     }
 
-    /// A type of Flink's, kept as its canonical text. Literals such as `DATE '2020-01-01'` are left to the library.
+    /// A type of Flink's, stored as its canonical text. Literals such as `DATE '2020-01-01'` are left to the library.
     fn parse_data_type(&self, parser: &mut Parser) -> Option<Result<DataType, ParserError>> {
         let literal = matches!(parser.peek_nth_token_ref(1).token, Token::SingleQuotedString(_));
         if literal || parser.peek_keyword(Keyword::INTERVAL) {

@@ -1,6 +1,6 @@
-//! From text to statements. The library `sqlparser` reads queries and expressions; what is Flink's own (tables with
-//! watermarks, statement sets, table functions over tables, types) is read here, on the library's tokens, so that each
-//! error has its place.
+//! From text to statements. The library `sqlparser` parses queries and expressions. Flink's own syntax (tables with
+//! watermarks, statement sets, table functions over tables, types) is parsed here from the library's tokens, so that
+//! each error has its place.
 
 mod dialect;
 mod stack;
@@ -17,7 +17,7 @@ use crate::types::Type;
 
 pub(crate) use stack::{Deep, on_deep_stack};
 
-/// A name and where it stands.
+/// A name and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The name without quotes.
@@ -31,16 +31,16 @@ pub struct Name {
 pub struct ColumnDef {
     /// Its name.
     pub name: Name,
-    /// What it holds.
+    /// Its content.
     pub kind: ColumnKind,
 }
 
-/// What a column of a table holds.
+/// The content of a table's column.
 #[derive(Debug, Clone)]
 pub enum ColumnKind {
-    /// What the connector delivers.
+    /// A value from the connector.
     Physical(Type),
-    /// What is computed from other columns.
+    /// A value computed from other columns.
     Computed(Box<sqlparser::ast::Expr>),
 }
 
@@ -49,7 +49,7 @@ pub enum ColumnKind {
 pub struct CreateTable {
     /// The table's name.
     pub name: Name,
-    /// Whether a table that is there already is left as it is.
+    /// IF NOT EXISTS: keep an existing table.
     pub if_not_exists: bool,
     /// Its columns.
     pub columns: Vec<ColumnDef>,
@@ -64,11 +64,11 @@ pub struct CreateTable {
 /// INSERT INTO table [(columns)] query.
 #[derive(Debug, Clone)]
 pub struct Insert {
-    /// Where to.
+    /// The table.
     pub table: Name,
-    /// Which of its columns; all if empty.
+    /// The columns; all of them if empty.
     pub columns: Vec<Name>,
-    /// What.
+    /// The query.
     pub query: Box<Query>,
 }
 
@@ -81,25 +81,25 @@ pub enum Statement {
     CreateView {
         /// Its name.
         name: Name,
-        /// Whether a view that is there already is left as it is.
+        /// IF NOT EXISTS: keep an existing view.
         if_not_exists: bool,
-        /// Names for its columns; those of the query if empty.
+        /// Names for its columns; the query's names if empty.
         columns: Vec<Name>,
-        /// What it stands for.
+        /// Its query.
         query: Box<Query>,
     },
     /// DROP TABLE or DROP VIEW.
     Drop {
         /// Its name.
         name: Name,
-        /// Whether it is no error if there is none.
+        /// IF EXISTS: a missing relation is no error.
         if_exists: bool,
-        /// Whether a view is meant.
+        /// Whether it is DROP VIEW.
         view: bool,
     },
     /// Inserts that run as one job: one INSERT, or a statement set.
     Job(Vec<Insert>),
-    /// A query by itself.
+    /// A query alone.
     Query(Box<Query>),
     /// EXPLAIN of inserts or a query.
     Explain(Box<Statement>),
@@ -109,14 +109,14 @@ pub enum Statement {
     Set(Name, String),
 }
 
-/// Reads a script: statements that `;` parts.
+/// Parses a script: statements separated by `;`.
 pub fn parse(text: &str) -> Result<Vec<Statement>> {
-    // A byte order mark, which some editors write.
+    // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let dialect = dialect::Flink;
     let tokens = tokens::read(text)?;
     let end = end_of(text);
-    // 50: nested queries and parentheses; deeper ones would use up a thread's stack.
+    // 50: nested queries and parentheses; deeper nesting would exhaust a thread's stack.
     let mut parser = Parser::new(&dialect).with_recursion_limit(50).with_tokens_with_locations(tokens);
     let mut statements = Vec::new();
     loop {
@@ -148,7 +148,7 @@ pub fn position_of(part: &impl Spanned) -> Option<Position> {
     position(part.span().start)
 }
 
-/// Where an expression begins: with its first operand, which is sought in a loop, since a chain of operators is as
+/// The place where an expression begins: that of its first operand. A loop finds it, because a chain of operators is as
 /// deep as it is long.
 pub fn position_of_expr(mut expr: &ast::Expr) -> Option<Position> {
     loop {
@@ -180,7 +180,7 @@ fn unexpected(token: &TokenWithSpan, wanted: &str) -> Error {
     Error::syntax(found, wanted).at(position(token.span.start))
 }
 
-/// The library's error in this crate's terms.
+/// Converts the library's error.
 fn from_library(error: ParserError) -> Error {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
@@ -213,7 +213,7 @@ impl From<Ident> for Name {
     }
 }
 
-/// The one name that a table or function has; catalogs and databases are not there.
+/// The only part of the name of a table or function; catalogs and databases do not exist.
 pub fn simple_name(name: &ObjectName) -> Result<Name> {
     match name.0.as_slice() {
         [ObjectNamePart::Identifier(ident)] => Ok(ident.clone().into()),
@@ -223,7 +223,7 @@ pub fn simple_name(name: &ObjectName) -> Result<Name> {
     }
 }
 
-/// Reads a type from a text that [`Type`] wrote.
+/// Parses a type from a text that [`Type`] wrote.
 pub(crate) fn parse_type_text(text: &str) -> Result<Type> {
     let dialect = dialect::Flink;
     let tokens = Tokenizer::new(&dialect, text)

@@ -1,14 +1,14 @@
 //! A stack for syntax trees. The library's trees are as deep as a chain of operators is long, and are walked and
-//! dropped by recursion: what does so runs here, and not on a stack that the caller happens to have.
+//! dropped recursively. This code runs on its own stack, because the caller's may be too small.
 
 use crate::error::{Error, Result};
 
-/// A tree of `STATEMENT_TOKENS_MAX` tokens is at most half as deep. Bytes for a level: an unoptimised build takes more
-/// than 2 KiB. Pages that no tree reaches are never there.
+/// A tree of `STATEMENT_TOKENS_MAX` tokens is at most half as deep. Bytes for one level: an unoptimised build needs
+/// more than 2 KiB. Pages that no tree reaches are never allocated.
 const LEVEL_BYTES: usize = if cfg!(debug_assertions) { 8 << 10 } else { 2 << 10 };
 const STACK_BYTES: usize = super::tokens::STATEMENT_TOKENS_MAX / 2 * LEVEL_BYTES;
 
-/// Runs a function on a stack that holds any tree of the parser's.
+/// Runs a function on a stack that is large enough for any tree of the parser.
 pub(crate) fn on_deep_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("sql".to_owned()).stack_size(STACK_BYTES);
@@ -39,7 +39,7 @@ impl<T: Send> Deep<T> {
 impl<T: Send> Drop for Deep<T> {
     fn drop(&mut self) {
         if let Some(tree) = self.0.take() {
-            // Without a thread the function is dropped here, with the tree: so it is forgotten first.
+            // If no thread starts, the function would be dropped here with the tree, so it is leaked instead.
             let tree = std::mem::ManuallyDrop::new(tree);
             let _ = on_deep_stack(move || drop(std::mem::ManuallyDrop::into_inner(tree)));
         }

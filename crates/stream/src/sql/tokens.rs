@@ -1,7 +1,7 @@
-//! The tokens of a script, which are made piece by piece: a script that is too long is refused before all of them are
-//! there. Blanks and comments make tokens too, and are left out after each piece.
+//! The tokens of a script, made piece by piece, so that a script that is too long is refused before all its tokens
+//! exist. Blanks and comments make tokens too, which are dropped after each piece.
 //!
-//! A piece ends where the text may be parted: before a blank, or after a sign that is part of no longer one.
+//! A piece ends where the text may be split: before a blank, or after a sign that is not part of a longer one.
 
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace};
 
@@ -9,17 +9,17 @@ use super::dialect::Flink;
 use super::position;
 use crate::error::{Error, Result};
 
-/// Tokens of a statement. A chain of operators makes a tree that is half as deep, and the stack holds that
+/// Most tokens of a statement. A chain of operators makes a tree half as deep, and the stack is large enough for that
 /// ([`super::stack`]).
 pub(super) const STATEMENT_TOKENS_MAX: usize = 200_000;
 
-/// Tokens of a script, which bounds the memory that it takes with its trees and plans.
+/// Most tokens of a script, which bounds the memory of the script with its trees and plans.
 const SCRIPT_TOKENS_MAX: usize = 500_000;
 
-/// Bytes of a name or a number. Errors say both as they are.
+/// Most bytes of a name or a number. Errors quote both in full.
 const WORD_BYTES_MAX: usize = 10_000;
 
-/// Bytes of a piece. It is doubled until the text may be parted within it, since a text in quotes may be long.
+/// Bytes of a piece. The size is doubled until the text can be split within it, because a quoted text may be long.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Reads the tokens of a script.
@@ -33,7 +33,7 @@ pub(super) fn read(text: &str) -> Result<Vec<TokenWithSpan>> {
             length -= 1;
         }
         let (piece, is_last) = (&rest[..length], length == rest.len());
-        // Those before it are there too: what a sign is may depend on them.
+        // `tokens` still holds the earlier ones, because the meaning of a sign may depend on them.
         let first = tokens.len();
         let read = Tokenizer::new(&Flink, piece).tokenize_with_location_into_buf(&mut tokens);
         if is_last {
@@ -44,7 +44,7 @@ pub(super) fn read(text: &str) -> Result<Vec<TokenWithSpan>> {
             take(&mut tokens, first, begin, &mut count)?;
             break;
         }
-        // An error is not looked at: it may be none where more of the text is read.
+        // Errors are ignored: more text may make the piece valid.
         let parted = tokens[first..].windows(2).rposition(|pair| is_border(&pair[0].token, &pair[1].token));
         match parted {
             Some(before) => {
@@ -65,17 +65,17 @@ pub(super) fn read(text: &str) -> Result<Vec<TokenWithSpan>> {
     Ok(tokens)
 }
 
-/// How much was read.
+/// Bytes read.
 #[derive(Default, Clone)]
 struct Count {
     script: usize,
-    /// Of the last statement.
+    /// Tokens of the last statement.
     statement: usize,
     begins: Option<Location>,
 }
 
-/// Gives the tokens of a piece, from the first one on, their places in the script, counts them, and leaves blanks and
-/// comments out.
+/// Appends the tokens of a piece from the first one on, with their places in the script. It counts them, and drops
+/// blanks and comments.
 fn take(tokens: &mut Vec<TokenWithSpan>, first: usize, begin: Location, count: &mut Count) -> Result<()> {
     let mut kept = first;
     for index in first..tokens.len() {
@@ -130,13 +130,13 @@ fn take(tokens: &mut Vec<TokenWithSpan>, first: usize, begin: Location, count: &
     Ok(())
 }
 
-/// Whether the first token is what it is whatever follows the beginning of the second one.
+/// Whether the first token stays the same, whatever follows the beginning of the second one.
 fn is_border(first: &Token, second: &Token) -> bool {
     matches!(first, Token::Comma | Token::SemiColon | Token::LParen | Token::RParen)
         || matches!(second, Token::Whitespace(_))
 }
 
-/// A place within a piece as one in the script.
+/// Converts a place within a piece to one in the script.
 fn moved(place: Location, begin: Location) -> Location {
     match place.line {
         1 => Location::new(begin.line, begin.column + place.column - 1),
@@ -144,7 +144,7 @@ fn moved(place: Location, begin: Location) -> Location {
     }
 }
 
-/// How many bytes are before a place.
+/// The number of bytes before a place.
 fn offset_of(text: &str, place: Location) -> usize {
     let lines = text.match_indices('\n').map(|(at, _)| at + 1);
     let line = std::iter::once(0).chain(lines).nth(place.line as usize - 1).unwrap_or(text.len());
@@ -156,7 +156,7 @@ fn offset_of(text: &str, place: Location) -> usize {
 mod tests {
     use super::*;
 
-    /// All at once, by the library alone.
+    /// All tokens at once, by the library alone.
     fn whole(text: &str) -> Vec<TokenWithSpan> {
         let mut tokens = Tokenizer::new(&Flink, text).tokenize_with_location().unwrap();
         tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
@@ -171,7 +171,7 @@ mod tests {
             "-- only a comment\n",
             "((((a)))),,;;  \u{feff}b\u{3000}c\n",
         ];
-        // A piece ends at many offsets within the parts.
+        // Pieces end at many offsets within the parts.
         for shift in (0..parts.concat().len()).step_by(3) {
             let mut text = " ".repeat(shift);
             while text.len() < 2 * PIECE_BYTES {

@@ -1,4 +1,4 @@
-//! Types as they are written: `DECIMAL(10, 2)`, `TIMESTAMP(3) WITH LOCAL TIME ZONE`, `ROW<a INT NOT NULL>`.
+//! Parses types: `DECIMAL(10, 2)`, `TIMESTAMP(3) WITH LOCAL TIME ZONE`, `ROW<a INT NOT NULL>`.
 
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::Token;
@@ -34,10 +34,10 @@ const NAMES: &[&str] = &[
 const OTHERS: &[&str] =
     &["BINARY", "VARBINARY", "MAP", "MULTISET", "RAW", "VARIANT", "INTERVAL", "STRUCTURED"];
 
-/// Deeper types than any data has.
+/// Maximum nesting of types, deeper than in any real data.
 const DEPTH_MAX: usize = 20;
 
-/// An error of this module as the library's text, from which [`from_library`] makes the same again.
+/// Encodes an error of this module as a library error; [`from_library`] decodes it.
 pub(super) fn library_text(error: &Error) -> String {
     let text = error.to_string();
     let text = match error.position() {
@@ -52,7 +52,7 @@ pub(super) fn library_text(error: &Error) -> String {
 
 /// Reads a type and its nullability.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Type> {
-    // `>>` is one token to the tokenizer; what is left of it is counted here.
+    // `>>` is one token of the tokenizer; this counts the `>` not used yet.
     let mut open = 0;
     let ty = parse_nested(parser, &mut open, 0)?;
     if open != 0 {
@@ -200,7 +200,7 @@ fn skip(parser: &mut Parser<'_>) -> bool {
     true
 }
 
-/// Takes the word, or says what stands there.
+/// Takes the word, or returns an error with the token found.
 pub(super) fn expect(parser: &mut Parser<'_>, word: &str) -> Result<()> {
     if is_next(parser, word) {
         parser.next_token();
@@ -211,7 +211,7 @@ pub(super) fn expect(parser: &mut Parser<'_>, word: &str) -> Result<()> {
     Err(unexpected(&found, word).did_you_mean(&name, [word]))
 }
 
-/// Takes the token, or says what stands there.
+/// Takes the token, or returns an error with the token found.
 pub(super) fn expect_token(parser: &mut Parser<'_>, token: &Token) -> Result<()> {
     if parser.consume_token(token) {
         Ok(())

@@ -1,4 +1,4 @@
-//! CAST: which pairs of types have one, and what it makes of a value.
+//! CAST: the pairs of types that have one, and the result for a value.
 
 use super::{DataType, Type, Value, decimal, time};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ pub fn exists(from: &DataType, to: &DataType) -> bool {
         (Row(a), Row(b)) => {
             a.len() == b.len() && a.iter().zip(b.iter()).all(|((_, a), (_, b))| exists(&a.data, &b.data))
         }
-        // Whatever there is can be shown.
+        // Every type can be cast to a string.
         (_, Char(_) | Varchar(_)) => true,
         (Char(_) | Varchar(_), Array(_) | Row(_)) => false,
         (Char(_) | Varchar(_), to) => !to.is_interval() && !matches!(to, Null),
@@ -28,8 +28,8 @@ pub fn exists(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// The value as one of type `to`. An integer too large for its type wraps, a DECIMAL too large is NULL, a text that
-/// is no such value fails.
+/// The value cast to type `to`. An integer too large for its type wraps, a DECIMAL too large becomes NULL, and a text
+/// that is not a value of the type fails.
 pub fn cast(value: &Value, from: &DataType, to: &DataType) -> Result<Value> {
     use DataType::*;
     if value.is_null() || from == to {
@@ -61,7 +61,7 @@ pub fn cast(value: &Value, from: &DataType, to: &DataType) -> Result<Value> {
         (_, Char(length)) => {
             let mut text: std::string::String = value.text(from).chars().take(*length as usize).collect();
             let missing = (*length as usize).saturating_sub(text.chars().count());
-            // A length near the greatest is a way to say "any": it is not filled.
+            // A length near the greatest means "any": the value is not padded.
             if *length < 1 << 20 {
                 text.extend(std::iter::repeat_n(' ', missing));
             }
@@ -74,7 +74,7 @@ pub fn cast(value: &Value, from: &DataType, to: &DataType) -> Result<Value> {
             ),
         },
         (Value::String(text), to) => match to {
-            // With all blanks that it has.
+            // With all its blanks.
             Boolean | Bytes => parse(text, to),
             Date => time::cast_date(text.trim()).map(Value::Int),
             Timestamp(precision) | TimestampLtz(precision) => {
@@ -112,7 +112,7 @@ fn moment_as(moment: i64, from: &DataType, to: &DataType) -> Option<i64> {
         (Timestamp(_) | TimestampLtz(_), Time(precision)) => {
             time::truncate(moment.rem_euclid(time::DAY_MICROS), (*precision).min(3)) / time::MILLI_MICROS
         }
-        // The session's zone is UTC, so that a moment and its local time are the same number.
+        // The session's zone is UTC, so a timestamp and its local time are the same number.
         (Timestamp(_) | TimestampLtz(_), Timestamp(precision) | TimestampLtz(precision)) => {
             time::truncate(moment, *precision)
         }
@@ -126,7 +126,7 @@ enum Number {
     Approximate(f64),
 }
 
-/// An integer cut to the bits of its type, as Java's narrowing does.
+/// An integer truncated to the bits of its type, as Java's narrowing does.
 pub fn wrap(value: i64, to: &DataType) -> i64 {
     match to {
         DataType::TinyInt => i64::from(value as i8),
@@ -141,7 +141,7 @@ fn number(value: Number, to: &DataType) -> Value {
         DataType::Float | DataType::Double => {
             let double = match value {
                 Number::Int(value) => value as f64,
-                // The text is what is rounded, so that the nearest double is taken.
+                // Parses the decimal text, so that the result is rounded only once, to the nearest double.
                 Number::Decimal(value, scale) => decimal::text(value, scale).parse().unwrap_or(f64::NAN),
                 Number::Approximate(value) => value,
             };
@@ -171,7 +171,7 @@ fn number(value: Number, to: &DataType) -> Value {
                 let whole = decimal::power_of_ten(scale.into()).map_or(0, |unit| value / unit);
                 wrap(whole as i64, to)
             }
-            // To the nearest bound first, as Java does: int for what is narrower than that.
+            // Saturates first, as Java does; types narrower than int saturate at the bounds of int.
             Number::Approximate(value) => match to {
                 DataType::BigInt => value as i64,
                 _ => wrap(i64::from(value as i32), to),
@@ -180,7 +180,7 @@ fn number(value: Number, to: &DataType) -> Value {
     }
 }
 
-/// Reads a text as a value of a type; none if it is not one.
+/// Reads a text as a value of a type; `None` if it is not one.
 pub fn parse(text: &str, to: &DataType) -> Option<Value> {
     Some(match to {
         DataType::Boolean => match text.to_ascii_lowercase().as_str() {
@@ -189,7 +189,7 @@ pub fn parse(text: &str, to: &DataType) -> Option<Value> {
             _ => return None,
         },
         DataType::TinyInt | DataType::SmallInt | DataType::Int | DataType::BigInt => {
-            // What stands after the point is dropped.
+            // Digits after the point are dropped.
             let value = match text.parse::<i64>() {
                 Ok(value) => value,
                 Err(_) => {
@@ -213,7 +213,7 @@ pub fn parse(text: &str, to: &DataType) -> Option<Value> {
         DataType::Decimal { precision, scale } => match decimal::parse(text, *scale) {
             Some(units) if decimal::fits(units, *precision) => Value::Decimal(units),
             Some(_) => Value::Null,
-            // A number with more digits than 128 bits hold is too large as well; anything else is no number.
+            // A number with more digits than 128 bits hold is also too large; any other text is not a number.
             None if text.parse::<f64>().is_ok_and(f64::is_finite) => Value::Null,
             None => return None,
         },
@@ -236,7 +236,8 @@ fn parse_float(text: &str) -> Option<f64> {
         "NaN" => Some(f64::NAN),
         "Infinity" | "+Infinity" => Some(f64::INFINITY),
         "-Infinity" => Some(f64::NEG_INFINITY),
-        // Rust reads other spellings of infinity, which Java does not. A letter for the type may stand at the end.
+        // Rust reads other spellings of infinity than Java, which does not. A letter for the type may follow at the
+        // end.
         _ if text.bytes().any(|byte| byte.is_ascii_digit()) => {
             text.strip_suffix(['d', 'D', 'f', 'F']).unwrap_or(text).parse().ok()
         }

@@ -1,8 +1,8 @@
-//! How types meet: the common type of branches and comparisons, and the results of arithmetic, by Flink's rules.
+//! Type coercion: the common type of branches and comparisons, and the results of arithmetic, by Flink's rules.
 
 use super::{DataType, LENGTH_MAX, PRECISION_MAX, Type};
 
-/// A DECIMAL of this precision and scale, or the nearest that has at most 38 digits: digits before the point are
+/// A DECIMAL of this precision and scale. If that exceeds 38 digits, the scale shrinks: the digits before the point are
 /// kept, and at least six after it.
 fn decimal(precision: u32, scale: u32) -> DataType {
     let max = u32::from(PRECISION_MAX);
@@ -28,7 +28,7 @@ pub fn product(a: &DataType, b: &DataType) -> Option<DataType> {
     numeric(a, b, |(p1, s1), (p2, s2)| decimal(p1 + p2 + 1, s1 + s2))
 }
 
-/// The type that `a / b` has for numbers. Of integers it is an integer.
+/// The type that `a / b` has for numbers. For two integers it is an integer.
 pub fn quotient(a: &DataType, b: &DataType) -> Option<DataType> {
     numeric(a, b, |(p1, s1), (p2, s2)| {
         let scale = (s1 + p2 + 1).max(6);
@@ -36,7 +36,7 @@ pub fn quotient(a: &DataType, b: &DataType) -> Option<DataType> {
     })
 }
 
-/// The type that `a % b` has for numbers: that of what remains.
+/// The type that `a % b` has for numbers: that of the remainder.
 pub fn remainder(a: &DataType, b: &DataType) -> Option<DataType> {
     if a.is_integer() && b.is_integer() {
         return Some(b.clone());
@@ -47,7 +47,7 @@ pub fn remainder(a: &DataType, b: &DataType) -> Option<DataType> {
     })
 }
 
-/// Approximate beats exact, and of two integers the wider wins; `rule` is for DECIMALs.
+/// Approximate types win over exact ones, and of two integer types the wider wins; `rule` is for DECIMALs.
 fn numeric(
     a: &DataType,
     b: &DataType,
@@ -60,7 +60,7 @@ fn numeric(
         return None;
     }
     if a.is_approximate() || b.is_approximate() {
-        // FLOAT stays FLOAT with integers and itself alone.
+        // FLOAT stays FLOAT only with integers and with FLOAT.
         let narrow = |ty: &DataType| matches!(ty, DataType::Float) || ty.is_integer();
         return Some(if narrow(a) && narrow(b) { DataType::Float } else { DataType::Double });
     }
@@ -76,7 +76,7 @@ fn width(ty: &DataType) -> usize {
 }
 
 /// The type that both can be cast to without loss, as branches of CASE, members of a set operation, or sides of a
-/// comparison: none if there is none.
+/// comparison. `None` if there is no such type.
 pub fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::*;
     Some(match (a, b) {
@@ -88,7 +88,7 @@ pub fn common(a: &DataType, b: &DataType) -> Option<DataType> {
                 decimal((p1 - s1).max(p2 - s2) + scale, scale)
             });
         }
-        // Of different lengths a value is not padded.
+        // With different lengths, values are not padded.
         (Char(a) | Varchar(a), Char(b) | Varchar(b)) => Varchar(*a.max(b)),
         (Time(a), Time(b)) => Time(*a.max(b)),
         (Timestamp(a), Timestamp(b)) => Timestamp(*a.max(b)),
@@ -109,19 +109,19 @@ pub fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     })
 }
 
-/// [`common`] with nullability: NULL if either may be.
+/// [`common`] with nullability: nullable if either type is.
 pub fn common_type(a: &Type, b: &Type) -> Option<Type> {
     Some(Type { data: common(&a.data, &b.data)?, nullable: a.nullable || b.nullable })
 }
 
-/// The type that two sides of a comparison are cast to. Beside [`common`] types, a string meets a number, a date or a
-/// time by being read as one.
+/// The type that both sides of a comparison are cast to. Besides [`common`] types, a string can be compared with a
+/// number, a date or a time: it is parsed as one.
 pub fn comparable(a: &DataType, b: &DataType) -> Option<DataType> {
     let read = |text: &DataType, other: &DataType| {
         let readable =
             other.is_numeric() || matches!(other, DataType::Date | DataType::Time(_)) || other.is_timestamp();
         (text.is_character() && readable).then(|| match other {
-            // A string may hold more than the integer's type does.
+            // A string may hold a number too large for the integer's type.
             other if other.is_numeric() => DataType::Double,
             DataType::Timestamp(_) => DataType::Timestamp(super::FRACTION_MAX),
             DataType::TimestampLtz(_) => DataType::TimestampLtz(super::FRACTION_MAX),
@@ -145,8 +145,8 @@ pub fn concatenated(a: &DataType, b: &DataType) -> Option<DataType> {
     })
 }
 
-/// Whether a value of one type is stored in a column of another without being asked for by CAST: as Flink does for
-/// INSERT, numbers widen, strings take what fits, and timestamps change their precision.
+/// Whether a value of one type may be stored in a column of another without CAST. As in Flink's INSERT, numbers widen,
+/// strings take values that fit, and timestamps change their precision.
 pub fn stores_as(from: &DataType, to: &DataType) -> bool {
     use DataType::*;
     match (from, to) {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(quotient(&dec(10, 2), &dec(5, 2)), Some(dec(18, 8)));
         assert_eq!(quotient(&Int, &BigInt), Some(BigInt));
         assert_eq!(remainder(&dec(10, 2), &dec(5, 3)), Some(dec(5, 3)));
-        // 38 digits are not enough: digits after the point go, down to six.
+        // More than 38 digits: digits after the point are dropped, down to six.
         assert_eq!(product(&dec(38, 10), &dec(38, 10)), Some(dec(38, 6)));
         assert_eq!(product(&dec(20, 10), &dec(20, 10)), Some(dec(38, 17)));
     }

@@ -1,8 +1,8 @@
-//! DECIMAL: integers in units of a power of ten. Results that do not fit are `None`, which the dialect makes NULL.
+//! DECIMAL: integers in units of a power of ten. Results that do not fit are `None`, which becomes NULL in SQL.
 
 use super::PRECISION_MAX;
 
-/// 10^power; none above 38.
+/// 10^power; `None` above 38.
 pub fn power_of_ten(power: u32) -> Option<i128> {
     10i128.checked_pow(power)
 }
@@ -18,7 +18,7 @@ pub fn rescale(value: i128, from: u8, to: u8) -> Option<i128> {
     if to >= from {
         value.checked_mul(power_of_ten((to - from).into())?)
     } else {
-        // A unit above 38 digits rounds everything that fits an i128 to zero, or nearly.
+        // A unit above 38 digits rounds every i128 to zero, or nearly.
         power_of_ten((from - to).into()).map_or(Some(0), |unit| Some(divide_rounded(value, unit)))
     }
 }
@@ -56,7 +56,7 @@ pub fn multiply(a: i128, scale_a: u8, b: i128, scale_b: u8, scale: u8) -> Option
     }
 }
 
-/// `a / b` in units of `scale`; none if `b` is zero or the quotient does not fit.
+/// `a / b` in units of `scale`; `None` if `b` is zero or the quotient does not fit.
 pub fn divide(a: i128, scale_a: u8, b: i128, scale_b: u8, scale: u8) -> Option<i128> {
     if b == 0 {
         return None;
@@ -70,10 +70,10 @@ pub fn divide(a: i128, scale_a: u8, b: i128, scale_b: u8, scale: u8) -> Option<i
     if let Some(dividend) = power_of_ten(shift.unsigned_abs()).and_then(|unit| a.checked_mul(unit)) {
         return Some(divide_rounded(dividend, b));
     }
-    // By hand, digit after digit.
+    // Long division, digit by digit.
     let (mut quotient, mut rest) = (a.unsigned_abs() / b.unsigned_abs(), a.unsigned_abs() % b.unsigned_abs());
     for _ in 0..shift {
-        // rest < b <= 10^38 < 2^127, so ten times it may need 131 bits: take it in two steps of at most b each.
+        // rest < b <= 10^38 < 2^127, so ten times it may need 131 bits: multiply in two steps of at most b each.
         let mut digit = 0;
         let mut sum = 0u128;
         for _ in 0..10 {
@@ -109,7 +109,7 @@ fn wide_multiply(a: u128, b: u128) -> [u64; 4] {
     product
 }
 
-/// Divides in place; returns the digit that fell off.
+/// Divides in place; returns the remainder.
 fn divide_by_ten(digits: &mut [u64; 4]) -> u64 {
     let mut rest = 0u128;
     for digit in digits.iter_mut().rev() {

@@ -1,6 +1,6 @@
-//! SQL's types: what a column holds, whether it may be NULL, and how two types meet.
+//! SQL's types: the values of a column, whether it may be NULL, and the common types of pairs.
 //!
-//! Representation is fixed here and nowhere else, because state on a medium and compiled code follow it:
+//! Representation is defined here and nowhere else, because persistent state and compiled code depend on it:
 //!
 //! | type | in memory | bytes in a fixed record |
 //! |---|---|---|
@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 pub use value::{OrderedValue, Row, Value};
 
-/// Whether a column is the time that windows and interval joins go by.
+/// Whether a column is the time of windows and interval joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeAttribute {
     /// Event time, followed by watermarks.
     Rowtime,
-    /// The moment of processing.
+    /// Processing time.
     Proctime,
 }
 
@@ -38,10 +38,10 @@ pub enum TimeAttribute {
 pub const LENGTH_MAX: u32 = i32::MAX as u32;
 /// Digits of the widest DECIMAL: 10^38 < 2^127.
 pub const PRECISION_MAX: u8 = 38;
-/// Digits after the second that a timestamp keeps.
+/// Digits after the second that a timestamp has at most.
 pub const FRACTION_MAX: u8 = 6;
 
-/// What a value is, NULL or not.
+/// The type of a value, without nullability.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum DataType {
@@ -58,16 +58,16 @@ pub enum DataType {
         precision: u8,
         scale: u8,
     },
-    /// Padded to its length by a cast, not otherwise.
+    /// Padded to its length only by a cast.
     Char(u32),
     /// STRING is VARCHAR([`LENGTH_MAX`]).
     Varchar(u32),
     Bytes,
     Date,
     Time(u8),
-    /// Without a zone: a calendar's date and clock's time.
+    /// Without a zone: a date and a time of day.
     Timestamp(u8),
-    /// A moment, shown in the session's zone.
+    /// A point in time, shown in the session's zone.
     TimestampLtz(u8),
     IntervalMonths,
     IntervalMillis,
@@ -75,27 +75,27 @@ pub enum DataType {
     Row(Arc<[(String, Type)]>),
 }
 
-/// A [`DataType`] and whether NULL is among its values.
+/// A [`DataType`] and its nullability.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Type {
-    /// What its values are.
+    /// The type of its values.
     pub data: DataType,
-    /// Whether NULL is one of them.
+    /// Whether NULL is allowed.
     pub nullable: bool,
 }
 
 impl Type {
-    /// Values of `data` and NULL.
+    /// A nullable type.
     pub fn nullable(data: DataType) -> Self {
         Type { data, nullable: true }
     }
 
-    /// Values of `data`, never NULL.
+    /// A type that is never NULL.
     pub fn not_null(data: DataType) -> Self {
         Type { data, nullable: false }
     }
 
-    /// The same with NULL allowed if it was or `also` says so.
+    /// The same type, nullable if it was or if `also` is true.
     #[must_use]
     pub fn or_null(mut self, also: bool) -> Self {
         self.nullable |= also;
@@ -137,7 +137,7 @@ impl DataType {
         matches!(self, DataType::IntervalMonths | DataType::IntervalMillis)
     }
 
-    /// Bytes of a value in a fixed record; none if it varies.
+    /// Bytes of a value in a fixed record; `None` if the length varies.
     pub fn fixed_bytes(&self) -> Option<usize> {
         Some(match self {
             DataType::Null => 0,

@@ -48,7 +48,7 @@ pub fn add_months(days: i64, months: i64) -> i64 {
     first + day.min(days_of_month(year, month)) - 1
 }
 
-/// Whole months from one moment to another, both in microseconds.
+/// Whole months from one timestamp to another, both in microseconds.
 pub fn months_between(from: i64, to: i64) -> i64 {
     let (day_a, day_b) = (from.div_euclid(DAY_MICROS), to.div_euclid(DAY_MICROS));
     let ((year_a, month_a, _), (year_b, month_b, _)) = (civil_from_days(day_a), civil_from_days(day_b));
@@ -121,7 +121,7 @@ fn number(text: &str) -> Option<i64> {
     if digits { text.parse().ok() } else { None }
 }
 
-/// Reads `23:59:59.123456` to microseconds of the day; minutes, seconds and fraction may lack.
+/// Reads `23:59:59.123456` to microseconds of the day; minutes, seconds and fraction are optional.
 fn parse_clock(text: &str) -> Option<i64> {
     let (clock, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mut parts = clock.splitn(3, ':');
@@ -129,7 +129,7 @@ fn parse_clock(text: &str) -> Option<i64> {
     let minute = parts.next().map_or(Some(0), number)?;
     let second = match parts.next() {
         Some(second) => number(second)?,
-        // A fraction is one of seconds.
+        // Only seconds may have a fraction.
         None if text.contains('.') => return None,
         None => 0,
     };
@@ -158,7 +158,8 @@ pub fn parse_timestamp(text: &str) -> Option<i64> {
     }
 }
 
-/// Reads a text as CAST does: `2020-1-31`, or with ` 23:59:59` and a fraction. A day that a month lacks is its last.
+/// Reads a text as CAST does: `2020-1-31`, or with ` 23:59:59` and a fraction. A day beyond the end of a month becomes
+/// the last day.
 pub fn cast_timestamp(text: &str) -> Option<i64> {
     let (date, clock) = match text.split_once(' ') {
         Some((date, clock)) => (date, Some(clock)),
@@ -180,8 +181,8 @@ pub fn cast_timestamp(text: &str) -> Option<i64> {
     }
 }
 
-/// Reads the date that a text begins with, as CAST does: `2020-1-31`, `2020-1`, `2020`; what comes after a blank is
-/// not looked at.
+/// Reads the date at the beginning of a text as CAST does: `2020-1-31`, `2020-1`, `2020`. Text after a blank is
+/// ignored.
 pub fn cast_date(text: &str) -> Option<i64> {
     let date = text.split_once(' ').map_or(text, |(date, _)| date);
     let mut parts = date.splitn(3, '-');
@@ -190,13 +191,13 @@ pub fn cast_date(text: &str) -> Option<i64> {
     checked_days(year, next()?, next()?)
 }
 
-/// Cuts a moment to `precision` digits after the second.
+/// Truncates a timestamp to `precision` digits after the second.
 pub fn truncate(micros: i64, precision: u8) -> i64 {
     let unit = 10i64.pow(u32::from(6 - precision.min(6)));
     micros.div_euclid(unit) * unit
 }
 
-/// A part of a date or time that can be extracted, floored to, added and counted.
+/// A unit of time that can be extracted, floored to, added and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Unit {
@@ -234,7 +235,7 @@ impl Unit {
         })
     }
 
-    /// Its length if it is always the same.
+    /// Its length if it is constant.
     pub fn micros(self) -> Option<i64> {
         Some(match self {
             Unit::Millisecond => 1000,
@@ -247,7 +248,7 @@ impl Unit {
         })
     }
 
-    /// Its length in months if it has one.
+    /// Its length in months, if it is a number of months.
     pub fn months(self) -> Option<i64> {
         Some(match self {
             Unit::Month => 1,
@@ -257,7 +258,7 @@ impl Unit {
         })
     }
 
-    /// This part of a moment.
+    /// This field of a timestamp.
     pub fn extract(self, micros: i64) -> i64 {
         let (days, clock) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
         let (year, month, day) = civil_from_days(days);
@@ -278,7 +279,7 @@ impl Unit {
         }
     }
 
-    /// The beginning of the unit that a moment lies in.
+    /// The beginning of the unit that contains a timestamp.
     pub fn floor(self, micros: i64) -> i64 {
         let days = micros.div_euclid(DAY_MICROS);
         match self {
@@ -296,18 +297,19 @@ impl Unit {
         }
     }
 
-    /// The least beginning of such a unit that is not before a moment.
+    /// The first beginning of such a unit that is not before a timestamp.
     pub fn ceil(self, micros: i64) -> i64 {
         let floor = self.floor(micros);
         if floor == micros { floor } else { self.add(floor, 1) }
     }
 
-    /// The moment `count` units later.
+    /// The timestamp `count` units later.
     pub fn add(self, micros: i64, count: i64) -> i64 {
         match (self.micros(), self.months()) {
             (Some(unit), _) => micros.wrapping_add(unit.wrapping_mul(count)),
             (None, Some(months)) => {
-                // More months than there are in all years leave the calendar: keep the arithmetic small.
+                // More months than there are in all years leave the calendar; the limit keeps the arithmetic from
+                // overflowing.
                 let months = months.saturating_mul(count).clamp(-1_200_000, 1_200_000);
                 let days = add_months(micros.div_euclid(DAY_MICROS), months);
                 days * DAY_MICROS + micros.rem_euclid(DAY_MICROS)
@@ -316,7 +318,7 @@ impl Unit {
         }
     }
 
-    /// Whole units from one moment to another.
+    /// Whole units from one timestamp to another.
     pub fn between(self, from: i64, to: i64) -> i64 {
         match (self.micros(), self.months()) {
             (Some(unit), _) => to.wrapping_sub(from) / unit,
@@ -380,11 +382,11 @@ fn pieces(pattern: &str) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// A pattern of Java's letters that was read once, for many moments.
+/// A pattern of Java's letters, parsed once for many timestamps.
 #[derive(Debug, Clone)]
 pub struct Pattern(Vec<Piece>);
 
-/// A moment written by a pattern of Java's letters.
+/// A timestamp formatted by a pattern of Java's letters.
 pub fn format(micros: i64, pattern: &str) -> Result<String> {
     let mut out = String::new();
     Pattern::read(pattern)?.write(micros, &mut out);
@@ -392,12 +394,12 @@ pub fn format(micros: i64, pattern: &str) -> Result<String> {
 }
 
 impl Pattern {
-    /// The pattern of this text.
+    /// Parses this pattern.
     pub fn read(text: &str) -> Result<Pattern> {
         Ok(Pattern(pieces(text)?))
     }
 
-    /// Microseconds from one moment at which what is written may change to the next. They are counted from 1970-01-01.
+    /// Formatted text may change only at multiples of this many microseconds since 1970-01-01.
     pub fn unit(&self) -> i64 {
         let units = self.0.iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
@@ -412,7 +414,7 @@ impl Pattern {
         units.min().unwrap_or(DAY_MICROS)
     }
 
-    /// Appends a moment.
+    /// Appends a formatted timestamp.
     pub fn write(&self, micros: i64, out: &mut String) {
         write(&self.0, micros, out);
     }
@@ -468,12 +470,12 @@ fn write(pieces: &[Piece], micros: i64, out: &mut String) {
                 continue;
             }
         };
-        // A string takes whatever is written.
+        // Writing to a string cannot fail.
         let _ = write!(out, "{value:0count$}");
     }
 }
 
-/// Reads a moment by a pattern; none if the text is not of it.
+/// Reads a timestamp by a pattern; `None` if the text does not match it.
 pub fn parse(text: &str, pattern: &str) -> Result<Option<i64>> {
     let mut rest = text;
     let (mut year, mut month, mut day) = (1970, 1, 1);
@@ -501,7 +503,7 @@ pub fn parse(text: &str, pattern: &str) -> Result<Option<i64>> {
             rest = &rest[2..];
             continue;
         }
-        // A field beside another field has its letters' length; one before text takes all digits.
+        // A field directly before another field has as many digits as its letters; one before text takes all digits.
         let beside = matches!(pieces.get(index + 1), Some(Piece::Field(..)));
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let length = if beside || letter == 'S' { digits.min(count) } else { digits };

@@ -8,7 +8,7 @@ use super::{DataType, decimal, time};
 /// A row of values, in the order of its schema.
 pub type Row = Vec<Value>;
 
-/// One value. Its [`DataType`] is known beside it and not repeated: an `Int` may be of any integer type, a
+/// One value. Its [`DataType`] is known from the context and not stored: an `Int` may be of any integer type, a
 /// `Decimal` has the scale of its type.
 #[derive(Debug, Clone)]
 pub enum Value {
@@ -19,7 +19,7 @@ pub enum Value {
     /// TINYINT to BIGINT, DATE (days), TIME (milliseconds), timestamps (microseconds), intervals
     /// (months, milliseconds).
     Int(i64),
-    /// FLOAT; kept rounded to single precision.
+    /// FLOAT, already rounded to single precision.
     Float(f32),
     /// DOUBLE.
     Double(f64),
@@ -46,7 +46,7 @@ impl Value {
         matches!(self, Value::Null)
     }
 
-    /// The integer, date or time that it is.
+    /// The integer, if it is an integer, date or time.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(value) => Some(*value),
@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// The string that it is.
+    /// The string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(value) => Some(value),
@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// Three-valued truth: none for NULL.
+    /// Three-valued truth: `None` for NULL.
     pub fn as_truth(&self) -> Option<bool> {
         match self {
             Value::Boolean(value) => Some(*value),
@@ -152,8 +152,8 @@ impl Value {
     }
 }
 
-/// Java's text of a floating-point number: plain between 10^-3 and 10^7, else with an exponent, and at least two
-/// digits: the nearest that two are enough for, such as 4.9E-324.
+/// Java's text of a floating-point number: plain between 10^-3 and 10^7, else with an exponent. It has at least two
+/// digits: where one digit would do, the nearest number with two, such as 4.9E-324.
 fn float_text(value: f64, plain: &str, exponent: &str) -> String {
     let size = value.abs();
     if value.is_nan() {
