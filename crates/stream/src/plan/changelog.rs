@@ -1,6 +1,5 @@
-//! What changes each node gives: new rows alone, or updates and deletes of rows that it gave before. Derived from the
-//! inputs upward, and checked where rows are taken: an operator that cannot take updates back, or a sink that cannot,
-//! refuses them by name.
+//! The changes that each node emits: only new rows, or also updates and deletes of earlier rows. They are derived from
+//! the inputs upward, and checked at each consumer: an operator or sink that cannot take updates refuses them by name.
 
 use std::fmt;
 
@@ -9,14 +8,14 @@ use crate::catalog::SinkKind;
 use crate::error::{Error, Result};
 use crate::expr::Expr;
 
-/// The changes of a node.
+/// The kinds of changes of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changelog {
-    /// Whether rows that were given change later.
+    /// Whether emitted rows are updated later.
     pub update: bool,
-    /// Whether rows that were given vanish later.
+    /// Whether emitted rows are deleted later.
     pub delete: bool,
-    /// Columns by which an update finds the row that it replaces; none if rows have no key.
+    /// Columns by which an update finds the row that it replaces; `None` if rows have no key.
     pub key: Option<Vec<usize>>,
 }
 
@@ -29,7 +28,7 @@ pub enum RowKind {
     UpdateBefore,
     /// The row as it is after an update.
     UpdateAfter,
-    /// A row that is no more.
+    /// A deleted row.
     Delete,
 }
 
@@ -59,7 +58,7 @@ impl Changelog {
         !self.update && !self.delete
     }
 
-    /// As EXPLAIN shows it. `before` says whether the row before an update is given as well.
+    /// Its text in EXPLAIN. `before` says whether the row before an update is emitted as well.
     pub fn text(&self, before: bool) -> String {
         let kinds = [(true, "I"), (self.update && before, "UB"), (self.update, "UA"), (self.delete, "D")];
         let kinds: Vec<&str> = kinds.iter().filter(|(there, _)| *there).map(|(_, name)| *name).collect();
@@ -67,7 +66,7 @@ impl Changelog {
     }
 }
 
-/// The changes that a node gives, or which of its parts takes changes that it cannot.
+/// The changes that a node emits, or an error if a part of it cannot take its input's changes.
 pub fn derive(node: &Node) -> Result<Changelog> {
     let append = |input: &Node, consumer: &str| {
         if derive(input)?.is_append() {
@@ -143,7 +142,7 @@ pub fn derive(node: &Node) -> Result<Changelog> {
     })
 }
 
-/// Whether a sink takes what it gets. Returns whether it is given the row before each update too.
+/// Checks that a sink can take its input's changes. Returns whether it is also given the row before each update.
 pub fn check(sink: &Sink) -> Result<bool> {
     let changes = derive(&sink.input)?;
     let table = &sink.table;

@@ -1,5 +1,5 @@
-//! Plans as text: one line for each node, its inputs indented below it. A node that several others read is written
-//! where it is met first, and named where it is met again.
+//! Plans as text: one line for each node, its inputs indented below it. A node with several readers is written at its
+//! first reader; the others refer to it by number.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn job(sinks: &[Sink]) -> String {
 }
 
 struct Printer {
-    /// Nodes with several readers, by their addresses: the number of each, and whether it was written already.
+    /// Nodes with several readers, by address: the number of each, and whether it was written already.
     shared: HashMap<usize, (usize, bool)>,
 }
 

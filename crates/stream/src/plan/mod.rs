@@ -1,9 +1,9 @@
-//! The logical plan: what a query computes, typed, without saying how.
+//! The logical plan: what a query computes, typed, but not how.
 //!
-//! A plan is a tree of [`Node`]s that never change; a rule makes new ones. Where two parents point to one node (rule
-//! `share`), it is computed once. [`bind`] makes plans, [`changelog`] tells what changes each node gives,
-//! [`rules`] improve plans in a fixed order, [`explain`] prints them, [`partition`] says by what rows go to threads, [`retention`]
-//! how long joins need them.
+//! A plan is a tree of immutable [`Node`]s; a rule makes new ones. If two parents point to one node (rule `share`), it
+//! is computed once. [`bind`] makes plans, [`changelog`] derives the changes that each node emits, [`rules`] improve
+//! plans in a fixed order, and [`explain`] prints them. [`partition`] decides how rows are routed to threads, and
+//! [`retention`] how long joins keep them.
 
 pub mod bind;
 pub mod changelog;
@@ -44,10 +44,10 @@ pub enum Window {
 }
 
 impl Window {
-    /// The windows [start, end) that a moment lies in, the earliest start first; for a session the window that a
-    /// single row opens.
+    /// The windows [start, end) that contain a time, the earliest start first; for a session the window that a single
+    /// row opens.
     pub fn assign(self, moment: i64) -> Vec<(i64, i64)> {
-        // 2^60 us: 36,000 years; what lies beyond shares the last window, and no sum below leaves 64 bits.
+        // 2^60 us: 36,000 years. Times beyond that share the last window, and no sum below exceeds 64 bits.
         let moment = moment.clamp(-(1 << 60), 1 << 60);
         match self {
             Window::Tumble { size, offset } => {
@@ -68,7 +68,7 @@ impl Window {
         }
     }
 
-    /// The width of the slices that every window of this kind is a whole number of; none for sessions.
+    /// The greatest width of slices that divides every window of this kind; `None` for sessions.
     pub fn slice(self) -> Option<i64> {
         match self {
             Window::Tumble { size, .. } => Some(size),
@@ -78,7 +78,7 @@ impl Window {
         }
     }
 
-    /// Where slices begin.
+    /// The offset of the slices' boundaries.
     pub fn offset(self) -> i64 {
         match self {
             Window::Tumble { offset, .. } | Window::Hop { offset, .. } | Window::Cumulate { offset, .. } => {
@@ -89,12 +89,12 @@ impl Window {
     }
 }
 
-/// Which columns of a node say in what window a row is.
+/// The columns of a node that say in which window a row is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Windowed {
     /// The windows.
     pub window: Window,
-    /// Whether they go by processing time.
+    /// Whether they use processing time.
     pub proctime: bool,
     /// The column of the window's start, if the node has it.
     pub start: Option<usize>,
@@ -104,39 +104,39 @@ pub struct Windowed {
     pub time: Option<usize>,
 }
 
-/// One table as it is read: physical columns, what is computed of them, the watermark, and what is kept.
+/// A table as it is read: physical columns, computed columns, watermark and filter.
 ///
-/// A row of the connector has the columns `reads`. It moves the watermark first, then is kept or dropped by `filter`,
-/// and then becomes the row of `columns`. So a row that the filter drops moves the watermark too.
+/// A row of the connector has the columns `reads`. First it advances the watermark, then `filter` keeps or drops it,
+/// and then it becomes the row of `columns`. So a row that the filter drops also advances the watermark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
     /// The table.
     pub table: Arc<Table>,
-    /// Places among the table's physical columns that are decoded.
+    /// Indexes of the table's physical columns that are decoded.
     pub reads: Vec<usize>,
-    /// The columns that it gives, over `reads`.
+    /// Its output columns, over `reads`.
     pub columns: Vec<(Field, Expr)>,
-    /// Event time's bound over `reads`.
+    /// The watermark expression, over `reads`.
     pub watermark: Option<Expr>,
-    /// What is kept, over `reads`.
+    /// The filter, over `reads`.
     pub filter: Option<Expr>,
 }
 
-/// Where the windows of an aggregate come from.
+/// How the rows of an aggregate get their windows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WindowSource {
-    /// Each row says its window.
+    /// Each row has its window in columns.
     Attached {
         /// Columns of start and end in the input.
         start: usize,
         /// As above.
         end: usize,
     },
-    /// Each row says its time; slices of this width are aggregated first, windows are made of slices.
+    /// Each row has its time; rows are aggregated into slices of this width, and windows are merged from slices.
     Assigned {
         /// The column of the time.
         time: usize,
-        /// Width of a slice in microseconds; none for sessions.
+        /// Width of a slice in microseconds; `None` for sessions.
         slice: Option<i64>,
     },
 }
@@ -144,11 +144,11 @@ pub enum WindowSource {
 /// A column to sort by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortKey {
-    /// Which.
+    /// The column.
     pub column: usize,
-    /// Greatest first.
+    /// Descending.
     pub descending: bool,
-    /// NULL before all.
+    /// NULLS FIRST.
     pub nulls_first: bool,
 }
 
@@ -187,10 +187,10 @@ impl SortKey {
     }
 }
 
-/// How the two sides of a join meet.
+/// How the two sides of a join are matched.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JoinKind {
-    /// Every row of one side is kept for those of the other, for ever.
+    /// Every row of one side is kept for the rows of the other, without limit.
     Regular,
     /// right time + lower <= left time <= right time + upper.
     Interval {
@@ -202,7 +202,7 @@ pub enum JoinKind {
         lower: i64,
         /// Microseconds.
         upper: i64,
-        /// Whether the times are of processing.
+        /// Whether the times are processing times.
         proctime: bool,
     },
     /// Rows of the same window.
@@ -211,12 +211,12 @@ pub enum JoinKind {
         left: (usize, usize),
         /// Columns of start and end, right.
         right: (usize, usize),
-        /// Whether the windows go by processing time.
+        /// Whether the windows use processing time.
         proctime: bool,
     },
 }
 
-/// How a rank is computed and what it emits.
+/// How a rank is computed and emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankKind {
     /// The first N rows by any order, updated as rows come.
@@ -225,28 +225,28 @@ pub enum RankKind {
     Deduplicate {
         /// The last instead of the first.
         last: bool,
-        /// Whether the time is that of processing.
+        /// Whether the time is processing time.
         proctime: bool,
     },
     /// The first N rows of each window, emitted once, when it closes.
     Window {
-        /// The last one by time: of two rows of one moment the later one.
+        /// The last row by time instead; of two rows with the same time the later one.
         last: bool,
         /// Columns of start and end.
         start: usize,
         /// As above.
         end: usize,
-        /// Whether the windows go by processing time.
+        /// Whether the windows use processing time.
         proctime: bool,
     },
 }
 
-/// What a node does.
+/// The operation of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeOp {
     /// Reads a table.
     Scan(Scan),
-    /// Rows of constants.
+    /// Constant rows.
     Values(Vec<Field>, Vec<Vec<Expr>>),
     /// Computes columns.
     Project {
@@ -259,7 +259,7 @@ pub enum NodeOp {
     Filter {
         /// Rows.
         input: Arc<Node>,
-        /// What must be TRUE.
+        /// The predicate.
         predicate: Expr,
     },
     /// Copies each row into each of its windows; adds window_start, window_end, window_time.
@@ -270,22 +270,22 @@ pub enum NodeOp {
         window: Window,
         /// The column of the time.
         time: usize,
-        /// For sessions: columns by which they are kept apart.
+        /// For sessions: the columns that separate them.
         partition: Vec<usize>,
     },
-    /// One row for each key and window, when the window closes: keys, aggregates, start, end, time.
+    /// One row for each key and window, emitted when the window closes: keys, aggregates, start, end, time.
     WindowAggregate {
         /// Rows.
         input: Arc<Node>,
         /// Windows.
         window: Window,
-        /// Whether they go by processing time.
+        /// Whether they use processing time.
         proctime: bool,
         /// How rows get their windows.
         source: WindowSource,
         /// Columns of the key.
         keys: Vec<usize>,
-        /// What is computed.
+        /// The aggregates.
         aggregates: Vec<Aggregate>,
     },
     /// One row for each key, updated with each row: keys, aggregates.
@@ -294,7 +294,7 @@ pub enum NodeOp {
         input: Arc<Node>,
         /// Columns of the key.
         keys: Vec<usize>,
-        /// What is computed.
+        /// The aggregates.
         aggregates: Vec<Aggregate>,
     },
     /// Inner join: columns of the left, then of the right.
@@ -303,39 +303,40 @@ pub enum NodeOp {
         left: Arc<Node>,
         /// Right rows.
         right: Arc<Node>,
-        /// How they meet.
+        /// How they are matched.
         kind: JoinKind,
-        /// Expressions over a left and over a right row that must be equal.
+        /// Pairs of expressions over a left and over a right row that must be equal.
         keys: Vec<(Expr, Expr)>,
-        /// What else must be TRUE, over both.
+        /// The remaining condition, over both rows.
         residual: Option<Expr>,
     },
-    /// Looks rows up in a table as it is at that moment: columns of the input, then of the table.
+    /// Looks rows up in the current version of a table: columns of the input, then of the table.
     Lookup {
         /// Rows.
         input: Arc<Node>,
         /// The table.
         table: Arc<Table>,
-        /// Columns of the table that are given.
+        /// Columns of the table in the output.
         columns: Vec<usize>,
-        /// Column of the table, expression over the input's row.
+        /// Column of the table, and expression over the input's row.
         keys: Vec<(usize, Expr)>,
-        /// What else must be TRUE, over the input's row and all given columns.
+        /// The remaining condition, over the input's row and all output columns.
         residual: Option<Expr>,
-        /// Whether a row without a match stays, with NULLs.
+        /// Whether a row without a match is kept, with NULLs.
         outer: bool,
     },
-    /// Numbers rows in each partition by an order, from 1, and keeps the first; the number is the last column if asked for.
+    /// Numbers rows in each partition by an order, from 1, and keeps the first ones. The number becomes the last column
+    /// if it is wanted.
     Rank {
         /// Rows.
         input: Arc<Node>,
-        /// How.
+        /// The kind of rank.
         kind: RankKind,
         /// Columns of the partition.
         partition: Vec<usize>,
         /// The order.
         order: Vec<SortKey>,
-        /// How many are kept; all if none.
+        /// Number of rows to keep; all if `None`.
         limit: Option<u64>,
         /// Whether the number is a column.
         number: bool,
@@ -344,28 +345,28 @@ pub enum NodeOp {
     Union(Vec<Arc<Node>>),
 }
 
-/// A node of a plan, with what follows from it.
+/// A node of a plan, with its derived properties.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it does.
+    /// Its operation.
     pub op: NodeOp,
     /// Its columns.
     pub schema: Vec<Field>,
-    /// In what windows its rows are, if they are.
+    /// The windows of its rows, if they have any.
     pub windowed: Option<Windowed>,
 }
 
-/// The place of rows.
+/// The destination of a plan's rows.
 #[derive(Debug, Clone)]
 pub struct Sink {
     /// The table.
     pub table: Arc<Table>,
-    /// What it gets: the table's columns in order.
+    /// The plan of its rows: the table's columns in order.
     pub input: Arc<Node>,
 }
 
 impl Field {
-    /// The field without being a time attribute.
+    /// The same field, but not a time attribute.
     fn plain(&self) -> Field {
         Field { time: None, ..self.clone() }
     }
@@ -392,14 +393,14 @@ impl Sink {
 }
 
 impl Node {
-    /// A node with its columns derived.
+    /// A node; its columns are derived.
     pub fn new(op: NodeOp) -> Arc<Node> {
         let schema = schema(&op);
         let windowed = windowed(&op);
         Arc::new(Node { op, schema, windowed })
     }
 
-    /// What it takes rows from.
+    /// Its inputs.
     pub fn inputs(&self) -> Vec<&Arc<Node>> {
         match &self.op {
             NodeOp::Scan(_) | NodeOp::Values(..) => Vec::new(),
@@ -450,7 +451,7 @@ impl Node {
         Expr::Column(index, self.schema[index].ty.clone())
     }
 
-    /// All columns as themselves.
+    /// All columns, unchanged.
     pub fn columns(&self) -> Vec<(String, Expr)> {
         (0..self.schema.len()).map(|index| (self.schema[index].name.clone(), self.column(index))).collect()
     }
@@ -477,7 +478,8 @@ fn schema(op: &NodeOp) -> Vec<Field> {
         }
         NodeOp::WindowAggregate { input, proctime, source, keys, aggregates, .. } => {
             let time = match source {
-                // The type of the time that made the windows is not among attached columns; the zone is UTC in any case.
+                // The type of the time behind the windows is not among the attached columns; the zone is UTC in any
+                // case.
                 WindowSource::Attached { .. } => Field {
                     name: String::new(),
                     ty: Type::not_null(DataType::Timestamp(3)),
@@ -493,7 +495,7 @@ fn schema(op: &NodeOp) -> Vec<Field> {
         NodeOp::Join { left, right, kind, .. } => {
             let both = left.schema.iter().chain(&right.schema);
             match kind {
-                // A row may come late by any time: its times are no attributes.
+                // A row may come arbitrarily late, so its times are not time attributes.
                 JoinKind::Regular => both.map(Field::plain).collect(),
                 JoinKind::Interval { .. } | JoinKind::Window { .. } => both.cloned().collect(),
             }
@@ -566,7 +568,7 @@ fn window_fields(time: &Field) -> [Field; 3] {
     [bound("window_start"), bound("window_end"), last]
 }
 
-/// The last moment of a window as its time attribute: a millisecond before its end.
+/// The last timestamp of a window as its time attribute: a millisecond before its end.
 pub fn window_time(end: i64) -> i64 {
     end - MILLI_MICROS
 }

@@ -1,9 +1,9 @@
-//! By what a job's rows are routed to threads, each of which runs the whole plan over its part of the keys.
+//! Decides how a job's rows are routed to threads, each of which runs the whole plan over its part of the keys.
 //!
-//! A *way* names one expression for each source, such that rows which meet in a breaker agree in it: it gives a column
-//! of the breaker's key, or for joins the same place of both sides' keys. If every breaker has a way in common, each
-//! thread finds at home all rows that belong together. Why results are those of one thread is told in
-//! `docs/internals/decisions/029-threads-by-key.md`.
+//! A *way* is one expression for each source, such that rows that are combined in a breaker agree in it. It equals a
+//! column of the breaker's key; for a join, the same position in both sides' keys. If all breakers have a way in
+//! common, each thread has all rows that belong together. `docs/internals/decisions/029-threads-by-key.md` explains why
+//! the results equal those of one thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,21 +14,21 @@ use crate::catalog::SinkKind;
 use crate::expr::Expr;
 use crate::types::DataType;
 
-/// One expression over the columns that it reads for each source, by [`id`].
+/// For each source, by [`id`], one expression over the columns that it reads.
 type Way = BTreeMap<usize, Expr>;
 
-/// More ways than this are not looked at, and rows are routed by so many of them at most: all are good, several spread
-/// keys better.
+/// At most this many ways are considered, and rows are routed by at most this many: each alone is correct, several
+/// spread keys better.
 const WAYS: usize = 16;
 const TOGETHER: usize = 3;
 
-/// By what each source's rows are routed.
+/// The routing keys of each source.
 #[derive(Debug, Clone, Default)]
 pub struct Partition {
     sources: BTreeMap<usize, (Arc<Node>, Vec<Expr>)>,
 }
 
-/// Why a plan runs on one thread.
+/// The reason why a plan runs on one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Whole(String);
 
@@ -38,7 +38,7 @@ impl fmt::Display for Whole {
     }
 }
 
-/// What tells nodes apart.
+/// The identity of a node.
 fn id(node: &Arc<Node>) -> usize {
     Arc::as_ptr(node) as usize
 }
@@ -70,7 +70,7 @@ impl Partition {
         self.sources.values().any(|(_, keys)| !keys.is_empty())
     }
 
-    /// By what the rows of a scan are routed, over the columns that it reads; by nothing if no breaker is behind it.
+    /// The routing keys of a scan's rows, over the columns that it reads; empty if no breaker follows it.
     pub fn keys(&self, scan: &Arc<Node>) -> &[Expr] {
         self.sources.get(&id(scan)).map_or(&[], |(_, exprs)| exprs)
     }
@@ -99,7 +99,7 @@ impl fmt::Display for Partition {
 }
 
 struct Search {
-    /// What all breakers so far have in common.
+    /// The ways that all breakers so far have in common.
     ways: Vec<Way>,
     seen: BTreeMap<usize, Arc<Node>>,
 }
@@ -132,7 +132,7 @@ impl Search {
         self.restrict(ways, || explain::line(node))
     }
 
-    /// Only ways remain that go with one of these.
+    /// Keeps only ways that are compatible with one of these.
     fn restrict(&mut self, with: Vec<Way>, name: impl FnOnce() -> String) -> Result<(), Whole> {
         let mut ways: Vec<Way> = Vec::new();
         for way in &self.ways {
@@ -150,19 +150,19 @@ impl Search {
     }
 }
 
-/// Both ways in one, if they agree where they meet.
+/// Combines both ways into one, if they agree on the sources that they share.
 fn together(a: &Way, b: &Way) -> Option<Way> {
     let agree = a.iter().all(|(id, expr)| b.get(id).is_none_or(|other| other == expr));
     agree.then(|| a.iter().chain(b).map(|(id, expr)| (*id, expr.clone())).collect())
 }
 
-/// The expressions over rows of sources that give an expression over a node's row.
+/// The expressions over rows of sources that equal an expression over a node's row.
 fn trace(node: &Arc<Node>, expr: Expr) -> Option<Way> {
     let all = |least: usize, end: usize| expr.columns().iter().all(|column| (least..end).contains(column));
     match &node.op {
         NodeOp::Scan(scan) => {
             let expr = unwidened(expr.map_columns(&|column, _| scan.columns[column].1.clone()));
-            // What is the same for all rows spreads none.
+            // A value that is the same for all rows distributes nothing.
             let good = expr.is_deterministic() && !expr.may_fail() && !expr.columns().is_empty();
             good.then(|| Way::from([(id(node), expr)]))
         }
@@ -192,7 +192,8 @@ fn trace(node: &Arc<Node>, expr: Expr) -> Option<Way> {
     }
 }
 
-/// An integer without casts to wider ones: registers have it so already, and different ones stay different.
+/// An integer without casts to wider types: registers hold the widened value already, and different values stay
+/// different.
 fn unwidened(expr: Expr) -> Expr {
     let bytes = |expr: &Expr| {
         let ty = &expr.ty().data;

@@ -1,20 +1,20 @@
-//! How long a regular join needs its rows. For ever, in general; but where the other side gives results of windows, and
-//! the condition bounds a time by theirs, rows that are too old for every window to come will meet none.
+//! How long a regular join needs its rows: in general for ever. The exception: the other side emits results of windows,
+//! and the condition bounds a time by theirs. Then rows too old for every future window can be dropped.
 //!
 //! Windows close in the order of their ends, and a row that comes after its window has closed is dropped. So when the
-//! watermark is W and what can close has closed, each end that is yet to come is after W. With the condition
-//! `end + lower <= time`, rows whose time is before W + lower have met all that they will ever meet. Nothing is
-//! supposed of the times themselves: rows may be as late as they like.
+//! watermark is W and every window that can close has closed, all later ends are after W. With the condition `end +
+//! lower <= time`, rows whose time is before W + lower can join no further row. This assumes nothing about the times
+//! themselves: rows may be arbitrarily late.
 
 use super::{MILLI_MICROS, Node, NodeOp, WindowSource};
 use crate::expr::{Expr, Op};
 use crate::types::{DataType, Value};
 
-/// Casts between precisions of times cut off less than this, in microseconds; a bound goes through two at most.
+/// Casts between precisions of times cut off less than this, in microseconds; a bound passes at most two casts.
 const SLACK: i64 = 2_000_000;
 
-/// Of each side of a join: a column of time, and by how many microseconds the watermark must be beyond it until no row
-/// needs the row. None: for ever.
+/// For each side of a join: a column of time, and how many microseconds the watermark must be beyond it until no later
+/// row needs the row. `None`: for ever.
 pub fn of_join(left: &Node, right: &Node, residual: Option<&Expr>) -> [Option<(usize, i64)>; 2] {
     let width = left.schema.len();
     let mut kept: [Option<(usize, i64)>; 2] = [None; 2];
@@ -48,7 +48,7 @@ pub fn difference(condition: &Expr, width: usize) -> Option<(usize, Op, usize, i
     }
 }
 
-/// A time moved by a constant: column, microseconds.
+/// A time plus a constant: column, microseconds.
 fn moved(expr: &Expr) -> Option<(usize, i64)> {
     match expr {
         Expr::Column(index, ty) if ty.data.is_timestamp() => Some((*index, 0)),
@@ -65,7 +65,8 @@ fn moved(expr: &Expr) -> Option<(usize, i64)> {
     }
 }
 
-/// If a column is the end of a window of event time that closes when the row is given: microseconds that it is moved.
+/// If a column is the end of an event-time window that closes when the row is emitted: the microseconds added to that
+/// end.
 fn end_of_window(node: &Node, column: usize) -> Option<i64> {
     match &node.op {
         NodeOp::Project { input, columns } => {
@@ -81,7 +82,7 @@ fn end_of_window(node: &Node, column: usize) -> Option<i64> {
             aggregates,
             ..
         } => {
-            // Behind the aggregates: start, end, last moment.
+            // After the aggregates: start, end, last timestamp.
             let end = keys.len() + aggregates.len() + 1;
             (window.slice().is_some() && column == end).then_some(0)
         }

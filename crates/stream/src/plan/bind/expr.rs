@@ -1,4 +1,5 @@
-//! Expressions: names to columns, literals to values, operators and functions with their arguments coerced.
+//! Binds expressions: names become columns, literals become values, and arguments of operators and functions are
+//! coerced.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ pub(super) const AGGREGATES: usize = 1 << 40;
 /// Columns from here on stand for row numbers.
 pub(super) const NUMBERS: usize = 1 << 41;
 
-/// Deeper expressions would use up a thread's stack here and wherever else they are walked.
+/// Deeper expressions would exhaust a thread's stack here and wherever else they are walked.
 const DEPTH_MAX: usize = 250;
 
 /// An aggregate call over the columns of the scope.
@@ -46,16 +47,16 @@ pub(super) struct NumberCall {
     pub(super) place: Option<Position>,
 }
 
-/// Binds expressions over a scope, and collects calls that are more than expressions.
+/// Binds expressions over a scope, and collects aggregate calls and row numbers.
 pub(super) struct ExprBinder<'s> {
     scope: &'s Scope,
-    /// Columns by their names, once one was looked for.
+    /// Columns by name, built at the first lookup.
     names: OnceCell<HashMap<&'s str, Vec<usize>>>,
     depth: usize,
-    /// Where aggregates are allowed: those that were met, and whether groups have at least one row.
+    /// Where aggregates are allowed: the ones found, and whether groups have at least one row.
     pub(super) aggregates: Option<Vec<AggregateCall>>,
     pub(super) grouped: bool,
-    /// Where ROW_NUMBER is allowed: those that were met.
+    /// Where ROW_NUMBER is allowed: the ones found.
     pub(super) numbers: Option<Vec<NumberCall>>,
 }
 
@@ -79,7 +80,7 @@ impl<'s> ExprBinder<'s> {
         bound.map_err(|error| error.at_with(|| position_of_expr(expr)))
     }
 
-    /// An expression that must be a truth value.
+    /// An expression that must be boolean.
     pub(super) fn condition(&mut self, expr: &ast::Expr) -> Result<Expr> {
         let bound = self.bind(expr)?;
         match bound.ty().data {
@@ -180,7 +181,7 @@ impl<'s> ExprBinder<'s> {
             E::UnaryOp { op, expr } => match op {
                 UnaryOperator::Not => negate(self.condition(expr)?),
                 UnaryOperator::Plus | UnaryOperator::Minus => {
-                    // The least integer is written as the negation of one that does not fit.
+                    // The least integer is written as the negation of a literal that does not fit.
                     if let (UnaryOperator::Minus, E::Value(value)) = (op, &**expr)
                         && let ast::Value::Number(digits, _) = &value.value
                     {
@@ -334,7 +335,7 @@ impl<'s> ExprBinder<'s> {
         }
     }
 
-    /// The columns of a name that are wanted.
+    /// The columns that a name selects.
     fn find(&self, name: &str, wanted: impl Fn(&super::ScopeField) -> bool) -> Vec<usize> {
         let names = self.names.get_or_init(|| {
             let mut names: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -442,7 +443,7 @@ impl<'s> ExprBinder<'s> {
             other => arithmetic_operator(other)
                 .ok_or_else(|| Error::syntax(format!("operator `{other}`"), "an operator of Flink's"))?,
         };
-        // From the first operand on, in a loop: `a + b - c` is as deep as it is long.
+        // From the first operand on, in a loop, because `a + b - c` is as deep as it is long.
         let mut steps = vec![(op, right)];
         let mut first = left;
         while let ast::Expr::BinaryOp { left, op, right } = first
@@ -458,7 +459,7 @@ impl<'s> ExprBinder<'s> {
             let was_sum = matches!(&value, Expr::Op(Op::Add, ..));
             value = arithmetic(op, value, right_value)
                 .map_err(|error| error.at_with(|| position_of_expr(first)))?;
-            // A sum that took in another operand is no deeper.
+            // Adding an operand to a flat sum does not make it deeper.
             let grew = !(was_sum && matches!(&value, Expr::Op(Op::Add, args, _) if args.len() > 2));
             levels += usize::from(grew);
             if levels > DEPTH_MAX {
@@ -528,7 +529,7 @@ impl<'s> ExprBinder<'s> {
             )
             .did_you_mean(name, names));
         };
-        // How many digits stay is zero if it is not said.
+        // The number of digits defaults to zero.
         let count = match args.get(1) {
             None => Some(0),
             Some(Expr::Literal(Value::Int(count), _)) => Some(*count),
@@ -593,7 +594,7 @@ impl<'s> ExprBinder<'s> {
         self.special(&name, &exprs).map_err(|error| error.at(place))
     }
 
-    /// Functions whose arguments are not values alone, and those that are other things by another name.
+    /// Functions whose arguments are not only values, and functions that are aliases of other expressions.
     fn special(&mut self, name: &str, exprs: &[&ast::Expr]) -> Result<Expr> {
         if matches!(name, "TIMESTAMPADD" | "TIMESTAMPDIFF")
             && let [first, rest @ ..] = exprs
@@ -606,7 +607,7 @@ impl<'s> ExprBinder<'s> {
             for expr in rest {
                 args.push(self.bind(expr)?);
             }
-            // Days have no hours: a date that is moved by less than a day becomes a timestamp.
+            // Days have no hours: a date plus less than a day becomes a timestamp.
             let fine = Unit::parse(&ident.value)
                 .and_then(Unit::micros)
                 .is_some_and(|unit| unit < crate::types::time::DAY_MICROS);
@@ -694,7 +695,7 @@ impl<'s> ExprBinder<'s> {
             return Err(Error::invalid(format!("the aggregate {kind}"), "no aggregate here")
                 .hint("aggregates stand in SELECT and HAVING, and not within each other"));
         };
-        // Taken, so that an aggregate within this one is met by the message above.
+        // Taken out, so that an aggregate within this one gets the error above.
         let bound = self.aggregate_parts(kind, args, distinct, filter);
         let mut collected = collected;
         let call = match bound {
@@ -746,7 +747,7 @@ impl<'s> ExprBinder<'s> {
         };
         let grouped = self.grouped && filter.is_none();
         let ty = kind.result(argument.as_ref().map(Expr::ty), grouped)?;
-        // Of distinct values the least is the least of all.
+        // The least of the distinct values is the least of all values.
         let distinct = distinct
             && !matches!(kind, AggregateKind::Min | AggregateKind::Max | AggregateKind::ApproxCountDistinct);
         Ok(AggregateCall { kind, argument, distinct, filter, separator, ty })
@@ -883,7 +884,7 @@ fn meet(a: &DataType, b: &DataType) -> Result<DataType> {
         .ok_or_else(|| Error::invalid(format!("{a} compared with {b}"), "types that meet").hint("cast one"))
 }
 
-/// Two sides of a comparison in one type.
+/// Both sides of a comparison, cast to one type.
 pub(super) fn comparison(op: Op, a: Expr, b: Expr) -> Result<Expr> {
     let ty = meet(&a.ty().data, &b.ty().data)?;
     if !ty.is_ordered() && !matches!(op, Op::Equal | Op::NotEqual | Op::Same) {
@@ -907,7 +908,7 @@ pub(super) fn arithmetic(op: Op, a: Expr, b: Expr) -> Result<Expr> {
             "numbers, or a time and an interval",
         )
     };
-    // An interval on the left of + or * is the same as on the right.
+    // An interval on the left of + or * means the same as on the right.
     if matches!(op, Op::Add | Op::Multiply) && left.is_interval() && !right.is_interval() {
         if op == Op::Multiply && right.is_integer() {
             let ty = Type { data: left, nullable };
@@ -942,7 +943,7 @@ pub(super) fn arithmetic(op: Op, a: Expr, b: Expr) -> Result<Expr> {
         _ => coerce::remainder(&left, &right),
     };
     let Some(data) = data else { return Err(refused()) };
-    // DECIMALs keep their own scale; what does not fit 38 digits is NULL.
+    // DECIMALs keep their own scale; a result beyond 38 digits is NULL.
     let (a, b, nullable) = match data {
         DataType::Decimal { precision, .. } => {
             let side = |side: Expr| match side.ty().data.as_decimal() {
@@ -951,7 +952,7 @@ pub(super) fn arithmetic(op: Op, a: Expr, b: Expr) -> Result<Expr> {
             };
             (side(a), side(b), nullable || precision == crate::types::PRECISION_MAX)
         }
-        // A remainder has the divisor's type, and is computed in the wider one.
+        // A remainder has the divisor's type, and is computed in the wider type.
         ref data if op == Op::Remainder && data.is_integer() => {
             let wide = coerce::common(&left, &right).unwrap_or(DataType::BigInt);
             let value = Expr::Op(op, vec![a.cast_to(&wide), b.cast_to(&wide)], Type { data: wide, nullable });
@@ -960,7 +961,7 @@ pub(super) fn arithmetic(op: Op, a: Expr, b: Expr) -> Result<Expr> {
         ref data => (a.cast_to(data), b.cast_to(data), nullable),
     };
     let ty = Type { data, nullable };
-    // One sum more of the same type: it is computed from left to right as before, and a long one is not deep.
+    // Extends a sum of the same type: it is still computed from left to right, and a long sum is not deep.
     match a {
         Expr::Op(Op::Add, mut terms, of) if op == Op::Add && of.data == ty.data => {
             terms.push(b);
@@ -970,7 +971,7 @@ pub(super) fn arithmetic(op: Op, a: Expr, b: Expr) -> Result<Expr> {
     }
 }
 
-/// Values in their common type.
+/// Casts values to their common type.
 fn branches(values: Vec<Expr>) -> Result<(Vec<Expr>, Type)> {
     let mut common: Option<Type> = None;
     for value in &values {
@@ -988,7 +989,7 @@ fn branches(values: Vec<Expr>) -> Result<(Vec<Expr>, Type)> {
     Ok((values, Type { nullable, ..ty }))
 }
 
-/// CASE of tests and one result more than there are tests.
+/// CASE of tests, with one more result than tests.
 fn case_of(tests: Vec<Expr>, results: Vec<Expr>) -> Result<Expr> {
     let (mut results, ty) = branches(results)?;
     let Some(otherwise) = results.pop() else { return Err(Error::invalid("no result", "one at least")) };

@@ -18,13 +18,13 @@ use crate::sql::{Name, position_of, simple_name};
 use crate::types::time::MILLI_MICROS;
 use crate::types::{DataType, Value};
 
-/// A plan is as deep as its joins are many, and each row of the last one is looked up through all of them.
+/// Maximum joins: a plan is as deep as it has joins, and each row of the last one is looked up through all of them.
 const RELATIONS_MAX: usize = 100;
 
 /// One relation of FROM.
 enum Item {
     Rows(Arc<Node>),
-    /// A table as of the processing time of what stands before it.
+    /// A table as of the processing time of the relation before it.
     Lookup {
         table: Arc<Table>,
         outer: bool,
@@ -32,7 +32,7 @@ enum Item {
     },
 }
 
-/// FROM with all its joins made, except for conditions that stand in WHERE.
+/// FROM with all its joins made, except for conditions in WHERE.
 pub(super) struct From {
     items: Vec<(Item, Vec<Expr>, Option<Position>)>,
     pub(super) scope: Scope,
@@ -170,7 +170,7 @@ impl Binder<'_> {
         }
     }
 
-    /// The rows of what a name stands for.
+    /// The rows of a named table, view or WITH query.
     pub(super) fn relation(&mut self, name: &Name) -> Result<Arc<Node>> {
         if let Some((_, node)) = self.common.iter().rev().find(|(common, _)| *common == name.text) {
             return Ok(node.clone());
@@ -178,7 +178,7 @@ impl Binder<'_> {
         match self.catalog.find(name)?.clone() {
             Relation::Table(table) => scan(&table).map_err(|error| error.at(name.position)),
             Relation::View(view) => {
-                // What WITH names around the view's use is not seen within it.
+                // Names of the WITH around the view's use are not visible within the view.
                 let common = std::mem::take(&mut self.common);
                 let node = match view.query.get() {
                     Some(query) => self.query(query),
@@ -198,7 +198,7 @@ impl Binder<'_> {
         place: Option<Position>,
     ) -> Result<Item> {
         let table = self.catalog.table(name)?.clone();
-        // That the time is one of processing is checked by its column where the join is made; here by its form.
+        // The join checks that the column has processing time; here only the form is checked.
         if !table.connector.lookup {
             return Err(Error::unsupported(format!(
                 "temporal joins (of `{}`, connector '{}')",
@@ -356,7 +356,7 @@ impl Binder<'_> {
     }
 }
 
-/// All columns of a table, computed ones too.
+/// All columns of a table, including computed ones.
 pub(super) fn scan(table: &Arc<Table>) -> Result<Arc<Node>> {
     if !table.connector.source {
         return Err(Error::invalid(
@@ -385,7 +385,7 @@ impl From {
         self.items.push((item, conditions, place));
     }
 
-    /// The rows of FROM, where conditions of WHERE make joins. What is left of those is returned.
+    /// The rows of FROM, where conditions of WHERE may become join conditions. Also returns the remaining conditions.
     pub(super) fn build(self, mut wheres: Vec<Expr>, times: &[ast::Expr]) -> Result<(Arc<Node>, Vec<Expr>)> {
         let mut times = times.iter();
         let mut rows: Option<Arc<Node>> = None;
@@ -404,8 +404,8 @@ impl From {
                 }
                 (Some(left), item) => {
                     let mut conditions = conditions;
-                    // A condition of WHERE that links this relation with those before it belongs to the join. One that
-                    // may fail stays where it is: the join would compute it for other rows.
+                    // A condition of WHERE that links this relation with earlier ones belongs to the join. A condition
+                    // that may fail stays in WHERE: the join would compute it for other rows.
                     let mut rest = Vec::new();
                     for condition in wheres {
                         let columns = condition.columns();
@@ -490,7 +490,7 @@ fn lookup(
     }))
 }
 
-/// `a = b` with `a` over the columns before `width` alone and `b` over those after, renumbered; either way around.
+/// `a = b` where `a` uses only columns before `width`, and `b` only those after, which are renumbered; or the reverse.
 fn equal_sides(condition: &Expr, width: usize) -> Option<(Expr, Expr)> {
     let Expr::Op(Op::Equal, args, _) = condition else { return None };
     let [a, b] = args.as_slice() else { return None };
@@ -543,7 +543,7 @@ fn window_join(left: &Node, right: &Node, keys: &[(Expr, Expr)]) -> Option<JoinK
     windows.then_some(JoinKind::Window { left, right, proctime: a.proctime })
 }
 
-/// Bounds on the difference of two time attributes make an interval join.
+/// Turns bounds on the difference of two time attributes into an interval join.
 fn interval_join(left: &Node, right: &Node, conditions: &[Expr]) -> Option<JoinKind> {
     let width = left.schema.len();
     let attribute = |column: usize| {

@@ -13,7 +13,7 @@ pub(super) fn integer(value: i64) -> Expr {
     Expr::Literal(Value::Int(value), Type::not_null(data))
 }
 
-/// A literal of the library's.
+/// A literal that the library parsed.
 pub(super) fn literal(value: &ast::Value) -> Result<Expr> {
     Ok(match value {
         ast::Value::Number(digits, _) => number(digits)?,
@@ -38,7 +38,7 @@ pub(super) fn literal(value: &ast::Value) -> Result<Expr> {
     })
 }
 
-/// An integer is INT or BIGINT, with a point it is DECIMAL, with an exponent DOUBLE.
+/// An integer is INT or BIGINT, a number with a point is DECIMAL, one with an exponent DOUBLE.
 pub(super) fn number(digits: &str) -> Result<Expr> {
     let too_long = || Error::invalid(format!("the number {digits}"), "at most 38 digits");
     if digits.contains(['e', 'E']) {
@@ -62,7 +62,7 @@ pub(super) fn number(digits: &str) -> Result<Expr> {
     Ok(Expr::Literal(Value::Decimal(units), Type::not_null(data)))
 }
 
-/// A unit of time as the text that functions take.
+/// A unit of time as the text that functions expect.
 pub(super) fn unit(field: &DateTimeField) -> Result<Expr> {
     unit_named(&field.to_string())
 }
@@ -142,7 +142,8 @@ pub(super) fn interval_literal(interval: &ast::Interval) -> Result<Expr> {
         let amount = if scale == 3 { Some(amount) } else { amount.checked_mul(*factor) };
         total = amount.and_then(|amount| total.checked_add(amount)).ok_or_else(|| wrong(text))?;
     }
-    // A million years of months, a thousand of days; sums of moments and intervals stay within 64 bits of microseconds.
+    // A million years in months, a thousand in days: sums of timestamps and intervals stay within 64 bits of
+    // microseconds.
     let limit = if months { 12_000_000 } else { 31_556_952_000_000 };
     if total > limit {
         return Err(wrong(text));

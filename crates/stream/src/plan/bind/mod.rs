@@ -1,5 +1,5 @@
-//! From the syntax tree to a logical plan: names are found, types are derived and coerced, what is not in the engine
-//! is refused by its name.
+//! From the syntax tree to a logical plan: names are resolved, types are derived and coerced, and unsupported features
+//! are refused by name.
 
 mod expr;
 mod from;
@@ -21,7 +21,7 @@ use crate::types::{DataType, Type, coerce};
 use super::TimeAttribute;
 use expr::ExprBinder;
 
-/// Columns that a name may stand for, each with the relation that it is of.
+/// The columns that names may refer to, each with its relation.
 #[derive(Debug, Clone, Default)]
 struct Scope {
     fields: Vec<ScopeField>,
@@ -51,15 +51,15 @@ impl Scope {
 /// Makes plans of queries over a catalog.
 pub struct Binder<'c> {
     catalog: &'c Catalog,
-    /// What WITH names, the innermost last.
+    /// The names of WITH, the innermost last.
     common: Vec<(String, Arc<Node>)>,
-    /// The times of lookups in the FROM that is being read, in order.
+    /// The times of lookups in the current FROM, in order.
     lookup_times: Vec<sqlparser::ast::Expr>,
-    /// Views and queries within each other.
+    /// The nesting of views and queries.
     depth: usize,
 }
 
-/// More than queries have; a cycle of views would reach it.
+/// More than queries have; a cycle of views would exceed it.
 const DEPTH_MAX: usize = 40;
 
 impl<'c> Binder<'c> {
@@ -80,7 +80,7 @@ impl<'c> Binder<'c> {
         };
         let input = self.query(&insert.query)?;
         let place = position_of(&*insert.query);
-        // What computed columns hold is not written.
+        // Computed columns are not written.
         let targets: Vec<usize> = if insert.columns.is_empty() {
             table.physical.clone()
         } else {
@@ -101,7 +101,7 @@ impl<'c> Binder<'c> {
             )
             .at(place));
         }
-        // Of a column that is named twice the first place counts.
+        // For a column that is named twice, the first place counts.
         let places: HashMap<usize, usize> =
             targets.iter().enumerate().rev().map(|(place, column)| (*column, place)).collect();
         let mut columns = Vec::new();
@@ -196,7 +196,8 @@ impl<'c> Binder<'c> {
         }
     }
 
-    /// A chain of unions is one node, with as many inputs: it is walked in a loop, since it is as deep as it is long.
+    /// A chain of unions becomes one node with as many inputs. It is walked in a loop, because it is as deep as it is
+    /// long.
     fn unions(&mut self, body: &SetExpr) -> Result<Arc<Node>> {
         let mut chain = Vec::new();
         let mut first = body;
@@ -262,7 +263,7 @@ impl<'c> Binder<'c> {
     }
 }
 
-/// The inputs that a union of this one has.
+/// The inputs that this one contributes to a union.
 fn parts(input: Arc<Node>) -> Vec<Arc<Node>> {
     match &input.op {
         NodeOp::Union(parts) => parts.clone(),
@@ -277,7 +278,7 @@ fn union(mut inputs: Vec<Arc<Node>>) -> Arc<Node> {
     }
 }
 
-/// The types of the columns that two parts of a union have in common.
+/// The common types of the columns of two parts of a union.
 fn union_types(left: &Node, right: &Node, place: Option<Position>) -> Result<Vec<DataType>> {
     if left.schema.len() != right.schema.len() {
         return Err(Error::invalid(
@@ -312,7 +313,7 @@ fn with_types(input: Arc<Node>, types: &[DataType]) -> Arc<Node> {
     Node::new(NodeOp::Project { input, columns })
 }
 
-/// The same rows with other names for columns; as they are if there are no names.
+/// The same rows with other column names; unchanged if there are no names.
 fn rename(input: Arc<Node>, names: &[Name]) -> Result<Arc<Node>> {
     if names.is_empty() {
         return Ok(input);
@@ -402,7 +403,7 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
             )
             .at(name.position));
         }
-        // The bound may name computed columns: over physical ones it is what those are computed by.
+        // The watermark may use computed columns: they are replaced by their expressions over physical columns.
         let all = Scope {
             fields: table
                 .columns
@@ -430,7 +431,7 @@ pub fn table(definition: &CreateTable) -> Result<Table> {
     Ok(table)
 }
 
-/// A view, if its query has a plan.
+/// A view, if its query can be planned.
 pub fn view(catalog: &Catalog, columns: &[Name], query: &Query) -> Result<Relation> {
     let node = Binder::new(catalog).query(query)?;
     rename(node, columns)?;

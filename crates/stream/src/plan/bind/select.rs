@@ -195,7 +195,7 @@ fn items(binder: &mut ExprBinder<'_>, scope: &Scope, projection: &[SelectItem]) 
     Ok(items)
 }
 
-/// An expression over keys and aggregates: what equals a key becomes its column.
+/// An expression over keys and aggregates: a part that equals a key becomes the key's column.
 fn over_groups(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<Expr> {
     fn replace(expr: Expr, keys: &[Expr], missing: &mut Option<usize>) -> Expr {
         if let Some(index) = keys.iter().position(|key| *key == expr) {
@@ -233,7 +233,7 @@ fn over_groups(expr: Expr, keys: &[Expr], scope: &Scope) -> Result<Expr> {
     }
 }
 
-/// Keys, then aggregates, as the columns of an aggregate's node; by windows if both bounds are keys.
+/// Keys, then aggregates, as the columns of an aggregate's node; a window aggregate if both bounds are keys.
 fn aggregate(input: Arc<Node>, keys: Vec<Expr>, calls: Vec<AggregateCall>) -> Arc<Node> {
     let windowed = input.windowed.clone();
     let mut columns: Vec<(String, Expr)> = Vec::new();
@@ -271,7 +271,7 @@ fn aggregate(input: Arc<Node>, keys: Vec<Expr>, calls: Vec<AggregateCall>) -> Ar
     let Some(window) = window else {
         return Node::new(NodeOp::Aggregate { input, keys: key_columns, aggregates });
     };
-    // The window's bounds are no keys of the node: it adds them itself.
+    // The window's bounds are not keys of the node: it adds them itself.
     let bound_of =
         |key: &Expr| [window.start, window.end, window.time].iter().position(|column| is(key, *column));
     let plain: Vec<usize> = keys
@@ -317,7 +317,7 @@ fn aggregate(input: Arc<Node>, keys: Vec<Expr>, calls: Vec<AggregateCall>) -> Ar
     Node::new(NodeOp::Project { input: node, columns })
 }
 
-/// Each row once.
+/// Each distinct row once.
 pub(super) fn distinct(input: Arc<Node>) -> Arc<Node> {
     let keys = (0..input.schema.len()).map(|index| input.column(index)).collect();
     let names: Vec<String> = input.schema.iter().map(|field| field.name.clone()).collect();
@@ -326,7 +326,8 @@ pub(super) fn distinct(input: Arc<Node>) -> Arc<Node> {
     Node::new(NodeOp::Project { input: node, columns })
 }
 
-/// The input's columns, then what the order needs that is no column, then the number; returns its place.
+/// The input's columns, then the order's expressions that are not columns, then the number; returns the index of the
+/// number.
 fn rank(input: Arc<Node>, number: &NumberCall) -> (Arc<Node>, usize) {
     let mut columns = input.columns();
     let mut place = |expr: &Expr| match columns.iter().position(|(_, other)| other == expr) {

@@ -1,5 +1,5 @@
-//! Constant folding: an expression without columns becomes its value, and logic with a constant side is simplified.
-//! What fails stays as it is, to fail when it is reached.
+//! Constant folding: an expression without columns becomes its value, and logic with a constant side is simplified. An
+//! expression that fails stays, and fails when it is executed.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn is_true(expr: &Expr) -> bool {
     constant(expr) == Some(Some(true))
 }
 
-/// The truth of a constant: none within if it is NULL.
+/// The truth value of a constant; the inner `None` means NULL.
 fn constant(expr: &Expr) -> Option<Option<bool>> {
     match expr {
         Expr::Literal(value, _) => Some(value.as_truth()),
@@ -82,21 +82,21 @@ pub fn fold(expr: Expr) -> Expr {
         return folded;
     }
     match eval(&folded, &[], Clock::default()) {
-        // The type stays, so that parents need not change; a constant that is there is known not to be NULL only at run time.
+        // The type stays, so that parents need not change; that a constant is not NULL is known only at run time.
         Ok(value) => Expr::Literal(value, ty),
         Err(_) => folded,
     }
 }
 
-/// AND and OR: constants that decide nothing go, one that decides cuts off what comes after it, since that is never
-/// reached.
+/// AND and OR: constants that decide nothing are removed. One that decides removes the arguments after it, which are
+/// never reached.
 fn logic(op: Op, args: Vec<Expr>) -> Expr {
     let decides = op == Op::Or;
     let mut kept: Vec<Expr> = Vec::new();
     for arg in args {
         match constant(&arg) {
             Some(Some(value)) if value == decides => {
-                // What comes before may be left out only if it cannot fail.
+                // Arguments before it may be removed only if they cannot fail.
                 if kept.iter().all(|arg| !arg.may_fail() && arg.is_deterministic()) {
                     return Expr::boolean(decides);
                 }

@@ -1,5 +1,5 @@
-//! Projections over projections and over scans become one; those that change nothing go. An expression that is used
-//! twice above is not copied, unless it is a column or a constant.
+//! Merges projections over projections and over scans, and removes those that change nothing. An expression that is
+//! used twice above is not copied, unless it is a column or a constant.
 
 use std::sync::Arc;
 

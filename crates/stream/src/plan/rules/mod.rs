@@ -1,5 +1,6 @@
-//! Rules that improve a plan. Each is a function from plan to plan that never changes what the plan gives, except that
-//! an expression which fails on rows that nobody needs is no longer computed for them. They run in one order, once.
+//! Rules that improve a plan. Each is a function from plan to plan that does not change the plan's results. One
+//! exception: an expression that fails on rows that are not needed is no longer computed for them. The rules run once,
+//! in a fixed order.
 
 mod fold;
 mod merge;
@@ -13,20 +14,20 @@ use std::sync::Arc;
 
 use super::{Node, Sink};
 
-/// A rule's name and what it does to one plan.
+/// A rule's name and its function from plan to plan.
 pub type Rule = (&'static str, fn(&Arc<Node>) -> Arc<Node>);
 
 /// The rules for one plan in their order.
 pub const RULES: &[Rule] = &[
     // Constants first: they make conditions simple, and limits of ROW_NUMBER literals.
     ("fold constants", fold::apply),
-    // Filters meet their scans and row numbers.
+    // Moves filters to their scans and row numbers.
     ("push filters down", push_filter::apply),
-    // Nested projections become one, so that the next two see what they look for.
+    // Merges nested projections, so that the next two rules find their patterns.
     ("merge projections", merge::apply),
     ("recognise top-N and deduplication", rank::apply),
     ("aggregate by slices", slices::apply),
-    // Columns that nobody reads go, down to the columns of sources.
+    // Removes unused columns, down to the columns of sources.
     ("prune columns", prune::apply),
     // Pruning left projections that do nothing.
     ("merge projections", merge::apply),
@@ -37,7 +38,7 @@ pub fn optimise(node: &Arc<Node>) -> Arc<Node> {
     RULES.iter().fold(node.clone(), |node, (_, rule)| rule(&node))
 }
 
-/// The plans of one job after all rules, with what several of them compute computed once.
+/// The plans of one job after all rules; common parts are computed once.
 pub fn optimise_job(sinks: &[Sink]) -> Vec<Sink> {
     let plans: Vec<Arc<Node>> = sinks.iter().map(|sink| optimise(&sink.input)).collect();
     let plans = slices::unify(share::apply(&plans));
@@ -58,7 +59,7 @@ mod testing {
         CREATE TABLE side (id BIGINT, v STRING, w STRING, PRIMARY KEY (id) NOT ENFORCED)
             WITH ('connector' = 'duramen');";
 
-    /// The plan of a query as it is bound.
+    /// The plan of a query as bound.
     pub(super) fn plan(query: &str) -> Arc<Node> {
         let mut session = Session::default();
         session.run(TABLES).unwrap();

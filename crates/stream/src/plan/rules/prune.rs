@@ -1,4 +1,4 @@
-//! Columns that nobody reads are not computed, not kept in state, and not decoded from the source.
+//! Columns that are not used are not computed, not kept in state, and not decoded from the source.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use crate::expr::Expr;
 use crate::plan::{JoinKind, Node, NodeOp, RankKind, Scan, WindowSource};
 
-/// Prunes a plan whose columns are all wanted.
+/// Prunes a plan whose columns are all used.
 pub(super) fn apply(node: &Arc<Node>) -> Arc<Node> {
     exact(node, &(0..node.schema.len()).collect::<Vec<_>>())
 }
 
-/// Where each old column is in a pruned node; none for those that are gone.
+/// The new index of each old column in a pruned node; `None` for removed columns.
 type Places = Vec<Option<usize>>;
 
 fn place(places: &Places, column: usize) -> usize {
-    // Columns that are asked for are kept; the first column stands in where that would not hold.
+    // Requested columns are always kept; the first column is only a fallback.
     places[column].unwrap_or(0)
 }
 
@@ -36,7 +36,7 @@ fn exact(node: &Arc<Node>, wanted: &[usize]) -> Arc<Node> {
     Node::new(NodeOp::Project { input: pruned, columns })
 }
 
-/// The places of exactly these columns.
+/// The new indexes of exactly these columns.
 fn places_of(width: usize, kept: &[usize]) -> Places {
     let mut places = vec![None; width];
     for (new, old) in kept.iter().enumerate() {
@@ -147,7 +147,7 @@ fn prune(node: &Arc<Node>, wanted: &BTreeSet<usize>) -> (Arc<Node>, Places) {
         NodeOp::Aggregate { input, keys, aggregates } => {
             let below = keys.iter().copied().collect();
             let (mut pruned, mut below, mut places) = prune_aggregates(keys.len(), aggregates, wanted, below);
-            // One aggregate stays, or the group would not be told that it changes.
+            // One aggregate stays, because without any the group would not emit its changes.
             if pruned.is_empty()
                 && let Some(first) = aggregates.first()
             {
@@ -270,7 +270,7 @@ fn prune(node: &Arc<Node>, wanted: &BTreeSet<usize>) -> (Arc<Node>, Places) {
             for key in &mut order {
                 key.column = place(&places, key.column);
             }
-            // Without its number a row that moves in the order changes nothing.
+            // Without its number, a row that moves within the order changes nothing.
             let number = *number && wanted.contains(&old);
             places.push(number.then_some(input.schema.len()));
             (Node::new(NodeOp::Rank { input, kind, partition, order, limit: *limit, number }), places)
@@ -282,7 +282,7 @@ fn prune(node: &Arc<Node>, wanted: &BTreeSet<usize>) -> (Arc<Node>, Places) {
     }
 }
 
-/// What stateful nodes keep of their input: these columns and no others.
+/// The columns of their input that stateful nodes keep: these and no others.
 fn exact_places(node: &Arc<Node>, wanted: &BTreeSet<usize>) -> (Arc<Node>, Places) {
     let kept: Vec<usize> = wanted.iter().copied().collect();
     (exact(node, &kept), places_of(node.schema.len(), &kept))

@@ -1,5 +1,5 @@
-//! Filters go down, each conjunct by itself, until the scan or the node whose columns it needs. A conjunct that may
-//! fail or gives something else each time stays: below, it would be computed for rows that others drop first.
+//! Pushes filters down, each conjunct separately, to the scan or the node whose columns it needs. A conjunct that may
+//! fail or is not deterministic stays: below, it would be computed for rows that others drop first.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn push(node: &Arc<Node>, mut conjuncts: Vec<Expr>) -> Arc<Node> {
             let inputs = inputs.iter().map(|input| push(input, conjuncts.clone())).collect();
             Node::new(NodeOp::Union(inputs))
         }
-        // Sessions are made of all rows: to drop some would part others.
+        // Sessions are made of all rows: dropping some would split them.
         NodeOp::Window { input, window, .. } if window.slice().is_some() => {
             let width = input.schema.len();
             let (below, stay) = part(conjuncts, |column| column < width);
@@ -66,7 +66,7 @@ fn push(node: &Arc<Node>, mut conjuncts: Vec<Expr>) -> Arc<Node> {
             filter(node.map_inputs(&mut |input| push(input, below.clone())), stay)
         }
         NodeOp::Aggregate { keys, .. } | NodeOp::WindowAggregate { keys, .. } => {
-            // Without a key the one group is there only if a row is.
+            // Without a key the only group exists only if there is a row.
             let (below, stay) = part(conjuncts, |column| column < keys.len());
             let below: Vec<Expr> =
                 below.into_iter().map(|expr| expr.renumber(&|column| keys[column])).collect();
@@ -89,7 +89,7 @@ fn push(node: &Arc<Node>, mut conjuncts: Vec<Expr>) -> Arc<Node> {
             let (to_left, rest) = part(conjuncts, |column| column < width);
             let (to_right, both) = part(rest, |column| column >= width);
             let to_right = to_right.into_iter().map(|expr| expr.renumber(&|column| column - width)).collect();
-            // A condition on a window's or an interval's rows keeps its place in the join, where it is checked on pairs.
+            // A condition on the rows of a window or interval join stays in the join, where it is checked on pairs.
             let residual = Expr::conjunction(both.into_iter().chain(fixed));
             let kind: JoinKind = kind.clone();
             let (left, right) = (push(left, to_left), push(right, to_right));
@@ -98,7 +98,7 @@ fn push(node: &Arc<Node>, mut conjuncts: Vec<Expr>) -> Arc<Node> {
     }
 }
 
-/// Those conjuncts whose columns all are such, with at least one column, and the others.
+/// Splits conjuncts: those that use at least one column and only columns for which the test is true, and the others.
 fn part(conjuncts: Vec<Expr>, such: impl Fn(usize) -> bool) -> (Vec<Expr>, Vec<Expr>) {
     conjuncts.into_iter().partition(|conjunct| {
         let columns = conjunct.columns();

@@ -1,4 +1,5 @@
-//! ROW_NUMBER with a bound on the number is a top-N; bounded to one and ordered by time it is a deduplication.
+//! ROW_NUMBER with a bound on the number becomes a top-N. Bounded to one and ordered by time, it becomes a
+//! deduplication.
 
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ pub(super) fn apply(node: &Arc<Node>) -> Arc<Node> {
     })
 }
 
-/// The greatest number that a conjunct lets pass, and whether it lets all from 1 to that pass.
+/// The greatest number that passes a conjunct, and whether all numbers from 1 to that pass.
 fn bound(conjunct: &Expr, column: usize) -> Option<(u64, bool)> {
     let Expr::Op(op, args, _) = conjunct else { return None };
     let (op, limit) = match args.as_slice() {

@@ -1,5 +1,5 @@
-//! What several places of a job compute alike is computed once: tables are read once, and equal parts of plans become
-//! one node with several readers.
+//! Computes common parts of a job once: each table is read once, and equal parts of plans become one node with several
+//! readers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::expr::Expr;
 use crate::plan::{Node, NodeOp, Scan, explain};
 
-/// Nodes that were made before, by what a line of EXPLAIN says of them and by their inputs, which are among them:
-/// equal ones have both alike.
+/// The nodes made so far, by their line in EXPLAIN and their inputs, which are nodes made so far too: equal nodes have
+/// the same key.
 type Known = HashMap<(String, Vec<usize>), Vec<Arc<Node>>>;
 
 /// The plans with shared scans and shared parts.
@@ -18,12 +18,12 @@ pub(super) fn apply(plans: &[Arc<Node>]) -> Vec<Arc<Node>> {
     plans.iter().map(|plan| intern(plan, &mut known)).collect()
 }
 
-/// The one node that is equal to this one.
+/// The single node that equals this one.
 fn intern(node: &Arc<Node>, known: &mut Known) -> Arc<Node> {
     let node = node.map_inputs(&mut |input| intern(input, known));
     let inputs = node.inputs().into_iter().map(|input| Arc::as_ptr(input).addr()).collect();
     let alike = known.entry((explain::line(&node), inputs)).or_default();
-    // Processing time is read once for a row, so that equal scans may share it.
+    // Processing time is read once for each row, so equal scans may share it.
     match alike.iter().find(|other| **other == node) {
         Some(other) => other.clone(),
         None => {
@@ -36,13 +36,13 @@ fn intern(node: &Arc<Node>, known: &mut Known) -> Arc<Node> {
 /// All scans of one table.
 struct Scans {
     first: Scan,
-    /// Whether one differs from the first.
+    /// Whether any of them differs from the first.
     differ: bool,
-    /// What they read.
+    /// The columns that they read.
     reads: BTreeSet<usize>,
 }
 
-/// Scans of one table that differ become one scan of all that they read; what they differ in stays above it.
+/// Replaces different scans of a table by one scan of all their columns; their differences move above it.
 fn share_scans(plans: &[Arc<Node>]) -> Vec<Arc<Node>> {
     let mut tables: HashMap<usize, Scans> = HashMap::new();
     for plan in plans {
@@ -73,7 +73,7 @@ fn collect(node: &Arc<Node>, tables: &mut HashMap<usize, Scans>) {
     }
 }
 
-/// A scan of what all scans of the table read, with the filter and the columns of this one above it.
+/// A scan of the columns of all scans of the table, with this scan's filter and columns above it.
 fn widen(scan: &Scan, reads: &BTreeSet<usize>) -> Arc<Node> {
     let table = &scan.table;
     let reads: Vec<usize> = reads.iter().copied().collect();

@@ -1,6 +1,6 @@
-//! Aggregates of windows are made of slices. Rows that were copied into each of their windows are not copied any more:
-//! each is added to one slice, and a window is put together of its slices when it closes. Aggregates with the same
-//! input and keys share slices, if the narrower ones are parts of the wider.
+//! Computes window aggregates from slices. Rows are no longer copied into each of their windows: each is added to one
+//! slice, and a window is merged from its slices when it closes. Aggregates with the same input and keys share slices,
+//! if the narrower slices divide the wider ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::expr::Expr;
 use crate::plan::{Node, NodeOp, WindowSource};
 
-/// Replaces copies by slices wherever an aggregate needs the window's bounds for nothing else.
+/// Replaces copies by slices wherever an aggregate uses the window's bounds for nothing else.
 pub(super) fn apply(node: &Arc<Node>) -> Arc<Node> {
     node.rewrite(&|node| sliced(&node).unwrap_or(node))
 }
@@ -29,7 +29,7 @@ fn sliced(node: &Arc<Node>) -> Option<Arc<Node>> {
         .copied()
         .chain(aggregates.iter().flat_map(|aggregate| aggregate.argument.into_iter().chain(aggregate.filter)))
         .collect();
-    // Bounds as keys or arguments need the window at each row.
+    // Bounds used as keys or arguments need the window at each row.
     let reads_bounds = |expr: &Expr| expr.columns().iter().any(|column| *column >= width);
     if used.iter().any(|column| reads_bounds(&columns[*column].1)) {
         return None;
@@ -38,7 +38,7 @@ fn sliced(node: &Arc<Node>) -> Option<Arc<Node>> {
         return None;
     }
     if window.slice().is_none() {
-        // A session is made by the same key that it is grouped by, or rows of other groups would lengthen it.
+        // A session must have the same key as the grouping, or rows of other groups would extend it.
         let key_columns: Option<BTreeSet<usize>> = keys
             .iter()
             .map(|key| match &columns[*key].1 {
@@ -66,7 +66,7 @@ fn sliced(node: &Arc<Node>) -> Option<Arc<Node>> {
     }))
 }
 
-/// The plans with one width of slices for all aggregates that have input, time and keys in common.
+/// The plans with one slice width for all aggregates with the same input, time and keys.
 pub(super) fn unify(plans: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
     let mut found: Vec<Arc<Node>> = Vec::new();
     for plan in &plans {
@@ -98,7 +98,7 @@ pub(super) fn unify(plans: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
         }
         _ => node,
     };
-    // Nothing to change is the rule, and keeps shared nodes the same.
+    // Usually nothing changes; returning the plans unchanged keeps shared nodes the same.
     let needed = found.iter().any(|node| match (&node.op, width(node)) {
         (
             NodeOp::WindowAggregate { source: WindowSource::Assigned { slice: Some(slice), .. }, .. },
@@ -123,7 +123,7 @@ fn collect(node: &Arc<Node>, found: &mut Vec<Arc<Node>>) {
     }
 }
 
-/// Whether two aggregates may take their windows from the same slices, if the widths agree.
+/// Whether two aggregates may use the same slices, if the widths agree.
 pub(crate) fn same_slices(a: &Node, b: &Node) -> bool {
     match (&a.op, &b.op) {
         (
