@@ -1,5 +1,5 @@
-//! Runs a compiled job: batches from sources, through code, to sinks, until the input ends or somebody stops it. A job
-//! that is given a store makes checkpoints in it, and goes on from the last one.
+//! Runs a compiled job: batches go from sources through compiled code to sinks, until the input ends or the caller
+//! stops it. A job with a store makes checkpoints in it, and resumes from the last one.
 
 mod checkpoint;
 mod claim;
@@ -62,54 +62,54 @@ pub use crate::state::MemoryLimit;
 use crate::state::Numbers;
 use crate::types::{DataType, Value};
 
-/// Rows of a batch: some thousand, so that what is done once for each costs nothing, and columns stay in the cache.
+/// Rows of a batch: some thousand, so that the work for each batch costs little, and columns stay in the cache.
 pub const BATCH_ROWS: usize = 4096;
 
-/// How long pages of a checkpoint are copied after one batch, about: rows wait meanwhile.
+/// About how long pages of a checkpoint are copied after one batch: rows wait meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long after one that took so long. A batch whose rows wait for pages of state to be read takes seconds; the
-/// checkpoint would take hours then.
+/// The same after a batch that took this long. A batch whose rows wait for pages of state to be read takes seconds;
+/// with short pauses the checkpoint would take hours then.
 fn pause_behind(batch: Duration) -> Duration {
     PAUSE.max(batch / 4)
 }
 
-/// Bytes of pages that are copied and sent at a time: within some ten microseconds.
+/// Bytes of pages that are copied and sent at a time: this takes some ten microseconds.
 const SAVED_BYTES: usize = 256 << 10;
 
-/// Where a job stands.
+/// The progress of a job.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// Records that were read.
+    /// Records read.
     pub records: u64,
-    /// Records that could not be read and were left out, as their table says.
+    /// Records that could not be read and were skipped, as the table's options allow.
     pub skipped: u64,
-    /// Since the job began.
+    /// Time since the job began.
     pub elapsed: Duration,
     /// The least watermark, in microseconds.
     pub watermark: i64,
-    /// What breakers hold.
+    /// The state of each breaker.
     pub held: Vec<Held>,
     /// Checkpoints of this run; none without a store.
     pub checkpoints: Option<Checkpoints>,
-    /// What sources and sinks wait for that others should give, such as a broker that cannot be reached.
+    /// What sources and sinks wait for, such as a broker that cannot be reached.
     pub waits: Vec<String>,
 }
 
 /// Checkpoints of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Checkpoints {
-    /// How many are whole.
+    /// Number of complete checkpoints.
     pub count: u64,
     /// The longest time for which a checkpoint kept rows waiting: freezing, or copying pages after one batch.
     pub pause_max: Duration,
-    /// Of 100 such times of the last checkpoint 99 were at most so long.
+    /// The 99th percentile of these times for the last checkpoint.
     pub pause_p99: Duration,
-    /// From the beginning of the last one until it was whole.
+    /// From the beginning of the last checkpoint until it was complete.
     pub took: Duration,
-    /// Of that, the commit.
+    /// The time of its commit, which is part of that.
     pub commit: Duration,
-    /// Bytes of pages that the last one wrote.
+    /// Bytes of pages that the last checkpoint wrote.
     pub bytes: u64,
 }
 
@@ -118,9 +118,9 @@ struct Feed {
     reader: Box<dyn RowSource>,
     batch: Batch,
     more: bool,
-    /// After so long without rows it is idle; never if this is none.
+    /// After this long without rows the source is idle; `None` means never.
     idle_after: Option<Duration>,
-    /// When there were rows last.
+    /// When the last rows arrived.
     heard: Instant,
     idle: bool,
 }
@@ -138,7 +138,7 @@ impl Feed {
         })
     }
 
-    /// It has given so many rows, or none; whether it has become idle, or active, by that.
+    /// Records that the source gave this many rows; returns whether it thereby became idle or active.
     fn turns(&mut self, rows: usize) -> bool {
         let Some(after) = self.idle_after else { return false };
         if rows > 0 {
@@ -149,7 +149,7 @@ impl Feed {
     }
 }
 
-/// Gives the source of a table if it is the caller's, for these columns.
+/// Returns the source of a table with these columns, if the caller provides it.
 pub type Own<'o> = dyn FnMut(&Table, &Source) -> Result<Option<Box<dyn RowSource>>> + 'o;
 
 /// A sink that the running job and the code of all its INSERTs share.
@@ -158,17 +158,17 @@ struct Shared(Arc<Mutex<Box<dyn RowSink>>>);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Box<dyn RowSink>> {
-        // Who panicked has said so; the job ends.
+        // A thread that panicked has reported it; the job ends.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where the rows of one INSERT go.
+/// The destination of the rows of one INSERT.
 #[derive(Clone)]
 struct Target {
     sink: Shared,
     table: Arc<Table>,
-    /// Places of the columns that are NOT NULL.
+    /// Indexes of the columns that are NOT NULL.
     required: Vec<usize>,
 }
 
@@ -189,7 +189,7 @@ impl Output for Target {
     }
 }
 
-/// A row that a sink's table does not take.
+/// The error for a row that a sink's table does not accept.
 fn null_refused(table: &Table, row: &[Value], types: &[DataType], place: usize) -> Error {
     let index = table.physical[place];
     let column = &table.columns[index];
@@ -208,29 +208,29 @@ fn null_refused(table: &Table, row: &[Value], types: &[DataType], place: usize) 
     ))
 }
 
-/// How a job is started.
+/// The settings with which a job starts.
 pub struct Start<'s> {
-    /// What paths of files are relative to.
+    /// The directory for relative paths of files.
     pub directory: &'s Path,
-    /// Where its checkpoints are; it goes on from the last one there.
+    /// Where its checkpoints are; the job resumes from the last one.
     pub keep: Option<&'s Keep>,
-    /// On how many threads it runs, if its plan can be partitioned. If this is none: as many as its checkpoint has, or
-    /// else the machine, but on one where nothing is kept by keys.
+    /// The number of threads, if the plan can be partitioned. `None`: as many as the checkpoint has, else as many as
+    /// the machine; but one thread if nothing is kept by keys.
     pub threads: Option<usize>,
-    /// What becomes of keys and files that stand where it will write and that it has not written.
+    /// How to treat existing keys and files at the places where the job will write but did not write before.
     pub existing: Existing,
-    /// Asked for each table that is read, and told which columns are wanted.
+    /// Called for each table that is read, with the columns to read.
     pub own: &'s mut Own<'s>,
 }
 
 impl<'s> Start<'s> {
-    /// In the working directory, where nothing may stand yet that it will write.
+    /// In the working directory; refuses existing keys and files where the job will write.
     pub fn here(keep: Option<&'s Keep>, threads: Option<usize>, own: &'s mut Own<'s>) -> Self {
         Self { directory: Path::new("."), keep, threads, existing: Existing::Refuse, own }
     }
 }
 
-/// A job that runs.
+/// A running job.
 pub struct Running {
     program: Program,
     feeds: Vec<Feed>,
@@ -241,7 +241,8 @@ pub struct Running {
     before: u64,
     began: Instant,
     finished: bool,
-    /// The threads; none if it runs on that which calls [`Running::run`]. Behind it goes what their pages are sent to.
+    /// The threads; `None` if the job runs on the caller's thread of [`Running::run`]. Dropped before `keeping`, to
+    /// which they send their pages.
     workers: Option<Workers>,
     meeting: Option<Meeting>,
     keeping: Option<Keeping>,
@@ -258,29 +259,29 @@ struct Keeping {
     epoch: u64,
     begun: Instant,
     phase: Phase,
-    /// Bytes of copies of pages that may wait.
+    /// Bytes of page copies that may wait.
     copies_max: usize,
-    /// Pages that the thread had no room for.
+    /// Pages for which the thread's queue had no room.
     refused: Option<Vec<(u64, u32, Vec<u8>)>>,
-    /// For how long the checkpoint that is under way kept rows waiting, each time.
+    /// Each time for which the current checkpoint kept rows waiting.
     pauses: Vec<Duration>,
     told: Checkpoints,
 }
 
-/// Threads that have been told to meet.
+/// A meeting at which all threads stop.
 struct Meeting {
     head: Head,
-    /// Of dead letters.
+    /// Those of dead letters.
     participants: Vec<Box<dyn CommitParticipant>>,
-    /// Who has come: its number, its state, the vectors of that.
+    /// The threads that have arrived: number, state, and the vectors of that state.
     met: Vec<(usize, Vec<u8>, Vec<u64>)>,
 }
 
-/// What becomes of a checkpoint.
+/// The phase of a checkpoint.
 enum Phase {
-    /// None is under way.
+    /// No checkpoint is running.
     Idle,
-    /// Pages are being sent; then follows the rest. So many threads are not done.
+    /// Pages are being sent; the rest follows. `left` threads are not done.
     Saving {
         head: Head,
         states: Vec<Vec<u8>>,
@@ -288,7 +289,7 @@ enum Phase {
         named: Vec<u64>,
         left: usize,
     },
-    /// All is sent.
+    /// Everything is sent.
     Committing,
 }
 
@@ -298,12 +299,12 @@ impl std::fmt::Debug for Running {
     }
 }
 
-/// The job as text: what a checkpoint is of.
+/// The job as text, by which a checkpoint is compared with it.
 fn plan_text(sinks: &[Sink], program: &Program) -> String {
     format!("{}{}", explain::job(sinks), program.layout())
 }
 
-/// Why a checkpoint is not this job's.
+/// The error for a checkpoint of another job.
 fn other_job(name: &str, was: &str, is: &str) -> Error {
     let (was, is) = was
         .lines()
@@ -317,7 +318,7 @@ fn other_job(name: &str, was: &str, is: &str) -> Error {
     .hint("--from-start forgets what was computed, another --name keeps it")
 }
 
-/// Why a checkpoint is not for so many threads.
+/// The error for a checkpoint with another number of threads.
 fn other_threads(name: &str, had: usize, wanted: usize) -> Error {
     let threads = |count| if count == 1 { "one thread".to_owned() } else { format!("{count} threads") };
     Error::invalid(
@@ -327,19 +328,19 @@ fn other_threads(name: &str, had: usize, wanted: usize) -> Error {
     .hint("--from-start forgets what was computed, another --name keeps it")
 }
 
-/// How a job is one of several threads; none if it runs on one.
+/// The partition of a job into threads; `None` if it runs on one.
 fn partition(sinks: &[Sink], wanted: Option<usize>, found: Option<&Found>) -> Option<Threads> {
     let machine = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let count = wanted.or_else(|| Some(found?.states.len())).unwrap_or_else(machine);
     let partition = if count > 1 { Partition::of(sinks).ok()? } else { return None };
-    // Nobody has asked for another order of rows where nothing is kept by keys.
+    // Without keys, several threads would only change the order of rows, which nobody asked for.
     if wanted.is_none() && found.is_none() && !partition.has_keys() {
         return None;
     }
     Some(Threads { count, partition })
 }
 
-/// Cuts all sinks for the checkpoint of this head, which has what dead letters publish; `participants` are theirs.
+/// Ends the checkpoint parts of all sinks. `head` already has the dead letters, whose participants are `participants`.
 fn end_parts(
     sinks: &[Shared],
     head: &mut Head,
@@ -363,13 +364,13 @@ impl Running {
         Running::start_in(sinks, directory, None)
     }
 
-    /// The same with checkpoints in a store: the job goes on from the last one that the store has of it.
+    /// As [`Running::start`], with checkpoints in a store: the job resumes from its last one in the store.
     pub fn start_in(sinks: &[Sink], directory: &Path, keep: Option<&Keep>) -> Result<Running> {
         Running::start_with(sinks, directory, keep, &mut |_, _| Ok(None))
     }
 
-    /// The same with sources of the caller's: `own` is asked for each table that is read, and told which columns are
-    /// wanted. All of these run on one thread.
+    /// As above, with sources of the caller: `own` is called for each table that is read, with the columns to read. All
+    /// of these run on one thread.
     pub fn start_with(
         sinks: &[Sink],
         directory: &Path,
@@ -379,7 +380,7 @@ impl Running {
         Running::start_on(sinks, Start { directory, keep, threads: Some(1), existing: Existing::Refuse, own })
     }
 
-    /// The same on several threads.
+    /// As above, on several threads.
     pub fn start_on(sinks: &[Sink], start: Start<'_>) -> Result<Running> {
         let Start { directory, keep, threads, existing, own } = start;
         let job_tables = keep.map(JobTables::open).transpose()?;
@@ -447,7 +448,7 @@ impl Running {
                     return Err(other_threads(&keep.name, found.states.len(), count));
                 }
                 (records, finished, epoch) = (head.records, head.finished, head.epoch);
-                // What has ended is not read again; its input may be gone.
+                // A finished job reads nothing again; its input may be gone.
                 if !finished {
                     if threads.is_none() {
                         numbers = program
@@ -464,7 +465,7 @@ impl Running {
             let mut job_store = JobStore::new(&keep.store)?;
             let mut claim = job_tables.claim()?;
             if found.is_none() {
-                // The order is told at `Claim`.
+                // `Claim` documents the order.
                 let mut strangers = Strangers::default();
                 for sink in &opened {
                     sink.lock().look(&mut job_store, &claim, &mut strangers)?;
@@ -545,7 +546,7 @@ impl Running {
         })
     }
 
-    /// On how many threads it runs.
+    /// The number of threads.
     pub fn threads(&self) -> usize {
         self.workers.as_ref().map_or(1, Workers::count)
     }
@@ -555,17 +556,17 @@ impl Running {
         &self.program
     }
 
-    /// Records that had been read when this run began: it goes on from a checkpoint if there are any.
+    /// Records that had been read when this run began: not zero if it resumed from a checkpoint.
     pub fn records_before(&self) -> u64 {
         self.before
     }
 
-    /// Whether the input has ended and all of it has been given.
+    /// Whether the input has ended and all its rows have been emitted.
     pub fn is_finished(&self) -> bool {
         self.finished && !self.sinks.iter().any(|sink| sink.lock().is_unsettled())
     }
 
-    /// Where the job stands.
+    /// The job's progress.
     pub fn progress(&self) -> Progress {
         self.progress_of(self.workers.as_ref())
     }
@@ -591,12 +592,13 @@ impl Running {
         }
     }
 
-    /// Whether a sink has so much that a checkpoint is to be made before more is read.
+    /// Whether a sink is so full that a checkpoint must be made before more is read.
     fn is_full(&self) -> bool {
         self.sinks.iter().any(|sink| sink.lock().is_full())
     }
 
-    /// Publishes what a crash left, however long others take; whether that was done before somebody stopped it.
+    /// Publishes what a crash left unpublished, however long other systems take; returns whether that was done before
+    /// `stop` was set.
     fn settle(&mut self, stop: &AtomicBool, report: &mut dyn FnMut(&Progress)) -> Result<bool> {
         let mut last = Instant::now();
         loop {
@@ -614,16 +616,16 @@ impl Running {
         }
     }
 
-    /// Nothing more is taken by sinks.
+    /// Ends the sinks: they take no more rows.
     fn end(&mut self) -> Result<()> {
         match &self.keeping {
-            // What they have is in the last checkpoint.
+            // Their rows are in the last checkpoint.
             Some(_) => Ok(()),
             None => self.sinks.iter().try_for_each(|sink| sink.lock().end()),
         }
     }
 
-    /// One batch of each source; whether there is more, and whether there were rows.
+    /// Processes one batch of each source; returns whether there is more, and whether there were rows.
     fn turn(&mut self) -> Result<(bool, bool)> {
         let (mut more, mut rows) = (false, false);
         for (number, lookup) in self.lookups.iter_mut().enumerate() {
@@ -652,8 +654,8 @@ impl Running {
         Ok((more, rows))
     }
 
-    /// Runs until all input has ended, or `stop` is set: then no window closes that the watermark has not passed, and
-    /// a job with a store makes a last checkpoint. `report` is called every half second.
+    /// Runs until all input has ended, or `stop` is set. After `stop`, no window closes that the watermark has not
+    /// passed, and a job with a store makes a last checkpoint. `report` is called every half second.
     pub fn run(&mut self, stop: &AtomicBool, mut report: impl FnMut(&Progress)) -> Result<Progress> {
         if !self.settle(stop, &mut report)? || self.finished {
             return Ok(self.progress());
@@ -675,7 +677,7 @@ impl Running {
             } else if stop.load(Ordering::Relaxed) {
                 break;
             } else if !rows && !busy {
-                // Nothing has come: what is followed will be looked at again.
+                // No rows came: followed inputs will be checked again.
                 std::thread::sleep(Duration::from_millis(2));
             }
             if last.elapsed() >= Duration::from_millis(500) {
@@ -695,7 +697,7 @@ impl Running {
         }
     }
 
-    /// Begins a checkpoint: what is kept is what is there now.
+    /// Begins a checkpoint: freezes the current state.
     fn freeze(&mut self) -> Result<()> {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         let began = Instant::now();
@@ -709,14 +711,14 @@ impl Running {
         Ok(())
     }
 
-    /// Runs as [`Running::run`] does, on threads.
+    /// As [`Running::run`], on threads.
     fn run_workers(
         &mut self,
         workers: &Workers,
         stop: &AtomicBool,
         report: &mut dyn FnMut(&Progress),
     ) -> Result<Progress> {
-        // As long as rows and signals may wait to be seen by whoever only looks on.
+        // How long reports and signals may wait for this thread, which only watches.
         const LOOK: Duration = Duration::from_millis(5);
         let mut last = Instant::now();
         let (mut finished, mut full) = (0, false);
@@ -755,7 +757,7 @@ impl Running {
             self.wait(workers, &mut finished)?;
         }
         self.finished = workers.has_ended();
-        // Without a store all meet once more too: what was read has been taken then.
+        // Without a store all threads meet once more too: then everything read has been processed.
         self.meet(workers)?;
         self.end_checkpoint(workers, &mut finished)?;
         self.end()?;
@@ -776,7 +778,7 @@ impl Running {
         Ok(())
     }
 
-    /// Hears what a thread says.
+    /// Handles a thread's message.
     fn handle(&mut self, workers: &Workers, message: Message, finished: &mut usize) -> Result<()> {
         match message {
             Message::Ready(_) => {}
@@ -802,7 +804,7 @@ impl Running {
         Ok(())
     }
 
-    /// All have met: a checkpoint begins.
+    /// All threads have met: begins the checkpoint.
     fn begin(&mut self, meeting: Meeting) -> Result<()> {
         let Some(keeping) = &mut self.keeping else { return Ok(()) };
         let Meeting { mut head, participants, mut met } = meeting;
@@ -824,7 +826,7 @@ impl Running {
         self.handle(workers, message, finished)
     }
 
-    /// Waits for the meeting and the checkpoint that are under way.
+    /// Waits for the current meeting and checkpoint to end.
     fn end_checkpoint(&mut self, workers: &Workers, finished: &mut usize) -> Result<()> {
         let saving = |keeping: &Option<Keeping>| {
             keeping.as_ref().is_some_and(|keeping| matches!(keeping.phase, Phase::Saving { .. }))
@@ -842,7 +844,7 @@ impl Running {
         }
     }
 
-    /// What stands behind an error of a thread: if nobody writes pages any more, why.
+    /// The cause of a thread's error: if the thread that writes pages failed, that error.
     fn cause(&self, error: Error) -> Error {
         match self.keeping.as_ref().map(|keeping| keeping.keeper.done()) {
             Some(Err(cause)) => cause,
@@ -850,7 +852,8 @@ impl Running {
         }
     }
 
-    /// Goes on with checkpoints for so long, with one that is due `now`; whether there is more to be done at once.
+    /// Continues checkpoints for `pause`, or begins one if it is due or `now` is set; returns whether there is more to
+    /// do at once.
     fn keep_on(&mut self, now: bool, pause: Duration) -> Result<bool> {
         let Some(keeping) = &mut self.keeping else { return Ok(false) };
         match keeping.phase {
@@ -861,7 +864,7 @@ impl Running {
             Phase::Idle => Ok(false),
             Phase::Saving { .. } => {
                 let began = Instant::now();
-                // Some batches take longer than this, and a checkpoint shall not take as many of them as it has parts.
+                // Some batches take longer than this, and a checkpoint must not take as many of them as it has parts.
                 while let Phase::Saving { .. } = keeping.phase {
                     keeping.save(&mut self.program, false)?;
                     if keeping.refused.is_some() || began.elapsed() >= pause {
@@ -885,7 +888,7 @@ impl Running {
         }
     }
 
-    /// Makes a checkpoint of what is there now, however long that takes.
+    /// Makes a checkpoint of the current state, however long that takes.
     fn keep_all(&mut self) -> Result<()> {
         if let Some(keeping) = &mut self.keeping {
             keeping.end(&mut self.program)?;
@@ -899,7 +902,8 @@ impl Running {
 }
 
 impl Keeping {
-    /// The head of the next checkpoint, which begins now; of sinks it has those of dead letters, whose cuts are given.
+    /// The head of the next checkpoint, which begins now. Its `sinks` have only the dead letters, whose participants
+    /// are returned.
     fn head(
         &mut self,
         records: u64,
@@ -928,7 +932,7 @@ impl Keeping {
         Ok((head, participants))
     }
 
-    /// A thread has sent all its pages; behind those of the last one goes the end of the checkpoint.
+    /// A thread has sent all its pages; after the last thread's pages the end of the checkpoint is sent.
     fn is_saved(&mut self) -> Result<()> {
         if let Phase::Saving { left, .. } = &mut self.phase {
             *left -= 1;
@@ -950,7 +954,7 @@ impl Keeping {
         self.pauses.push(pause);
     }
 
-    /// Sends some pages, or the end if there are no more. With `wait` the thread takes them whatever else it has.
+    /// Sends some pages, or the end if there are no more. With `wait` it waits for room in the thread's queue.
     fn save(&mut self, program: &mut Program, wait: bool) -> Result<()> {
         if let Some(pages) = self.refused.take() {
             if wait {
@@ -980,7 +984,7 @@ impl Keeping {
         self.told.bytes = done.bytes;
     }
 
-    /// Ends the checkpoint that is under way.
+    /// Finishes the current checkpoint.
     fn end(&mut self, program: &mut Program) -> Result<()> {
         while let Phase::Saving { .. } = self.phase {
             self.save(program, true)?;

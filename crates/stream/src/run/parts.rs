@@ -1,7 +1,7 @@
 //! Files of a directory that appear when the checkpoint that names them is committed.
 //!
-//! The name of each has the job's run, which only the store of that job knows (`claim.rs`): files of another job,
-//! and of one of the same name with another store, are never taken for its own.
+//! Each name contains the job's run, which only the store of that job knows (`claim.rs`). So a job never mistakes files
+//! of another job, or of a job with its name and another store, for its own.
 
 use std::fs::{DirEntry, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -13,11 +13,11 @@ use super::claim::{Claim, Strangers};
 use super::row_sink::{CommitParticipant, JobStore};
 use crate::error::{Error, Result};
 
-/// Files of a directory, one for each checkpoint in which something was written: `part-JOB-NUMBER-RUN-EPOCH`. Until its
-/// checkpoint is committed a file's name begins with a dot.
+/// Files of a directory, one for each checkpoint that wrote something: `part-JOB-NUMBER-RUN-EPOCH`. Until its
+/// checkpoint is committed, a file's name begins with a dot.
 pub struct Parts {
     directory: PathBuf,
-    /// The table that they are of, for errors.
+    /// The table, for errors.
     table: String,
     /// `part-JOB-NUMBER-`.
     stem: String,
@@ -28,7 +28,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Parts of one writer of a job, made where they shall be.
+    /// Parts of one writer of a job, created in the final directory.
     pub fn open(
         directory: PathBuf,
         table: &str,
@@ -54,7 +54,8 @@ impl Parts {
         }
     }
 
-    /// The run of a part of this writer, or of one of the same job and number, if it is the name of such.
+    /// The run in the name of a part of this writer, or of another one with the same job and number; `None` for other
+    /// names.
     fn run_of<'n>(&self, name: &'n str) -> Option<&'n str> {
         let (run, rest) = name.strip_prefix(&self.stem)?.split_once('-')?;
         let (epoch, _) = rest.split_once('.')?;
@@ -67,7 +68,7 @@ impl Parts {
         format!("{}{}-{:010}.{}", self.stem, self.run, self.epoch, self.extension)
     }
 
-    /// Names in the directory, if that is there.
+    /// Names in the directory, if it exists.
     fn names(&self) -> Result<Vec<String>> {
         let entries = match std::fs::read_dir(&self.directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -125,7 +126,7 @@ impl Parts {
                 std::fs::rename(&pending, self.directory.join(part)).map_err(self.failed("rename"))?;
             }
         }
-        // What belongs to no checkpoint; and, as long as there is none, all of runs that are over.
+        // Parts of no checkpoint; and, while there is no checkpoint, all parts of earlier runs.
         for name in self.names()? {
             let pending = name.strip_prefix('.');
             let Some(run) = self.run_of(pending.unwrap_or(&name)) else { continue };
@@ -138,7 +139,7 @@ impl Parts {
     }
 }
 
-/// A text that users choose, as part of the name of a file: letters, digits, `_` and `-`, and other bytes as `%2f`.
+/// A text chosen by users, as part of a file's name: letters, digits, `_` and `-`; other bytes become `%2f` and so on.
 fn in_name(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
@@ -147,7 +148,7 @@ fn in_name(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// Makes names of a directory last.
+/// Makes names of a directory durable.
 fn sync(directory: &Path) -> std::io::Result<()> {
     File::open(directory)?.sync_all()
 }

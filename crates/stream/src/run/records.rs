@@ -1,4 +1,4 @@
-//! Records of a source: lines to rows of a batch, and what becomes of those that cannot be read.
+//! Records of a source: parses lines into rows of a batch, and handles those that cannot be parsed.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,24 +17,24 @@ use crate::compile::Source;
 use crate::error::{Error, Result};
 use crate::types::Row;
 
-/// What a job's sources and sinks have of it.
+/// The settings of a job for its sources and sinks.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'p> {
-    /// Paths are relative to it.
+    /// The directory for relative paths.
     pub directory: &'p Path,
     /// The name of a job with checkpoints.
     pub job: Option<&'p str>,
-    /// What it does with what others have written.
+    /// How it treats existing data of others.
     pub existing: Existing,
-    /// Whether it goes on behind a checkpoint.
+    /// Whether it resumes from a checkpoint.
     pub goes_on: bool,
 }
 
-/// Where records go that could not be read, each as an object of JSON with what was wrong: `'dead-letter' = 'path'`.
+/// The destination of records that could not be read, each as a JSON object with its error: `'dead-letter' = 'path'`.
 enum Letters {
     /// With checkpoints: exactly once.
     Parts(Parts),
-    /// Without: appended, whole letters at a time, so that several tables may share a file.
+    /// Without checkpoints: appended, whole letters at a time, so that several tables may share a file.
     File(File),
 }
 
@@ -42,19 +42,19 @@ enum Letters {
 pub struct Records {
     table: String,
     reading: Reading,
-    /// Whether what cannot be read is left out.
+    /// Whether records that cannot be read are skipped.
     skip: bool,
     skipped: u64,
     letters: Option<Letters>,
 }
 
 impl Records {
-    /// Of a table with a format.
+    /// For a table with a format.
     pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Records> {
         Records::with(Reading::new(Format::of(table)?, table, source)?, table, place)
     }
 
-    /// The same by a reading of the caller's.
+    /// With the caller's parser.
     pub fn with(reading: Reading, table: &Table, place: Place<'_>) -> Result<Records> {
         let skip = table
             .options
@@ -70,7 +70,7 @@ impl Records {
                         Letters::Parts(Parts::open(path, &table.name, (job, &number), "json")?)
                     }
                     None => {
-                        // What is there may be letters of a run before.
+                        // The file may have letters of an earlier run.
                         let file = OpenOptions::new().create(true).append(true).open(&path);
                         Letters::File(file.map_err(|error| {
                             Error::connector(format!(
@@ -90,7 +90,7 @@ impl Records {
         self.reading.splitter(begins)
     }
 
-    /// Takes the record that was split off last; `place` says where it stood.
+    /// Takes the last record that was split off; `place` is its position.
     pub fn take(
         &mut self,
         record: &Splitter,
@@ -106,7 +106,8 @@ impl Records {
         self.reading.message(message)
     }
 
-    /// Takes the row of a record, or does with the record what is said for those that cannot be read.
+    /// Takes the row of a record. If the record cannot be read, it is skipped, kept as a dead letter or an error, as
+    /// the options say.
     pub fn took(
         &mut self,
         read: Result<Row>,
@@ -142,17 +143,17 @@ impl Records {
         ))
     }
 
-    /// Whether what cannot be read is kept as a dead letter.
+    /// Whether records that cannot be read are kept as dead letters.
     pub fn keeps_letters(&self) -> bool {
         self.letters.is_some()
     }
 
-    /// Records that were left out.
+    /// Number of skipped records.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Goes on with so many left out.
+    /// Resumes with this many skipped.
     pub fn set_skipped(&mut self, skipped: u64) {
         self.skipped = skipped;
     }

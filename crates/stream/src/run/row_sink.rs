@@ -1,4 +1,4 @@
-//! What sinks have in common.
+//! The interface of sinks.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::compile::Output;
 use crate::error::{Error, Result};
 use crate::function::json::compact;
 
-/// What is kept under a key.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// Fields and their values.
@@ -23,7 +23,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// The fields: a string is an object of JSON.
+    /// The fields; a string is parsed as a JSON object.
     pub fn fields(&self) -> Result<Vec<(String, String)>> {
         let text = match self {
             Content::Hash(fields) => return Ok(fields.clone()),
@@ -41,22 +41,22 @@ impl Content {
     }
 }
 
-/// What a running job gives rows to. One thread at a time does.
+/// The sink of a running job. Only one thread uses it at a time.
 pub trait RowSink: Output + Send {
-    /// Ends what was taken for a checkpoint: what follows belongs to the next. Returns what is to be known after a
-    /// crash, and what is to be done when the checkpoint is written.
+    /// Ends the part of a checkpoint: later rows belong to the next one. Returns what must be known after a crash, and
+    /// the participant in the commit.
     fn end_part(&mut self) -> Result<(Value, Option<Box<dyn CommitParticipant>>)> {
         Ok((Value::Null, None))
     }
 
-    /// Finds what stands where it will write and is not the job's. It changes nothing.
+    /// Finds existing data at its places that is not the job's. It changes nothing.
     fn look(&mut self, job_store: &mut JobStore, claim: &Claim, strangers: &mut Strangers) -> Result<()> {
         let _ = (job_store, claim, strangers);
         Ok(())
     }
 
-    /// Goes on behind a checkpoint of this sink, or from the start if there is none: what a crash left is published or
-    /// deleted. `epoch` is the number of the checkpoint that what is taken now will belong to.
+    /// Resumes from a checkpoint of this sink, or starts if there is none: what a crash left is published or deleted.
+    /// `epoch` is the number of the checkpoint to which rows taken now will belong.
     fn recover(
         &mut self,
         part: Option<&Value>,
@@ -68,53 +68,53 @@ pub trait RowSink: Output + Send {
         Ok(())
     }
 
-    /// All sources end by themselves.
+    /// All sources are finite.
     fn input_ends(&mut self) {}
 
-    /// Whether something of a crash is left that [`RowSink::settle`] publishes.
+    /// Whether a crash left something that [`RowSink::settle`] must publish.
     fn is_unsettled(&self) -> bool {
         false
     }
 
-    /// Tries once to publish what a crash left, before anything is taken; whether that is done.
+    /// Tries once to publish what a crash left, before any row is taken; returns whether that is done.
     fn settle(&mut self) -> Result<bool> {
         Ok(true)
     }
 
-    /// Whether so much waits for a checkpoint that one shall be made before more is read.
+    /// Whether so much waits for a checkpoint that one must be made before more is read.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// What it waits for, if it has waited a while.
+    /// What it waits for, if it has waited for a while.
     fn waits(&self) -> Option<String> {
         None
     }
 
-    /// The job is being stopped: what waits for others does so no longer than needed.
+    /// The job is being stopped: waits for other systems must be short.
     fn stop(&mut self) {}
 
-    /// Sees to it that all is given. No checkpoint follows.
+    /// Writes everything out. No checkpoint follows.
     fn end(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// What was taken for one checkpoint.
+/// A sink's part of one checkpoint, for its commit.
 pub trait CommitParticipant: Send {
-    /// Makes it last; what is written to the store belongs to the checkpoint.
+    /// Makes the part durable; its writes to the store belong to the checkpoint.
     fn prepare(&mut self, job_store: &mut JobStore) -> Result<()>;
 
-    /// The checkpoint is committed. After a crash, [`RowSink::recover`] does this again.
+    /// Publishes the part after the checkpoint is committed. After a crash, [`RowSink::recover`] does this again.
     fn publish(&mut self) -> Result<()>;
 }
 
-/// What writes to a job's store, in one thread.
+/// Writes to a job's store, from one thread.
 pub struct JobStore {
     store: Store,
     /// For tables of the engine.
     pub writer: Writer,
-    /// For keys as Redis has them, once they are asked for.
+    /// For Redis keys, once they are used.
     keys: Option<(Keyspace, Worker)>,
 }
 
@@ -128,7 +128,7 @@ impl JobStore {
         Ok(JobStore { store: store.clone(), writer: store.writer().map_err(failed)?, keys: None })
     }
 
-    /// Replaces all records of a table of the job's store by these, under their numbers.
+    /// Replaces all records of a table of the job's store by these, numbered in order.
     pub fn replace(&mut self, table: &str, records: &[Vec<u8>]) -> Result<()> {
         let table = self.store.table(table.as_bytes(), IndexKind::Hash).map_err(failed)?;
         let mut number = records.len() as u32;
@@ -142,7 +142,7 @@ impl JobStore {
         Ok(())
     }
 
-    /// The first records of a table of the job's store, so many.
+    /// The first `count` records of a table of the job's store.
     pub fn records(&self, table: &str, count: usize) -> Result<Vec<Vec<u8>>> {
         let found = self.store.find_table(table.as_bytes()).map_err(failed)?;
         let record = |number: usize| {
@@ -169,7 +169,7 @@ impl JobStore {
         Ok(self.keys.insert(keys))
     }
 
-    /// Does `change` to a key.
+    /// Applies `change` to a key.
     fn change(
         &mut self,
         key: &[u8],
@@ -181,14 +181,14 @@ impl JobStore {
             .map_err(failed)
     }
 
-    /// Makes a hash of these fields, of which there are some, the value of a key.
+    /// Sets the value of a key to a hash of these fields, of which there is at least one.
     pub fn put_hash(&mut self, database: u8, key: &[u8], fields: &[(String, String)]) -> Result<()> {
         let pairs: Vec<(&[u8], &[u8])> =
             fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
         self.change(key, |txn| txn.put_hash(database, key, &pairs))
     }
 
-    /// Makes a string the value of a key.
+    /// Sets the value of a key to a string.
     pub fn put_string(&mut self, database: u8, key: &[u8], text: &[u8]) -> Result<()> {
         self.change(key, |txn| txn.put(database, key, text))
     }
@@ -198,7 +198,7 @@ impl JobStore {
         self.change(key, |txn| txn.delete(database, key).map(|_| ()))
     }
 
-    /// The keys that begin so, in their order, and whether each is a hash.
+    /// The keys with this prefix, in order, and whether each is a hash.
     pub fn with_prefix(&mut self, database: u8, prefix: &[u8]) -> Result<Vec<(Vec<u8>, bool)>> {
         let mut found = Vec::new();
         if let Some(table) = self.keys()?.0.table(database) {
@@ -214,45 +214,45 @@ impl JobStore {
         Ok(found)
     }
 
-    /// A table of the job's store, made if it is not there.
+    /// A table of the job's store, created if it does not exist.
     pub fn table(&self, name: &str) -> Result<Table> {
         self.store.table(name.as_bytes(), IndexKind::Hash).map_err(failed)
     }
 
-    /// Tables of the job's store with the keys that it has written there.
+    /// The tables of the job's store with the keys that the job has written.
     pub fn keys_tables(&self, job: &str) -> Result<Vec<Table>> {
         keys_tables(&self.store, job)
     }
 
-    /// Whether a table has this.
+    /// Whether a table has this entry.
     pub fn has(&self, table: &Table, key: &[u8]) -> Result<bool> {
         table.get(key).map(|found| found.is_some()).map_err(failed)
     }
 
-    /// Enters this in a table.
+    /// Adds this entry to a table.
     pub fn enter(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         self.writer.table(table).put(key, b"").map(|_| ()).map_err(failed)
     }
 
-    /// Takes this out of a table.
+    /// Removes this entry from a table.
     pub fn take_out(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         self.writer.table(table).delete(key).map(|_| ()).map_err(failed)
     }
 
-    /// All that is in a table.
+    /// All entries of a table.
     pub fn entries(&self, table: &Table) -> Result<Vec<Vec<u8>>> {
         let mut entries = Vec::new();
         table.for_each(|value| entries.push(value.key().to_vec())).map_err(failed)?;
         Ok(entries)
     }
 
-    /// Whether there is a key.
+    /// Whether a key exists.
     pub fn exists(&mut self, database: u8, key: &[u8]) -> Result<bool> {
         let (_, worker) = self.keys()?;
         worker.begin_on(now() as u64 / 1000, Locks::One(key)).exists(database, key).map_err(failed)
     }
 
-    /// The keys that begin so, and what is under them.
+    /// The keys with this prefix, and their values.
     pub fn kept(&mut self, database: u8, prefix: &[u8]) -> Result<Vec<(String, Content)>> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let found = self.with_prefix(database, prefix)?;

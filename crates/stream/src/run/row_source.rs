@@ -1,4 +1,4 @@
-//! What sources have in common.
+//! The interface of sources.
 
 use serde_json::Value;
 
@@ -6,39 +6,39 @@ use super::records::Records;
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 
-/// What fills batches with rows. One thread at a time does.
+/// Fills batches with rows. Only one thread uses it at a time.
 pub trait RowSource: Send {
-    /// Appends at most `rows` rows; whether there may be more.
+    /// Appends at most `rows` rows; returns whether there may be more.
     fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool>;
 
-    /// Records that were left out because they could not be read.
+    /// Records that were skipped because they could not be read.
     fn skipped(&self) -> u64 {
         0
     }
 
-    /// How far it was read. What cannot be read again has no place: [`Value::Null`].
+    /// The position up to which it was read; [`Value::Null`] if it cannot be read again.
     fn position(&self) -> Value;
 
-    /// Goes on behind a position.
+    /// Resumes from a position.
     fn seek(&mut self, position: &Value) -> Result<()>;
 
-    /// Whether it ends by itself.
+    /// Whether it is finite.
     fn ends(&self) -> bool {
         false
     }
 
-    /// What it waits for, if it has waited a while.
+    /// What it waits for, if it has waited for a while.
     fn waits(&self) -> Option<String> {
         None
     }
 
-    /// Its reader of records, if it has dead letters to give.
+    /// Its reader of records, if it writes dead letters.
     fn letters(&mut self) -> Option<&mut Records> {
         None
     }
 }
 
-/// A number of a position.
+/// A number in a position.
 pub fn place(position: &Value, field: &str) -> Result<u64> {
     let found = position[field].as_u64();
     found.ok_or_else(|| {

@@ -1,14 +1,14 @@
-//! Sinks: what takes rows.
+//! Opens sinks.
 //!
 //! | sink | in a job with checkpoints |
 //! |---|---|
 //! | `filesystem` | exactly once: parts of a directory, each renamed when the checkpoint that names it is committed |
 //! | `duramen` | exactly once: keys of the job's store are written in the checkpoint |
-//! | `redis` with `'sink.delivery-guarantee' = 'exactly-once'` | exactly once: a unit behind each checkpoint |
-//! | `redis` | at least once, which for the same rows under the same keys comes to the same |
-//! | `redis-stream`, `socket` | at least once: given at once, and again for what was read since the last checkpoint |
-//! | `kafka`, `upsert-kafka` | exactly once: a transaction behind each checkpoint, whose rows the checkpoint has |
-//! | `print`, `blackhole` | at least once: given at once, and again for what was read since the last checkpoint |
+//! | `redis` with `'sink.delivery-guarantee' = 'exactly-once'` | exactly once: a transaction after each checkpoint |
+//! | `redis` | at least once; writing the same rows again under the same keys gives the same result |
+//! | `redis-stream`, `socket` | at least once: written at once, and again for rows read since the last checkpoint |
+//! | `kafka`, `upsert-kafka` | exactly once: a transaction after each checkpoint, whose rows are in the checkpoint |
+//! | `print`, `blackhole` | at least once: written at once, and again for rows read since the last checkpoint |
 
 use std::io::Write;
 
@@ -29,7 +29,7 @@ use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
 use crate::plan::Sink;
 
-/// Opens what a sink's table is connected to; `number` is that of the sink in its job.
+/// Opens the sink of a table; `number` is that of the sink in its job.
 pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn RowSink>> {
     let table = &sink.table;
     let name = table.name.clone();
@@ -46,7 +46,7 @@ pub fn open(sink: &Sink, number: usize, place: Place<'_>) -> Result<Box<dyn RowS
                 let parts = Parts::open(path, &name, (job, &number.to_string()), writing.extension())?;
                 return Ok(Box::new(Files { parts, writing }));
             }
-            // A directory gets one file.
+            // A directory has a single file.
             if path.is_dir() || table.options.get("path").is_some_and(|path| path.ends_with('/')) {
                 std::fs::create_dir_all(&path).map_err(|error| {
                     Error::connector(format!("cannot make {path:?} for `{name}`: {error}"))

@@ -1,4 +1,4 @@
-//! A topic and its brokers: settings of clients, and what clients say.
+//! A topic and its brokers: the settings of clients, and their messages.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,13 +13,13 @@ use super::super::outbox::Outage;
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 
-/// Locks what clients' threads share.
+/// Locks data that clients' threads share.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Who panicked has said so; the job ends.
+    // A thread that panicked has reported it; the job ends.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A topic and how to come to it.
+/// A topic and how to reach it.
 #[derive(Debug, Clone)]
 pub struct Broker {
     /// The table that is connected to it, for errors.
@@ -31,7 +31,7 @@ pub struct Broker {
     settings: Vec<(String, String)>,
 }
 
-/// What `properties.*` may not say: who writes and reads depends on it.
+/// Settings that `properties.*` must not change, because writing and reading depend on them.
 const OWN: [&str; 7] = [
     "auto.offset.reset",
     "enable.auto.commit",
@@ -43,7 +43,7 @@ const OWN: [&str; 7] = [
 ];
 
 impl Broker {
-    /// As a table's options say it.
+    /// From a table's options.
     pub fn of(table: &Table) -> Result<Broker> {
         let option = |name: &str| {
             table.options.get(name).cloned().ok_or_else(|| {
@@ -76,7 +76,7 @@ impl Broker {
         Ok(Broker { table: table.name.clone(), topic, servers, settings })
     }
 
-    /// The settings of a client: the table's, and these, which win.
+    /// The settings of a client: the table's, overridden by these.
     pub fn client(&self, own: &[(&str, &str)]) -> ClientConfig {
         let mut config = ClientConfig::new();
         for (setting, value) in &self.settings {
@@ -85,7 +85,7 @@ impl Broker {
         for (setting, value) in own {
             config.set(*setting, *value);
         }
-        // Errors come by the context; a library does not write to the terminal.
+        // The context receives errors; a library must not write to the terminal.
         config.set_log_level(RDKafkaLogLevel::Emerg);
         config
     }
@@ -97,7 +97,7 @@ impl Broker {
     }
 }
 
-/// Hears what clients say.
+/// Receives the messages of clients.
 #[derive(Debug, Default)]
 pub struct Context {
     outage: Outage,
@@ -106,7 +106,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// One that tells of outage.
+    /// A context that reports outages.
     pub fn of(outage: &Outage) -> Context {
         Context { outage: outage.clone(), lost: Mutex::new(None) }
     }
@@ -135,7 +135,7 @@ impl ProducerContext for Context {
     }
 }
 
-/// Where a message stood, for errors.
+/// The position of a message, for errors.
 pub fn place_of(message: &impl Message) -> String {
     format!("topic {}, partition {}, offset {}", message.topic(), message.partition(), message.offset())
 }

@@ -10,18 +10,18 @@ use crate::types::{DataType, Value};
 /// The columns of keys and of values.
 #[derive(Debug, Clone)]
 pub struct Fields {
-    /// Places among the physical columns.
+    /// Indexes among the physical columns.
     pub key: Vec<usize>,
-    /// The format of keys; none if messages have none.
+    /// The format of keys; `None` if messages have no keys.
     pub key_format: Option<Format>,
-    /// Places among the physical columns.
+    /// Indexes among the physical columns.
     pub value: Vec<usize>,
-    /// Whether the columns of keys are in keys alone.
+    /// Whether the columns of keys are left out of the value.
     pub except_key: bool,
 }
 
 impl Fields {
-    /// As a table's options say it.
+    /// From a table's options.
     pub fn of(table: &Table) -> Result<Fields> {
         let columns = || 0..table.physical.len();
         let name = |place: usize| table.columns[table.physical[place]].name.as_str();
@@ -101,7 +101,7 @@ impl Part {
     }
 }
 
-/// How the rows of a table become messages.
+/// Encodes the rows of a table as messages.
 #[derive(Debug, Clone)]
 pub struct Encoding {
     key: Option<Part>,
@@ -109,15 +109,15 @@ pub struct Encoding {
 }
 
 impl Encoding {
-    /// As a table's options say it.
+    /// From a table's options.
     pub fn of(table: &Table) -> Result<Encoding> {
         let fields = Fields::of(table)?;
         let key = fields.key_format.map(|format| Part::of(table, format, fields.key));
         Ok(Encoding { key, value: Part::of(table, Format::of(table)?, fields.value) })
     }
 
-    /// The messages of rows. One that goes has no value. A row that replaces another is preceded by that one, which goes
-    /// where no other follows under its key: it has not passed a filter.
+    /// The messages of rows. A deleted row has no value. A row that replaces another is preceded by the old row. The
+    /// old row becomes a deletion if no new row follows under its key, because a filter dropped it.
     pub fn each(
         &self,
         rows: &Rows<'_>,

@@ -1,5 +1,5 @@
-//! Kafka, by librdkafka. Why each row is in a topic exactly once, whatever is killed when, is told in
-//! `docs/internals/decisions/030-kafka-transactions.md`.
+//! Kafka, by librdkafka. `docs/internals/decisions/030-kafka-transactions.md` shows why each row is in a topic exactly
+//! once, whichever process is killed at whatever time.
 //!
 //! | option | is |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! A sink whose messages are in the topic at least once: `'sink.delivery-guarantee' = 'at-least-once'`, the default in a
-//! job without a store. They are sent at once; a checkpoint counts when all before it are delivered.
+//! A sink whose messages are in the topic at least once: `'sink.delivery-guarantee' = 'at-least-once'`, the default in
+//! a job without a store. Messages are sent at once; a checkpoint is complete only when all messages before it are
+//! delivered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,25 +26,25 @@ pub struct Producing {
     shared: Arc<Shared>,
 }
 
-/// What a checkpoint needs of it too.
+/// The part that checkpoints use too.
 struct Shared {
     broker: Broker,
     outage: Outage,
     producer: BaseProducer<Context>,
     stopping: AtomicBool,
-    /// When it was seen that it is stopping.
+    /// When the stop was first noticed.
     stopped: Mutex<Option<Instant>>,
 }
 
 impl Producing {
-    /// A sink, which connects when it must.
+    /// A sink, which connects when it is first used.
     pub fn open(broker: Broker, encoding: Encoding) -> Result<Producing> {
         let outage = Outage::default();
         let own = [
             ("partitioner", "murmur2_random"),
-            // In order, and none twice because the client tried again.
+            // Keeps the order, and no duplicates when the client retries.
             ("enable.idempotence", "true"),
-            // Tried again for ever.
+            // Retries for ever.
             ("message.timeout.ms", "0"),
         ];
         let producer = broker.client(&own).create_with_context(Context::of(&outage));
@@ -61,7 +62,7 @@ impl Drop for Producing {
 }
 
 impl Shared {
-    /// Whether what was sent is on its way still, or why it never came.
+    /// Waits for messages on their way; an error if one was not delivered.
     fn wait(&self, time: Duration) -> Result<()> {
         self.producer.poll(time);
         if let Some(error) = lock(&self.producer.context().lost).take() {
@@ -124,7 +125,7 @@ impl RowSink for Producing {
     }
 }
 
-/// What was sent before a checkpoint.
+/// The messages sent before a checkpoint.
 struct Sent(Arc<Shared>);
 
 impl CommitParticipant for Sent {

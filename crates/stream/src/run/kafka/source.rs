@@ -1,4 +1,4 @@
-//! A topic as a source. No consumer group says how far it was read: the checkpoint does.
+//! A topic as a source. The position is in the checkpoint, not in a consumer group.
 //!
 //! | option | is |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | `scan.bounded.mode` | `unbounded` (default), or `latest-offset`: what is there when the job starts is all |
 //! | `scan.topic-partition-discovery.interval` | how often new partitions are looked for, `5 min` by default; `0` for never |
 //!
-//! Messages of several partitions are merged by their timestamps, as far as they are there: a partition that is read
-//! faster than another does not make rows of that one late. It reads what is committed, unless
+//! Messages of several partitions are merged by their timestamps, as far as they have arrived. So a partition that is
+//! read faster than another does not make the other's rows late. Only committed messages are read, unless
 //! `'properties.isolation.level'` says otherwise.
 
 use std::collections::BTreeMap;
@@ -38,9 +38,9 @@ use crate::compile::Source;
 use crate::error::{Error, Result};
 use crate::types::Row;
 
-/// How long the job's thread waits for a broker before it does something else.
+/// How long the job's thread waits for a broker before it does other work.
 const CALL: Duration = Duration::from_millis(1000);
-/// How long a broker that did not answer is left alone.
+/// How long to wait before asking a broker again that did not answer.
 const REST: Duration = Duration::from_millis(500);
 
 /// Where reading begins.
@@ -100,12 +100,12 @@ fn specific(text: &str) -> Option<BTreeMap<i32, i64>> {
     text.split(';').map(str::trim).filter(|part| !part.is_empty()).map(one).collect()
 }
 
-/// How far a partition is read.
+/// The position in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reached {
     /// The offset of the next message.
     next: i64,
-    /// The offset at which it ends.
+    /// The offset at which reading ends.
     until: Option<i64>,
 }
 
@@ -114,18 +114,18 @@ struct Partition {
     queue: PartitionQueue<Context>,
     /// The next message.
     head: Option<OwnedMessage>,
-    /// Whether the broker has no more for now.
+    /// Whether the broker has no more messages for now.
     at_end: bool,
-    /// Whether nothing more is wanted of it.
+    /// Whether no more messages of it are wanted.
     ended: bool,
 }
 
 /// A consumer with its partitions.
 struct Open {
-    // Before the consumer that they are of.
+    // Before the consumer, so that they are dropped first.
     partitions: BTreeMap<i32, Partition>,
     consumer: Arc<BaseConsumer<Context>>,
-    /// When partitions were looked for.
+    /// When partitions were last looked for.
     looked: Instant,
 }
 
@@ -145,16 +145,16 @@ pub struct Log {
     tried: Option<Instant>,
     connecting: Option<BaseConsumer<Context>>,
     open: Option<Open>,
-    /// Of each partition; none as long as it is not known where they begin.
+    /// The position in each partition; `None` until the beginnings are known.
     reached: Option<BTreeMap<i32, Reached>>,
     records: Records,
     key: Option<Reading>,
-    /// For each wanted column, if keys have some.
+    /// For each wanted column, if some come from keys.
     order: Vec<From>,
 }
 
 impl Log {
-    /// Of a table; it connects when it is read.
+    /// The source of a table; it connects when it is first read.
     pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Log> {
         let broker = Broker::of(table)?;
         let fields = Fields::of(table)?;
@@ -198,7 +198,7 @@ impl Log {
             key,
             order,
         };
-        // Settings that are wrong are told now.
+        // Wrong settings are reported now.
         log.consumer()?;
         Ok(log)
     }
@@ -208,12 +208,12 @@ impl Log {
             ("enable.auto.commit", "false"),
             ("enable.auto.offset.store", "false"),
             ("enable.partition.eof", "true"),
-            // What is gone is told, and not jumped over.
+            // Missing messages are an error; the client must not skip them.
             ("auto.offset.reset", "error"),
         ];
         let mut config = self.broker.client(&own);
         if config.get("group.id").is_none() {
-            // Never written to.
+            // This map is never changed.
             config.set("group.id", "duramen");
         }
         config
@@ -221,7 +221,7 @@ impl Log {
             .map_err(|error| self.broker.failed("read", error))
     }
 
-    /// Connects, and finds out where partitions begin; whether that is done.
+    /// Connects, and finds out where partitions begin; returns whether that is done.
     fn connect(&mut self) -> Result<bool> {
         if self.open.is_some() {
             return Ok(true);
@@ -246,7 +246,7 @@ impl Log {
                 Ok(true)
             }
             Err(Missing::Passing(why)) => {
-                // Its errors say more than a call that took too long.
+                // The client's errors say more than the timeout of a call.
                 let _ = consumer.poll(Duration::ZERO);
                 if !self.outage.is_there() || !why.is_empty() {
                     self.outage.is(why);
@@ -258,7 +258,7 @@ impl Log {
         }
     }
 
-    /// All partitions: as far as they are read, or where they begin.
+    /// The positions of all partitions: where reading stopped, or where they begin.
     fn find(&self, consumer: &BaseConsumer<Context>) -> Result<BTreeMap<i32, Reached>, Missing> {
         let topic = &self.broker.topic;
         let partitions = partitions(consumer, topic)?;
@@ -281,13 +281,13 @@ impl Log {
             let (low, high) = consumer.fetch_watermarks(topic, id, CALL)?;
             let answer = || asked.find_partition(topic, id).map(|found| found.offset());
             let next = match &self.startup {
-                // A partition that was made meanwhile is read from its beginning.
+                // A partition that was created meanwhile is read from its beginning.
                 _ if begun => low,
                 Startup::Earliest => low,
                 Startup::Latest => high,
                 Startup::Time(_) => match answer() {
                     Some(Offset::Offset(offset)) => offset,
-                    // Nothing is so young.
+                    // No message is that recent.
                     _ => high,
                 },
                 Startup::Offsets(offsets) => {
@@ -308,7 +308,7 @@ impl Log {
         Missing::Lasting(error.hint("'scan.startup.mode' = 'earliest-offset' reads from the beginning"))
     }
 
-    /// Reads partitions that are not being read.
+    /// Starts reading the partitions that are not being read.
     fn assign(&self, open: &mut Open) -> Result<()> {
         let failed = |error| self.broker.failed("read", error);
         let topic = &self.broker.topic;
@@ -321,7 +321,7 @@ impl Log {
         if new.count() == 0 {
             return Ok(());
         }
-        // Split before anything is fetched: a message never comes by the consumer's own queue.
+        // Split before anything is fetched, so that no message arrives in the consumer's own queue.
         for (id, reached) in reached {
             let queue = open.consumer.split_partition_queue(topic, *id);
             let queue = queue.ok_or_else(|| self.broker.failed("read", format!("no partition {id}")))?;
@@ -331,7 +331,7 @@ impl Log {
         open.consumer.incremental_assign(&new).map_err(failed)
     }
 
-    /// Looks for new partitions, if it is time.
+    /// Looks for new partitions, if the interval has passed.
     fn discover(&mut self) -> Result<()> {
         let (Some(interval), Some(open)) = (self.discover, &self.open) else { return Ok(()) };
         if open.looked.elapsed() < interval {
@@ -348,10 +348,10 @@ impl Log {
         Ok(())
     }
 
-    /// Hears what the client says; asks whether the broker is there again, if it was not.
+    /// Handles the client's events; after an outage, asks whether the broker is reachable again.
     fn listen(&mut self) -> Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
-        // An error was told to the context too.
+        // The context received the error too.
         if let Some(Ok(message)) = open.consumer.poll(Duration::ZERO) {
             return Err(self
                 .broker
@@ -367,7 +367,7 @@ impl Log {
     }
 }
 
-/// Why something is not known.
+/// The reason why something could not be found out.
 enum Missing {
     Passing(String),
     Lasting(Error),
@@ -388,7 +388,7 @@ fn partitions(consumer: &BaseConsumer<Context>, topic: &str) -> Result<Vec<i32>,
 }
 
 impl Partition {
-    /// Gets the next message, if it is there.
+    /// Gets the next message, if there is one.
     fn look(&mut self, broker: &Broker, outage: &Outage) -> Result<()> {
         while self.head.is_none() {
             let polled: Option<KafkaResult<BorrowedMessage<'_>>> = self.queue.poll(Duration::ZERO);
@@ -461,7 +461,7 @@ impl RowSource for Log {
             if !more {
                 return Ok(false);
             }
-            // What another partition has may be older.
+            // Another partition may have an older message.
             let (Some((_, id)), false) = (first, waits) else { return Ok(true) };
             let message = open.partitions.get_mut(&id).and_then(|partition| partition.head.take());
             let Some(message) = message else { continue };
@@ -526,7 +526,7 @@ impl RowSource for Log {
     }
 }
 
-/// The row of a message of which keys and values have different columns.
+/// The row of a message whose keys and values have different columns.
 fn both(
     key: &mut Reading,
     records: &mut Records,

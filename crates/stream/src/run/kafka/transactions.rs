@@ -1,9 +1,9 @@
-//! Deliveries as transactions of Kafka: `'sink.delivery-guarantee' = 'exactly-once'`, the default in a job with a store.
-//! `'sink.transactional-id-prefix'` begins the transactional id, `duramen` by default: PREFIX-JOB-SINK.
+//! Deliveries as Kafka transactions: `'sink.delivery-guarantee' = 'exactly-once'`, the default in a job with a store.
+//! The transactional id is PREFIX-JOB-SINK; the prefix is `'sink.transactional-id-prefix'`, by default `duramen`.
 //!
-//! The marker is a position, in the topic, of the consumer group that is named as the transactional id: its offset is the
-//! delivery's number and its metadata the run. It is sent with the transaction. A new producer fences the old one, and
-//! waits until its transaction is committed or aborted, before the marker is read.
+//! The marker is a position, in the topic, of the consumer group with the name of the transactional id: its offset is
+//! the delivery's number and its metadata the run. It is sent within the transaction. A new producer fences the old
+//! one, and waits until the old transaction is committed or aborted, before the marker is read.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::encoding::Encoding;
 use crate::compile::Rows;
 use crate::error::{Error, Result};
 
-/// How long a call to the broker may take before all begins anew.
+/// How long a call to the broker may take before the delivery starts over.
 const CALL: Duration = Duration::from_secs(10);
 
 impl Encode for Encoding {
@@ -31,7 +31,7 @@ impl Encode for Encoding {
     }
 }
 
-/// Who makes transactions.
+/// Delivers by transactions.
 pub struct Transactions {
     broker: Broker,
     id: String,
@@ -39,14 +39,14 @@ pub struct Transactions {
     open: Option<Open>,
 }
 
-/// A producer whose transactions are all settled, and the group of markers.
+/// A producer without an open transaction, and the group of the markers.
 struct Open {
     producer: BaseProducer<Context>,
     group: BaseConsumer<Context>,
 }
 
 impl Transactions {
-    /// Under this transactional id.
+    /// Connects under this transactional id.
     pub fn new(broker: Broker, id: String, outage: Outage) -> Transactions {
         Transactions { broker, id, outage, open: None }
     }
@@ -90,7 +90,7 @@ impl Transactions {
         })
     }
 
-    /// Gives the producer a message when it has room.
+    /// Passes a message to the producer when it has room.
     fn put(
         &self,
         producer: &BaseProducer<Context>,
@@ -126,7 +126,7 @@ impl Deliver for Transactions {
         let own = [
             ("group.id", self.id.as_str()),
             ("enable.auto.commit", "false"),
-            // So that a position whose transaction is not settled is not read.
+            // So that a position of an unfinished transaction is not read.
             ("isolation.level", "read_committed"),
         ];
         let context = Context::of(&self.outage);
@@ -155,7 +155,7 @@ impl Deliver for Transactions {
             }
             producer.poll(Duration::ZERO);
         }
-        // With the topic's own partition 0: it is there whenever the topic is.
+        // With partition 0 of the topic itself, which exists whenever the topic does.
         let mut marker = TopicPartitionList::new();
         marker
             .add_partition_offset(&self.broker.topic, 0, Offset::Offset(name.number as i64))

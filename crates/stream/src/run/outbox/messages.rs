@@ -1,24 +1,24 @@
-//! Messages in pieces of bytes, as the job's store has them.
+//! Messages packed into chunks of bytes, as the job's store holds them.
 
 use crate::error::{Error, Result};
 
-/// Bytes of messages in one piece, more only for a message that is larger.
+/// Bytes of messages in one chunk; more only for a message that is larger.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Messages that wait: pieces of bytes, in which each message has the length of its key and of its value, four bytes
-/// each, little-endian, all ones if there is none, and then both.
+/// Waiting messages, in chunks of bytes. Each message is the length of its key and the length of its value, then both.
+/// A length has four bytes, little-endian; all ones mean that there is none.
 #[derive(Debug, Default)]
 pub struct Messages {
-    /// The pieces.
+    /// The chunks.
     pub chunks: Vec<Vec<u8>>,
-    /// Bytes of all.
+    /// Bytes of all chunks.
     pub bytes: usize,
 }
 
 const NONE: u32 = u32::MAX;
 
 impl Messages {
-    /// Appends one.
+    /// Appends a message.
     pub fn push(&mut self, key: Option<&[u8]>, value: Option<&[u8]>) {
         let bytes = 8 + key.map_or(0, <[u8]>::len) + value.map_or(0, <[u8]>::len);
         if self.chunks.last().is_none_or(|chunk| chunk.len() + bytes > CHUNK_BYTES) {
@@ -29,13 +29,13 @@ impl Messages {
         append(chunk, key, value);
     }
 
-    /// Whether there is none.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 }
 
-/// Appends a message to a piece.
+/// Appends a message to a chunk.
 pub fn append(chunk: &mut Vec<u8>, key: Option<&[u8]>, value: Option<&[u8]>) {
     let length = |part: Option<&[u8]>| part.map_or(NONE, |part| part.len() as u32).to_le_bytes();
     let parts = [&length(key)[..], &length(value), key.unwrap_or_default(), value.unwrap_or_default()];
@@ -45,7 +45,7 @@ pub fn append(chunk: &mut Vec<u8>, key: Option<&[u8]>, value: Option<&[u8]>) {
 /// A key and a value.
 pub type Message<'m> = (Option<&'m [u8]>, Option<&'m [u8]>);
 
-/// The messages of a piece.
+/// The messages of a chunk.
 pub fn messages(mut chunk: &[u8]) -> impl Iterator<Item = Result<Message<'_>>> {
     std::iter::from_fn(move || {
         if chunk.is_empty() {
@@ -59,7 +59,7 @@ pub fn messages(mut chunk: &[u8]) -> impl Iterator<Item = Result<Message<'_>>> {
     })
 }
 
-/// Takes a message off the front; none if it is cut.
+/// Takes a message off the front; `None` if it is truncated.
 fn split<'c>(chunk: &mut &'c [u8]) -> Option<Message<'c>> {
     let length = |chunk: &mut &'c [u8]| {
         let (length, rest) = chunk.split_first_chunk::<4>()?;

@@ -1,21 +1,21 @@
-//! Sinks that give the results of each checkpoint to somebody else exactly once: a broker, a server. Why nothing is lost
-//! and nothing given twice is told in `docs/internals/decisions/030-kafka-transactions.md`.
+//! Sinks that deliver the results of each checkpoint to another system, a broker or a server, exactly once.
+//! `docs/internals/decisions/030-kafka-transactions.md` shows why nothing is lost and nothing is delivered twice.
 //!
 //! # Order
 //!
-//! 1. The messages of a checkpoint are put into the job's store, in the commit of the checkpoint: the *outbox*. The head
-//!    names the delivery that they shall be: its run and its number.
-//! 2. Behind that commit they are delivered in one step that counts as a whole or not at all, with a *marker* in the same
-//!    step: the delivery's name.
-//! 3. Before the next checkpoint is committed the delivery is there.
+//! 1. The messages of a checkpoint are put into the job's store, in the commit of the checkpoint: the *outbox*. The
+//!    head has the name of their delivery: its run and its number.
+//! 2. After that commit they are delivered in one atomic step, which also writes a *marker*: the delivery's name.
+//! 3. The delivery is complete before the next checkpoint is committed.
 //!
 //! # Invariants
 //!
-//! 1. The outbox is replaced only when its delivery is there: [`CommitParticipant::publish`] of one checkpoint is done
-//!    before [`CommitParticipant::prepare`] of the next, and what a crash left is settled before anything is taken.
-//! 2. Whoever does not know what became of a delivery connects anew. A new connection keeps all before it from delivering
-//!    what they have begun, and only then reads the marker: what it says is final.
-//! 3. So a delivery is sent exactly if the marker is that of the one before.
+//! 1. The outbox is replaced only when its delivery is complete: [`CommitParticipant::publish`] of one checkpoint is
+//!    done before [`CommitParticipant::prepare`] of the next, and the delivery that a crash left is settled before any
+//!    row is taken.
+//! 2. If the outcome of a delivery is unknown, the writer reconnects. A new connection prevents all earlier ones from
+//!    completing deliveries that they have begun, and only then reads the marker: so the marker is final.
+//! 3. So a delivery is sent if and only if the marker is that of the delivery before it.
 
 mod messages;
 mod outage;
@@ -36,14 +36,14 @@ use crate::catalog::Table;
 use crate::compile::{Output, Rows};
 use crate::error::{Error, Result};
 
-/// Bytes of messages for which a checkpoint is made before its time.
+/// Bytes of messages at which a checkpoint is made early.
 const FULL_BYTES: usize = 32 << 20;
-/// How long a job that is being stopped waits for whoever is missing.
+/// How long a stopping job waits for a system that does not answer.
 const LAST: Duration = Duration::from_secs(5);
-/// Between two tries.
+/// Between two attempts.
 const REST: Duration = Duration::from_millis(300);
 
-/// What `'sink.delivery-guarantee'` says; nothing, if it does not stand there.
+/// The value of `'sink.delivery-guarantee'`, if it is set.
 pub fn guarantee(table: &Table, place: Place<'_>) -> Result<Option<bool>> {
     let guarantee = table.options.get("sink.delivery-guarantee").map(String::as_str);
     match guarantee {
@@ -64,7 +64,7 @@ pub fn guarantee(table: &Table, place: Place<'_>) -> Result<Option<bool>> {
     }
 }
 
-/// Which delivery: they count from 1 in each run of the job from its start.
+/// The name of a delivery: numbers count from 1 in each run of the job from its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The run.
@@ -73,11 +73,11 @@ pub struct Name {
     pub number: u64,
 }
 
-/// Why a delivery is not there, as far as known.
+/// Why a delivery failed, as far as known.
 pub enum Failure {
-    /// It may work with a new connection.
+    /// A new connection may help.
     Passing(String),
-    /// It never will.
+    /// It will never succeed.
     Lasting(Error),
 }
 
@@ -87,55 +87,54 @@ impl From<Error> for Failure {
     }
 }
 
-/// Who delivers.
+/// Delivers messages to another system.
 pub trait Deliver: Send {
-    /// The job begins without a checkpoint. Messages that take back what runs before have delivered are appended.
+    /// The job begins without a checkpoint. Appends messages that remove the results delivered by earlier runs.
     fn begin(&mut self, job_store: &mut JobStore, claim: &Claim, messages: &mut Messages) -> Result<()> {
         let _ = (job_store, claim, messages);
         Ok(())
     }
 
-    /// Behind that, and before anything is taken: looks for what others have where it will deliver.
+    /// After `begin`, and before any row is taken: looks for existing data of others at the places of delivery.
     fn look(&mut self, messages: &mut Messages) -> Result<(), Failure> {
         let _ = messages;
         Ok(())
     }
 
-    /// These will be delivered when the checkpoint is committed that is being written. Returns them as they are then
-    /// delivered, in as many pieces.
+    /// Prepares messages for delivery after the commit of the checkpoint that is being written. Returns them in their
+    /// final form, in as many chunks.
     fn prepare(&mut self, chunks: Vec<Vec<u8>>, job_store: &mut JobStore) -> Result<Vec<Vec<u8>>> {
         let _ = job_store;
         Ok(chunks)
     }
 
-    /// Connects anew, and returns the marker. Nobody who was connected before delivers anything from now on.
+    /// Reconnects, and returns the marker. From now on no earlier connection can complete a delivery.
     fn connect(&mut self) -> Result<Option<Name>, Failure>;
 
-    /// Delivers messages and their marker, all or nothing, over the connection that is there. `before` is the marker that
-    /// stands there.
+    /// Delivers messages and their marker atomically over the current connection. `before` is the current marker.
     fn deliver(&mut self, name: &Name, before: Option<&Name>, chunks: &[Vec<u8>]) -> Result<(), Failure>;
 
-    /// Lets go of the connection.
+    /// Drops the connection.
     fn disconnect(&mut self);
 
     /// An error of this table.
     fn failed(&self, what: &str) -> Error;
 
-    /// Whom it delivers to, for who looks on.
+    /// The table and the system that it delivers to, for reports.
     fn whom(&self) -> (String, String);
 }
 
-/// What makes messages of rows.
+/// Encodes rows as messages.
 pub trait Encode: Send {
     /// Appends the messages of rows.
     fn encode(&mut self, rows: &Rows<'_>, messages: &mut Messages) -> Result<()>;
 
-    /// Appends what it has kept for the end of the checkpoint.
+    /// Appends the messages that it has kept until the end of the checkpoint.
     fn end(&mut self, messages: &mut Messages) {
         let _ = messages;
     }
 
-    /// Bytes that it keeps for that.
+    /// Bytes that it keeps until then.
     fn kept(&self) -> usize {
         0
     }
@@ -149,9 +148,9 @@ pub struct Outbox<D: Deliver> {
     last: Name,
     /// The table of the job's store.
     table: String,
-    /// What a crash has left: the messages of `last`, if they are not delivered.
+    /// Left by a crash: the messages of `last`, if they are not delivered.
     left: Option<Vec<Vec<u8>>>,
-    /// Whether it has yet to look for what others have where it will deliver.
+    /// Whether it must still look for existing data of others at the places of delivery.
     blind: bool,
     writer: Arc<Mutex<Writer<D>>>,
     whom: (String, String),
@@ -160,7 +159,7 @@ pub struct Outbox<D: Deliver> {
 }
 
 impl<D: Deliver> Outbox<D> {
-    /// A sink with this number in its job. `outage` is what `deliver` tells too.
+    /// The sink with this number in its job. `outage` is shared with `deliver`, which also reports to it.
     pub fn new(
         deliver: D,
         encode: Box<dyn Encode>,
@@ -297,11 +296,11 @@ impl<D: Deliver> CommitParticipant for Delivery<D> {
 }
 
 fn lock<D: Deliver>(writer: &Mutex<Writer<D>>) -> MutexGuard<'_, Writer<D>> {
-    // Who panicked has said so; the job ends.
+    // A thread that panicked has reported it; the job ends.
     writer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a marker says of a delivery.
+/// The state of a delivery, according to the marker.
 #[derive(Debug, PartialEq, Eq)]
 enum Marked {
     Delivered,
@@ -309,36 +308,36 @@ enum Marked {
     Unknown,
 }
 
-/// What the marker says of a delivery.
+/// Compares the marker with the name of a delivery.
 fn judge(marker: Option<&Name>, wanted: &Name) -> Marked {
     match marker {
         Some(marker) if marker == wanted => Marked::Delivered,
         Some(marker) if marker.run == wanted.run && marker.number + 1 == wanted.number => Marked::Missing,
         Some(marker) if marker.run == wanted.run => Marked::Unknown,
-        // The first one of its run: the marker is that of another run, or there is none.
+        // The first delivery of its run: the marker is that of another run, or there is none.
         _ if wanted.number == 1 => Marked::Missing,
         _ => Marked::Unknown,
     }
 }
 
-/// Who sees to it that each delivery is there once.
+/// Ensures that each delivery happens exactly once.
 struct Writer<D: Deliver> {
     deliver: D,
-    /// The marker that stands there, as long as the connection is one over which nothing is uncertain.
+    /// The current marker, while nothing is uncertain on the connection.
     at: Option<Option<Name>>,
     outage: Outage,
-    /// Whether nobody will wait long.
+    /// Whether the job is stopping, so that waits must be short.
     stopping: Arc<AtomicBool>,
 }
 
 impl<D: Deliver> Writer<D> {
-    /// Tries once to deliver what is not there; whether it is there now. What passes is waited for, a moment.
+    /// Tries once to complete a delivery; returns whether it is complete. After a temporary failure it waits a moment.
     fn once(&mut self, name: &Name, chunks: &[Vec<u8>]) -> Result<bool> {
         let done = self.attempt(name, chunks);
         self.is_done(done)
     }
 
-    /// Tries once to look for what others have; whether that is done.
+    /// Tries once to look for data of others; returns whether that is done.
     fn look(&mut self, messages: &mut Messages) -> Result<bool> {
         let done = self.deliver.look(messages);
         self.is_done(done)
@@ -402,11 +401,11 @@ mod tests {
         let judge = |marker: Option<Name>, number| judge(marker.as_ref(), &name("b", number));
         assert_eq!(judge(Some(name("b", 7)), 7), Marked::Delivered);
         assert_eq!(judge(Some(name("b", 6)), 7), Marked::Missing);
-        // The first one of a run.
+        // The first delivery of a run.
         assert_eq!(judge(None, 1), Marked::Missing);
         assert_eq!(judge(Some(name("a", 1)), 1), Marked::Missing);
         assert_eq!(judge(Some(name("b", 1)), 1), Marked::Delivered);
-        // A marker that was lost, is of a job that went on elsewhere, or of another one.
+        // The marker was lost, or belongs to a copy of the job that ran elsewhere, or to another job.
         assert_eq!(judge(None, 2), Marked::Unknown);
         assert_eq!(judge(Some(name("b", 5)), 7), Marked::Unknown);
         assert_eq!(judge(Some(name("b", 8)), 7), Marked::Unknown);
