@@ -67,8 +67,8 @@ impl Generator {
         Generator { seed }
     }
 
-    /// A number that follows from seed, event and use.
-    // The finaliser of SplitMix64: every bit of the input changes half of the output's.
+    /// A number determined by seed, event and use.
+    // The finaliser of SplitMix64: each bit of the input changes about half of the output's bits.
     fn random(self, event: u64, purpose: u64) -> u64 {
         let mut z = self.seed
             ^ event.wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -10,7 +10,7 @@ use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 
 use crate::error::{Error, Result};
 
-/// The options of a table in CSV.
+/// The CSV options of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Csv {
     /// The delimiter between two values.

@@ -1,4 +1,4 @@
-//! Formats: CSV and JSON lines, to values and back.
+//! Formats: CSV and JSON lines, parsed to values and written from them.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::types::{DataType, Row, Type, Value};
 /// A format with its options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    /// Values parted by a character, quoted where needed.
+    /// Values separated by a character, quoted where needed.
     Csv(Csv),
     /// One object on each line.
     Json(Json),
@@ -35,7 +35,7 @@ impl Format {
         Format::named(table, if table.options.contains_key("format") { "" } else { "value." })
     }
 
-    /// The format that the option `format` behind this prefix names.
+    /// The format named by the option `format` after this prefix.
     pub fn named(table: &Table, prefix: &str) -> Result<Format> {
         let get = |name: &str| {
             let options = &table.options;
@@ -81,7 +81,7 @@ impl Format {
     }
 }
 
-/// The byte that an option names: itself, or as Java's escapes.
+/// The byte that an option stands for: itself, or one of Java's escapes.
 fn character(text: &str) -> Option<u8> {
     let byte = match (text.as_bytes(), text.strip_prefix("\\u")) {
         ([byte], _) => *byte,
@@ -101,14 +101,14 @@ pub fn path(table: &Table, directory: &Path) -> Result<PathBuf> {
     Ok(directory.join(path.strip_prefix("file://").unwrap_or(path)))
 }
 
-/// Reads records of a table.
+/// Parses records of a table.
 pub struct Reading {
     format: Format,
-    /// For each wanted column its place among the physical ones, its name and type.
+    /// For each wanted column its index among the physical columns, its name and type.
     wanted: Vec<(usize, String, Type)>,
-    /// How many physical columns there are.
+    /// Number of physical columns.
     columns: usize,
-    /// For messages; what is behind each other has splitters of its own.
+    /// For messages; records of a stream of bytes have separate splitters.
     messages: Splitter,
 }
 
@@ -119,7 +119,7 @@ impl Reading {
         Ok(Reading::of_part(format, table, source, &all))
     }
 
-    /// Reads records that have these of the physical columns: those that `source` wants, in its order.
+    /// Reads records that have only these of the physical columns: those that `source` wants, in its order.
     pub fn of_part(format: Format, table: &Table, source: &Source, columns: &[usize]) -> Reading {
         let name = |read: usize| table.columns[table.physical[read]].name.clone();
         let wanted = source.reads.iter().zip(&source.types).filter_map(|(read, ty)| {
@@ -141,16 +141,16 @@ impl Reading {
         self.read(&self.messages)
     }
 
-    /// The wanted columns of the record that was split off last.
+    /// The wanted columns of the last record that was split off.
     pub fn read(&self, record: &Splitter) -> Result<Row> {
         match (&self.format, record.csv()) {
             (Format::Csv(csv), Some(fields)) => {
                 let text = fields.text()?;
-                // An escaped byte looks like others to who checks the values alone.
+                // The values alone do not show that a byte was escaped.
                 if csv.escape.is_some() && std::str::from_utf8(record.record()).is_err() {
                     return Err(super::csv::not_utf8());
                 }
-                // All columns of a message may be in its key. No text is one empty value otherwise.
+                // All columns of a message may be in its key. Otherwise an empty text is one empty value.
                 let is_none = self.columns == 0 && record.record().is_empty();
                 let count = if is_none { 0 } else { fields.count() };
                 if count != self.columns {
@@ -161,7 +161,7 @@ impl Reading {
                 }
                 let value = |(place, name, ty): &(usize, String, Type)| {
                     let (text, quoted) = fields.get(text, *place)?;
-                    // Nothing between two delimiters is NULL, and a text that is quoted never.
+                    // An empty value between two delimiters is NULL, but a quoted text never is.
                     if !quoted && text == csv.null && (!ty.data.is_character() || ty.nullable) {
                         return not_null(Value::Null, name, ty);
                     }
@@ -211,7 +211,7 @@ pub fn write_record(
     Ok(())
 }
 
-/// How rows become records.
+/// Encodes rows as records.
 pub struct Writing {
     format: Format,
     columns: Vec<String>,
@@ -219,13 +219,13 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Of a table.
+    /// For a table.
     pub fn new(format: Format, table: &Table) -> Writing {
         let columns = table.physical.iter().map(|column| table.columns[*column].name.clone()).collect();
         Writing { format, columns, text: String::new() }
     }
 
-    /// What the names of files with such records end in.
+    /// The suffix of the names of files with such records.
     pub fn extension(&self) -> &'static str {
         match self.format {
             Format::Csv(_) => "csv",

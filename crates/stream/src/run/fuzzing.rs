@@ -1,5 +1,5 @@
-//! The readers of formats on any bytes, for fuzzing: nothing panics, what is read does not depend on how the bytes come
-//! or where reading began, and what is written of it is read again, equal.
+//! Runs the parsers of formats on arbitrary bytes, for fuzzing. Nothing panics. The records do not depend on how the
+//! bytes are split or where reading began. Writing the values and parsing them again gives equal values.
 
 use super::csv::Csv;
 use super::format::{Format, write_record};
@@ -17,7 +17,7 @@ struct Record {
     end: usize,
 }
 
-/// The values of a record, if it can be read: a text, and whether it is one for certain.
+/// The values of a record, if it can be parsed: a text, and whether it is certainly a text.
 fn values(splitter: &Splitter) -> Option<Vec<(String, bool)>> {
     let fields = splitter.csv()?;
     let text = fields.text().ok()?;
@@ -26,7 +26,7 @@ fn values(splitter: &Splitter) -> Option<Vec<(String, bool)>> {
     (0..fields.count()).map(value).collect()
 }
 
-/// The records of an input that comes in such pieces.
+/// The records of an input that arrives in these pieces.
 fn records(mut splitter: Splitter, input: &[u8], piece_bytes: usize) -> Vec<Record> {
     let mut records = Vec::new();
     let mut at = 0;
@@ -53,7 +53,7 @@ fn records(mut splitter: Splitter, input: &[u8], piece_bytes: usize) -> Vec<Reco
     records
 }
 
-/// Splits an input as a whole, in pieces, and from behind each record.
+/// Splits an input as a whole, in pieces, and from the end of each record.
 fn split(format: &Format, columns: usize, input: &[u8], piece_bytes: usize) -> Vec<Record> {
     let splitter = |begins| Splitter::new(format.csv(), columns, begins);
     let all = records(splitter(true), input, input.len().max(1));
@@ -71,7 +71,7 @@ fn split(format: &Format, columns: usize, input: &[u8], piece_bytes: usize) -> V
     all
 }
 
-/// CSV with options that the first four bytes choose.
+/// CSV with options chosen by the first four bytes.
 pub fn csv(bytes: &[u8]) {
     let Some(([first, second, third, piece], input)) = bytes.split_first_chunk::<4>() else { return };
     let choose = |byte: u8, from: &[Option<u8>]| from[usize::from(byte) % from.len()];
@@ -103,7 +103,7 @@ pub fn csv(bytes: &[u8]) {
             continue;
         }
         if values.len() == 1 && written.is_empty() && columns != 1 {
-            // An empty line, which is no record of several columns.
+            // An empty line, which is not a record of several columns.
             continue;
         }
         written.push('\n');
@@ -139,7 +139,7 @@ fn types() -> Vec<Type> {
     all.into_iter().map(Type::nullable).collect()
 }
 
-/// Lines of JSON with fields `a` to `z` for the types there are.
+/// JSON lines with fields `a` to `z` for all types.
 pub fn json(bytes: &[u8]) {
     let Some((first, input)) = bytes.split_first() else { return };
     let json = Json { fail_on_missing: first & 1 != 0, iso: first & 2 != 0, plain: first & 4 == 0 };

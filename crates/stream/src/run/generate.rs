@@ -1,4 +1,4 @@
-//! Sources that make their rows: `datagen` and `nexmark`.
+//! Sources that generate their rows: `datagen` and `nexmark`.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ fn option<T: std::str::FromStr>(table: &Table, name: &str) -> Result<Option<T>> 
     }
 }
 
-/// How the values of a column are made.
+/// How the values of a column are generated.
 enum Kind {
     Random {
         min: i64,
@@ -34,7 +34,7 @@ enum Kind {
     Text {
         length: usize,
     },
-    /// The moment at which the row is made.
+    /// The time at which the row is generated.
     Now,
 }
 
@@ -44,7 +44,7 @@ pub struct Datagen {
     columns: Vec<(Kind, DataType)>,
     rows: Option<u64>,
     made: u64,
-    /// Rows that had been made when it began.
+    /// Rows that had been generated when it began.
     before: u64,
     per_second: Option<u64>,
     began: Instant,
@@ -52,7 +52,7 @@ pub struct Datagen {
 }
 
 impl Datagen {
-    /// Makes the columns that `source` wants.
+    /// Generates the columns that `source` wants.
     pub fn new(table: &Table, source: &Source) -> Result<Datagen> {
         let mut columns = Vec::new();
         let mut rows: Option<u64> = option(table, "number-of-rows")?;
@@ -185,7 +185,7 @@ impl RowSource for Datagen {
     }
 }
 
-/// One of Nexmark's tables: `events` says how many events the whole stream has, of which this table's are taken.
+/// One of Nexmark's tables. `events` is the number of events of the whole stream, of which only this table's are taken.
 pub struct Nexmark {
     generator: Generator,
     table: String,
@@ -226,7 +226,7 @@ impl RowSource for Nexmark {
     }
 
     fn read_rows(&mut self, batch: &mut Batch, rows: usize) -> Result<bool> {
-        // So many events, not rows: the tables' times advance together.
+        // Counts events, not rows, so that the times of all tables advance together.
         let end = self.events.min(self.next + rows as u64);
         for number in self.next..end {
             let event = self.generator.event(number);

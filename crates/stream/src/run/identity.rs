@@ -1,9 +1,9 @@
-//! What a file is known by that is read on: how far it was read, its device and inode, and a checksum of the bytes
-//! before that place. Its name is not enough: files are rotated, replaced and written anew under one name.
+//! Identifies a file whose reading continues: by its position, device and inode, and a checksum of the bytes before
+//! that position. The name is not enough: files are rotated, replaced and rewritten under one name.
 //!
-//! The bytes decide. A file whose bytes before the place are those that were read is read on, also as a copy (inodes
-//! change when a file is copied back, devices when the machine starts). Device and inode find a file that has another
-//! name by now.
+//! The bytes decide. If the bytes before the position are the ones that were read, reading continues, even in a copy
+//! (inodes change when a file is copied back, devices when the machine starts). Device and inode find a file that has
+//! been renamed.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -14,22 +14,23 @@ use serde_json::{Value, json};
 use super::row_source::place;
 use crate::error::{Error, Result};
 
-/// Bytes before the place that are summed: the end of what was read is new in every file, headers are not.
+/// Bytes before the position that are in the checksum. The end of the part read differs between files, while headers do
+/// not.
 const SUMMED: u64 = 4096;
 
-/// How far a file was read, and what it is known by.
+/// The position in a file, and its identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     /// Bytes that were read.
     pub read: u64,
     device: u64,
     inode: u64,
-    /// The checksum; none as long as it is not known.
+    /// The checksum; `None` until it is known.
     sum: Option<u32>,
 }
 
 impl Known {
-    /// A file of which nothing was read.
+    /// A file of which nothing was read yet.
     pub fn new(found: &Metadata) -> Known {
         Known { read: 0, device: found.dev(), inode: found.ino(), sum: None }
     }
@@ -44,7 +45,7 @@ impl Known {
         (found.dev(), found.ino()) == self.identity()
     }
 
-    /// The same with the checksum of this file.
+    /// The same with the checksum computed from this file.
     pub fn summed(&self, file: &File) -> Known {
         Known { sum: sum(file, self.read).ok(), ..self.clone() }
     }
@@ -57,12 +58,12 @@ impl Known {
         Ok(self.sum.is_none_or(|wanted| sum(file, self.read).is_ok_and(|found| found == wanted)))
     }
 
-    /// As a checkpoint has it.
+    /// As stored in a checkpoint.
     pub fn to_json(&self) -> Value {
         json!({ "read": self.read, "device": self.device, "inode": self.inode, "sum": self.sum })
     }
 
-    /// By what a checkpoint has.
+    /// From the form in a checkpoint.
     pub fn of(position: &Value) -> Result<Known> {
         let sum = match &position["sum"] {
             Value::Null => None,
@@ -75,7 +76,7 @@ impl Known {
     }
 }
 
-/// The checksum of the bytes before this place.
+/// The checksum of the bytes before the position.
 fn sum(file: &File, read: u64) -> io::Result<u32> {
     let summed = read.min(SUMMED);
     let mut bytes = vec![0; summed as usize];

@@ -1,5 +1,5 @@
-//! JSON with the options of Flink's format: fields of an object to values and back. Numbers keep the digits that they are
-//! written with; what nobody wants is looked at only so far that its end is found.
+//! JSON with the options of Flink's format: parses fields of an object to values, and writes them. Numbers keep the
+//! digits of the text. Fields that are not wanted are only scanned for their ends.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::function::json::{Fields, compact};
 use crate::types::{DataType, Row, Type, Value, decimal};
 
-/// The options of a table in JSON.
+/// The JSON options of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Json {
-    /// Whether a field that is not there is an error, and not NULL.
+    /// Whether a missing field is an error instead of NULL.
     pub fail_on_missing: bool,
     /// Whether timestamps are written with a `T`.
     pub iso: bool,
@@ -54,7 +54,7 @@ pub fn read<'w>(
     wanted.zip(found).map(value).collect()
 }
 
-/// What a text of JSON is, for errors.
+/// The kind of a JSON text, for errors.
 fn kind_of(json: &RawValue) -> String {
     match json.get().as_bytes().first() {
         Some(b'[') => "an array".to_owned(),
@@ -90,7 +90,7 @@ fn value(json: &str, name: &str, ty: &Type) -> Result<Value> {
     }
 }
 
-/// The digits of a number that is a whole one, however it is written.
+/// The digits of an integer in any notation.
 fn whole(json: &str) -> Option<Cow<'_, str>> {
     if !json.contains(['.', 'e', 'E']) {
         return Some(Cow::Borrowed(json));
@@ -137,7 +137,7 @@ fn put(json: &Json, value: &Value, ty: &DataType, out: &mut String) {
         Value::Null => out.push_str("null"),
         Value::Boolean(value) => out.push_str(if *value { "true" } else { "false" }),
         Value::Int(value) if ty.is_integer() => out.push_str(&value.to_string()),
-        // As Flink: JSON has no word for them.
+        // As in Flink: JSON has no notation for NaN and infinity.
         Value::Float(number) if !number.is_finite() => put_text(&value.text(ty), out),
         Value::Double(number) if !number.is_finite() => put_text(&value.text(ty), out),
         Value::Float(number) => out.push_str(&format!("{number:?}")),
@@ -156,14 +156,14 @@ fn put(json: &Json, value: &Value, ty: &DataType, out: &mut String) {
     }
 }
 
-/// As Java writes a `BigDecimal` without the zeros at its end: `1E+2`, `2.7E-8`.
+/// As Java writes a `BigDecimal` without trailing zeros: `1E+2`, `2.7E-8`.
 fn exponent_text(units: i128, scale: u8) -> String {
     let digits = units.unsigned_abs().to_string();
     let significant = digits.trim_end_matches('0');
     if significant.is_empty() {
         return "0".to_owned();
     }
-    // Digits behind the point; less than none if zeros are missing before it.
+    // Digits after the point; negative if zeros are missing before it.
     let behind = i64::from(scale) - (digits.len() - significant.len()) as i64;
     let power = significant.len() as i64 - 1 - behind;
     if behind >= 0 && power >= -6 {

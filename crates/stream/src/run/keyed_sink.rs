@@ -1,15 +1,17 @@
-//! Results as keys: the newest row of each primary key is a hash, or a string of JSON, under a key that any Redis client
-//! reads.
+//! Results as keys: the newest row of each primary key is a hash, or a JSON string, under a key that any Redis client
+//! can read.
 //!
 //! | option | is |
 //! |---|---|
 //! | `database` | number of the database, 0 by default |
-//! | `key` | what keys begin with, the table's name by default; values of the primary key follow, each behind a `:` ([`join`]) |
+//! | `key` | the prefix of keys, the table's name by default; the values of the primary key follow, each after a `:`
+//! ([`join`]) |
 //! | `value` | `hash` (default): a field for each column that is not NULL; `json`: the row as a string |
 //!
-//! `duramen` writes to the job's own store, in the checkpoint, exactly once; `duramen serve` serves it when the job does
-//! not run. `redis` writes to a running server at once: after a crash some keys are written again with the same rows. With
-//! `'sink.delivery-guarantee' = 'exactly-once'` it does so behind each checkpoint, in one unit (`served.rs`).
+//! `duramen` writes to the job's own store, in the checkpoint, exactly once; `duramen serve` serves that store while
+//! the job does not run. `redis` writes to a running server at once: after a crash some keys are written again with the
+//! same rows. With `'sink.delivery-guarantee' = 'exactly-once'` it writes after each checkpoint, in one transaction
+//! (`server_sink.rs`).
 
 use std::collections::BTreeMap;
 
@@ -31,7 +33,7 @@ pub struct KeyedSink {
     database: u8,
     prefix: String,
     columns: Vec<String>,
-    /// Places of the primary key among the columns.
+    /// Indexes of the primary key among the columns.
     key: Vec<usize>,
     json: bool,
 }
@@ -44,14 +46,14 @@ pub fn database(table: &Table) -> Result<u8> {
     })
 }
 
-/// What a table's keys begin with.
+/// The prefix of a table's keys.
 pub fn prefix(table: &Table) -> String {
     format!("{}:", table.options.get("key").unwrap_or(&table.name))
 }
 
-/// Values of a primary key as the rest of a key behind its prefix: between them stands a `:`. In all but the last one
-/// `:` and `\` have a `\` before them, so that two primary keys never have one key; the last one, mostly the only one,
-/// stands as it is.
+/// The values of a primary key as the part of a key after its prefix, separated by `:`. In all but the last value a `\`
+/// precedes each `:` and `\`, so that two primary keys never have the same key. The last value, usually the only one,
+/// is not escaped.
 pub fn join(values: &[String]) -> String {
     let Some((last, others)) = values.split_last() else { return String::new() };
     let mut joined = String::new();
@@ -67,13 +69,13 @@ pub fn join(values: &[String]) -> String {
     joined + last
 }
 
-/// So many values of a primary key by the rest of a key behind its prefix; none if it has fewer.
+/// Splits the part of a key after its prefix into `count` values of a primary key; `None` if it has fewer.
 pub fn split(rest: &str, count: usize) -> Option<Vec<String>> {
     let (mut values, mut value, mut chars) = (Vec::new(), String::new(), rest.chars());
     while values.len() + 1 < count {
         match chars.next()? {
             ':' => values.push(std::mem::take(&mut value)),
-            // What others have written may have a `\` that stands for itself.
+            // Keys written by others may have a literal `\`.
             '\\' => match chars.clone().next() {
                 Some(char @ (':' | '\\')) => {
                     chars.next();
@@ -89,7 +91,7 @@ pub fn split(rest: &str, count: usize) -> Option<Vec<String>> {
 }
 
 impl KeyedSink {
-    /// As a table's options say it.
+    /// From a table's options.
     pub fn of(table: &Table) -> Result<KeyedSink> {
         let key: Vec<usize> = table
             .primary_key
@@ -127,18 +129,18 @@ impl KeyedSink {
         self.database
     }
 
-    /// What its keys begin with.
+    /// The prefix of its keys.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Whether this is a key that a row may have.
+    /// Whether a row may have this key.
     pub fn is_key(&self, key: &[u8]) -> bool {
         let rest = key.strip_prefix(self.prefix.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok());
         rest.is_some_and(|rest| split(rest, self.key.len()).is_some())
     }
 
-    /// The key of a row, and what is kept of it; nothing of a row that goes.
+    /// The key of a row, and its value; `None` as the value of a deleted row.
     fn entry(&self, kind: RowKind, row: &[Value], types: &[DataType]) -> (String, Option<Content>) {
         let parts: Vec<String> = self.key.iter().map(|column| row[*column].text(&types[*column])).collect();
         let key = format!("{}{}", self.prefix, join(&parts));
@@ -160,8 +162,8 @@ impl KeyedSink {
     }
 }
 
-/// What has changed of rows, by key: the newest counts. A row that replaces another is preceded by that one, which goes
-/// where no other follows: it has not passed a filter.
+/// The changes of rows by key: the newest counts. A row that replaces another is preceded by the old row. The old row
+/// is deleted if no new row follows under its key, because a filter dropped it.
 pub fn changes(keyed: &KeyedSink, rows: &Rows<'_>, mut each: impl FnMut(String, Option<Content>)) {
     for (kind, row) in rows.iter() {
         let (key, kept) = keyed.entry(kind, &row, rows.types());
@@ -169,8 +171,8 @@ pub fn changes(keyed: &KeyedSink, rows: &Rows<'_>, mut each: impl FnMut(String, 
     }
 }
 
-/// A view in the job's own store. A table beside has the keys that the job has written: it never touches others, if it
-/// is not told to.
+/// A keyed sink in the job's own store. A separate table has the keys that the job has written: it never changes
+/// others, unless an option says so.
 pub struct Own {
     keyed: KeyedSink,
     job: String,
@@ -218,7 +220,7 @@ impl RowSink for Own {
 
     fn look(&mut self, job_store: &mut JobStore, _: &Claim, strangers: &mut Strangers) -> Result<()> {
         let database = self.keyed.database;
-        // Those of a sink that has another name now are the job's too.
+        // Keys of a sink that now has another name belong to the job too.
         let own = job_store.keys_tables(&self.job)?;
         for (key, _) in job_store.with_prefix(database, self.keyed.prefix.as_bytes())? {
             let entry = owned(database, &key);
@@ -244,7 +246,7 @@ struct OwnPart {
 }
 
 impl OwnPart {
-    /// Writes a key, and that it is the job's own. Both count with the checkpoint.
+    /// Writes a key, and records that it belongs to the job. Both take effect with the checkpoint.
     fn write(
         &self,
         job_store: &mut JobStore,
@@ -293,14 +295,14 @@ impl CommitParticipant for OwnPart {
     }
 }
 
-/// A view in a running server.
+/// A keyed sink in a running server.
 pub struct Remote {
     keyed: KeyedSink,
     client: Client,
 }
 
 impl Remote {
-    /// Of a table of connector 'redis': it is connected to when the first row comes.
+    /// For a table of connector 'redis'; it connects when the first row comes.
     pub fn open(table: &Table) -> Result<Remote> {
         let keyed = KeyedSink::of(table)?;
         let client = Client::new(Address::of(table)?, keyed.database);
@@ -310,7 +312,7 @@ impl Remote {
 
 impl Output for Remote {
     fn take(&mut self, rows: &Rows<'_>) -> Result<()> {
-        // Of several changes of one key in a batch the newest is enough.
+        // Of several changes of one key in a batch only the newest is written.
         let mut changed = BTreeMap::new();
         changes(&self.keyed, rows, |key, kept| {
             changed.insert(key, kept);
@@ -364,7 +366,7 @@ mod tests {
                 }
             }
         }
-        // A primary key of one column stands as it is.
+        // A primary key of one column is not escaped.
         for value in values {
             assert_eq!(join(&[value.to_owned()]), value);
             assert_eq!(split(value, 1), Some(vec![value.to_owned()]));

@@ -1,6 +1,5 @@
-//! Tables that rows are looked up in: keys of the job's store (`duramen`) or of a running server (`redis`), as the
-//! sinks of the same names write them. All rows are read when the job starts and, with `'lookup.refresh' = '10 s'`,
-//! again and again.
+//! Lookup tables: keys of the job's store (`duramen`) or of a running server (`redis`), as the sinks of the same names
+//! write them. All rows are read when the job starts and, with `'lookup.refresh' = '10 s'`, periodically.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use crate::compile::Source;
 use crate::error::{Error, Result};
 use crate::types::{Row, Type};
 
-/// Keys that are asked for at a time.
+/// Keys requested at a time.
 const KEYS: usize = 1000;
 
 enum From {
@@ -26,7 +25,7 @@ enum From {
     Server(Client),
 }
 
-/// A table that is looked up.
+/// A lookup table.
 pub struct Lookup {
     from: From,
     table: Arc<Table>,
@@ -39,7 +38,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Of a table of connector 'duramen' or 'redis'.
+    /// For a table of connector 'duramen' or 'redis'.
     pub fn open(table: &Arc<Table>, source: &Source, store: Option<&Store>) -> Result<Lookup> {
         let from = match (table.connector.name, store) {
             ("duramen", Some(store)) => From::Own(Box::new(JobStore::new(store)?)),
@@ -76,12 +75,12 @@ impl Lookup {
         })
     }
 
-    /// Whether it is to be read again.
+    /// Whether it must be read again.
     pub fn is_due(&self) -> bool {
         self.refresh.is_some_and(|refresh| self.read.elapsed() >= refresh)
     }
 
-    /// All rows as they are now.
+    /// All current rows.
     pub fn rows(&mut self) -> Result<Batch> {
         self.read = Instant::now();
         let failed = |error| Error::connector(format!("cannot look up `{}`: {error}", self.table.name));
@@ -99,7 +98,7 @@ impl Lookup {
         Ok(batch)
     }
 
-    /// A row: columns of the primary key may be in the key alone.
+    /// A row: columns of the primary key may be in the key only.
     fn row(&self, key: &str, kept: &Content) -> Result<Row> {
         let fields = kept.fields()?;
         let rest = key.strip_prefix(&self.prefix).unwrap_or(key);
@@ -125,7 +124,7 @@ impl Lookup {
     }
 }
 
-/// The keys with this prefix, and what is under them.
+/// The keys with this prefix, and their values.
 fn on_server(client: &mut Client, prefix: &str, json: bool) -> Result<Vec<(String, Content)>> {
     let keys = scan(prefix, |command| client.run(&[command]))?;
     let keys: Vec<Vec<u8>> = keys.into_iter().collect();

@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(memory(new.path()), 300_000);
     }
 
-    /// Of those that are always there, `/proc` makes no files.
+    /// `/proc` exists on every machine, and no files can be created in it.
     #[test]
     fn a_bound_is_refused_where_no_files_can_be_made() {
         let refused =

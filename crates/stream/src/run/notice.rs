@@ -1,5 +1,5 @@
-//! What the person who runs a job should know while it goes on: a server that is waited for, a peer that was cut off.
-//! The program says where that is shown; without it nothing is.
+//! Notices for the person who runs a job: it waits for a server, a peer was cut off. The program sets where they are
+//! shown; without that they are dropped.
 
 use std::sync::OnceLock;
 
@@ -7,13 +7,13 @@ type Show = Box<dyn Fn(&str) + Send + Sync>;
 
 static SHOW: OnceLock<Show> = OnceLock::new();
 
-/// From now on notices of all jobs of this process are given to `show`. Only the first call counts.
+/// Passes the notices of all jobs of this process to `show` from now on. Only the first call has an effect.
 pub fn show_notices(show: impl Fn(&str) + Send + Sync + 'static) {
-    // One that is there already stays.
+    // An earlier one stays.
     let _ = SHOW.set(Box::new(show));
 }
 
-/// Gives a notice.
+/// Sends a notice.
 pub(super) fn notice(text: &str) {
     if let Some(show) = SHOW.get() {
         show(text);

@@ -1,5 +1,5 @@
-//! A client of a server that speaks RESP: commands in one write, replies in their order. It connects when it is needed,
-//! and again when the connection is gone.
+//! A client of a RESP server: sends commands in one write and reads the replies in order. It connects when it is first
+//! used, and again after the connection is lost.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,10 +11,10 @@ use super::notice::notice;
 use crate::catalog::{Attachment, Table};
 use crate::error::{Error, Result};
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Its name or number.
+    /// Its host name or IP address.
     pub host: String,
     /// Its port.
     pub port: u16,
@@ -23,7 +23,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// By the options `hostname` (127.0.0.1), `port` (6379) and `password` of a table.
+    /// From the options `hostname` (127.0.0.1), `port` (6379) and `password` of a table.
     pub fn of(table: &Table) -> Result<Address> {
         let port = table.options.get("port").map_or("6379", String::as_str);
         Ok(Address {
@@ -36,7 +36,7 @@ impl Address {
         })
     }
 
-    /// For people.
+    /// The address as text, for people.
     pub fn name(&self) -> String {
         if self.attachment.is_some() { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
@@ -56,30 +56,30 @@ impl Address {
     }
 }
 
-/// What a client reads from and writes to.
+/// A connection: reads and writes.
 trait Socket: Read + Write + Send {}
 
 impl Socket for TcpStream {}
 impl Socket for UnixStream {}
 
-/// What a server replies.
+/// A server's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// A status, an integer as text, or bytes.
     Bytes(Vec<u8>),
-    /// Nothing.
+    /// A null reply.
     Null,
-    /// Several.
+    /// An array of replies.
     List(Vec<Reply>),
 }
 
 impl Reply {
-    /// The replies of a list; none of anything else.
+    /// The replies of an array; none for any other reply.
     pub fn items(&self) -> &[Reply] {
         if let Reply::List(list) = self { list } else { &[] }
     }
 
-    /// The bytes, if it is such.
+    /// The bytes of a text reply.
     pub fn text(&self) -> Option<&[u8]> {
         if let Reply::Bytes(bytes) = self { Some(bytes) } else { None }
     }
@@ -90,7 +90,7 @@ pub fn words(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// All keys of a server that begin so; `ask` runs a command there.
+/// All keys of a server with this prefix; `ask` runs a command there.
 pub fn scan<E: From<Error>>(
     prefix: &str,
     mut ask: impl FnMut(Vec<Vec<u8>>) -> Result<Vec<Reply>, E>,
@@ -116,11 +116,11 @@ pub fn scan<E: From<Error>>(
     }
 }
 
-/// How long a server that does not answer is tried again before the job ends.
+/// How long the client retries with a server that does not answer before the job ends.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest reply, as Redis has it.
+/// The longest reply, the same limit as in Redis.
 const BYTES_MAX: usize = 512 << 20;
-/// Lists within lists.
+/// Maximum nesting of arrays.
 const DEPTH_MAX: usize = 8;
 
 /// A client.
@@ -136,8 +136,8 @@ impl Client {
         Client { address, database, open: None }
     }
 
-    /// Runs commands one after the other; their replies. They are run again if the connection is lost meanwhile: they
-    /// must come to the same when they are.
+    /// Runs commands one after the other; returns their replies. If the connection is lost meanwhile, all are run
+    /// again, so they must be idempotent.
     pub fn run(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<Vec<Reply>> {
         let began = Instant::now();
         let mut told = false;
@@ -165,13 +165,12 @@ impl Client {
         }
     }
 
-    /// Lets go of the connection, if there is one.
+    /// Closes the connection, if there is one.
     pub fn disconnect(&mut self) {
         self.open = None;
     }
 
-    /// Runs commands over the connection that is there, or a new one, and does not try again. The inner error is the
-    /// server's.
+    /// Runs commands over the current connection, or a new one, without a retry. The inner error is the server's.
     pub fn once(&mut self, commands: &[Vec<Vec<u8>>]) -> std::io::Result<Result<Vec<Reply>, String>> {
         if self.open.is_none() {
             self.open = Some(BufReader::new(self.address.connect()?));
@@ -188,7 +187,7 @@ impl Client {
         }
         let Some(open) = &mut self.open else { return Ok(Ok(Vec::new())) };
         let mut replies = Vec::new();
-        // In parts: a server that cannot send its replies stops to read.
+        // In parts: a server that cannot send its replies stops reading.
         for part in commands.chunks(1024) {
             open.get_mut().write_all(&encode(part))?;
             for _ in part {

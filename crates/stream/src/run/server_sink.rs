@@ -1,16 +1,17 @@
-//! Views in a running server, exactly once: `'sink.delivery-guarantee' = 'exactly-once'` of the connector `redis`, which
-//! `duramen sql --attach` gives to tables of the connector `duramen`.
+//! Keyed sinks in a running server, exactly once: `'sink.delivery-guarantee' = 'exactly-once'` of the connector
+//! `redis`, which `duramen sql --attach` gives to tables of the connector `duramen`.
 //!
-//! The newest rows of a checkpoint are written by one `MULTI`, with the marker: the string `sql:JOB:SINK` in the view's
-//! database. The marker is watched: a job of the same name that has come meanwhile makes the `MULTI` do nothing.
+//! The newest rows of a checkpoint are written by one `MULTI`, together with the marker: the string `sql:JOB:SINK` in
+//! the sink's database. The marker is watched: if another job of the same name has started meanwhile, the `MULTI` does
+//! nothing.
 //!
-//! The job's store has the keys that the job has written, entered in the commit of the checkpoint whose results they
-//! are. So it knows which are its own:
+//! The job's store has the keys that the job has written. They are added in the commit of the checkpoint whose results
+//! they are. So the job knows which keys are its own:
 //!
-//! 1. A job that begins looks for other keys where it will write, before it reads a row.
-//! 2. A key that is written for the first time is looked for right before the `MULTI`. Between the two somebody may
-//!    still make it: then it is replaced.
-//! 3. A job that begins anew deletes the keys of its runs before by its first `MULTI`.
+//! 1. A job that begins looks for existing keys of others where it will write, before it reads a row.
+//! 2. A key that is written for the first time is looked for right before the `MULTI`. Another client may still create
+//!    it between the two: then it is replaced.
+//! 3. A job that starts again without a checkpoint deletes the keys of its earlier runs by its first `MULTI`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -23,7 +24,7 @@ use crate::catalog::Table;
 use crate::compile::Rows;
 use crate::error::{Error, Result};
 
-/// What errors begin with that pass.
+/// The prefixes of temporary errors.
 const PASSING: [&str; 5] = ["LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"];
 
 /// The newest row of each key that has changed.
@@ -34,7 +35,7 @@ pub struct Newest {
 }
 
 impl Newest {
-    /// Of a table.
+    /// For a table.
     pub fn of(table: &Table) -> Result<Newest> {
         Ok(Newest { keyed: KeyedSink::of(table)?, changed: BTreeMap::new(), bytes: 0 })
     }
@@ -44,7 +45,7 @@ impl Encode for Newest {
     fn encode(&mut self, rows: &Rows<'_>, _: &mut Messages) -> Result<()> {
         let Newest { keyed, changed, bytes } = self;
         changes(keyed, rows, |key, kept| {
-            // About; a key that changes again costs little more.
+            // Approximate; a key that changes again costs little more.
             let new = key.len();
             if changed.insert(key, kept).is_none() {
                 *bytes += new + 200;
@@ -69,7 +70,7 @@ impl Encode for Newest {
     }
 }
 
-/// Who writes them.
+/// Delivers the rows.
 pub struct Server {
     table: String,
     keyed: KeyedSink,
@@ -77,17 +78,17 @@ pub struct Server {
     address: Address,
     client: Client,
     marker: String,
-    /// The name of the table, of the job's store, with the keys that it has written.
+    /// The name of the table, in the job's store, with the keys that it has written.
     owned: String,
     existing: Existing,
-    /// Of a job that begins: keys that its runs before have written.
+    /// When a job begins: keys that its earlier runs have written.
     before: HashSet<Vec<u8>>,
-    /// Keys of others that are its own from the next checkpoint on.
+    /// Keys of others that become its own at the next checkpoint.
     taken_over: Vec<Vec<u8>>,
 }
 
 impl Server {
-    /// Of the sink with this number of a job.
+    /// For the sink with this number of a job.
     pub fn of(table: &Table, job: &str, number: usize, existing: Existing) -> Result<Server> {
         let address = Address::of(table)?;
         let keyed = KeyedSink::of(table)?;
@@ -105,7 +106,7 @@ impl Server {
         })
     }
 
-    /// Why it does not write over keys of others.
+    /// The error with which it refuses to write over keys of others.
     fn refused(&self, keys: &[&[u8]]) -> Error {
         let name = |key: &&[u8]| {
             let key = String::from_utf8_lossy(key);
@@ -119,7 +120,7 @@ impl Server {
         strangers_refused(&self.job, keys.len(), &names)
     }
 
-    /// Refuses a delivery that would replace what the job has not written.
+    /// Refuses a delivery that would replace keys that the job has not written.
     fn check(&mut self, chunks: &[Vec<u8>]) -> Result<(), Failure> {
         let mut new = Vec::new();
         for chunk in chunks {
@@ -140,7 +141,7 @@ impl Server {
     fn run(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<Vec<Reply>, Failure> {
         match self.client.once(commands) {
             Ok(Ok(replies)) => Ok(replies),
-            // A server that has just started, or waits for another.
+            // A server that has just started, or waits for another one.
             Ok(Err(refused)) if PASSING.iter().any(|word| refused.starts_with(word)) => {
                 Err(Failure::Passing(refused))
             }
@@ -167,7 +168,7 @@ impl Server {
     }
 }
 
-/// The commands that make this the value of a key.
+/// The commands that set the value of a key to this.
 fn commands(key: &[u8], kept: Option<&[u8]>) -> Result<Vec<Vec<Vec<u8>>>> {
     let damaged = || Error::connector("the results of a checkpoint are damaged");
     let delete = vec![b"DEL".to_vec(), key.to_vec()];
@@ -180,7 +181,7 @@ fn commands(key: &[u8], kept: Option<&[u8]>) -> Result<Vec<Vec<Vec<u8>>>> {
             for (name, value) in fields {
                 set.extend([name.into_bytes(), value.into_bytes()]);
             }
-            // Fields that are NULL now go too.
+            // Fields that are NULL now must be removed too.
             Ok(vec![delete, set])
         }
     }
@@ -217,8 +218,8 @@ impl Deliver for Server {
         Ok(())
     }
 
-    /// Enters keys that are written for the first time, and marks their messages by a capital letter. Of several
-    /// messages of a key the last one counts; one that deletes what the job has not written is left out.
+    /// Adds keys that are written for the first time, and marks their messages by a capital letter. Of several messages
+    /// of a key the last one counts; a message that deletes a key the job has not written is dropped.
     fn prepare(&mut self, chunks: Vec<Vec<u8>>, job_store: &mut JobStore) -> Result<Vec<Vec<u8>>> {
         let own = job_store.table(&self.owned)?;
         let database = self.keyed.database();

@@ -6,7 +6,7 @@
 //! | `path` | the same for a Unix socket |
 //! | `mode` | `connect` (default): the input ends with the connection. `listen`: others connect, any number of them, and the input never ends |
 //!
-//! What comes over a socket cannot be read again: a crash loses what was read since the last checkpoint.
+//! Data from a socket cannot be read again: a crash loses the rows read since the last checkpoint.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,10 +29,10 @@ use crate::catalog::Table;
 use crate::compile::{Output, Rows, Source};
 use crate::error::{Error, Result};
 
-/// How long a peer that does not answer is tried.
+/// How long a peer that does not answer is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where a socket is.
+/// The address of a socket.
 #[derive(Debug)]
 enum Socket {
     Tcp(String, u16),
@@ -61,7 +61,7 @@ impl Socket {
         }
     }
 
-    /// Tries until somebody listens.
+    /// Retries until a peer listens.
     fn connect_patiently(&self, table: &str) -> Result<Stream> {
         let began = Instant::now();
         let mut told = false;
@@ -89,7 +89,7 @@ impl Socket {
         let listener = match self {
             Socket::Tcp(host, port) => Listener::Tcp(TcpListener::bind((host.as_str(), *port))?),
             Socket::Unix(path) => {
-                // Left by a process that was killed; one that somebody listens at is not taken from them, nor is a file.
+                // Left by a killed process. A socket with a listener is not removed, and neither is a file.
                 let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
                 if is_socket && UnixStream::connect(path).is_err() {
                     let _ = std::fs::remove_file(path);
@@ -147,18 +147,18 @@ impl Stream {
     }
 }
 
-/// A connection that records come from.
+/// A connection that sends records.
 struct Connection {
     stream: Stream,
     bytes: Vec<u8>,
-    /// Bytes that were taken.
+    /// Bytes that were consumed.
     taken: usize,
     splitter: Splitter,
     records: u64,
     ended: bool,
-    /// Whether it ended by a reset: a record without an end was cut, and is no record.
+    /// Whether it ended by a reset: then an unfinished record was truncated, and is dropped.
     was_reset: bool,
-    /// Nothing more is taken from it.
+    /// Nothing more is read from it.
     closed: bool,
 }
 
@@ -177,18 +177,18 @@ impl Connection {
         })
     }
 
-    /// Reads what has come.
+    /// Reads the bytes that have arrived.
     fn receive(&mut self) -> std::io::Result<()> {
         self.bytes.drain(..std::mem::take(&mut self.taken));
         let mut room = vec![0; 1 << 16];
-        // As much as a batch takes at a time; more waits in the kernel, and with it the peer.
+        // As much as a batch takes at a time; further data waits in the kernel, which blocks the peer.
         while !self.ended && self.bytes.len() < 1 << 20 {
             match self.stream.read(&mut room) {
                 Ok(0) => self.ended = true,
                 Ok(read) => self.bytes.extend_from_slice(&room[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The records that have come whole count.
+                // Records that have arrived completely count.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                     (self.ended, self.was_reset) = (true, true);
                 }
@@ -198,7 +198,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Splits the next record off; whether it is there yet.
+    /// Splits the next record off; returns whether it is complete.
     fn next_record(&mut self) -> Result<bool> {
         let (taken, whole) = self.splitter.push(&self.bytes[self.taken..])?;
         self.taken += taken;
@@ -210,8 +210,7 @@ impl Connection {
         Ok(whole)
     }
 
-    /// Takes the records that have come, as rows of a batch. An error of the peer's is given, one of this process's
-    /// is returned.
+    /// Takes the complete records as rows of a batch. The inner error is the peer's, the outer one this process's.
     fn read_rows(
         &mut self,
         table: &str,
@@ -232,7 +231,7 @@ impl Connection {
                 }
             }
             match records.take(&self.splitter, batch, || from(self.records)) {
-                // It could be read, or it was kept: then what failed is to keep it.
+                // The record was read or kept, so the failure is in keeping it.
                 Err(error) if records.keeps_letters() => return Err(error),
                 Err(error) => return Ok(Some(error)),
                 Ok(()) => {}
@@ -242,7 +241,7 @@ impl Connection {
     }
 }
 
-/// Whether a listener is of no more use, and not only this connection.
+/// Whether an error means that the listener is unusable, and not only this connection.
 fn is_of_listener(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotConnected)
 }
@@ -253,12 +252,12 @@ pub struct Lines {
     records: Records,
     listener: Option<Listener>,
     connections: Vec<Connection>,
-    /// Whether it was told that no more are accepted.
+    /// Whether it was reported that no more connections are accepted.
     refusing: bool,
 }
 
 impl Lines {
-    /// Of a table of connector 'socket'.
+    /// For a table of connector 'socket'.
     pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Lines> {
         let socket = Socket::of(table, place)?;
         let records = Records::open(table, source, place)?;
@@ -288,10 +287,11 @@ impl RowSource for Lines {
         if let Some(listener) = listener {
             loop {
                 match listener.accept() {
-                    // One that has gone already gives nothing.
+                    // A peer that has disconnected already sends nothing.
                     Ok(stream) => connections.extend(Connection::new(stream, records.splitter(true))),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    // Of a peer, or of this process: out of file descriptors, until a connection ends.
+                    // The peer's error, or this process's: without file descriptors, it continues after a connection
+                    // ends.
                     Err(error) if is_of_listener(&error) => return Err(failed(error)),
                     Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                     Err(error) => {
@@ -308,7 +308,7 @@ impl RowSource for Lines {
                 break;
             }
             let Some(error) = connection.read_rows(table, records, batch, rows)? else { continue };
-            // Others are connected, or will be: what one of them sends ends its own connection.
+            // Other peers are connected, or will be: an error of one peer ends only its own connection.
             if listener.is_none() {
                 return Err(error);
             }
@@ -350,7 +350,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Of a table of connector 'socket': it is connected to when the first row comes.
+    /// For a table of connector 'socket'; it connects when the first row comes.
     pub fn open(table: &Table, place: Place<'_>) -> Result<Sender> {
         let writing = Writing::new(Format::of(table)?, table);
         Ok(Sender { socket: Socket::of(table, place)?, stream: None, writing, table: table.name.clone() })
@@ -381,7 +381,7 @@ impl RowSink for Sender {
 mod tests {
     use super::*;
 
-    /// A peer that closes while it has not read what was sent to it resets the connection.
+    /// A peer that closes before it has read all sent data resets the connection.
     #[test]
     fn a_record_that_a_reset_has_cut_is_no_record() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

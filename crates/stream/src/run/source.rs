@@ -1,4 +1,4 @@
-//! Sources: what fills batches.
+//! Opens sources, and reads files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Metadata};
@@ -22,7 +22,7 @@ use crate::catalog::Table;
 use crate::compile::Source;
 use crate::error::{Error, Result};
 
-/// Opens the source that a table is connected to. `source` says which of its columns are wanted.
+/// Opens the source of a table. `source` has the columns to read.
 pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn RowSource>> {
     match table.connector.name {
         "filesystem" => Ok(Box::new(Files::open(table, source, place)?)),
@@ -39,7 +39,7 @@ pub fn open(table: &Table, source: &Source, place: Place<'_>) -> Result<Box<dyn 
     }
 }
 
-/// The connector is not part of this program.
+/// The error for a connector that is not compiled into this program.
 #[cfg(not(feature = "kafka"))]
 pub fn without_kafka(table: &Table) -> Error {
     let name = table.connector.name;
@@ -48,28 +48,28 @@ pub fn without_kafka(table: &Table) -> Error {
 }
 
 /// Lines of a file, or of all files of a directory, in the order of their names. With `'source.monitor-interval'` files
-/// are followed as they grow, and new ones are found; a line then counts when its end is there.
+/// are followed as they grow, and new files are found; a line then counts only when its end has been written.
 ///
-/// A file is read on if it is the one that was read (`identity.rs`). One that was renamed is finished first, and then
-/// the one is read that has its name now: of a directory under its new name, and of a single file as long as the new
-/// one is empty, for its writer may still have it open. A single file that was read to its end is kept open, so that its
-/// rest is read also if it has been deleted.
+/// Reading of a file continues if it is the same file as before (`identity.rs`). A renamed file is finished first, then
+/// the file that now has its name is read. In a directory the renamed file is read under its new name. A single renamed
+/// file is followed as long as the new one is empty, because its writer may still have it open. A single file that was
+/// read to its end stays open, so that its rest is read even if it has been deleted.
 struct Files {
     table: String,
     path: PathBuf,
     monitor: Option<Duration>,
     looked: Instant,
-    /// How far each file was read, by its name.
+    /// The position in each file, by name.
     read: BTreeMap<String, Known>,
     /// Files to be read, the next one last.
     left: Vec<PathBuf>,
     open: Option<Open>,
-    /// A single file that is followed and was read to its end.
+    /// A single followed file that was read to its end.
     held: Option<Open>,
     records: Records,
 }
 
-/// So much is read before it is looked whether the job shall stop, however few rows that gives.
+/// Most bytes read before checking whether the job must stop, however few rows they give.
 const READ_BYTES: usize = 4 << 20;
 
 /// A file that is being read.
@@ -78,15 +78,15 @@ struct Open {
     name: String,
     reader: BufReader<File>,
     splitter: Splitter,
-    /// How far it was read, also within a record.
+    /// The position, which may be within a record.
     reached: u64,
     /// Whether it was opened at its beginning.
     whole: bool,
-    /// Whether another file has its name: nothing more is written to it.
+    /// Whether another file has its name now: then nothing more is written to it.
     rotated: bool,
 }
 
-/// Where a record begins: its line, or its byte if the file was not read from its beginning.
+/// The position of a record: its line, or its byte if the file was not read from its beginning.
 fn stood(path: &Path, whole: bool, splitter: &Splitter, read: u64) -> String {
     match whole {
         true => format!("{}, line {}", path.display(), splitter.line()),
@@ -122,10 +122,10 @@ impl Files {
             held: None,
             records,
         };
-        // A job that goes on knows more of them.
+        // A job that resumes has the positions of more files.
         if !place.goes_on {
             files.look()?;
-            // A file that is not there is told now, not when its turn comes.
+            // A missing file is reported now, not when its turn comes.
             if let [only] = files.left.as_slice() {
                 File::open(only).map_err(|error| files.failed(&error))?;
             }
@@ -137,7 +137,7 @@ impl Files {
         Error::connector(format!("cannot read `{}`, {:?}: {error}", self.table, self.path))
     }
 
-    /// Finds files that have more than was read of them.
+    /// Finds files with bytes that were not read yet.
     fn look(&mut self) -> Result<()> {
         self.looked = Instant::now();
         if self.path.is_dir() { self.look_in_directory() } else { self.look_at_file() }
@@ -147,11 +147,11 @@ impl Files {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(|error| self.failed(&error))? {
             let entry = entry.map_err(|error| self.failed(&error))?.path();
-            // As Flink: names that begin with a dot or a line are not finished.
+            // As in Flink: files whose names begin with a dot or an underscore are not finished.
             if file_name(&entry).starts_with(['.', '_']) {
                 continue;
             }
-            // One that has gone meanwhile is not there.
+            // A file that was deleted meanwhile is skipped.
             if let Ok(metadata) = entry.metadata()
                 && metadata.is_file()
             {
@@ -159,7 +159,7 @@ impl Files {
             }
         }
         found.sort_by(|(a, _), (b, _)| b.cmp(a));
-        // Those that have another name by now.
+        // Files that have another name by now.
         let here: HashMap<String, (u64, u64)> =
             found.iter().map(|(path, found)| (file_name(path), (found.dev(), found.ino()))).collect();
         let mut moved: HashMap<(u64, u64), String> = HashMap::new();
@@ -214,7 +214,7 @@ impl Files {
             }
             return Ok(());
         }
-        // Another file has the name, or none.
+        // Another file has the name, or none has.
         let is_replaced = here.as_ref().is_some_and(|(metadata, _)| metadata.len() > 0);
         let mut open = match self.held.take() {
             Some(held) => held,
@@ -226,7 +226,7 @@ impl Files {
         let length = open.reader.get_ref().metadata().map_err(|error| self.failed(&error))?.len();
         if length > known.read || is_replaced {
             open.reader.seek(SeekFrom::Start(known.read)).map_err(|error| self.failed(&error))?;
-            // It may have ended within a record.
+            // Reading may have stopped within a record.
             (open.splitter, open.reached) = (self.records.splitter(known.read == 0), known.read);
             open.rotated = is_replaced;
             self.open = Some(open);
@@ -236,7 +236,7 @@ impl Files {
         Ok(())
     }
 
-    /// The file that was read, by its new name in the same directory.
+    /// The file that was read, under its new name in the same directory.
     fn renamed(&self, known: &Known) -> Result<Option<Open>> {
         let directory = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -271,7 +271,7 @@ impl Files {
         Ok(Some(Open { name, ..self.known(path, file, known.read) }))
     }
 
-    /// A file that was read to this place.
+    /// A file that was read up to this position.
     fn known(&self, path: PathBuf, file: File, read: u64) -> Open {
         let name = file_name(&path);
         let reader = BufReader::with_capacity(1 << 18, file);
@@ -279,7 +279,7 @@ impl Files {
         Open { path, name, reader, splitter, reached: read, whole: read == 0, rotated: false }
     }
 
-    /// Nothing has the name of the file that was read, and that file is not found under another name.
+    /// The error if no file has the name of the one that was read, and that file is not found under another name.
     fn missing(&self, known: &Known) -> Error {
         Error::connector(format!(
             "{:?} of `{}`, of which {} bytes were read, is gone: wanted the file there or under another name in its directory, \
@@ -289,7 +289,7 @@ impl Files {
         .hint("put it back, or begin with --from-start; a file that goes while its job runs is read to its end")
     }
 
-    /// A file has the name of one that was read, and is another one.
+    /// The error if another file has the name of the one that was read.
     fn replaced(&self, path: &Path, known: &Known) -> Error {
         let read = known.read;
         let why = match path.metadata() {
@@ -305,14 +305,14 @@ impl Files {
         .hint("--from-start reads everything again; to rotate a file that is followed, rename it and make a new one")
     }
 
-    /// Opens the next file where it was read to; whether there is one.
+    /// Opens the next file at its position; returns whether there is one.
     fn next(&mut self) -> Result<bool> {
         let failed = |path: &Path, error| Error::connector(format!("cannot open {path:?}: {error}"));
         let (path, mut file) = loop {
             let Some(path) = self.left.pop() else { return Ok(false) };
             match File::open(&path) {
                 Ok(file) => break (path, file),
-                // It has gone, or has another name, since it was looked for: the next look finds which.
+                // It was deleted or renamed after it was found: the next search finds out which.
                 Err(error) if error.kind() == ErrorKind::NotFound && self.monitor.is_some() => {}
                 Err(error) => return Err(failed(&path, error)),
             }
@@ -334,7 +334,7 @@ impl Files {
         Ok(true)
     }
 
-    /// All of the open file has been read.
+    /// The open file has been read to its end.
     fn end_of_file(&mut self) {
         let Some(open) = self.open.take() else { return };
         if open.rotated {
@@ -375,7 +375,7 @@ impl RowSource for Files {
                 .map_err(|error| Error::connector(format!("cannot read {path:?}: {error}")))?;
             let read = self.read.get(name).map_or(0, |known| known.read);
             let ended = if found.is_empty() {
-                // What is followed may be in the middle of a record.
+                // A followed file may end in the middle of a record.
                 if self.monitor.is_some() && !*rotated || !splitter.finish() {
                     self.end_of_file();
                     continue;

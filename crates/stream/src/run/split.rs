@@ -1,37 +1,37 @@
-//! Where records end in bytes that come piece by piece: lines of JSON, records of CSV. A byte order mark at the beginning
-//! of the input is passed over.
+//! Finds the ends of records in bytes that arrive piece by piece: JSON lines, CSV records. A byte order mark at the
+//! beginning of the input is skipped.
 
 use super::csv;
 use crate::error::{Error, Result};
 
-/// The longest record, as long as a message or a value may be elsewhere; what is longer is a quote that is not closed, or
-/// no text at all.
+/// The longest record, the same limit as for messages and values elsewhere. A longer one has an unclosed quote, or is
+/// not text at all.
 pub const RECORD_BYTES_MAX: usize = 64 << 20;
 
 const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Finds the records of one input.
 pub struct Splitter {
-    /// Of CSV; lines are those of JSON if there is none.
+    /// For CSV; `None` for JSON lines.
     csv: Option<csv::Splitter>,
     raw: Vec<u8>,
-    /// How much of a byte order mark was seen; none behind it.
+    /// Bytes of a byte order mark seen so far; `None` after it.
     mark: Option<usize>,
-    /// Ends of lines before the record.
+    /// Line ends before the record.
     lines: u64,
-    /// Whether `raw` is a whole record.
+    /// Whether `raw` is a complete record.
     whole: bool,
 }
 
 impl Splitter {
-    /// For records of so many columns. `begins`: the first byte is the first of the input.
+    /// For records of this many columns. `begins`: the first byte is the first of the input.
     pub fn new(csv: Option<&csv::Csv>, columns: usize, begins: bool) -> Splitter {
         let csv = csv.map(|csv| csv::Splitter::new(csv, columns));
         Splitter { csv, raw: Vec::new(), mark: begins.then_some(0), lines: 0, whole: false }
     }
 
-    /// Reads on until a record ends, or the input: how many bytes were taken, and whether the record is whole. It is
-    /// there until the next call.
+    /// Reads until a record or the input ends; returns how many bytes were consumed, and whether the record is
+    /// complete. The record is available until the next call.
     pub fn push(&mut self, input: &[u8]) -> Result<(usize, bool)> {
         self.forget();
         let mut taken = 0;
@@ -41,7 +41,7 @@ impl Splitter {
                 self.mark = Some(seen + 1).filter(|seen| *seen < MARK.len());
             } else {
                 self.mark = None;
-                // It was none; no record ends within it.
+                // It was not a mark; no record ends within it.
                 self.read(&MARK[..seen]);
             }
         }
@@ -72,7 +72,7 @@ impl Splitter {
         (input.len(), false)
     }
 
-    /// The input has ended; whether that makes a record whole.
+    /// The input has ended; returns whether that completes a record.
     pub fn finish(&mut self) -> bool {
         self.forget();
         if let Some(seen) = self.mark.take() {
@@ -113,13 +113,13 @@ impl Splitter {
 
     fn forget(&mut self) {
         if std::mem::take(&mut self.whole) {
-            // The record's own end, and those within it.
+            // The record's own line end, and those within it.
             self.lines += 1 + memchr::memchr_iter(b'\n', &self.raw).count() as u64;
             self.raw.clear();
         }
     }
 
-    /// Whether nothing of the next record was read: here it can be gone on from.
+    /// Whether nothing of the next record was read: reading can resume from here.
     pub fn is_between(&self) -> bool {
         self.whole || self.csv.as_ref().map_or(self.raw.is_empty(), csv::Splitter::is_between)
     }
@@ -129,12 +129,12 @@ impl Splitter {
         self.raw.strip_suffix(b"\r").unwrap_or(&self.raw)
     }
 
-    /// The line in which the record begins, from 1.
+    /// The line at which the record begins, from 1.
     pub fn line(&self) -> u64 {
         self.lines + 1
     }
 
-    /// The values of the record, if it is of CSV.
+    /// The values of the record, if it is CSV.
     pub fn csv(&self) -> Option<&csv::Splitter> {
         self.csv.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Single values as formats of text have them.
+//! Converts single values from and to the text of formats.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::error::{Error, Result};
 use crate::types::{DataType, Type, Value, cast};
 
-/// A value, unless it is NULL and its column has none.
+/// Checks that a value is not NULL if its column is NOT NULL.
 pub fn not_null(value: Value, name: &str, ty: &Type) -> Result<Value> {
     if value.is_null() && !ty.nullable {
         return Err(Error::invalid(format!("NULL for `{name}`"), format!("a value of {ty}")));
@@ -14,7 +14,7 @@ pub fn not_null(value: Value, name: &str, ty: &Type) -> Result<Value> {
     Ok(value)
 }
 
-/// A value by its text; NULL without one.
+/// Parses a value; NULL without a text.
 pub fn parse_or_null(text: Option<&str>, name: &str, ty: &Type) -> Result<Value> {
     match text {
         Some(text) if ty.data == DataType::Bytes => decode(text, name),
@@ -23,7 +23,7 @@ pub fn parse_or_null(text: Option<&str>, name: &str, ty: &Type) -> Result<Value>
     }
 }
 
-/// Bytes as formats of text have them.
+/// Bytes as formats represent them in text.
 pub fn decode(text: &str, name: &str) -> Result<Value> {
     match BASE64.decode(text.trim()) {
         Ok(bytes) => Ok(Value::Bytes(bytes.into())),
@@ -31,16 +31,16 @@ pub fn decode(text: &str, name: &str) -> Result<Value> {
     }
 }
 
-/// A value by its text.
+/// Parses a value.
 pub fn parse(text: &str, name: &str, ty: &Type) -> Result<Value> {
     let value = match &ty.data {
         data if data.is_character() => Some(Value::string(text)),
         DataType::Bytes => Some(Value::Bytes(text.as_bytes().into())),
-        // Not as CAST, which drops what stands behind the point.
+        // Not like CAST, which drops the digits after the point.
         data if data.is_integer() => {
             text.trim().parse().ok().filter(|value| cast::wrap(*value, data) == *value).map(Value::Int)
         }
-        // At once: by way of DOUBLE it would be rounded twice.
+        // Parsed directly: by way of DOUBLE it would be rounded twice.
         DataType::Float => match (cast::parse(text.trim(), &ty.data), text.trim().parse()) {
             (Some(_), Ok(float)) => Some(Value::Float(float)),
             (other, _) => other,
@@ -51,7 +51,7 @@ pub fn parse(text: &str, name: &str, ty: &Type) -> Result<Value> {
     not_null(value, name, ty)
 }
 
-/// A value that is not NULL as formats of text write it.
+/// The text of a non-NULL value in a format.
 pub fn text(value: &Value, ty: &DataType) -> String {
     match value {
         Value::Boolean(value) => if *value { "true" } else { "false" }.to_owned(),

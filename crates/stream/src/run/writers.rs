@@ -1,12 +1,12 @@
-//! One writer for each thing that a job writes to, and nothing is written that is read.
+//! Ensures that each file and key has one writer in a job, and that a job does not read its own output.
 //!
 //! # Invariants
 //!
-//! 1. Sinks of one table have one writer: several INSERTs feed it. So bytes of one file, and changes of one key, have
-//!    one order.
-//! 2. Two tables of one script never stand for one path, or for the same keys: their writers would not know of each other,
+//! 1. Sinks of one table share one writer: several INSERTs feed it. So the bytes of one file, and the changes of one
+//!    key, are ordered.
+//! 2. Two tables of one script never have the same path or the same keys. Their writers would not know of each other,
 //!    and the second of two jobs would replace the file of the first.
-//! 3. A job never writes to a file that it reads, or into a directory of which it reads all files.
+//! 3. A job never writes to a file that it reads, or into a directory from which it reads all files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::plan::Sink;
 
-/// As many links as Linux follows, `MAXSYMLINKS`: more are a circle.
+/// The number of links that Linux follows, `MAXSYMLINKS`: more must be a cycle.
 const LINKS_MAX: usize = 40;
 
 /// For each sink the first sink with the same writer.
@@ -31,12 +31,12 @@ pub fn of(sinks: &[Sink]) -> Vec<usize> {
     sinks.iter().enumerate().map(first).collect()
 }
 
-/// A path as the file system knows it, whether or not a file is there.
+/// A path as the file system resolves it, whether or not a file exists there.
 pub fn resolved(path: &Path) -> PathBuf {
     resolved_behind(path, LINKS_MAX)
 }
 
-/// The same by at most so many links to files that are not there.
+/// The same, following at most this many links to missing files.
 fn resolved_behind(path: &Path, links_left: usize) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
@@ -65,8 +65,8 @@ fn path_of(table: &Table, directory: &Path) -> Result<PathBuf> {
     format::path(table, directory).map(|path| resolved(&path))
 }
 
-/// Refuses the jobs of a script, given by all their sinks, when two tables of them stand for one place. Paths are
-/// compared as the file system knows them, and are relative to `directory`.
+/// Refuses the jobs of a script, given by all their sinks, when two of their tables write to one place. Paths are
+/// compared as the file system resolves them, and are relative to `directory`.
 ///
 /// # Errors
 /// When there are two such tables.
@@ -74,7 +74,7 @@ pub fn check_script<'s>(sinks: impl Iterator<Item = &'s Sink>, directory: &Path)
     written(sinks, directory).map(|_| ())
 }
 
-/// The paths that are written, and by which tables.
+/// The paths that are written, and the tables that write them.
 fn written<'s>(sinks: impl Iterator<Item = &'s Sink>, directory: &Path) -> Result<Vec<(PathBuf, &'s Table)>> {
     let mut written: HashMap<String, &Table> = HashMap::new();
     let mut files = Vec::new();
@@ -107,7 +107,7 @@ pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()
     let files = written(sinks.iter(), place.directory)?;
     let mut sources: Vec<(PathBuf, &Table)> = Vec::new();
     for table in read.iter().filter(|table| is_file(table)) {
-        // Without a path it is the caller's, or refused when it is opened.
+        // A table without a path is the caller's, or is refused when it is opened.
         if let Ok(path) = path_of(table, place.directory) {
             sources.push((path, table));
         }
@@ -146,7 +146,7 @@ pub fn check(sinks: &[Sink], read: &[Arc<Table>], place: Place<'_>) -> Result<()
     Ok(())
 }
 
-/// Two tables that would be written to one place.
+/// The error for two tables that write to one place.
 pub fn two_tables(one: &str, other: &str, what: &str) -> Error {
     Error::invalid(format!("`{one}` and `{other}`, which both write to {what}"), "one table for it")
         .hint("several INSERTs may write to one table")
