@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Runs every statement of a script; if one is refused, none has an effect. INSERTs of the script into the same
-    /// table of files or keys become one job, at the place of the first of them: with two jobs, each would replace what
+    /// table of files or keys become one job, at the place of the first of them. With two jobs, each would replace what
     /// the other has written.
     pub fn run(&mut self, script: &str) -> Result<Vec<Outcome>> {
         let mut after = self.clone();

@@ -21,7 +21,7 @@ struct Part {
     /// The column, the shape of its values, and its type.
     argument: Option<(usize, Shape, DataType)>,
     filter: Option<usize>,
-    /// The table of distinct values that were counted. Parts over the same column share one table: the entry of a value
+    /// The table of distinct values that were counted. Parts over the same column share one table. The entry of a value
     /// has a word with one bit for each of these parts, in their order.
     set: Option<usize>,
     /// The bit that says whether there is a value.

@@ -265,8 +265,8 @@ pub enum Kind {
     Windows,
     /// Rows of two sides by whole windows.
     Sides,
-    /// Rows of two sides, kept for as long as a row of the other side may join them, and the number of rows kept after
-    /// the last sweep.
+    /// Rows of two sides, kept for as long as a row of the other side may join them. `kept` is the number of rows that
+    /// the last sweep kept.
     Interval { needed: [Option<Needed>; 2], kept: usize },
     /// Records of sessions: the gap, and the word of a group's entry that names its list.
     Sessions { gap: i64, word: usize, sessions: Sessions },

@@ -1,5 +1,5 @@
-//! Code of operators. Each takes a row in registers and pushes its results to its readers, so that a pipeline is one
-//! loop from its source to its breakers and sinks.
+//! Code of operators. Each takes a row in registers and pushes its results to its readers. So a pipeline is one loop
+//! from its source to its breakers and sinks.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -322,7 +322,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// Finds the record of a group that each row updates.
+    /// Adds a row to its group, and pushes the change of the group's row.
     fn aggregate(&mut self, graph: &Graph, node: &Arc<Node>, keys: &[usize], row: &[Val]) -> Result<()> {
         let place = graph.place(node)?;
         let Kept::Group(group) = &place.kept else { return Ok(()) };
@@ -665,8 +665,8 @@ impl Gen<'_, '_> {
     }
 
     /// Code that routes rows. It appends each row's number to those of its thread, and stores the watermark of the
-    /// batch after each row. Parameters: columns of the batch, number of rows, for each thread the address of its next
-    /// number, and the address of watermarks, the first of which is set.
+    /// batch after each row. Parameters: columns of the batch; number of rows; for each thread the address of its next
+    /// number; the address of watermarks, the first of which is already set.
     pub fn route(
         &mut self,
         scan: &Scan,
@@ -704,7 +704,8 @@ impl Gen<'_, '_> {
     }
 
     /// Code of a scan: columns of the batch, number of rows. In a job with threads, two more addresses follow the
-    /// columns: the numbers of its rows, and the watermarks before all rows, or zero if these close nothing.
+    /// columns. One is that of the numbers of its rows. The other is that of the watermarks before all rows, or zero if
+    /// these close nothing.
     pub fn scan(
         &mut self,
         graph: &Graph,

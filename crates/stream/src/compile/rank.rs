@@ -70,7 +70,7 @@ impl Gen<'_, '_> {
         self.b.ins().store(trusted(), next, at, -8);
     }
 
-    /// Takes a row of a stream of which the first rows are wanted.
+    /// Takes a row of a stream whose first rows are kept.
     pub fn rank(&mut self, graph: &Graph, node: &Arc<Node>, row: &[Val]) -> Result<()> {
         let NodeOp::Rank { kind, limit, .. } = &node.op else { return Ok(()) };
         let place = graph.place(node)?;

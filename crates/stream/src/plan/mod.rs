@@ -1,8 +1,8 @@
 //! The logical plan: what a query computes, typed, but not how.
 //!
 //! A plan is a tree of immutable [`Node`]s; a rule makes new ones. If two parents point to one node (rule `share`), it
-//! is computed once. [`bind`] makes plans, [`changelog`] derives the changes that each node emits, [`rules`] improve
-//! plans in a fixed order, and [`explain`] prints them. [`partition`] decides how rows are routed to threads, and
+//! is computed once. [`bind`] makes plans. [`changelog`] derives the changes that each node emits. [`rules`] improve
+//! plans in a fixed order. [`explain`] prints plans. [`partition`] decides how rows are routed to threads, and
 //! [`retention`] how long joins keep them.
 
 pub mod bind;
@@ -100,7 +100,7 @@ pub struct Windowed {
     pub start: Option<usize>,
     /// The column of the window's end.
     pub end: Option<usize>,
-    /// The column of the window's last moment as a time attribute.
+    /// The column of the window's last timestamp as a time attribute.
     pub time: Option<usize>,
 }
 
@@ -478,7 +478,7 @@ fn schema(op: &NodeOp) -> Vec<Field> {
         }
         NodeOp::WindowAggregate { input, proctime, source, keys, aggregates, .. } => {
             let time = match source {
-                // The type of the time behind the windows is not among the attached columns; the zone is UTC in any
+                // The type of the time that made the windows is not among the attached columns; the zone is UTC in any
                 // case.
                 WindowSource::Attached { .. } => Field {
                     name: String::new(),

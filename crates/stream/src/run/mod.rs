@@ -107,7 +107,7 @@ pub struct Checkpoints {
     pub pause_p99: Duration,
     /// From the beginning of the last checkpoint until it was complete.
     pub took: Duration,
-    /// The time of its commit, which is part of that.
+    /// The time of its commit, included in `took`.
     pub commit: Duration,
     /// Bytes of pages that the last checkpoint wrote.
     pub bytes: u64,
@@ -138,7 +138,7 @@ impl Feed {
         })
     }
 
-    /// Records that the source gave this many rows; returns whether it thereby became idle or active.
+    /// Records that the source gave this many rows; returns whether that made it idle or active.
     fn turns(&mut self, rows: usize) -> bool {
         let Some(after) = self.idle_after else { return false };
         if rows > 0 {
@@ -214,8 +214,8 @@ pub struct Start<'s> {
     pub directory: &'s Path,
     /// Where its checkpoints are; the job resumes from the last one.
     pub keep: Option<&'s Keep>,
-    /// The number of threads, if the plan can be partitioned. `None`: as many as the checkpoint has, else as many as
-    /// the machine; but one thread if nothing is kept by keys.
+    /// The number of threads, if the plan can be partitioned. `None`: as many as the checkpoint has. Without a
+    /// checkpoint: as many as the machine, but one if nothing is kept by keys.
     pub threads: Option<usize>,
     /// How to treat existing keys and files at the places where the job will write but did not write before.
     pub existing: Existing,

@@ -210,7 +210,8 @@ impl Connection {
         Ok(whole)
     }
 
-    /// Takes the complete records as rows of a batch. The inner error is the peer's, the outer one this process's.
+    /// Takes the complete records as rows of a batch. Returns an error of the peer in `Ok`, and an error of this
+    /// process in `Err`.
     fn read_rows(
         &mut self,
         table: &str,
@@ -290,8 +291,8 @@ impl RowSource for Lines {
                     // A peer that has disconnected already sends nothing.
                     Ok(stream) => connections.extend(Connection::new(stream, records.splitter(true))),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    // The peer's error, or this process's: without file descriptors, it continues after a connection
-                    // ends.
+                    // An error of the peer, or of this process: without free file descriptors it waits until a
+                    // connection ends.
                     Err(error) if is_of_listener(&error) => return Err(failed(error)),
                     Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                     Err(error) => {

@@ -47,8 +47,8 @@ impl Dialect for Flink {
         true
     }
 
-    /// Parses `TABLE t [PARTITION BY column | (columns)]` as an argument of a table function, and NOT. Without this the
-    /// library takes NOT for a name if it cannot read the operand, such as one nested too deep.
+    /// Parses `TABLE t [PARTITION BY column | (columns)]` as an argument of a table function. It also parses NOT, which
+    /// the library takes for a name if it cannot read the operand, such as one nested too deep.
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         let is_not = parser.peek_keyword(Keyword::NOT)
             && !matches!(&parser.peek_nth_token_ref(1).token, Token::Word(word) if word.keyword == Keyword::EXISTS);

@@ -208,7 +208,7 @@ impl<T: Piece> Vector<T> {
                 if !heap {
                     memory_limit.grant(bytes, true);
                 }
-                // Of exactly the allocator's size, so that the bytes counted are the bytes allocated.
+                // Allocates exactly `count` elements, so that the bytes counted are the bytes allocated.
                 Held::Heap(vec![T::default(); count])
             }
         };

@@ -28,8 +28,8 @@ pub fn exists(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// The value cast to type `to`. An integer too large for its type wraps, a DECIMAL too large becomes NULL, and a text
-/// that is not a value of the type fails.
+/// The value cast to type `to`. An integer too large for its type wraps. A DECIMAL too large becomes NULL. A text that
+/// is not a value of the type is an error.
 pub fn cast(value: &Value, from: &DataType, to: &DataType) -> Result<Value> {
     use DataType::*;
     if value.is_null() || from == to {

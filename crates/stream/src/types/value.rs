@@ -8,7 +8,7 @@ use super::{DataType, decimal, time};
 /// A row of values, in the order of its schema.
 pub type Row = Vec<Value>;
 
-/// One value. Its [`DataType`] is known from the context and not stored: an `Int` may be of any integer type, a
+/// One value. Its [`DataType`] is known from the context and not stored: an `Int` may be of any integer type. A
 /// `Decimal` has the scale of its type.
 #[derive(Debug, Clone)]
 pub enum Value {

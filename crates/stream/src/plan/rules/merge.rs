@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::expr::{Expr, Extents};
 use crate::plan::{Field, Node, NodeOp, Scan};
 
-/// Merges every projection of a plan with what is below it.
+/// Merges every projection of a plan with its input.
 pub(super) fn apply(node: &Arc<Node>) -> Arc<Node> {
     node.rewrite(&merge)
 }

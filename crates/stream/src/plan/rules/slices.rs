@@ -1,6 +1,6 @@
-//! Computes window aggregates from slices. Rows are no longer copied into each of their windows: each is added to one
-//! slice, and a window is merged from its slices when it closes. Aggregates with the same input and keys share slices,
-//! if the narrower slices divide the wider ones.
+//! Computes window aggregates from slices. Rows are no longer copied into each of their windows. Each row is added to
+//! one slice, and a window is merged from its slices when it closes. Aggregates with the same input and keys share
+//! slices, if the narrower slices divide the wider ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -213,7 +213,7 @@ impl Log {
         ];
         let mut config = self.broker.client(&own);
         if config.get("group.id").is_none() {
-            // This map is never changed.
+            // No offsets are ever committed to this group.
             config.set("group.id", "duramen");
         }
         config
