@@ -1,12 +1,14 @@
-//! `cargo xtask redis-tests`: the tests that come with Redis's source, run against `duramen serve` as against any server.
+//! `cargo xtask redis-tests`: runs the tests of Redis's source against `duramen serve` as an external server.
 //!
-//! Their source is not kept here (`apt-get source redis`, or an unpacked tarball). What is known to fail stands with its reason in
-//! `testdata/protocol/redis-tests.txt`; an entry that nothing needs any more fails the run. `redis-tests-skipped.txt` beside it has those that
-//! are not run. In that mode the tests leave out what starts servers of its own, as all about replication, files and clusters. Units that
-//! would be left out whole ([`OWN_SERVERS`]) are run in the other mode: the tests start duramen in the place of redis-server. A unit of
-//! which no test is run fails the run.
+//! The tests' source is not kept here (`apt-get source redis`, or an unpacked tarball).
+//! `testdata/protocol/redis-tests.txt` lists the known failures with their reasons; an entry that is no longer needed
+//! fails the run. `redis-tests-skipped.txt` in the same directory lists the tests that are not run. With an external
+//! server the suite skips tests that start servers themselves, such as those of replication, files and clusters. Units
+//! that it would skip whole ([`OWN_SERVERS`]) run in the other mode: the tests start duramen in the place of
+//! redis-server. A unit fails the run if none of its tests runs.
 //!
-//! Left out are `unit/networking` (port and addresses are not changed while the server runs) and `unit/pendingquerybuf` (replicas).
+//! Two units are left out: `unit/networking` (port and addresses cannot be changed while the server runs) and
+//! `unit/pendingquerybuf` (replicas).
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -18,7 +20,7 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, free_port};
 use crate::side_by_side::intended::Intended;
 
-/// The units about what duramen has.
+/// The units about features that duramen has.
 const UNITS: &[&str] = &[
     "unit/type/string",
     "unit/type/incr",
@@ -61,12 +63,13 @@ const UNITS: &[&str] = &[
     "unit/other",
 ];
 
-/// Those of them that only run against servers that they have started.
+/// The units that only run against servers that they have started.
 const OWN_SERVERS: &[&str] =
     &["unit/auth", "unit/info", "unit/limits", "unit/obuf-limits", "unit/pubsubshard"];
 
-/// What such tests start as redis-server, with the path of a file of directives. They read from its output that it is ready; the store is to
-/// lie in the directory that the file names. Directives for the tests of Redis are taken out.
+/// The program that such tests start as redis-server, with the path of a file of directives. The tests read from its
+/// output that it is ready, so it prints that line. The store must lie in the directory that the file names. Directives
+/// that only Redis's tests use are removed.
 const STAND_IN: &str = r#"#!/bin/sh
 file=$1
 shift
@@ -79,10 +82,10 @@ exec "$DURAMEN" serve "$file" "$@" --duramen-path "$directory/store" --duramen-t
 const KNOWN: &str = "testdata/protocol/redis-tests.txt";
 const SKIPPED: &str = "testdata/protocol/redis-tests-skipped.txt";
 
-/// A unit that hangs is ended then.
+/// The suite ends a unit that takes longer.
 const UNIT_SECONDS_MAX: &str = "300";
 
-/// What is run.
+/// Options of a run.
 pub struct Settings {
     /// Redis's source, unpacked.
     pub source: PathBuf,
@@ -92,18 +95,18 @@ pub struct Settings {
     pub only: Vec<String>,
 }
 
-/// How the tests of a unit ended.
+/// The results of a unit's tests.
 #[derive(Default)]
 struct Outcome {
     passed: usize,
-    /// Each with what was told of it.
+    /// Each failed test with the reason that was printed.
     failed: Vec<(String, String)>,
 }
 
-/// Runs the units, prints how each went, and tells whether all went as it is known.
+/// Runs the units, prints their results, and returns whether they match the known failures.
 ///
 /// # Errors
-/// What keeps the tests from being run.
+/// Any failure that prevents the tests from running.
 pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
     let helper = settings.source.join("tests/test_helper.tcl");
     if !helper.is_file() {
@@ -141,7 +144,7 @@ pub fn run(repository: &Path, settings: Settings) -> Result<bool> {
     Ok(is_good)
 }
 
-/// Runs a unit against a server of its own, since some leave settings as they made them.
+/// Runs a unit against a new server, because some units leave changed settings.
 fn run_unit(unit: &str, source: &Path, program: &Path, skipped: &Path) -> Result<Outcome> {
     let directory = tempfile::tempdir_in("/dev/shm").attempt(|| "make a directory in /dev/shm".to_owned())?;
     let mut tests = Command::new("tclsh");
@@ -160,7 +163,7 @@ fn run_unit(unit: &str, source: &Path, program: &Path, skipped: &Path) -> Result
         tests.current_dir(source).args(["--host", "127.0.0.1", "--port", &port]);
     }
     let output = tests
-        // Theirs is one for all, and what another run left behind may have it.
+        // The suite's default port is the same for every run, and a process of another run may still hold it.
         .args(["--baseport", &free_port()?.to_string()])
         .args(["--tags", "-needs:repl -needs:save -cluster"])
         .arg("--skipfile")
@@ -172,8 +175,8 @@ fn run_unit(unit: &str, source: &Path, program: &Path, skipped: &Path) -> Result
     Ok(outcome(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Makes a directory as the tests expect it that start servers: with `tests`, of which another run may use the `tmp` of the source at this
-/// moment, and with the [`STAND_IN`] where redis-server would be.
+/// Prepares a directory for tests that start servers: `tests` is copied, because another run may use the `tmp` of the
+/// source at the same time, and [`STAND_IN`] takes the place of redis-server.
 fn lay_out(directory: &Path, source: &Path) -> Result<()> {
     let stand_in = directory.join("src/redis-server");
     let laid_out = || -> std::io::Result<()> {
@@ -191,7 +194,7 @@ fn lay_out(directory: &Path, source: &Path) -> Result<()> {
     laid_out().attempt(|| format!("make {}", stand_in.display()))
 }
 
-/// What the tests printed, read. Colours are taken off.
+/// Parses the tests' output, without its colours.
 fn outcome(text: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let mut is_over = false;
@@ -200,7 +203,7 @@ fn outcome(text: &str) -> Outcome {
         let mut parts = line.split('\u{1b}');
         plain.push_str(parts.next().unwrap_or_default());
         parts.for_each(|part| plain.push_str(part.split_once('m').map_or(part, |(_, rest)| rest)));
-        // The list at the end repeats what failed.
+        // The list at the end repeats the failures.
         is_over |= plain.contains("The End");
         if is_over {
             break;
@@ -216,7 +219,7 @@ fn outcome(text: &str) -> Outcome {
             && why.is_empty()
             && !plain.starts_with('[')
         {
-            // The first line; what follows is where.
+            // Only the first line; the following lines give the location.
             why.push_str(&plain);
         }
     }

@@ -1,17 +1,17 @@
-//! `cargo xtask power-cut`: a real power cut, emulated.
+//! `cargo xtask power-cut`: emulates real power cuts.
 //!
-//! A virtual machine runs Debian's kernel and the real `duramen serve` on a real `/dev/dax0.0`, on ext4 mounted
-//! with `-o dax`, and on ext4 on a disk with a write cache ([`machine`], [`disk`], `init.sh`). Clients outside, those
-//! of the torture, record what was acknowledged. The machine is killed under them at random moments, and booted
-//! again on the same medium; `duramen check` must find the store sound, the server must recover it, and what it
-//! holds must be what the clients know ([`round`]). Then the load goes on over the recovered store. Devices that
-//! cannot hold a store must be refused in words that help ([`devices`]).
+//! A virtual machine runs Debian's kernel and the real `duramen serve`. Its media are a real `/dev/dax0.0`, ext4
+//! mounted with `-o dax`, and ext4 on a disk with a write cache ([`machine`], [`disk`], `init.sh`). The torture's
+//! clients run outside the machine and record the acknowledged operations. The machine is killed at random times under
+//! load and booted again on the same medium. `duramen check` must then find the store sound, the server must recover
+//! it, and its content must match the clients' records ([`round`]). The load then continues on the recovered store. The
+//! server must refuse devices that cannot hold a store, with an error that says what to do ([`devices`]).
 //!
-//! What this does not show: which of the lines that were not flushed survive on persistent memory. An emulated NVDIMM
-//! keeps every store at once; that part is the simulated medium's (`cargo xtask crash`). The disk of the third
-//! medium, however, loses what was not flushed.
+//! This does not show which unflushed cache lines survive on persistent memory: an emulated NVDIMM keeps every store at
+//! once. The simulated medium covers that part (`cargo xtask crash`). The disk of the third medium, however, loses
+//! unflushed writes.
 //!
-//! The seed repeats the operations, the moments and what the disk loses, not the scheduler's choices.
+//! The seed repeats the operations, the times of the cuts and the disk's losses, not the scheduler's choices.
 
 mod devices;
 mod disk;
@@ -31,34 +31,34 @@ pub use machine::Accelerator;
 use round::Tally;
 pub use round::{Durability, Medium};
 
-/// What is made to fail, to see that it is found.
+/// The failure to inject, to see that the check finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fault {
-    /// The server acknowledges what is not durable
+    /// The server acknowledges writes that are not durable
     Server,
-    /// The disk answers flushes and keeps nothing for them
+    /// The disk acknowledges flushes without flushing
     Disk,
 }
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
     /// Cuts under load for each medium and durability.
     pub cuts: u64,
-    /// All when not given.
+    /// All if not given.
     pub medium: Option<Medium>,
-    /// All that differ on the medium when not given.
+    /// All that differ on the medium, if not given.
     pub durability: Option<Durability>,
     pub seed: u64,
     pub writers: usize,
-    /// Tried out when not given.
+    /// Detected if not given.
     pub accelerator: Option<Accelerator>,
-    /// The `duramen` program, which must not need a library that the machine lacks; built when not given.
+    /// The `duramen` program, which must not need a library that the machine lacks; built if not given.
     pub duramen: Option<PathBuf>,
     pub fault: Option<Fault>,
 }
 
-/// Every medium with the durabilities that differ there: on cache lines an interval is a special case of the engine's,
-/// which the simulated medium covers; with pages it is what people use.
+/// Every medium with the durabilities that differ there. On cache lines an interval is a special case of the engine,
+/// which the simulated medium covers; with pages it is the usual setting.
 const ALL: [(Medium, Durability); 4] = [
     (Medium::Devdax, Durability::EveryWrite),
     (Medium::Fsdax, Durability::EveryWrite),
@@ -66,7 +66,7 @@ const ALL: [(Medium, Durability); 4] = [
     (Medium::File, Durability::Interval),
 ];
 
-/// Runs the power cuts and prints what came of them. Returns whether nothing was found.
+/// Runs the power cuts and prints the results. Returns whether there were no findings.
 pub fn run(settings: &Settings) -> Result<bool> {
     let kit = match kit::collect(settings.duramen.clone())? {
         Outcome::Ready(kit) => kit,
@@ -112,7 +112,7 @@ pub fn run(settings: &Settings) -> Result<bool> {
 fn print_findings(settings: &Settings, medium: Medium, durability: Durability, tally: &Tally) {
     let granularity = medium.granularity(&tally.greeting).unwrap_or("unknown");
     println!("{} {}: granularity {granularity}; {}", medium.name(), durability.name(), tally.greeting);
-    // A broken store breaks many promises at once; the first few tell.
+    // A broken store breaks many promises at once; the first few suffice.
     const SHOWN: usize = 12;
     for violation in tally.violations.iter().take(SHOWN) {
         println!("{} {}: {violation}", medium.name(), durability.name());
@@ -170,7 +170,7 @@ fn print_table(rows: &[(Medium, Durability, Tally)]) {
     }
 }
 
-/// Median and longest.
+/// Median and maximum.
 fn spread(durations: &[Duration], per_second: f64, decimals: usize) -> String {
     let mut sorted = durations.to_vec();
     sorted.sort();

@@ -1,23 +1,23 @@
-//! `cargo xtask side-by-side-memcached`: the same for memcached's protocols, against Debian's memcached 1.6.18.
+//! `cargo xtask side-by-side-memcached`: compares memcached's protocols with Debian's memcached 1.6.18, byte by byte.
 //!
-//! The transcripts are `testdata/memcached/*.txt`. A line is a command; ` || ` stands between it and the data that
-//! follows it. `{x*100}` repeats text, and `$2` stands for the second CAS number that the server told, whatever it is. What begins
-//! with `@` is a directive:
+//! The transcripts are `testdata/memcached/*.txt`. A line is a command; ` || ` separates it from the data that follows.
+//! `{x*100}` repeats text. `$2` stands for the second CAS number that the server returned. A line that begins with `@`
+//! is a directive:
 //!
 //! | directive | meaning |
 //! |---|---|
-//! | `@client 2` | the following lines are said by client 2; files begin with client 1 |
-//! | `@close` | this client leaves |
+//! | `@client 2` | client 2 sends the following lines; files begin with client 1 |
+//! | `@close` | this client disconnects |
 //! | `@sleep 20` | wait 20 milliseconds |
-//! | `@near t,exp,l* CMD` | the numbers of these flags may differ by two, behind a `*` by any |
+//! | `@near t,exp,l* CMD` | the numbers of these flags may differ by two; those of a flag marked `*` by any amount |
 //! | `@any CMD` | only the first word of the reply is compared |
-//! | `@names a,b CMD` | of statistics, only the presence of these is compared |
-//! | `@values a,b CMD` | of statistics, only these are compared |
-//! | `@raw "…" "…"*9` | these bytes are sent as they are; all that comes back is compared, and whether the connection is closed |
+//! | `@names a,b CMD` | compare only the presence of these statistics |
+//! | `@values a,b CMD` | compare only these statistics |
+//! | `@raw "…" "…"*9` | send these bytes as they are; compare all replies, and whether the connection is closed |
 //! | `@packet OPCODE key=… extras=HEX value=… cas=… opaque=…` | a packet of the binary protocol |
 //!
-//! Behind each command a `mg` is sent of a key that is not there, and behind each packet a no-op: what comes before
-//! their replies is the command's. CAS numbers are compared by which of them are the same.
+//! After each command the client sends a `mg` of an absent key, and after each packet a no-op: everything before their
+//! replies belongs to the command. CAS numbers are compared by their order of appearance, not by value.
 
 use std::collections::HashMap;
 use std::fs;
@@ -40,16 +40,16 @@ const MARK_REPLY: &[u8] = b"EN kno_item Omark\r\n";
 const NOOP: u8 = 0x0a;
 const NOOP_OPAQUE: [u8; 4] = [0xff; 4];
 const HEADER_BYTES: usize = 24;
-/// Differences after which random commands end.
+/// Random commands stop after this many differences.
 const DIFFERENCES_MAX: u64 = 25;
-/// Random commands between two emptyings.
+/// Random commands between two flushes of all items.
 const PHASE: u64 = 500;
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
-    /// The `duramen` program; built when not given.
+    /// The `duramen` program; built if not given.
     pub duramen: Option<PathBuf>,
-    /// The `memcached` program; found in `PATH` when not given.
+    /// The `memcached` program; found in `PATH` if not given.
     pub memcached: Option<PathBuf>,
     /// Only the transcripts whose names contain one of these.
     pub only: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Settings {
     pub seed: Option<u64>,
 }
 
-/// Runs the transcripts and prints what differs. Returns whether nothing does, but for what is meant.
+/// Runs the transcripts and prints the differences. Returns whether all of them are intended.
 pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     let Some(memcached) = settings.memcached.or_else(|| find_program("memcached")) else {
         return Err(Failure::new(
@@ -73,7 +73,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
         .attempt(|| "make a directory for the servers".to_owned())?;
     let intended = Intended::read(root, INTENDED)?;
 
-    // Whether memcached pads a counter that becomes shorter depends on whether its maintainer happens to hold the item.
+    // Whether memcached pads a counter that becomes shorter depends on whether its maintainer thread holds the item.
     let more: &[&str] = if settings.random.is_some() { &["-o", "no_lru_maintainer"] } else { &[] };
     let mut sides = vec![Side::memcached(&memcached, more, directory.path())?];
     if !settings.record {
@@ -224,14 +224,14 @@ fn packet(text: &str) -> std::result::Result<Packet, String> {
     Ok(packet)
 }
 
-/// One of the two servers, and the CAS numbers that it told, in that order.
+/// One of the two servers, and the CAS numbers that it returned, in that order.
 struct Side {
     server: Server,
     port: u16,
     numbers: Vec<u64>,
 }
 
-/// What a server said.
+/// A server's reply.
 #[derive(PartialEq, Eq)]
 struct Said {
     bytes: Vec<u8>,
@@ -281,7 +281,7 @@ impl Side {
         Connection::open(self.port).attempt(|| format!("connect to port {}", self.port))
     }
 
-    /// Text with its repetitions and numbers put in.
+    /// Expands the repetitions and CAS numbers in a text.
     fn filled(&self, text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text;
@@ -314,7 +314,7 @@ impl Side {
         bytes
     }
 
-    /// Which of the numbers this is, from 1.
+    /// The index of this CAS number, from 1.
     fn index(&mut self, number: u64) -> usize {
         let found = self.numbers.iter().position(|other| *other == number);
         found.unwrap_or_else(|| {
@@ -366,7 +366,7 @@ impl Side {
         if is_noop(&bytes) {
             bytes.truncate(bytes.len() - HEADER_BYTES);
         }
-        // CAS numbers become their indexes.
+        // Replace CAS numbers by their indexes.
         let mut at = 0;
         while let Some(header) = bytes.get(at..at + HEADER_BYTES) {
             let body = header[8..12].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes)) as usize;
@@ -378,7 +378,7 @@ impl Side {
         Said { bytes, is_closed }
     }
 
-    /// A reply with its CAS numbers replaced by names.
+    /// Replaces the CAS numbers of a reply by names.
     fn named(&mut self, reply: &[u8]) -> Vec<u8> {
         let mut named = Vec::new();
         let mut rest = reply;
@@ -428,7 +428,7 @@ impl Side {
 }
 
 struct Run {
-    /// The reference, and ours unless recording.
+    /// The reference, and duramen unless recording.
     sides: Vec<Side>,
     intended: Intended,
     compared: u64,
@@ -500,7 +500,7 @@ impl Run {
         Ok(())
     }
 
-    /// Counts and prints; returns whether the connections can go on.
+    /// Counts and prints; returns whether the connections are still usable.
     fn judge(&mut self, place: &str, name: &str, text: &str, treatment: &Treatment, said: &[Said]) -> bool {
         let is_open = said.iter().all(|said| !said.is_closed);
         let [reference, subject] = said else {
@@ -558,7 +558,8 @@ impl Run {
                 (text, said)
             };
             let differ = self.differ;
-            // From an item's second fetch on memcached sets `l` and `la` in a thread of its own, sooner or later.
+            // From an item's second fetch, memcached sets `l` and `la` in a background thread, at an unpredictable
+            // time.
             let treatment = Treatment::Near(["t", "exp", "l*", "la*"].map(str::to_owned).to_vec());
             let good = self.judge(&format!("random {at}"), "random", &text, &treatment, &said);
             if self.differ > differ {
@@ -617,7 +618,7 @@ fn same(treatment: &Treatment, reference: &Said, subject: &Said) -> bool {
     }
 }
 
-/// A reply without the numbers of these flags, and those numbers.
+/// Separates the numbers of these flags from a reply; returns the rest and the numbers.
 fn apart(reply: &[u8], letters: &[String]) -> (String, Vec<i64>) {
     let text = String::from_utf8_lossy(reply).into_owned();
     let mut numbers = Vec::new();
@@ -648,7 +649,7 @@ fn pick<'a>(random: &mut Random, from: &[&'a str]) -> &'a str {
 }
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "longer_key_1"];
-// No number from 2^63 on: in those memcached looks for a minus, also behind the item's end. Transcripts have some.
+// No number from 2^63: for those memcached looks for a minus, even past the item's end. Transcripts cover some.
 const VALUES: &[&str] = &["", "x", "10", "99", "0", "4294967296", "hello", "5  ", "12a", "-1", "{v*300}"];
 const TIMES: &[&str] = &["0", "0", "0", "100", "-1", "4000000000", "2592000"];
 const FLAGS: &[&str] = &["0", "1", "65536", "4294967295"];
@@ -656,7 +657,7 @@ const FLAGS: &[&str] = &["0", "1", "65536", "4294967295"];
 fn random_number(random: &mut Random, numbers: usize) -> String {
     match numbers {
         0 => "77".to_owned(),
-        // Late ones are the likeliest to be some item's.
+        // Recent numbers are the likeliest to belong to an item.
         _ => format!("${}", numbers as u64 - random.below((numbers as u64).min(6))),
     }
 }
@@ -684,7 +685,8 @@ fn random_line(random: &mut Random, numbers: usize) -> String {
         11 => format!("delete {key}{quiet}"),
         12 | 13 => {
             let mut flags = String::new();
-            // R60, since no item's rest of time comes to it within a run: the two begin their seconds at different moments.
+            // R60, because no item's remaining time reaches it within a run: the seconds of the two servers begin at
+            // different times.
             for _ in 0..random.below(4) {
                 flags.push_str(pick(
                     random,
@@ -721,7 +723,7 @@ fn random_line(random: &mut Random, numbers: usize) -> String {
                     " v c",
                     " N0 J13 v",
                     " MD D3 v",
-                    // No T: memcached forgets it if the number becomes longer (`intended.txt`).
+                    // No T: memcached drops it if the number becomes longer (`intended.txt`).
                     " t v",
                     " t q",
                     " D5 MI v k",
@@ -771,7 +773,7 @@ fn random_packet(random: &mut Random, numbers: usize) -> Packet {
     packet
 }
 
-// 400: a long reply's beginning tells what it is.
+// 400: the beginning of a long reply is enough to recognize it.
 const SHOWN_BYTES: usize = 400;
 
 fn shown(said: &Said) -> String {

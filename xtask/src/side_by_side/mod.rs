@@ -1,11 +1,10 @@
-//! `cargo xtask side-by-side`: says the same to Debian's redis-server and to `duramen serve`, and
-//! compares what they answer, byte by byte.
+//! `cargo xtask side-by-side`: sends the same commands to Debian's redis-server and to `duramen serve`, and compares
+//! the replies byte by byte.
 //!
-//! The transcripts are the text files `testdata/protocol/*.txt` (their language is described in
-//! [`transcript`]); differences that are meant stand in `testdata/protocol/intended.txt` with their
-//! reasons. Each transcript begins with empty servers and new connections, and the reference speaks
-//! first: what it says tells how much to wait for from the other. With `--random N` commands are made
-//! up instead ([`random`]).
+//! The transcripts are the text files `testdata/protocol/*.txt` ([`transcript`] describes their language).
+//! `testdata/protocol/intended.txt` lists the intended differences with their reasons. Each transcript begins with
+//! empty servers and new connections. The reference is asked first: its reply determines how much to wait for from the
+//! other server. `--random N` generates commands instead ([`random`]).
 
 mod compare;
 mod events;
@@ -33,20 +32,20 @@ const INTENDED: &str = "testdata/protocol/intended.txt";
 
 /// Longest wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// After raw bytes there may be no reply at all: silence this long means there is none.
+/// Raw bytes may get no reply at all: silence this long means that there is none.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
-    /// The `duramen` program; built when not given.
+    /// The `duramen` program; built if not given.
     pub duramen: Option<PathBuf>,
-    /// The `redis-server` program; found in `PATH` when not given.
+    /// The `redis-server` program; found in `PATH` if not given.
     pub redis: Option<PathBuf>,
     /// Only the transcripts whose names contain one of these.
     pub only: Vec<String>,
     /// Print the reference's replies and compare nothing.
     pub record: bool,
-    /// Compare the notifications that each command causes too.
+    /// Also compare the notifications that each command causes.
     pub notifications: bool,
     /// This many random commands instead of the transcripts.
     pub random: Option<u64>,
@@ -54,7 +53,7 @@ pub struct Settings {
     pub seed: Option<u64>,
 }
 
-/// Runs the transcripts and prints what differs. Returns whether nothing does, but for what is meant.
+/// Runs the transcripts and prints the differences. Returns whether all of them are intended.
 pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     let Some(redis) = settings.redis.or_else(|| find_program("redis-server")) else {
         return Err(Failure::new(
@@ -64,7 +63,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
     let transcripts = read_transcripts(root, &settings.only)?;
     let whole = settings.only.is_empty();
     let intended = Intended::read(root, INTENDED)?;
-    // In memory where there is a place: what is compared are replies, not what a disk takes to keep them.
+    // In memory if possible: the replies are compared, not the time that a disk takes.
     let directory = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .attempt(|| "make a directory for the servers".to_owned())?;
@@ -124,7 +123,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
 struct Transcript {
     /// For messages.
     path: String,
-    /// Without directory and ending.
+    /// Without directory and extension.
     name: String,
     steps: Vec<Step>,
 }
@@ -157,26 +156,26 @@ struct Run {
     /// None when recording.
     subject: Option<Server>,
     intended: Intended,
-    /// Who listens to notifications, if they are compared.
+    /// The listeners to notifications, if these are compared.
     events: Option<Events>,
     compared: u64,
     differ: u64,
     meant: u64,
 }
 
-/// The connections of one client, to either server.
+/// The connections of one client, one to each server.
 struct Client {
     reference: Connection,
     subject: Option<Connection>,
 }
 
-/// What a server said to one line.
+/// A server's reply to one line.
 #[derive(Clone, PartialEq, Eq)]
 enum Said {
     Reply(Reply),
-    /// To raw bytes: everything, and whether the connection was closed.
+    /// For raw bytes: the whole reply, and whether the connection was closed.
     Bytes(Ended),
-    /// No reply where there should be one.
+    /// A reply is missing.
     Ended(Ended),
 }
 
@@ -215,10 +214,10 @@ impl Run {
         Ok(())
     }
 
-    /// Makes both servers empty.
+    /// Empties both servers.
     fn empty(&self) -> Result<()> {
         for server in std::iter::once(&self.reference).chain(&self.subject) {
-            // A refusal shows in what is said next.
+            // A refusal shows in the next reply.
             let _ = server.connect()?.call(&["FLUSHALL"], PATIENCE);
         }
         Ok(())
@@ -232,7 +231,7 @@ impl Run {
         Ok(Client { reference: self.reference.connect()?, subject })
     }
 
-    /// Returns whether the client's connections are still good: both open and in step.
+    /// Returns whether the client's connections are still usable: both open and in step.
     fn step(&mut self, transcript: &Transcript, step: &Step, client: &mut Client) -> bool {
         match &step.action {
             Action::Client(_) | Action::Close | Action::Sleep(_) => true,
@@ -331,11 +330,11 @@ impl Run {
         self.judge(transcript, step, &Treatment::Exact, reference, Some(subject))
     }
 
-    /// Compares what was told of keys since the last step.
+    /// Compares the notifications since the last step.
     fn judge_events(&mut self, transcript: &Transcript, step: &Step) -> Result<()> {
         let Some(events) = &mut self.events else { return Ok(()) };
         let Ok((reference, subject)) = events.since() else {
-            // A transcript may end whoever listens.
+            // A transcript may close the listeners' connections.
             println!("{}:{}: nobody listens to notifications any more", transcript.path, step.line);
             self.events = None;
             return Ok(());
@@ -349,7 +348,7 @@ impl Run {
         Ok(())
     }
 
-    /// Counts and prints; returns whether both connections can go on.
+    /// Counts and prints; returns whether both connections are still usable.
     fn judge(
         &mut self,
         transcript: &Transcript,
@@ -392,9 +391,9 @@ fn ask<A: AsRef<[u8]>>(connection: &mut Connection, arguments: &[A]) -> Said {
     said(connection.call(arguments, PATIENCE))
 }
 
-/// Sends raw bytes and reads what comes. Given what the reference said, waits for as much.
+/// Sends raw bytes and reads the reply. With the reference's reply given, waits for as many bytes.
 fn ask_raw(connection: &mut Connection, bytes: &[u8], reference: Option<&Ended>) -> Ended {
-    // A server may close before it has read everything; what it said before that still counts.
+    // A server may close before it has read everything; its earlier replies still count.
     let _ = connection.send(bytes);
     match reference {
         None => connection.read_all(QUIET, |_| false),
@@ -407,7 +406,7 @@ fn ask_raw(connection: &mut Connection, bytes: &[u8], reference: Option<&Ended>)
                     closed => return closed,
                 },
             };
-            // What comes beyond it is a difference too.
+            // Any bytes beyond the reference's reply are a difference too.
             match connection.read_all(QUIET, |_| false) {
                 Ended::Closed(more) => {
                     said.extend(more);
@@ -422,7 +421,7 @@ fn ask_raw(connection: &mut Connection, bytes: &[u8], reference: Option<&Ended>)
     }
 }
 
-// 400: a long reply's beginning tells what it is.
+// 400: the beginning of a long reply is enough to recognize it.
 const SHOWN_BYTES: usize = 400;
 
 fn shown(said: &Said) -> String {

@@ -1,13 +1,13 @@
-//! Random commands, for the combinations that no transcript thought of.
+//! Random commands, for combinations that no transcript contains.
 //!
-//! Commands are made from forms: words, places for a key, a value, a number, and options of which some are
-//! taken. Only what both servers must answer alike is said: nothing random, nothing that depends on how
-//! long a run takes. After a difference both are emptied, since one that kept a wrong value would answer
-//! differently from then on.
+//! Commands are made from forms: words, placeholders for a key, a value or a number, and options, of which some are
+//! taken. Only commands that both servers must answer alike are sent: none with a random reply, none whose reply
+//! depends on the run's duration. After a difference both servers are emptied, because a server that kept a wrong value
+//! would answer differently from then on.
 //!
-//! A run has phases, each of which begins with empty servers, three by turns. In the second hashes and sets get long strings
-//! too, by which the reference makes hash tables of them: what is in a hash then comes in any order. In the others its order
-//! is compared. The third speaks RESP3.
+//! A run has phases of three kinds in turn; each begins with empty servers. In the second kind hashes and sets also get
+//! long strings, which make the reference use hash tables; their content then comes in any order. In the other kinds
+//! the order is compared. The third kind speaks RESP3.
 
 use super::transcript::{Action, Step, Treatment};
 use super::{Client, Run, Said, Transcript, ask};
@@ -25,9 +25,9 @@ struct Form {
     words: &'static [&'static str],
     options: &'static [&'static str],
     treatment: Treatment,
-    /// Compared exactly where nothing is long.
+    /// Compared exactly if no element is long.
     is_ordered: bool,
-    /// The reference changes the key without telling whoever watches it.
+    /// The reference changes the key without notifying the clients that watch it.
     is_quiet: bool,
 }
 
@@ -51,9 +51,11 @@ const fn quiet(words: &'static [&'static str], options: &'static [&'static str])
     Form { words, options, treatment: Treatment::Exact, is_ordered: false, is_quiet: true }
 }
 
-/// `k` is a key, `p` one for HyperLogLogs, `n` a field, a member or an element, `m` an integer as a member, `s` a score, `z` the bound of a range of scores, `x` one of a range of members, `y` a value of a field, `v` a value, `i` an integer, `o` an offset, `b` a bit, `f` a float, `t` a relative and `a` an
-/// absolute time, `w` a field's type; `d` is the id of a new entry, `j` of one that may be there, `r` the bound of a range of them, `u` a group, `c` a
-/// consumer; what is written large, or is longer, stands for itself.
+/// Placeholders. Keys and values: `k` a key, `p` one for HyperLogLogs, `n` a field, a member or an element, `m` an
+/// integer as a member, `y` a value of a field, `v` a value, `w` a field's type. Numbers: `i` an integer, `o` an
+/// offset, `b` a bit, `f` a float, `s` a score, `t` a relative and `a` an absolute time. Bounds: `z` of a range of
+/// scores, `x` of a range of members, `r` of a range of ids. Streams: `d` the id of a new entry, `j` of one that may be
+/// there, `u` a group, `c` a consumer. Uppercase or longer words stand for themselves.
 const FORMS: &[Form] = &[
     exact(&["GET", "k"], &[]),
     exact(&["SET", "k", "v"], &["NX", "XX", "GET", "KEEPTTL", "EX t", "PX t", "EXAT a", "PXAT a"]),
@@ -106,7 +108,7 @@ const FORMS: &[Form] = &[
     exact(&["MOVE", "k", "b"], &[]),
     exact(&["SELECT", "b"], &[]),
     exact(&["FLUSHDB"], &[]),
-    // The reference counts an expired key until it sweeps it, some time within a second; there are ten keys.
+    // The reference counts an expired key until its sweep, which comes within a second; there are ten keys.
     near(&["DBSIZE"], 10),
     exact(&["EXPIRE", "k", "t"], &["NX", "XX"]),
     exact(&["PEXPIRE", "k", "t"], &["NX", "XX"]),
@@ -127,7 +129,7 @@ const FORMS: &[Form] = &[
             "TYPE set",
             "TYPE zset",
             "TYPE stream",
-            // Not none: the reference returns keys that have expired (`intended.txt`).
+            // No count of 0: the reference returns keys that have expired (`intended.txt`).
             "TYPE nothing",
             "MATCH [a-c]",
         ],
@@ -197,7 +199,7 @@ const FORMS: &[Form] = &[
     exact(&["RPOPLPUSH", "k", "k"], &[]),
     exact(&["LMPOP", "1", "k", "LEFT"], &["COUNT i"]),
     exact(&["LMPOP", "2", "k", "k", "RIGHT"], &["COUNT o"]),
-    // The times run out at once, since nobody else writes.
+    // The timeouts elapse at once, because no other client writes.
     exact(&["BLPOP", "k", "k", "0.001"], &[]),
     exact(&["BRPOP", "k", "0.001"], &[]),
     exact(&["BLMPOP", "0.001", "2", "k", "k", "LEFT"], &["COUNT o"]),
@@ -267,7 +269,7 @@ const FORMS: &[Form] = &[
     exact(&["ZRANGESTORE", "k", "k", "z", "z", "BYSCORE"], &["REV", "LIMIT o o"]),
     exact(&["ZREMRANGEBYRANK", "k", "o", "o"], &[]),
     exact(&["ZREMRANGEBYSCORE", "k", "z", "z"], &[]),
-    // Where the scores are not all equal the reference has two answers, one for each way in which it keeps the set.
+    // If the scores are not all equal, the reference has two answers, one for each encoding of the set.
     exact(&["ZLEXCOUNT", "zero", "x", "x"], &[]),
     exact(&["ZADD", "zero", "0", "n", "0", "n", "0", "n", "0", "n"], &[]),
     exact(&["ZRANGE", "zero", "x", "x", "BYLEX"], &["REV", "LIMIT o o", "WITHSCORES"]),
@@ -371,7 +373,7 @@ const FORMS: &[Form] = &[
     exact(&["GEOSEARCH", "geo", "FROMMEMBER", "n", "BYBOX", "900", "500", "mi"], &["DESC", "WITHDIST"]),
     exact(&["GEORADIUS", "geo", "1", "1", "9000", "km"], &["STORE geo2", "STOREDIST geo2"]),
     exact(&["ZRANGE", "geo2", "0", "-1", "WITHSCORES"], &[]),
-    // What compares as equal comes in any order, so texts are stored, which compares all of their bytes.
+    // Elements that compare as equal come in any order, so this stores texts, which compares all of their bytes.
     exact(&["SORT", "k"], &["DESC", "LIMIT o o", "STORE g"]),
     exact(&["SORT", "k", "ALPHA", "STORE", "g"], &["DESC", "LIMIT o o", "GET #", "GET *"]),
     exact(&["SORT_RO", "g"], &["DESC", "LIMIT o o"]),
@@ -384,7 +386,7 @@ const FORMS: &[Form] = &[
 ];
 
 const KEYS: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "s", "t"];
-// Most commands of a type meet keys of that type, or hardly any would do more than fail.
+// Most commands get a key of their type; otherwise hardly any would do more than fail.
 const STRING_KEYS: &[&str] = &["a", "b"];
 const HASH_KEYS: &[&str] = &["c", "d"];
 const SET_KEYS: &[&str] = &["e", "f"];
@@ -392,17 +394,17 @@ const LIST_KEYS: &[&str] = &["g", "h"];
 const SORTED_SET_KEYS: &[&str] = &["i", "j"];
 const STREAM_KEYS: &[&str] = &["s", "t"];
 const LOG_KEYS: &[&str] = &["p", "q", "r"];
-/// Beginnings of the names of commands that take a key of any type.
+/// Prefixes of commands that take a key of any type.
 const ANY_TYPE: &[&str] = &[
     "DEL", "UNLINK", "EXISTS", "TYPE", "TOUCH", "RENAME", "COPY", "MOVE", "EXPIRE", "PEXPIRE", "PERSIST",
     "TTL", "PTTL", "WATCH",
 ];
-/// Beginnings of the names of commands on lists.
+/// Prefixes of commands on lists.
 const ON_LISTS: &[&str] = &[
     "LPUSH", "RPUSH", "LPOP", "RPOP", "LLEN", "LRANGE", "LINDEX", "LSET", "LINSERT", "LREM", "LTRIM", "LPOS",
     "LMOVE", "LMPOP", "BLPOP", "BRPOP", "BLMPOP", "BLMOVE",
 ];
-/// Beginnings of the names of commands on sets.
+/// Prefixes of commands on sets.
 const ON_SETS: &[&str] = &[
     "SADD",
     "SREM",
@@ -471,7 +473,7 @@ const INTEGERS: &[&str] = &[
     "01",
     " 1",
 ];
-// Small: a value of half a gigabyte at each try would only be slow.
+// Small: a value of half a gigabyte in each attempt would only be slow.
 const OFFSETS: &[&str] = &[
     "0",
     "1",
@@ -508,7 +510,7 @@ const FLOATS: &[&str] = &[
     "1.000000000000000005",
     "-0",
 ];
-// Far from the time that a run takes, so that no reply depends on it.
+// Much longer or shorter than a run, so that no reply depends on its duration.
 const RELATIVE: &[&str] = &["2000000", "5000000", "0", "-1", "abc", "9223372036854775807", "1.5", ""];
 const ABSOLUTE: &[&str] = &["33177117420", "33177117420123", "33177117421000", "1", "0", "-5", "x"];
 const FIELDS: &[&str] =
@@ -517,7 +519,7 @@ const GROUPS: &[&str] = &["g", "g", "g", "h", ""];
 const CONSUMERS: &[&str] = &["one", "two", "three", ""];
 const BITS: &[&str] = &["0", "1", "1", "0", "2", "-1", "x"];
 
-/// Says `count` random commands to both. Returns whether all replies were the same.
+/// Sends `count` random commands to both servers. Returns whether all replies were the same.
 pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
     println!("side-by-side: {count} random commands, seed {seed}");
     let transcript =
@@ -559,7 +561,7 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
         };
         watching = match arguments.first().map(|name| name.to_ascii_uppercase()).as_deref() {
             Some(b"WATCH") => true,
-            // Without MULTI, or with it, they are no more than an error, or wait.
+            // EXEC and DISCARD without MULTI only return an error; UNWATCH inside MULTI is queued.
             Some(b"EXEC" | b"DISCARD") if was_queueing => false,
             Some(b"UNWATCH") if !was_queueing => false,
             _ => watching,
@@ -594,8 +596,9 @@ pub fn play(run: &mut Run, count: u64, seed: u64) -> Result<bool> {
     Ok(run.differ == 0)
 }
 
-/// Whether the command is a SORT of a sorted set that the reference keeps in a listpack, or may be one. It makes a skiplist of it, which
-/// knows -0 from 0; `duramen` changes nothing (`intended.txt`), so all that follows could differ.
+/// Whether the command is a SORT of a sorted set that the reference keeps in a listpack, or may be one. The reference
+/// converts that set to a skiplist, which distinguishes -0 from 0. `duramen` changes nothing (`intended.txt`), so all
+/// later replies could differ.
 fn sort_converts(client: &mut Client, arguments: &[Vec<u8>], queueing: bool) -> bool {
     let [name, key, ..] = arguments else { return false };
     if !name.to_ascii_uppercase().starts_with(b"SORT") {
@@ -621,12 +624,12 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
     }
     // Now and then one word too few or too many.
     match random.below(60) {
-        // Without a count these draw one by chance.
+        // Without a count these draw one element at random.
         0 if words.len() > 1 && !["SPOP", "SRANDMEMBER", "HRANDFIELD", "ZRANDMEMBER"].contains(&words[0]) => {
             words.pop();
         }
-        // Behind the time that it waits for, a command would wait for as many seconds as the word says.
-        // These take an option since 7.2, which the reference has not.
+        // With a word after its timeout, a command would wait for as many seconds as that word says. The sorted-set
+        // commands take an option since 7.2, which the reference lacks.
         1 if words.last() != Some(&"0.001") && !["ZRANK", "ZREVRANK"].contains(&words[0]) => words.push("v"),
         _ => {}
     }
@@ -639,7 +642,7 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
         name.make_ascii_lowercase();
     }
     let lowered = arguments.first().is_some_and(|name| name.iter().any(u8::is_ascii_lowercase));
-    // The names above are compared in capitals.
+    // The names above are compared in uppercase.
     if lowered && let Some(name) = arguments.first_mut() {
         let upper = name.to_ascii_uppercase();
         if [&b"MULTI"[..], b"EXEC", b"DISCARD"].contains(&upper.as_slice()) {
@@ -650,7 +653,8 @@ fn command(random: &mut Random, is_long: bool) -> (Vec<Vec<u8>>, Treatment, bool
     (arguments, treatment, form.is_quiet)
 }
 
-/// Commands that a server may run as one, by the types of which it may run some by turns, and what they take behind their key.
+/// Commands that a server may run as one, even if those of one type alternate: grouped by type, each with the words
+/// after its key.
 const ROWS: [&[(&str, &[&str])]; 7] = [
     &[("HGET", &["n"]), ("HSET", &["n", "y"]), ("HDEL", &["n"]), ("HLEN", &[]), ("HEXISTS", &["n"])],
     &[("LPUSH", &["n"]), ("RPUSH", &["n"]), ("LPOP", &[]), ("RPOP", &[]), ("LLEN", &[])],
@@ -670,7 +674,7 @@ const ROWS: [&[(&str, &[&str])]; 7] = [
     &[("SETBIT", &["o", "b"])],
 ];
 
-/// In the place of such a command, now and then, a row of its like for mostly the same key, in one write.
+/// Now and then replaces such a command by a row of similar ones, mostly for the same key, in one write.
 fn row(random: &mut Random, arguments: &[Vec<u8>], is_long: bool) -> Option<Vec<Vec<Vec<u8>>>> {
     let (name, key) = (arguments.first()?, arguments.get(1)?);
     let of_type = ROWS.iter().find(|row| row.iter().any(|(other, _)| other.as_bytes() == name))?;
@@ -678,13 +682,13 @@ fn row(random: &mut Random, arguments: &[Vec<u8>], is_long: bool) -> Option<Vec<
         return None;
     }
     let (count, others) = (2 + random.below(40), random.below(3));
-    // Of its type up to two commands more.
+    // Up to two more commands of its type.
     let mut said: Vec<_> = of_type.iter().filter(|(other, _)| other.as_bytes() == name).collect();
     said.extend((0..others).filter_map(|_| pick(random, of_type)));
     let one = |random: &mut Random| {
         let key = if random.one_in(50) { argument(random, "k", KEYS, is_long) } else { key.clone() };
         let (name, words) = said[random.below(said.len() as u64) as usize];
-        // What is ordered by its members has one score.
+        // Sets that are ordered by their members have one score.
         let is_zero = key == b"zero";
         let word_of = |word| if is_zero && word == "s" { "0" } else { word };
         let words = words.iter().map(|word| argument(random, word_of(word), KEYS, is_long));
@@ -693,7 +697,7 @@ fn row(random: &mut Random, arguments: &[Vec<u8>], is_long: bool) -> Option<Vec<
     Some((0..count).map(|_| one(random)).collect())
 }
 
-/// The keys that a command mostly takes.
+/// The keys that a command mostly gets.
 fn keys_of(name: &str) -> &'static [&'static str] {
     let is_one_of = |names: &[&str]| names.iter().any(|begin| name.starts_with(begin));
     match name {
@@ -734,7 +738,7 @@ fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_l
         _ => return word.as_bytes().to_vec(),
     };
     let text = pick(random, pool).copied().unwrap_or_default().as_bytes();
-    // A value is now and then long, or of other bytes.
+    // A value is now and then long, or has other bytes.
     match word {
         "v" if random.one_in(10) => text.repeat(1 + random.below(300) as usize),
         "y" | "n" if is_long && random.one_in(10) => text.repeat(1 + random.below(300) as usize),
@@ -743,7 +747,7 @@ fn argument(random: &mut Random, word: &str, keys: &'static [&'static str], is_l
     }
 }
 
-/// An id of few: so what is asked for is there now and then.
+/// An id out of few, so that a requested entry sometimes exists.
 fn stream_id(random: &mut Random, word: &str) -> Vec<u8> {
     let ms = random.below(40);
     let end = match random.below(8) {
@@ -767,7 +771,7 @@ fn pick<'a, T>(random: &mut Random, pool: &'a [T]) -> Option<&'a T> {
     pool.get(random.below(pool.len() as u64) as usize)
 }
 
-/// As redis-cli would take it.
+/// In the syntax of redis-cli.
 fn shown(arguments: &[Vec<u8>]) -> String {
     let words: Vec<String> = arguments
         .iter()

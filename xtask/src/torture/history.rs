@@ -1,6 +1,7 @@
-//! What was sent, what was acknowledged, and what may therefore be found after a crash.
+//! The history of each writer: operations sent, operations acknowledged, and the states that a crash may therefore
+//! leave.
 //!
-//! A *unit* is what one writer changes in one operation: a key, or several keys that only change
+//! A *unit* is the set of keys that one writer changes in one operation: one key, or several keys that only change
 //! together. Its history is a line of points, each the state after one operation:
 //!
 //! ```text
@@ -9,12 +10,12 @@
 //! ```
 //!
 //! Invariants of the check:
-//! 1. What is found is the settled point or one of the later ones, whole: all keys from the same point.
-//!    Else something acknowledged was *lost*, something deleted or expired was *resurrected*, a value is
-//!    *torn*, or a *batch is broken*.
-//! 2. Where loss is allowed, what survives is a prefix in time: if a writer's operation survived,
-//!    so did all its earlier ones, or there is a *hole*.
-//! 3. What was found counts as acknowledged: the next crash must not undo it.
+//! 1. The state found is the settled point or one of the later ones, whole: all keys from the same point. Otherwise an
+//!    acknowledged write was *lost*, a deleted or expired value was *resurrected*, a value is *torn*, or a *batch is
+//!    broken*.
+//! 2. Where loss is allowed, the surviving operations are a prefix in time: if a writer's operation survived, so did
+//!    all its earlier ones. Otherwise there is a *hole*.
+//! 3. A state that was found counts as acknowledged: the next crash must not undo it.
 //! 4. A read by the only writer of a unit, without a crash in between, finds exactly its last point.
 
 use std::fmt;
@@ -22,10 +23,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::content::{Content, Form};
 
-/// Clocks are read on both sides of a request, and a server may look at its clock only now and then.
+/// Clocks are read before and after a request, and a server may read its clock only now and then.
 const SLACK_MS: u64 = 60;
 
-/// When a value ends, in Unix milliseconds: not before `earliest`, not after `latest`.
+/// When a value expires, in Unix milliseconds: not before `earliest`, not after `latest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
     pub earliest: u64,
@@ -54,14 +55,14 @@ impl State {
         *found == Content::Absent && may_be_gone
     }
 
-    /// Whether the value has certainly ended before the window.
+    /// Whether the value has certainly expired before the window.
     fn is_over(&self, window: Window) -> bool {
         self.content == Content::Absent
             || self.expires.is_some_and(|expiry| window.from > expiry.latest.saturating_add(SLACK_MS))
     }
 }
 
-/// The time that a read took, in Unix milliseconds.
+/// The time of a read, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub from: u64,
@@ -75,30 +76,30 @@ pub struct Unit {
     pub keys: Vec<Vec<u8>>,
 }
 
-/// What went wrong.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// An acknowledged write is not there.
+    /// An acknowledged write is missing.
     Lost,
-    /// What was deleted or expired is there.
+    /// A deleted or expired value is present.
     Resurrected,
-    /// A value that nobody wrote.
+    /// A value that no writer wrote.
     Torn,
     /// Some keys of a batch, but not all.
     BrokenBatch,
     /// A later write survived, an earlier one of the same writer did not.
     Hole,
-    /// A write that should succeed was refused or answered wrongly.
+    /// A write that should succeed was refused or got a wrong reply.
     Refused,
-    /// What the store counts is not what its blocks hold.
+    /// The store's counts differ from the content of its blocks.
     Miscounted,
-    /// A number of memcached's that another change had, or an item's that is not its own.
+    /// A CAS number that another change already had, or a number in an item that is not its own.
     Repeated,
-    /// A kill left what is told as damage.
+    /// The store reports damage after a kill.
     Damaged,
 }
 
-/// A fault, and where.
+/// A fault, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub fault: Fault,
@@ -111,24 +112,24 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What one writer did and saw, in its order.
+/// What one writer did and saw, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// About to be sent. Operations are numbered from 1.
     Sent { op: u64, unit: usize, at: u64, states: Vec<State> },
-    /// Acknowledged. Operations of a writer are acknowledged in their order.
+    /// Acknowledged. A writer's operations are acknowledged in order.
     Acked { op: u64, at: u64 },
     /// A commit that began after operation `op` was acknowledged has returned.
     Committed { op: u64 },
-    /// Read while all was well, after operation `after` of this writer.
+    /// Read without a crash in between, after operation `after` of this writer.
     Read { unit: usize, after: u64, window: Window, found: Vec<Content> },
     /// Read after a crash, before any write.
     Recovered { unit: usize, window: Window, found: Vec<Content> },
     /// About to add 1 to a counter that all writers share.
     SharedSent { counter: usize },
-    /// That was acknowledged.
+    /// The addition was acknowledged.
     SharedAcked { counter: usize },
-    /// That was declined, and has not happened.
+    /// The addition was declined, and has not happened.
     SharedDeclined { counter: usize },
     /// A request that should succeed did not.
     Refused { what: String },
@@ -156,19 +157,19 @@ pub struct Additions {
     pub committed: i64,
 }
 
-/// How far a unit came, seen after a crash.
+/// The progress of a unit, as seen after a crash.
 struct Reached {
     unit: usize,
-    /// The lowest operation that it can have stopped at.
+    /// The lowest operation at which it can have stopped.
     reached: u64,
-    /// The first that it certainly did not reach.
+    /// The first operation that certainly did not survive.
     missing: Option<u64>,
 }
 
-/// How the store under test keeps what it acknowledged.
+/// When the store under test guarantees that acknowledged operations survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// Acknowledged means settled; otherwise only a commit settles.
+    /// Acknowledged operations are settled; otherwise only a commit settles them.
     pub on_acknowledge: bool,
     /// Unsettled operations survive as a prefix in time.
     pub prefix: bool,
@@ -186,7 +187,7 @@ pub struct History {
     violations: Vec<Violation>,
     /// The units read since the last crash.
     recovered: Vec<Reached>,
-    /// How much more the store's clock shows than the one here.
+    /// How far the store's clock is ahead of the local one.
     clock_ahead_ms: i64,
 }
 
@@ -214,12 +215,12 @@ impl History {
         }
     }
 
-    /// The store's time, in Unix milliseconds: all times of events are this clock's.
+    /// The store's time, in Unix milliseconds: all times of events are by this clock.
     pub fn now(&self) -> u64 {
         now_ms().saturating_add_signed(self.clock_ahead_ms)
     }
 
-    /// From now on the store's clock shows this much more than the one here.
+    /// Sets how far the store's clock is ahead of the local one from now on.
     pub fn set_clock_ahead(&mut self, milliseconds: i64) {
         self.clock_ahead_ms = milliseconds;
     }
@@ -234,7 +235,7 @@ impl History {
         self.tracks.get(unit).map(|track| &track.unit)
     }
 
-    /// What the unit's keys will be once all that was sent is applied.
+    /// The state of the unit's keys once all operations that were sent are applied.
     pub fn latest(&self, unit: usize) -> &[State] {
         let Some(track) = self.tracks.get(unit) else { return &[] };
         &track.later.last().unwrap_or(&track.settled).states
@@ -245,7 +246,7 @@ impl History {
         self.last_op + 1
     }
 
-    /// Lets the numbering go on after this.
+    /// Continues the numbering after `op`.
     pub fn skip_to(&mut self, op: u64) {
         self.last_op = self.last_op.max(op);
     }
@@ -255,7 +256,7 @@ impl History {
         self.last_op
     }
 
-    /// Takes what is there for what was written, without judging it.
+    /// Takes the content that was found as the written one, without checking it.
     pub fn adopt(&mut self, unit: usize, found: &[Content]) {
         let Some(track) = self.tracks.get_mut(unit) else { return };
         track.settled.states = found.iter().cloned().map(State::lasting).collect();
@@ -277,12 +278,12 @@ impl History {
         (self.acked_count, self.read_count)
     }
 
-    /// What was found wrong since the last call.
+    /// Takes the violations found since the last call.
     pub fn take_violations(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.violations)
     }
 
-    /// Takes in what the writer did or saw next.
+    /// Applies the next event of the writer.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Sent { op, unit, at, states } => {
@@ -360,8 +361,8 @@ impl History {
         };
         let missing = points.get(last + 1).map(|point| point.op);
         self.recovered.push(Reached { unit, reached: points[first].op, missing });
-        // Invariant 3. What cannot be told apart by looking stays open: the value may end when any of
-        // the fitting points would end it.
+        // Invariant 3. States that look the same stay undecided: the value may expire when any of the fitting points
+        // would.
         let states = found
             .iter()
             .enumerate()
@@ -374,8 +375,8 @@ impl History {
                 State { content: content.clone(), expires }
             })
             .collect();
-        // The lowest operation it can have stopped at: should the next crash come before all units were
-        // read, invariant 2 must not take a later one that looks the same for a survivor.
+        // The lowest operation at which it can have stopped. If the next crash comes before all units were read,
+        // invariant 2 must not take a later operation that looks the same for a survivor.
         track.settled = Point { op: points[first].op, sent_at: 0, states, acked: true };
         track.later.clear();
         if self.recovered.len() == self.tracks.len() {
@@ -383,14 +384,14 @@ impl History {
         }
     }
 
-    /// To be called when the writer's process is gone, before anything is read again.
+    /// Must be called when the writer's process is gone, before the next read.
     pub fn crashed(&mut self) {
         self.recovered.clear();
-        // What no commit kept may be gone, and will not be kept by the next one.
+        // Additions that no commit covered may be lost, and the next commit will not restore them.
         self.shared.iter_mut().for_each(|additions| additions.acked = additions.committed);
     }
 
-    /// Invariant 2, as soon as all units were read after a crash.
+    /// Checks invariant 2, as soon as all units were read after a crash.
     fn check_prefix(&mut self) {
         let recovered = std::mem::take(&mut self.recovered);
         if !self.promise.prefix {
@@ -413,7 +414,7 @@ impl History {
         self.tracks.get(unit).map_or_else(String::new, |track| track.names())
     }
 
-    /// Whether the key may, and whether it must, be in a scan made after all units were read.
+    /// Whether the key may be, and whether it must be, in a scan made after all units were read.
     pub fn in_scan(&self, key: &[u8], window: Window) -> Option<(bool, bool)> {
         self.tracks.iter().find_map(|track| {
             let at = track.unit.keys.iter().position(|own| own == key)?;
@@ -433,7 +434,7 @@ impl Point {
 }
 
 impl Track {
-    /// Moves the settled point up to the last of the later ones that fit.
+    /// Advances the settled point to the last of the later points that fit.
     fn settle(&mut self, fits: impl Fn(&Point) -> bool) {
         let Some(last) = self.later.iter().rposition(fits) else { return };
         if let Some(point) = self.later.drain(..=last).next_back() {
@@ -446,7 +447,7 @@ impl Track {
         keys.join(" ")
     }
 
-    /// Names the fault of a finding that fits none of the points.
+    /// Names the fault of a state that fits none of the points.
     fn explain(&self, when: &str, points: &[&Point], found: &[Content], window: Window) -> Violation {
         let mut fault = None;
         for (at, content) in found.iter().enumerate() {
@@ -511,7 +512,7 @@ fn is_older(found: &Content, settled: &Content) -> bool {
     }
 }
 
-/// The widest expiry that covers all; one that never ends covers everything.
+/// The widest expiry that covers all; a value that never expires covers everything.
 fn union(expiries: impl Iterator<Item = Option<Expiry>>) -> Option<Expiry> {
     let mut ends: Option<Expiry> = None;
     let mut lasting = false;
@@ -529,7 +530,7 @@ fn union(expiries: impl Iterator<Item = Option<Expiry>>) -> Option<Expiry> {
     ends.map(|expiry| Expiry { latest: if lasting { u64::MAX } else { expiry.latest }, ..expiry })
 }
 
-/// Holds a shared counter against what all writers did since it was last `base`.
+/// Compares a shared counter with the additions of all writers since it was last `base`.
 pub fn check_shared(counter: usize, base: i64, found: &Content, additions: Additions) -> Option<Violation> {
     let least = base + additions.committed;
     let most = base + additions.sent;

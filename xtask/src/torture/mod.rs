@@ -1,12 +1,12 @@
-//! `cargo xtask torture`: writes, kills, restarts, and compares with what was acknowledged.
+//! `cargo xtask torture`: writes, kills, restarts, and compares the store with the acknowledged operations.
 //!
-//! Two parts, which share everything but the door they write through: clients of `duramen serve`
-//! ([`sockets`]), and threads of a child process that uses the `duramen` crate ([`library`], [`child`]).
-//! Both are killed by SIGKILL at random moments, some of them while the store is being created or
-//! recovered, and go on with the same store. [`history`] holds what a crash may leave behind.
+//! It has two parts, which differ only in the interface they write through: clients of `duramen serve` ([`sockets`]),
+//! and threads of a child process that uses the `duramen` crate ([`library`], [`child`]). Both are killed by SIGKILL at
+//! random times, sometimes while the store is being created or recovered, and restart with the same store. [`history`]
+//! defines the states that a crash may leave.
 //!
-//! SIGKILL tests what survives the process, not what survives the power: memory and page cache
-//! stay whole. The seed repeats the operations and the times between kills, not the scheduler's choices.
+//! SIGKILL tests what survives the process, not what survives power loss: memory and page cache stay whole. The seed
+//! repeats the operations and the times between kills, not the scheduler's choices.
 
 pub mod child;
 mod content;
@@ -33,7 +33,7 @@ use crate::server::duramen_program;
 use history::{Additions, Fault, History, Promise, Violation, Window};
 use workload::{Door, SHARED_COUNTERS};
 
-/// Where the store lies.
+/// The store's medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Medium {
     /// A directory of /dev/shm
@@ -65,7 +65,7 @@ pub enum Durability {
     EveryWrite,
     /// Epochs of 50 ms
     Interval,
-    /// Only commits keep anything
+    /// Only commits make writes durable
     Manual,
 }
 
@@ -78,7 +78,7 @@ impl Durability {
         }
     }
 
-    /// As the child's argument.
+    /// The value as an argument of the child.
     fn argument(self) -> &'static str {
         match self {
             Durability::Interval => "interval",
@@ -95,20 +95,20 @@ impl Durability {
     }
 }
 
-/// Which door is written through.
+/// The interface that writers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// Clients of `duramen serve`
     Sockets,
     /// The `duramen` crate
     Library,
-    /// Clients of `duramen serve` below a limit, which evicts
+    /// Clients of `duramen serve` with a memory limit, which evicts
     Evicting,
-    /// The first two, half the time each
+    /// Sockets and library, half the time each
     Both,
 }
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
     pub seconds: u64,
     pub medium: Medium,
@@ -118,7 +118,7 @@ pub struct Settings {
     pub seed: u64,
     pub writers: usize,
     pub part: Part,
-    /// The `duramen` program; built when not given.
+    /// The `duramen` program; built if not given.
     pub duramen: Option<PathBuf>,
 }
 
@@ -131,13 +131,13 @@ impl Settings {
         }
     }
 
-    /// Of writers that have written nothing yet.
+    /// The histories of writers that have written nothing yet.
     fn histories(&self, door: Door) -> Vec<History> {
         let history = |writer| History::new(self.promise(), workload::units(writer, door), SHARED_COUNTERS);
         (0..self.writers).map(history).collect()
     }
 
-    /// Opens a store that nobody has open, says what its counts say that its blocks do not, and closes it.
+    /// Opens a store that nobody has open, reports counts that differ from its blocks, and closes it.
     fn audit(&self, path: &Path, tally: &mut Tally) -> Result<()> {
         let store = match child::open(path, self.medium, self.durability, self.index, self.residence) {
             Ok(store) => store,
@@ -150,17 +150,17 @@ impl Settings {
         store.close_discarding().attempt(|| "close the store".to_owned())
     }
 
-    /// Longest time between two kills: ten kills and more in the shortest run.
+    /// Longest time between two kills: at least ten kills in the shortest run.
     fn working_ms_max(&self) -> u64 {
         (self.seconds * 1000 / 20).clamp(100, 1500)
     }
 }
 
-/// What a part did and found.
+/// The work and the findings of a part.
 #[derive(Default)]
 struct Tally {
     kills: u64,
-    /// Of these, while the store was created or recovered.
+    /// Kills while the store was created or recovered.
     kills_starting: u64,
     clean_stops: u64,
     stores: u64,
@@ -168,12 +168,12 @@ struct Tally {
     reads: u64,
     /// Stores whose counts were compared with their blocks.
     audits: u64,
-    /// Stores that were checked as a kill left them.
+    /// Stores that were checked in the state that a kill left.
     checks: u64,
-    /// ... and copies of what is valid in them, that hold what the store does.
+    /// Salvaged copies of them with the same content as the store.
     salvaged: u64,
     violations: Vec<Violation>,
-    /// The directory of the store in which something was found.
+    /// The directory of the store that has a finding.
     kept: Option<PathBuf>,
 }
 
@@ -193,7 +193,7 @@ impl Tally {
     }
 
     fn print(&self, part: &str) {
-        // A broken store breaks many promises at once; the first few tell.
+        // A broken store breaks many promises at once; the first few suffice.
         const SHOWN: usize = 12;
         for violation in self.violations.iter().take(SHOWN) {
             println!("{part}: {violation}");
@@ -231,7 +231,7 @@ impl Tally {
     }
 }
 
-/// Runs the torture and prints what came of it. Returns whether nothing was found.
+/// Runs the torture and prints the results. Returns whether there were no findings.
 pub fn run(settings: &Settings) -> Result<bool> {
     println!(
         "torture: medium {}, durability {}, index {}, residence {}, {} writers, {} s, seed {}",
@@ -271,7 +271,7 @@ pub fn run(settings: &Settings) -> Result<bool> {
     Ok(clean)
 }
 
-/// A directory for a store and its logs, removed at the end unless something was found in it.
+/// A directory for a store and its logs, removed at the end unless the run found a fault in it.
 struct StoreDirectory(tempfile::TempDir);
 
 impl StoreDirectory {
@@ -291,7 +291,7 @@ impl StoreDirectory {
         self.0.path().join("store")
     }
 
-    /// For a copy of what is valid in the store.
+    /// The directory for a salvaged copy of the store.
     fn salvaged(&self) -> PathBuf {
         self.0.path().join("salvaged")
     }
@@ -319,7 +319,7 @@ fn sum_additions(histories: &[History], counter: usize) -> Additions {
     sum
 }
 
-/// Every key of a scan is one that must be there, and every such key is in the scan.
+/// Checks that a scan returns exactly the keys that must be there.
 fn check_scan(
     histories: &[History],
     keys: &HashSet<Vec<u8>>,
