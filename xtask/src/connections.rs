@@ -1,8 +1,10 @@
-//! `cargo xtask connections`: as many clients at once as are asked for, on both protocols, most of them idle, some in the middle of a line.
+//! `cargo xtask connections`: opens many clients at once on both protocols, most of them idle, some in the middle of a
+//! line.
 //!
-//! All connect and write and read a key of their own. Then one in ten sends all but the end of a command and waits. Meanwhile one
-//! client more works, and its latencies are told. The others then finish their lines and must be answered. At the end
-//! come a key that is too long and a line without an end, which must be refused without harm to anybody else.
+//! Each client connects, then writes and reads a key of its own. Then one in ten sends a command without its end and
+//! waits. Meanwhile another client works, and its latencies are printed. The others then finish their lines and must
+//! get replies. At the end a key that is too long and a line without an end must be refused, without effect on other
+//! clients.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,22 +14,22 @@ use std::time::{Duration, Instant};
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, find_program, free_port};
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
-    /// Clients at once, on each protocol in its turn.
+    /// Clients at once, on one protocol after the other.
     pub count: usize,
-    /// The `duramen` program; built when not given.
+    /// The `duramen` program; built if not given.
     pub duramen: Option<PathBuf>,
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// So many more may connect: memcached counts some of its own.
+/// Connections allowed beyond the clients: memcached also counts internal ones.
 const SPARE: usize = 200;
-/// One client in so many stops in the middle of a line.
+/// One client out of this many stops in the middle of a line.
 const HALVES: usize = 10;
-/// Commands of the client that works.
+/// Commands of the working client.
 const COMMANDS: usize = 10_000;
-/// For so long a server may go on to read a line without an end.
+/// How long a server may continue to read a line without an end.
 const ENDLESS: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl Protocol {
         }
     }
 
-    /// A command with a key that memcached does not take, and how its reply begins.
+    /// A command with a key that memcached refuses, and the beginning of the reply.
     fn giant(self) -> (String, &'static str) {
         let key = "k".repeat(70_000);
         match self {
@@ -68,10 +70,10 @@ impl Protocol {
     }
 }
 
-/// Runs all; fails where a server does.
+/// Runs all steps on both protocols, and fails if a server does.
 ///
 /// # Errors
-/// When a server cannot be run, or does not answer as it must.
+/// When a server cannot be run, or gives a wrong reply.
 pub fn run(settings: &Settings) -> Result<bool> {
     let duramen = duramen_program(settings.duramen.clone())?;
     let count = settings.count;
@@ -149,7 +151,7 @@ fn hold(server: &mut Server, name: &str, protocol: Protocol, port: u16, count: u
         expect(client, key, &protocol.get(key).1)?;
     }
     refuse(protocol, port, name)?;
-    // None of that has harmed anybody.
+    // All clients still get replies.
     for (key, client) in clients.iter_mut().enumerate() {
         let (sent, wanted) = protocol.get(key);
         send(client, key, sent.as_bytes())?;
@@ -167,7 +169,7 @@ fn hold(server: &mut Server, name: &str, protocol: Protocol, port: u16, count: u
     Ok(())
 }
 
-/// What one client more waits for each reply.
+/// The latencies of one more client.
 fn work(protocol: Protocol, port: u16, key: usize) -> Result<Vec<Duration>> {
     let mut client = connect(port, key)?;
     let mut latencies = Vec::with_capacity(COMMANDS);
@@ -181,7 +183,7 @@ fn work(protocol: Protocol, port: u16, key: usize) -> Result<Vec<Duration>> {
     Ok(latencies)
 }
 
-/// Sends what must be refused.
+/// Sends commands that must be refused.
 fn refuse(protocol: Protocol, port: u16, name: &str) -> Result<()> {
     let (sent, wanted) = protocol.giant();
     let mut client = connect(port, 0)?;

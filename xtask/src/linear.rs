@@ -1,8 +1,8 @@
-//! `cargo xtask linear`: scripts of continuous SQL with many of one thing cost four times as much for four times as
-//! many.
+//! `cargo xtask linear`: checks that scripts of continuous SQL with many of one thing cost about four times as much for
+//! four times as many.
 //!
-//! What is measured is the processor time of `duramen sql`, less that of a script that does nothing, so that other
-//! programs on the machine change little.
+//! The measure is the processor time of `duramen sql`, less that of an empty script, so that other programs on the
+//! machine change little.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// What is run.
+/// Options of a run.
 pub struct Settings {
-    /// The program, built with the feature `sql`; none: it is built now.
+    /// The program, built with the feature `sql`; built now if not given.
     pub duramen: Option<PathBuf>,
     /// How many of each thing; a quarter of them is measured first.
     pub count: usize,
@@ -21,12 +21,12 @@ pub struct Settings {
     pub only: Vec<String>,
 }
 
-/// Four times as many may cost so many times as much: a square would be sixteen.
+/// The limit for the cost of four times as many: a quadratic cost would be sixteen.
 const GROWTH_MAX: f64 = 7.0;
-/// Less processor time than this is not looked at: a clock tick is a hundredth of a second.
+/// Less processor time than this is ignored: a clock tick is a hundredth of a second.
 const SECONDS_MIN: f64 = 0.2;
 
-/// A script with `n` of something, and files beside it.
+/// A script with `n` of one thing, and files in its directory.
 struct Case {
     name: &'static str,
     store: bool,
@@ -171,7 +171,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Measures all; whether each is linear.
+/// Measures all cases; returns whether each is linear.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let duramen = match &settings.duramen {
         Some(path) => std::path::absolute(path).attempt(|| format!("find {}", path.display()))?,
@@ -234,7 +234,7 @@ fn seconds(duramen: &Path, case: &Case, n: usize) -> Result<f64> {
     Ok(spent)
 }
 
-/// The processor time of all processes that this one has started and that have ended, in seconds.
+/// The processor time of all ended child processes of this one, in seconds.
 fn spent() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat").attempt(|| "read /proc/self/stat".to_owned())?;
     // The name, in parentheses, may have blanks; cutime and cstime are the 16th and 17th, in hundredths.

@@ -1,8 +1,9 @@
-//! `cargo xtask clients`: client libraries as their registries have them, each in a programme that uses it as an application does, against
-//! `duramen serve`.
+//! `cargo xtask clients`: runs client libraries from their registries against `duramen serve`, each in a programme that
+//! uses it as an application does.
 //!
-//! Libraries are installed into a cache directory, once; what a machine cannot run, or a registry does not give, is told and is no finding.
-//! What needs scripts is told apart: [`NEEDS_SCRIPTS`] says who does, and fails once it passes.
+//! Libraries are installed once, into a cache directory. A client that the machine cannot run, or that its registry
+//! does not deliver, is reported but is no finding. Clients that need scripts are listed separately in
+//! [`NEEDS_SCRIPTS`]; a listed client that passes fails the run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +13,13 @@ use std::time::{Duration, Instant};
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program, free_port, wait_for_end};
 
-/// What is run.
+/// Options of a run.
 pub struct Settings {
     /// The duramen program.
     pub duramen: Option<PathBuf>,
-    /// Run against this redis-server instead, to see whether a programme is right.
+    /// Run against this redis-server instead, to check a programme itself.
     pub redis: Option<PathBuf>,
-    /// The same with memcached, for what speaks its protocols.
+    /// The same with this memcached, for clients of its protocols.
     pub memcached: Option<PathBuf>,
     /// Where libraries are installed.
     pub cache: PathBuf,
@@ -26,13 +27,13 @@ pub struct Settings {
     pub only: Vec<String>,
 }
 
-/// A client library, or what is built on one.
+/// A client library, or a framework on top of one.
 struct Client {
     name: &'static str,
     language: Language,
-    /// As the registry of the language names them.
+    /// The names in the registry of the language.
     packages: &'static [&'static str],
-    /// What is run, the first one first.
+    /// The files of the programme; the first one is run.
     programmes: &'static [(&'static str, &'static str)],
 }
 
@@ -41,7 +42,7 @@ impl Client {
         OF_MEMCACHED.contains(&self.name)
     }
 
-    /// Whether there is what it is to be run against: duramen, unless another server is named.
+    /// Whether the server for this client is available: duramen, unless another server is named.
     fn has_reference(&self, settings: &Settings) -> bool {
         let (own, other) = match self.is_of_memcached() {
             true => (&settings.memcached, &settings.redis),
@@ -178,16 +179,16 @@ const CLIENTS: &[Client] = &[
     },
 ];
 
-/// Those that speak memcached's protocols; all others speak Redis's.
+/// The clients of memcached's protocols; all others speak Redis's.
 const OF_MEMCACHED: &[&str] = &["pymemcache", "pylibmc", "memjs", "gomemcache", "spymemcached", "xmemcached"];
 
-/// Those that send scripts, of which there are none yet, and for what.
+/// The clients that send scripts, which are not supported yet, and what they use them for.
 const NEEDS_SCRIPTS: &[(&str, &str)] =
     &[("Celery", "to release the lock under which it gives back jobs of dead workers")];
 
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Runs them; whether all did as they should.
+/// Runs the clients; returns whether all of them passed.
 pub fn run(settings: &Settings) -> Result<bool> {
     let mut is_good = true;
     println!("| client | result | seconds |\n|---|---|---|");
@@ -242,7 +243,7 @@ fn outcome(client: &Client, settings: &Settings) -> Result<Outcome> {
     let server = serve(client, settings, store.path(), memcached_port)?;
     let (port, memcached_port) = (server.port().to_string(), memcached_port.to_string());
     let log = directory.join("workers.log");
-    // Of this run alone.
+    // The log holds this run alone.
     let _ = fs::remove_file(&log);
     let envs = [
         ("PORT", port.as_str()),
@@ -266,7 +267,7 @@ fn outcome(client: &Client, settings: &Settings) -> Result<Outcome> {
     })
 }
 
-/// The server that a client is run against.
+/// Starts the server for a client.
 fn serve(client: &Client, settings: &Settings, store: &Path, memcached_port: u16) -> Result<Server> {
     let patience = Duration::from_secs(20);
     let reference = if client.is_of_memcached() { &settings.memcached } else { &settings.redis };
@@ -288,7 +289,7 @@ fn serve(client: &Client, settings: &Settings, store: &Path, memcached_port: u16
     Ok(server)
 }
 
-/// Installs what a client needs, unless that is there; how its programme is called.
+/// Installs a client's packages if they are missing; returns the command line of its programme.
 fn prepare(client: &Client, directory: &Path) -> Result<Vec<String>> {
     let (file, _) = client.programmes[0];
     let stem = file.split('.').next().unwrap_or_default();
@@ -352,7 +353,7 @@ fn prepare(client: &Client, directory: &Path) -> Result<Vec<String>> {
     Ok(programme)
 }
 
-// A workspace of its own, wherever the cache lies.
+// A separate workspace, wherever the cache lies.
 const MANIFEST: &str =
     "[package]\nname = \"clients\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n";
 
@@ -378,11 +379,11 @@ fn pom(packages: &[&str]) -> String {
     )
 }
 
-/// Runs a program in a directory to its end; an error has the end of what it said.
+/// Runs a program in a directory to its end; an error holds the end of its output.
 fn said(words: &[String], directory: &Path, envs: &[(&str, &str)]) -> Result<String> {
     let shown = words.join(" ");
     let (program, arguments) = words.split_first().ok_or_else(|| Failure::new("no program"))?;
-    // Beside the clients, or from the path.
+    // In the client's directory, or in `PATH`.
     let own = directory.join(program);
     let program = if program.contains('/') { own.as_os_str() } else { program.as_ref() };
     let log = directory.join("said.log");
@@ -398,7 +399,7 @@ fn said(words: &[String], directory: &Path, envs: &[(&str, &str)]) -> Result<Str
         Some(status) if status.success() => Ok(text),
         Some(status) => Err(Failure::new(format!("{shown}: {status}\n{}", end_of(&text)))),
         None => {
-            // It is gone already, or goes now.
+            // The process has ended already, or ends now.
             let _ = child.kill();
             let _ = child.wait();
             Err(Failure::new(format!("{shown}: no end within {} s\n{}", PATIENCE.as_secs(), end_of(&text))))

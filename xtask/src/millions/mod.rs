@@ -1,9 +1,12 @@
-//! `cargo xtask millions`: large values of Redis's types, in `duramen serve` on `/dev/shm` and in redis-server without persistence.
+//! `cargo xtask millions`: compares large values of Redis's types in `duramen serve` on `/dev/shm` and in redis-server
+//! without persistence.
 //!
-//! Each server gets small hashes of ten fields, and then a hash, a list and a sorted set of many elements. Told are the memory that each
-//! takes, how long others wait while the sorted set grows, and how long a deletion takes and lets others wait.
+//! Each server gets small hashes of ten fields, and then a hash, a list and a sorted set of many elements. The output
+//! has the memory of each, how long other clients wait while the sorted set grows, how long a deletion takes, and how
+//! long others wait for it.
 //!
-//! While the sorted set grows by pipelines, and while something is deleted, another client asks every millisecond, one request at a time.
+//! While the sorted set grows by pipelines, and during each deletion, another client sends a request every millisecond,
+//! one at a time.
 
 mod items;
 
@@ -20,13 +23,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Fields of each small hash.
 const FIELDS: u64 = 10;
-/// Commands under way at once while something is loaded, and elements that each adds.
+/// Commands in flight at once during loading, and elements that each adds.
 const PIPELINE: u64 = 16;
 const ADDED: u64 = 50;
-/// How long others are watched behind a deletion.
+/// How long the waits of other clients are measured after a deletion.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
-/// What is measured.
+/// Options of a run.
 pub struct Settings {
     /// Elements of each large value; the small hashes have as many fields in all.
     pub elements: u64,
@@ -38,16 +41,16 @@ pub struct Settings {
     pub arguments: Vec<String>,
 }
 
-/// Whose values are compared.
+/// The server whose values are compared with duramen's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Measured {
-    /// Small hashes, a hash, a list and a sorted set, beside redis-server
+    /// Small hashes, a hash, a list and a sorted set, with redis-server
     Redis,
-    /// Items of 20 + 100 bytes, beside memcached
+    /// Items of 20 + 100 bytes, with memcached
     Memcached,
 }
 
-/// What is loaded, in this order.
+/// The kinds of loaded values, in this order.
 #[derive(Clone, Copy)]
 enum Content {
     Hashes,
@@ -56,16 +59,16 @@ enum Content {
     SortedSet,
 }
 
-/// A server, and where its store is.
+/// A server, and the path of its store.
 struct Subject {
     server: Server,
     store: Option<PathBuf>,
 }
 
-/// How long requests took, one after the other.
+/// The durations of consecutive requests.
 struct Waits(Vec<Duration>);
 
-/// Measures both and prints what was found; an error where a reply is wrong.
+/// Measures both servers and prints the results. Returns an error if a reply is wrong.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     if settings.content == Measured::Memcached {
         return items::run(repository, settings);
@@ -146,7 +149,7 @@ impl Subject {
     }
 }
 
-/// What the file of a store takes, which may have holes.
+/// The space that a store's file takes; the file may have holes.
 fn medium_bytes(store: &Path) -> Result<u64> {
     let metadata = store.metadata().attempt(|| format!("read the size of {}", store.display()))?;
     Ok(metadata.blocks() * 512)
@@ -162,7 +165,7 @@ impl Content {
         }
     }
 
-    /// What the other client says meanwhile: to the sorted set it adds.
+    /// The requests of the other client meanwhile: it adds to the sorted set.
     fn asked(self, at: u64) -> Vec<String> {
         match self {
             Content::SortedSet => {
@@ -172,7 +175,7 @@ impl Content {
         }
     }
 
-    /// The command that adds the elements from this one on, and how many it adds.
+    /// The command that adds the elements from `from` on, and how many it adds.
     fn adds(self, from: u64, elements: u64) -> (Vec<String>, u64) {
         let (mut words, added) = match self {
             Content::Hashes => (vec!["HSET".into(), format!("user:{}", from / FIELDS)], FIELDS),
@@ -221,7 +224,7 @@ fn said(connection: &mut Connection, command: &[&str]) -> Result<i64> {
     integer.ok_or_else(|| Failure::new(format!("{} was answered {reply:?}, wanted an integer", command[0])))
 }
 
-/// Does `work` while another client says what `asked` gives for 0, 1 and so on, every millisecond.
+/// Does `work` while another client sends `asked` of 0, 1 and so on, every millisecond.
 fn beside<T: Send>(
     server: &Server,
     asked: impl Fn(u64) -> Vec<String> + Sync,

@@ -1,15 +1,15 @@
 //! A disk with a volatile write cache, which QEMU reaches as a network block device.
 //!
-//! With an image file alone, every write that left the guest would survive, and a store could forget to wait for the device
-//! without ever being found out. This disk keeps what is written in its cache until it is told to flush. When the power
-//! goes, each sector that was written since then is as it was, or as any of the writes to it left it, each sector for
-//! itself: that is all that a disk promises.
+//! With an image file alone, every write that left the guest would survive. A store could then forget to wait for the
+//! device, and no test would notice. This disk keeps writes in its cache until it gets a flush. On power loss, each
+//! sector written since the last flush independently keeps its old content or that of any write since: a disk promises
+//! no more than that.
 //!
 //! Invariants:
 //! 1. A flush is answered after all writes that were answered before it are on the platter.
 //! 2. A read finds the last write to each sector, whether or not it is on the platter.
 //! 3. A flush that was not answered when the power was cut has written nothing; nothing is answered afterwards.
-//! 4. What of the cache survives is decided by the seed, and by nothing else.
+//! 4. The seed alone decides which parts of the cache survive.
 //!
 //! The protocol is NBD's fixed newstyle handshake with simple replies, as in
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
@@ -29,9 +29,9 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 
 const SECTOR: usize = 512;
-/// A cache that is fuller than this writes to the platter by itself, oldest sectors first as their numbers go.
+/// A cache with more sectors than this writes to the platter without a flush, in the order of sector numbers.
 const CACHED_SECTORS_MAX: usize = 128 << 10;
-/// How long a flush takes, as on a disk without a capacitor; most cuts under load fall into one.
+/// The duration of a flush, as on a disk without a capacitor; most cuts under load hit one.
 const FLUSH: Duration = Duration::from_millis(5);
 /// The longest write that QEMU sends.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
@@ -41,9 +41,9 @@ const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
 const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
-// Of the handshake: fixed newstyle, and no padding after the export's size.
+// Handshake: fixed newstyle, and no padding after the export's size.
 const HANDSHAKE_FLAGS: u16 = 0b11;
-// Of the transmission: there are flags, and flushes are understood.
+// Transmission: flags are present, and flushes are supported.
 const EXPORT_FLAGS: u16 = 0b101;
 const OPTION_EXPORT_NAME: u32 = 1;
 const OPTION_ABORT: u32 = 2;
@@ -53,7 +53,7 @@ const REPLY_INFO: u32 = 3;
 const REPLY_UNSUPPORTED: u32 = (1 << 31) + 1;
 const INVALID: u32 = 22;
 
-/// The disk, between two machines that use it.
+/// The disk, which outlives the machines that use it.
 pub struct Disk {
     platter: Option<Platter>,
     socket: PathBuf,
@@ -61,31 +61,31 @@ pub struct Disk {
     has_power: Arc<AtomicBool>,
 }
 
-/// What a power cut did to the cache.
+/// The effect of a power cut on the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Sectors that were in the cache.
     pub cached: u64,
-    /// Those of them that are not as they were written last.
+    /// Sectors of the cache that lost their last write.
     pub lost: u64,
     /// Flushes since the machine was switched on.
     pub flushes: u64,
 }
 
-/// The sectors themselves and the cache before them.
+/// The sectors on the platter, and the cache in front of it.
 struct Platter {
     image: File,
     bytes: u64,
-    /// Of each sector written since the last flush, what was written, in its order.
+    /// All writes since the last flush, in order, for each sector written.
     cache: BTreeMap<u64, Vec<[u8; SECTOR]>>,
     flushes: u64,
-    /// Answers flushes without writing anything.
+    /// Acknowledges flushes without writing anything.
     lies: bool,
     has_power: Arc<AtomicBool>,
 }
 
 impl Disk {
-    /// A disk of zeros. One that lies answers every flush and keeps nothing for it.
+    /// A disk of zeros. With `lies` it acknowledges every flush and writes nothing.
     pub fn new(image: &Path, socket: &Path, bytes: u64, lies: bool) -> Result<Disk> {
         let what = || format!("make the disk image {}", image.display());
         let image =
@@ -114,8 +114,8 @@ impl Disk {
         self.has_power.store(true, Ordering::SeqCst);
         self.serving = Some(std::thread::spawn(move || {
             if let Ok((stream, _)) = listener.accept() {
-                // Ends in an error when the power is cut. The machine must not see that the disk is gone before
-                // it is gone itself, or it would tell its clients: so the connection stays until then.
+                // Returns an error when the power is cut. The connection stays open until the machine is gone:
+                // otherwise the machine would see the disk's end and report it to its clients.
                 let _ = platter.converse(&stream);
                 let _ = io::copy(&mut &stream, &mut io::sink());
             }
@@ -124,14 +124,14 @@ impl Disk {
         Ok(())
     }
 
-    /// To be called before the machine is ended: nothing is written or answered from now on.
+    /// Must be called before the machine is killed: from then on nothing is written or answered.
     pub fn cut_power(&self) {
         self.has_power.store(false, Ordering::SeqCst);
     }
 
-    /// To be called when the machine is gone: decides what of the cache reached the platter.
+    /// Must be called when the machine is gone: decides which part of the cache reached the platter.
     pub fn lose_cache(&mut self, random: &mut Random) -> Result<Loss> {
-        // Should no machine have come, this ends the wait for it; otherwise nobody accepts it.
+        // If no machine has connected, this ends the wait for one; otherwise nobody accepts it.
         let _ = UnixStream::connect(&self.socket);
         let serving = self.serving.take().ok_or_else(|| Failure::new("the disk serves nobody"))?;
         let mut platter = serving.join().map_err(|_| Failure::new("the disk's thread panicked"))?;
@@ -144,7 +144,7 @@ impl Disk {
 impl Platter {
     fn lose_cache(&mut self, random: &mut Random) -> io::Result<Loss> {
         let mut loss = Loss { flushes: std::mem::take(&mut self.flushes), ..Loss::default() };
-        // A quarter each: nothing was written, everything was; else each sector has a life of its own.
+        // A quarter of the cuts writes nothing, and a quarter everything; in the rest each sector is decided alone.
         let mood = random.below(4);
         for (sector, writes) in std::mem::take(&mut self.cache) {
             let last = writes.len() as u64;
@@ -221,7 +221,7 @@ impl Platter {
         whole && length <= REQUEST_BYTES_MAX && end.is_some_and(|end| end <= self.bytes)
     }
 
-    /// Handshake and requests, until the machine ends the connection.
+    /// The handshake and all requests, until the machine closes the connection.
     fn converse(&mut self, stream: &UnixStream) -> io::Result<()> {
         let mut input = BufReader::new(stream);
         let mut out = stream;
@@ -237,7 +237,7 @@ impl Platter {
         }
     }
 
-    /// One option of the handshake; whether it ended the handshake.
+    /// Handles one option of the handshake; returns whether the handshake is over.
     fn option(&self, input: &mut impl Read, mut out: &UnixStream, flags: u32) -> io::Result<bool> {
         if u64::from_be_bytes(take(input)?) != OPTION_MAGIC {
             return Err(io::ErrorKind::InvalidData.into());
@@ -276,7 +276,7 @@ impl Platter {
         }
     }
 
-    /// One request and its reply.
+    /// Handles one request.
     fn request(&mut self, input: &mut impl Read, mut out: &UnixStream) -> io::Result<()> {
         if u32::from_be_bytes(take(input)?) != REQUEST_MAGIC {
             return Err(io::ErrorKind::InvalidData.into());
@@ -297,7 +297,7 @@ impl Platter {
                 data.clear();
                 0
             }
-            // Its data would be taken for the next request.
+            // The data of a refused write would be read as the next request.
             1 => return Err(io::ErrorKind::InvalidData.into()),
             2 => return Err(io::ErrorKind::ConnectionAborted.into()),
             3 => {

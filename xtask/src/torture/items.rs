@@ -1,6 +1,6 @@
-//! Clients of memcached's protocol in the torture of a cache ([`super::evicting`]): items that are set, set on condition of their number and
-//! deleted, and counters. After a kill an item is what it was last, or nothing; a counter has not gone back; and no number
-//! (memcached's CAS) is given to two changes, ever.
+//! Clients of memcached's protocol in the torture of a cache ([`super::evicting`]). They set items, set them on
+//! condition of their number, delete them, and change counters. After a kill an item has its last value or is absent,
+//! and a counter has not gone back. No number (memcached's CAS) is ever given to two changes.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use crate::wire::{Connection, Ended};
 
-/// Counters of one client, and changes of them between those of items.
+/// Counters of one client, and their changes in a batch of changes of items.
 const COUNTERS: u64 = 50;
 const COUNTED: usize = 20;
-/// One of so many sets names the number that it expects.
+/// One set out of this many is conditional on the expected number.
 const CONDITIONS: u64 = 4;
 
-/// A counter: what it was last, its number, and changes that were under way when the server was killed.
+/// A counter: its last value, its number, and the changes that were in flight when the server was killed.
 #[derive(Clone, Copy, Default)]
 struct Count {
     last: u64,
@@ -36,14 +36,14 @@ pub(super) struct Items {
     numbers: Vec<u64>,
     counts: Vec<Count>,
     next: u64,
-    /// Numbers of changes, as they were told.
+    /// The numbers that replies gave to changes.
     with_kind: Vec<u64>,
     wrong: Vec<Violation>,
     pub acknowledged: u64,
     pub evicted: u64,
 }
 
-/// What is asked for in a batch, in order.
+/// The kinds of requests of a batch, in order.
 enum Asked {
     Change(u64),
     Count(u64),
@@ -131,7 +131,7 @@ impl Items {
                 known.last = 0;
                 self.numbers[at as usize] = 0;
             }
-            // It was evicted, or there was no room for it: it is as it was, or gone.
+            // The item was evicted, or there was no room for it: it is unchanged or gone.
             ("NF", _) => return Ok(()),
             ("SERVER_ERROR", _) => return Ok(()),
             ("HD", Some(change)) if number_of(&line).is_some() => {
@@ -156,7 +156,7 @@ impl Items {
         let count = &mut self.counts[counter as usize];
         count.flying -= 1;
         match read {
-            // It was evicted, and made anew; or it is one more.
+            // The counter was evicted and created again, or was incremented by one.
             Read::Value(value, number)
                 if value == b"1" || value == (count.last + 1).to_string().as_bytes() =>
             {
@@ -174,7 +174,8 @@ impl Items {
         Ok(())
     }
 
-    /// Reads all items and counters, and says what is wrong. `numbers`: all that any client was told of this store.
+    /// Reads all items and counters, and returns the violations. `numbers`: all numbers that any client got from this
+    /// store.
     pub(super) fn verify(
         &mut self,
         port: u16,
@@ -233,7 +234,7 @@ impl Items {
                 None => Some(Fault::Torn),
                 Some(0) => None,
                 Some(found) if found == last && number == before => None,
-                // It went on, or was evicted and made anew.
+                // The counter was incremented, or was evicted and created again.
                 Some(found)
                     if (last + 1..=last + flying).contains(&found) || (1..=flying).contains(&found) =>
                 {
@@ -255,7 +256,7 @@ impl Items {
         Ok(())
     }
 
-    /// A change was given this number.
+    /// Records that a change got this number.
     fn note(&self, number: u64, numbers: &mut HashSet<u64>, violations: &mut Vec<Violation>) {
         if !numbers.insert(number) {
             let what = format!("the number {number} was given twice, now to client {}", self.client);
@@ -264,10 +265,10 @@ impl Items {
     }
 }
 
-/// What is there.
+/// The state of a key.
 #[derive(Debug)]
 enum Read {
-    /// And its number.
+    /// A value with its number.
     Value(Vec<u8>, u64),
     Absent,
     Other(String),
