@@ -1,4 +1,4 @@
-//! How long a command takes, and how long another client waits meanwhile.
+//! The time that a command takes, and that another client waits meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,29 +16,29 @@ pub struct Pair {
     pub reference: Server,
 }
 
-/// Of both servers the same.
+/// A pair of equal values, one for each server.
 #[derive(Clone, Copy)]
 pub struct Both {
     pub ours: Duration,
     pub theirs: Duration,
 }
 
-/// What a case costs at one n.
+/// The cost of a case at one n.
 pub struct Cost {
     pub n: usize,
     pub time: Both,
     pub wait: Both,
 }
 
-/// A command that takes longer than this is measured no more.
+/// A command that takes longer than this is not measured again.
 const ENOUGH: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Behind what is measured this is asked for: its reply shows that all is there.
+/// Requested after the measured commands: its reply shows that all replies are there.
 const END: &str = "the end of what was asked";
 const BETWEEN_WAITS: Duration = Duration::from_micros(500);
 
 impl Cost {
-    /// Takes over what is less.
+    /// Takes the lesser of each value.
     pub fn take_least(&mut self, other: &Cost) {
         for (mine, its) in [(&mut self.time, &other.time), (&mut self.wait, &other.wait)] {
             mine.ours = mine.ours.min(its.ours);
@@ -47,7 +47,7 @@ impl Cost {
     }
 }
 
-/// Measures a case on both servers by turns.
+/// Measures a case on both servers in turn.
 pub fn measure(pair: &Pair, case: &Case, n: usize, rounds: usize) -> Result<Cost> {
     let mut bytes = Vec::new();
     for line in case.ask {
@@ -63,7 +63,7 @@ pub fn measure(pair: &Pair, case: &Case, n: usize, rounds: usize) -> Result<Cost
             break;
         }
         if round > 0 && case.is_anew {
-            // What others hold must go before the same can be prepared.
+            // The servers' data must be released before the same can be prepared.
             drop((subject, reference));
             subject = Prepared::new(&pair.subject, case, n)?;
             reference = Prepared::new(&pair.reference, case, n)?;
@@ -82,7 +82,7 @@ const NEVER: Both = Both { ours: Duration::MAX, theirs: Duration::MAX };
 struct Prepared<'s> {
     server: &'s Server,
     own: Connection,
-    /// Others that wait, listen or are only there.
+    /// Other connections that wait, listen or are only open.
     _others: Vec<Connection>,
 }
 
@@ -137,7 +137,7 @@ impl<'s> Prepared<'s> {
         Ok(())
     }
 
-    /// Waits until so many clients wait for something.
+    /// Waits until `count` clients are blocked.
     fn await_blocked(&mut self, case: &Case, count: usize) -> Result<()> {
         let wanted = format!("blocked_clients:{count}\r");
         let deadline = Instant::now() + PATIENCE;
@@ -152,7 +152,7 @@ impl<'s> Prepared<'s> {
         Err(Failure::new(format!("'{}': found fewer blocked clients, wanted {count}", case.title())))
     }
 
-    /// Sends what is measured; how long it takes, and how long another client waits meanwhile.
+    /// Sends the measured commands; returns their time, and how long another client waits meanwhile.
     fn ask(&mut self, bytes: &[u8], case: &Case) -> Result<(Duration, Duration)> {
         let mut other = self.server.connect()?;
         let is_over = AtomicBool::new(false);
@@ -169,14 +169,14 @@ impl<'s> Prepared<'s> {
                 }
                 longest
             });
-            // So that it is under way.
+            // So that the waiting client is at work.
             thread::sleep(BETWEEN_WAITS * 4);
             let (begun, ran) = (Instant::now(), self.server.cpu_time());
             let asked = exchange(&mut self.own, bytes, self.server, case);
             let elapsed = begun.elapsed();
             is_over.store(true, Ordering::Relaxed);
-            // On a busy machine a long command is interrupted: what the server has run for is the better measure then. The kernel
-            // tells it of a thread that has come to rest.
+            // On a busy machine a long command is interrupted; the server's running time is then the better measure.
+            // The kernel updates it when a thread is at rest.
             thread::sleep(BETWEEN_WAITS * 2);
             let ran_then = self.server.cpu_time();
             let wait = waits.join().map_err(|_| Failure::new("the client that waits panicked"))?;
@@ -186,7 +186,7 @@ impl<'s> Prepared<'s> {
     }
 }
 
-/// Sends commands, and reads until the last is answered: all that came.
+/// Sends commands and reads until the last one is answered; returns everything received.
 fn exchange(own: &mut Connection, bytes: &[u8], server: &Server, case: &Case) -> Result<Vec<u8>> {
     own.send(bytes).attempt(|| format!("send '{}' to port {}", case.title(), server.port()))?;
     match own.read_all(PATIENCE, has_end) {
@@ -195,11 +195,11 @@ fn exchange(own: &mut Connection, bytes: &[u8], server: &Server, case: &Case) ->
     }
 }
 
-/// Whether the last reply is there. Behind it there may be what a client is told of keys that it has read.
+/// Whether the last reply is there. Invalidation messages for keys that the client has read may follow it.
 fn has_end(received: &[u8]) -> bool {
     let end = format!("{END}\r\n");
     let has = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
-    // All of it is looked at only then: that takes time, which is measured.
+    // The whole text is searched only then, because a search takes time that would be measured.
     let is_told = || has(&received[received.len().saturating_sub(200)..], b"invalidate");
     received.ends_with(end.as_bytes()) || is_told() && has(received, end.as_bytes())
 }

@@ -1,16 +1,18 @@
-//! `cargo xtask cost`: what each command costs at n = 1,000, 10,000 and 100,000 of what it can grow with, next to redis-server.
+//! `cargo xtask cost`: measures each command at n = 1,000, 10,000 and 100,000 of what it can grow with, and compares it
+//! with redis-server.
 //!
-//! Both servers get the same data and the same command ([`cases`]). Two numbers count for each n: how long the command takes, or, where
-//! that is less, for how long the server's threads have run, and how long another client waits meanwhile. The least of some rounds is
-//! taken, since other programs on the machine only add to it.
+//! Both servers get the same data and the same command ([`cases`]). Two numbers count for each n: the time of the
+//! command, and how long another client waits meanwhile. The command's time is the server threads' running time, if
+//! that is less. The least of several rounds is taken, because other programs on the machine only add to it.
 //!
 //! | rule | at |
 //! |---|---|
-//! | at most [`RATIO`] times redis-server's, or the floor | the n that is nearest to 10,000 |
-//! | where redis-server's time grows at most in proportion to n, so does ours | the last two n |
+//! | at most [`RATIO`] times redis-server's, or the floor | the n nearest to 10,000 |
+//! | if redis-server's time grows at most in proportion to n, so does duramen's | the last two n |
 //!
-//! What breaks a rule is measured again before it counts. A command of both servers that is in no case, and not among those that grow
-//! with nothing ([`cases::CONSTANT`]), breaks a rule too: so a new command cannot be forgotten.
+//! A case that breaks a rule is measured again before it counts. So that no new command is forgotten, another rule
+//! covers the commands that both servers have. Each must be in a case or in the list of commands that do not grow
+//! ([`cases::CONSTANT`]).
 
 mod cases;
 mod measure;
@@ -27,45 +29,45 @@ use crate::server::{Server, duramen_program, find_program, release_program};
 use cases::{CASES, CONSTANT, Case};
 use measure::{Cost, Pair};
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
-    /// The `duramen` program; built when not given.
+    /// The `duramen` program; built if not given.
     pub duramen: Option<PathBuf>,
-    /// The `redis-server` program; that of `PATH` when not given.
+    /// The `redis-server` program; found in `PATH` if not given.
     pub redis: Option<PathBuf>,
     /// One n, few rounds, and a program that need not be optimised.
     pub quick: bool,
-    /// Some of the cases only.
+    /// Only some of the cases.
     pub part: Option<Drawn>,
     /// Only the cases whose family or command contains one of these.
     pub only: Vec<String>,
 }
 
-/// As many cases as a time allows.
+/// As many random cases as a time allows.
 pub struct Drawn {
     pub time: Duration,
-    /// Repeats their order.
+    /// Repeats the order of an earlier run.
     pub seed: u64,
 }
 
-/// How measured times are judged.
+/// The limits for measured times.
 struct Rule {
     sizes: &'static [usize],
     ratio: f64,
     /// A time below this is never too long.
     floor: Duration,
-    /// Nor is a wait below this: it is what the scheduler adds.
+    /// A wait below this is never too long: it is the scheduler's.
     wait_floor: Duration,
     rounds: usize,
 }
 
-/// Redis's time may be exceeded by this factor.
+/// A command may take this many times Redis's time.
 const RATIO: f64 = 3.0;
 
 const FULL: Rule = Rule {
     sizes: &[1_000, 10_000, 100_000],
     ratio: RATIO,
-    // 2 ms: what is linear takes less than that at n = 10,000 or takes Redis as long.
+    // 2 ms: a linear command takes less than that at n = 10,000, or Redis takes as long.
     floor: Duration::from_millis(2),
     wait_floor: Duration::from_millis(2),
     rounds: 5,
@@ -73,19 +75,19 @@ const FULL: Rule = Rule {
 
 const QUICK: Rule = Rule {
     sizes: &[10_000],
-    // The program that tests build is some 3 times slower than the one that is shipped, in which the slowest command takes 9 times as long
-    // as Redis's (docs/benchmarks.md). What is quadratic is slower by a hundred.
+    // The tests' build is some 3 times slower than the shipped one, in which the slowest command takes 9 times as long
+    // as Redis's (docs/benchmarks.md). A quadratic command is slower by a factor of a hundred.
     ratio: 10.0 * RATIO,
     floor: Duration::from_millis(25),
-    // On a busy machine a thread waits for so long to run.
+    // On a busy machine a thread waits this long for a processor.
     wait_floor: Duration::from_millis(100),
-    // What breaks a rule is measured again.
+    // A case that breaks a rule is measured again.
     rounds: 1,
 };
 
-/// The n at which the ratio counts.
+/// The n at which the ratio is checked.
 const JUDGED: usize = 10_000;
-/// Ten times n may take so many times as long: 10 is linear, 100 quadratic.
+/// The limit for the growth of time at ten times n: 10 is linear, 100 quadratic.
 const GROWTH: f64 = 30.0;
 /// How often a case that breaks a rule is measured again.
 const AGAIN: usize = 2;
@@ -173,15 +175,15 @@ fn start(duramen: &Path, redis: &Path, place: &Path) -> Result<Pair> {
     Ok(Pair { subject, reference })
 }
 
-/// Lets this program and the servers that it starts have as many open files as the system allows. Where that is not enough the cases with
-/// many connections fail and say so.
+/// Raises the limit of open files, for this program and the servers that it starts, to the system's maximum. If that is
+/// not enough, the cases with many connections fail and say so.
 fn allow_files() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let most = rustix::process::Rlimit { current: limit.maximum, ..limit };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, most);
 }
 
-/// Commands of both servers that no case has.
+/// Commands of both servers that are in no case.
 fn forgotten(pair: &Pair) -> Result<BTreeSet<String>> {
     let names = |server: &Server| -> Result<BTreeSet<String>> {
         let reply = server.connect()?.call(&["COMMAND", "LIST"], PATIENCE);
@@ -198,7 +200,7 @@ fn forgotten(pair: &Pair) -> Result<BTreeSet<String>> {
     Ok(both)
 }
 
-/// What a case costs, and the rule that it breaks, also when it is measured again.
+/// The costs of a case, and the rule that it breaks in repeated measurements too.
 fn believed(pair: &Pair, case: &Case, rule: &Rule) -> Result<(Vec<Cost>, Option<&'static str>)> {
     let mut costs = measured(pair, case, rule)?;
     for _ in 0..AGAIN {
@@ -282,7 +284,7 @@ mod tests {
         assert_eq!(violation(&tiny, &FULL), None);
         let steep = [cost(1_000, 1, 1), cost(10_000, 10, 10), cost(100_000, 1_000, 100)];
         assert_eq!(violation(&steep, &FULL), Some("**not linear**"));
-        // Redis's own is no better.
+        // Redis's time grows as much.
         let both = [cost(1_000, 1, 1), cost(10_000, 10, 10), cost(100_000, 1_000, 900)];
         assert_eq!(violation(&both, &FULL), None);
     }

@@ -1,21 +1,21 @@
-//! Devices that cannot hold a store: what the server says of them, and whether that helps.
+//! Devices that cannot hold a store: checks that the server's errors about them help.
 
 use super::kit::Kit;
 use super::machine::{Accelerator, Boot, Machine, Storage};
 use super::round::BOOT_PATIENCE;
 use crate::failure::{Attempt, Result};
 
-/// A device, and the words that the refusal must have: what was found, what was wanted, and what to do.
+/// A device, and the words that the error must contain: the problem, the requirement, and the remedy.
 struct Case {
-    /// As `init.sh` calls it.
+    /// The name in `init.sh`.
     name: &'static str,
     wanted: &'static [&'static str],
-    /// After the refusal `duramen erase` makes room, and the next server must start.
+    /// After the refusal `duramen erase` clears the device, and the next server must start.
     erasable: bool,
 }
 
 const CASES: [Case; 2] = [
-    // An ext4 was on it before.
+    // A device that had ext4 before.
     Case {
         name: "leftovers",
         wanted: &[
@@ -25,7 +25,7 @@ const CASES: [Case; 2] = [
         ],
         erasable: true,
     },
-    // A namespace of 16 MiB, of which the kernel takes some for itself.
+    // A namespace of 16 MiB; the kernel takes a part of it for itself.
     Case {
         name: "small",
         wanted: &["cannot open device /dev/dax0.", "wanted at least 16 MiB", "make a larger namespace"],
@@ -33,7 +33,7 @@ const CASES: [Case; 2] = [
     },
 ];
 
-/// The server has the device: whoever wants to overwrite it for measuring is told who that is.
+/// While the server has the device, a measurement that would overwrite it must fail and name the server.
 fn measuring_is_refused(machine: &mut Machine) -> Result<bool> {
     machine.demand("@ measuring", BOOT_PATIENCE)?;
     let code = machine.demand("@ measured", BOOT_PATIENCE)?;
@@ -47,7 +47,7 @@ fn measuring_is_refused(machine: &mut Machine) -> Result<bool> {
     Ok(right)
 }
 
-/// Boots a machine for each case. Prints what the server said; returns whether it was what is wanted.
+/// Boots a machine for each case and prints the server's output; returns whether it was the expected one.
 pub fn run(kit: &Kit, accelerator: Accelerator) -> Result<bool> {
     let directory = tempfile::tempdir_in(&kit.directory)
         .attempt(|| format!("make a directory in {}", kit.directory.display()))?;

@@ -1,6 +1,6 @@
 //! The file system that the machine starts from: a shell, the tools, the kernel's modules and `duramen`.
 //!
-//! It is made anew for each run, which takes less than a second, so that it never holds an old program.
+//! It is made for each run, which takes less than a second, so that it never holds an old program.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 use super::programs::{find_in, program};
 use crate::failure::{Attempt, Failure, Result};
 
-/// What busybox is called as in `init.sh`.
+/// The applets of busybox that `init.sh` uses.
 const APPLETS: [&str; 14] = [
     "sh", "mount", "umount", "cat", "echo", "sleep", "poweroff", "seq", "insmod", "ls", "ifconfig", "mkdir",
     "[", "date",
 ];
 
-/// Drivers, as far as the kernel has them as modules. crc32c is what ext4 asks for when it mounts, and does not
-/// name as what it needs.
+/// Drivers, if the kernel has them as modules. ext4 requests crc32c when it mounts, but does not list it as a
+/// dependency.
 const MODULES: [&str; 9] = [
     "crc32c_generic",
     "nfit",
@@ -67,7 +67,7 @@ pub fn build(directory: &Path, kernel: &Path, duramen: &Path) -> Result<PathBuf>
     Ok(archive)
 }
 
-/// The shared libraries of a program, by `ldd`; none of a static one, of which `ldd` says so and fails.
+/// The shared libraries of a program, by `ldd`; none for a static one, for which `ldd` fails with a message.
 fn libraries(path: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(path).output().attempt(|| "run ldd".to_owned())?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -76,14 +76,14 @@ fn libraries(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.map(PathBuf::from).collect())
 }
 
-/// Copies the modules and all that they need, and writes the order to load them in.
+/// Copies the modules and their dependencies, and writes the order in which to load them.
 fn add_modules(root: &Path, kernel: &Path) -> Result<()> {
     let modules = find_in(&kernel.join("lib/modules"), |_| true)?;
     let listing = modules.join("modules.dep");
     let text = fs::read_to_string(&listing).attempt(|| format!("read {}", listing.display()))?;
     let mut order = Vec::new();
     for wanted in MODULES {
-        // One that is not listed is built in, or does not exist: then the machine says what it misses.
+        // A module that is not listed is built in or does not exist; in that case the machine reports it.
         order.extend(load_order(&text, wanted));
     }
     let mut seen = HashSet::new();
@@ -118,7 +118,7 @@ fn load_order<'a>(text: &'a str, wanted: &str) -> Vec<&'a str> {
     else {
         return Vec::new();
     };
-    // What a module needs stands behind it, and what that needs behind that.
+    // A module's dependencies follow it in the line, and theirs follow them.
     needs.split_whitespace().rev().chain([path]).collect()
 }
 

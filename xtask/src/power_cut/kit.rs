@@ -1,7 +1,7 @@
-//! What the machine is made of: programs and a kernel from Debian's packages, and the `duramen` built here.
+//! The parts of the machine: programs and a kernel from Debian's packages, and the `duramen` built here.
 //!
-//! Everything is kept below `target/power-cut`, so that only the first run downloads and unpacks. Nothing is
-//! installed but packages whose programs are missing, and only where that needs no password.
+//! Everything is kept below `target/power-cut`, so that only the first run downloads and unpacks. Only packages of
+//! missing programs are installed, and only if that needs no password.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::initramfs;
 use super::programs::{find_in, program, run};
 use crate::failure::{Attempt, Failure, Result};
 
-/// Programs, and the Debian packages they come from.
+/// Programs, and the Debian packages that contain them.
 const PROGRAMS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("ndctl", "ndctl"),
@@ -24,25 +24,25 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("setpriv", "util-linux"),
 ];
 
-/// What a machine needs to start.
+/// The parts that a machine needs to start.
 pub struct Kit {
     pub qemu: PathBuf,
     pub setpriv: PathBuf,
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
-    /// Where everything is kept; images go here, too.
+    /// The directory of all parts; images go here, too.
     pub directory: PathBuf,
-    /// This run's own, with the initramfs; removed at the end.
+    /// The directory of this run alone, with the initramfs; removed at the end.
     _own: tempfile::TempDir,
 }
 
-/// Either what is needed, or why it cannot be had.
+/// The kit, or the reason why it cannot be had.
 pub enum Outcome {
     Ready(Kit),
     Missing(String),
 }
 
-/// Collects what is needed.
+/// Collects the parts.
 pub fn collect(duramen: Option<PathBuf>) -> Result<Outcome> {
     if std::env::consts::ARCH != "x86_64" {
         let found = std::env::consts::ARCH;
@@ -83,7 +83,7 @@ pub fn collect(duramen: Option<PathBuf>) -> Result<Outcome> {
     }))
 }
 
-/// Installs the packages of missing programs; the error says why that cannot be.
+/// Installs the packages of missing programs; an error gives the reason.
 fn install_missing() -> std::result::Result<(), String> {
     let missing = |(name, _): &&(&str, &str)| program(name).is_err();
     let packages: Vec<&str> = PROGRAMS.iter().filter(missing).map(|(_, package)| *package).collect();
@@ -109,7 +109,7 @@ fn install_missing() -> std::result::Result<(), String> {
     };
     let install: Vec<&str> =
         ["install", "--no-install-recommends"].into_iter().chain(packages.iter().copied()).collect();
-    // The lists may be old or not there at all; only then are they fetched.
+    // The package lists may be old or missing; they are fetched only then.
     let installed = apt(&install) || (apt(&["update"]) && apt(&install));
     if !installed {
         return Err(format!("{list} is missing, and apt-get could not install it; {by_hand}"));
@@ -120,7 +120,7 @@ fn install_missing() -> std::result::Result<(), String> {
     }
 }
 
-/// The package with Debian's present kernel; the error says why there is none.
+/// The package with Debian's current kernel; an error gives the reason why there is none.
 fn kernel_package() -> std::result::Result<String, String> {
     let why = "apt-cache names no package behind linux-image-amd64; run this on Debian, after apt-get update";
     let output = Command::new("apt-cache")
@@ -143,18 +143,18 @@ fn unpack_kernel(directory: &Path, package: &str, unpacked: &Path) -> Result<()>
     let _ = fs::remove_file(&file);
     let modules = find_in(&unpacked.join("lib/modules"), |_| true)?;
     let version = modules.file_name().unwrap_or_default();
-    // What the package's own script does when it is installed.
+    // The package's own script does the same at installation.
     run(Command::new(program("depmod")?).arg("-b").arg(unpacked).arg(version))?;
     let packed = find_in(&unpacked.join("boot"), |name| name.starts_with("vmlinuz"))?;
     let packed_bytes = fs::read(&packed).attempt(|| format!("read {}", packed.display()))?;
     let kernel = unpacked.join("kernel");
-    // Unpacked it starts in half the time, since nothing has to unpack it at each boot.
+    // An unpacked kernel starts in half the time, because it need not be unpacked at each boot.
     let bytes = plain_kernel(directory, &packed_bytes).unwrap_or(packed_bytes);
     fs::write(&kernel, bytes).attempt(|| format!("write {}", kernel.display()))?;
     fs::write(unpacked.join("complete"), "").attempt(|| format!("write to {}", unpacked.display()))
 }
 
-/// The ELF file inside a bzImage, where xz unpacks it. The header is that of the x86 boot protocol 2.08.
+/// The ELF file inside a bzImage, if xz can unpack it. The header is that of the x86 boot protocol 2.08.
 fn plain_kernel(directory: &Path, image: &[u8]) -> Option<Vec<u8>> {
     let word = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);
     let sectors = usize::from(*image.get(0x1f1)?);
@@ -167,12 +167,12 @@ fn plain_kernel(directory: &Path, image: &[u8]) -> Option<Vec<u8>> {
     output.stdout.starts_with(b"\x7fELF").then_some(output.stdout)
 }
 
-/// Builds `duramen` so that it needs no library, optimized, as it is shipped.
+/// Builds `duramen` without shared libraries, optimized as the shipped one.
 fn build_duramen(target: &Path) -> Result<PathBuf> {
     const TRIPLE: &str = "x86_64-unknown-linux-gnu";
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.current_dir(crate::repository());
-    // With a target named, the flag is the program's alone, and nothing that is built elsewhere is built anew.
+    // With a named target the flag applies to the program alone, and no other build is repeated.
     cargo.args(["rustc", "--quiet", "--release", "--package", "duramen-cli", "--bin", "duramen"]);
     cargo.args(["--target", TRIPLE, "--target-dir"]).arg(target);
     cargo.args(["--", "-C", "target-feature=+crt-static"]);

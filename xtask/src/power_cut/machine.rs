@@ -1,8 +1,8 @@
-//! The machine whose power is cut: QEMU, its console, and the way to the server inside.
+//! The machine whose power is cut: QEMU, its console, and the connection to the server inside.
 //!
-//! Cutting the power is SIGKILL to QEMU: the guest's processes, its kernel and its page cache are gone between
-//! two instructions. What was stored to the emulated NVDIMM is in its image; what was written to the disk
-//! is what the disk made of it ([`super::disk`]).
+//! A power cut is SIGKILL to QEMU: the guest's processes, its kernel and its page cache are gone between two
+//! instructions. The image of the emulated NVDIMM has all stores to it; the disk keeps the writes that [`super::disk`]
+//! lets survive.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -21,7 +21,7 @@ use crate::server::free_port;
 pub enum Accelerator {
     /// By the processor
     Kvm,
-    /// By translation, where there is no KVM
+    /// By translation, if there is no KVM
     Tcg,
 }
 
@@ -40,31 +40,31 @@ impl Accelerator {
         }
     }
 
-    /// KVM where a machine prints something with it, else translation. There are hosts that have a
-    /// /dev/kvm with which no guest ever runs.
+    /// KVM if a guest prints something with it, else translation. Some hosts have a /dev/kvm with which no guest ever
+    /// runs.
     pub fn detect(kit: &Kit) -> Result<Accelerator> {
         if File::options().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(Accelerator::Tcg);
         }
         let boot = Boot { medium: "none", durability: "", fresh: false, storage: None };
         let mut machine = Machine::start(kit, Accelerator::Kvm, &boot, &kit.directory.join("kvm.log"))?;
-        // 8 s: what translation takes to get there, and a multiple of what KVM should.
+        // 8 s: enough for translation to get there, and several times what KVM should need.
         let seen = machine.wait_for("@ up", Duration::from_secs(8));
         Ok(if matches!(seen, Heard::Line(_)) { Accelerator::Kvm } else { Accelerator::Tcg })
     }
 }
 
-/// What holds the store.
+/// The device that holds the store.
 pub enum Storage {
     /// The image of an NVDIMM.
     Nvdimm { image: PathBuf, bytes: u64 },
-    /// A disk behind this Unix socket.
+    /// A disk, served at this Unix socket.
     Disk { socket: PathBuf },
 }
 
-/// The label area of the NVDIMM, in which namespaces are written down.
+/// The label area of the NVDIMM, which records its namespaces.
 const LABEL_BYTES: u64 = 2 << 20;
-/// The region beside it is a multiple of 16 MiB. 128 MiB: small enough that a store reuses its blocks many times.
+/// The rest of the NVDIMM, a multiple of 16 MiB. 128 MiB: small enough that a store reuses its blocks many times.
 const REGION_BYTES: u64 = 128 << 20;
 
 impl Storage {
@@ -77,30 +77,30 @@ impl Storage {
     }
 }
 
-/// What the machine is to do.
+/// The task of the machine.
 pub struct Boot<'a> {
     pub medium: &'a str,
     pub durability: &'a str,
-    /// The medium has to be formatted first.
+    /// The medium must be formatted first.
     pub fresh: bool,
     pub storage: Option<&'a Storage>,
 }
 
-/// A running machine; dropped, its power is cut.
+/// A running machine; its power is cut on drop.
 pub struct Machine {
     child: Child,
     lines: Receiver<String>,
     reader: Option<JoinHandle<()>>,
-    /// What the console said and nobody has asked for yet is still in `lines`; this is what was read.
+    /// The console lines read so far; lines that nobody has requested yet are still in `lines`.
     heard: Vec<String>,
     port: u16,
     pub started: Instant,
 }
 
-/// What came of waiting for a line of the console.
+/// The result of waiting for a line of the console.
 pub enum Heard {
     Line(String),
-    /// Another line that begins with "@": something else came first.
+    /// Another line that begins with "@" came first.
     Other(String),
     /// The machine has ended.
     End,
@@ -118,11 +118,11 @@ impl std::fmt::Display for Heard {
 }
 
 impl Machine {
-    /// Switches it on; the console is appended to `log`.
+    /// Switches the machine on; the console is appended to `log`.
     pub fn start(kit: &Kit, accelerator: Accelerator, boot: &Boot<'_>, log: &Path) -> Result<Machine> {
         let port = free_port()?;
         let mut command = Command::new(&kit.setpriv);
-        // Whatever ends this program ends the machine.
+        // The machine ends with this program, whatever ends that.
         command.args(["--pdeathsig", "KILL"]).arg(&kit.qemu);
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         command.args(["-serial", "stdio", "-monitor", "none", "-machine", "q35,nvdimm=on"]);
@@ -180,12 +180,12 @@ impl Machine {
         Ok(Machine { child, lines, reader, heard: Vec::new(), port, started: Instant::now() })
     }
 
-    /// Where the server inside is reached.
+    /// The port of the server inside, on this host.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Waits for a line that begins so; another line that begins with "@" ends the wait.
+    /// Waits for a line with this beginning; another line that begins with "@" ends the wait.
     pub fn wait_for(&mut self, beginning: &str, patience: Duration) -> Heard {
         let deadline = Instant::now() + patience;
         loop {
@@ -206,7 +206,7 @@ impl Machine {
         }
     }
 
-    /// As [`Machine::wait_for`]; anything but the line is a failure that shows the console's end.
+    /// As [`Machine::wait_for`]; any other outcome is a failure that shows the console's last lines.
     pub fn demand(&mut self, beginning: &str, patience: Duration) -> Result<String> {
         match self.wait_for(beginning, patience) {
             Heard::Line(line) => Ok(line),
@@ -217,26 +217,26 @@ impl Machine {
         }
     }
 
-    /// What the console said since the last line that begins so, that line included.
+    /// The console's lines since the last one with this beginning, including it.
     pub fn heard_since(&self, beginning: &str) -> &[String] {
         let from = self.heard.iter().rposition(|line| line.starts_with(beginning)).unwrap_or(0);
         &self.heard[from..]
     }
 
-    /// The end of what the console said.
+    /// The last lines of the console.
     pub fn last_words(&mut self) -> String {
         self.heard.extend(self.lines.try_iter());
         self.heard[self.heard.len().saturating_sub(15)..].join("\n")
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the machine has ended without a cut.
     pub fn ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait().attempt(|| "wait for QEMU".to_owned())?.is_some())
     }
 
     /// Cuts the power.
     pub fn cut(&mut self) -> Result<()> {
-        // Fails only when it is gone already.
+        // Fails only if the machine is gone already.
         let _ = self.child.kill();
         self.child.wait().attempt(|| "wait for QEMU".to_owned())?;
         if let Some(reader) = self.reader.take() {

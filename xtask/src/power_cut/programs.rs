@@ -1,4 +1,4 @@
-//! Programs of the system, and what they leave in directories.
+//! Programs of the system, and the files that they leave in directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::find_program;
 
-/// A program that was found or installed before.
+/// The path of a program that is installed.
 pub fn program(name: &str) -> Result<PathBuf> {
     let beyond_path = ["/usr/sbin", "/sbin"].map(|directory| Path::new(directory).join(name));
     find_program(name)

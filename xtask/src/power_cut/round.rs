@@ -1,4 +1,4 @@
-//! One store on one medium: load, cut, boot, compare, and again.
+//! One store on one medium: load, cut, boot and compare, in a loop.
 
 use std::path::PathBuf;
 use std::thread;
@@ -14,13 +14,13 @@ use crate::torture::history::{self, Promise, Violation};
 use crate::torture::witness::{PATIENCE, Witness};
 use crate::wire::{Connection, Reply};
 
-/// Longest time for a machine to boot. Translated instructions on a busy host take their time.
+/// Longest time for a machine to boot. Translated instructions are slow on a busy host.
 pub const BOOT_PATIENCE: Duration = Duration::from_secs(120);
 const BOOTS_MAX: u32 = 4;
-/// ext4 and a store of a few MiB that grows by steps.
+/// Room for ext4 and a store of a few MiB that grows by steps.
 const DISK_BYTES: u64 = 192 << 20;
 
-/// What holds the store.
+/// The medium of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Medium {
     /// /dev/dax0.0
@@ -40,7 +40,7 @@ impl Medium {
         }
     }
 
-    /// How the server's line about its medium begins when it detected the kind by itself.
+    /// The beginning of the server's line about its medium when it detected the kind without an option.
     fn greeting(self) -> &'static str {
         match self {
             Medium::Devdax => "medium: devdax /dev/dax0.0, ",
@@ -49,8 +49,8 @@ impl Medium {
         }
     }
 
-    /// The granularity that the line's persist step makes. A step that flushes lines is taken only on cache
-    /// line media; on media of granularity byte it would be "order only".
+    /// The granularity that follows from the flush instruction in that line. An instruction that flushes lines is used
+    /// only on cache line media; on media of granularity byte it would be "order only".
     pub fn granularity(self, greeting: &str) -> Option<&'static str> {
         let mut fields = greeting.strip_prefix(self.greeting())?.split([',', ';']).skip(1);
         match (self, fields.next()?.split_whitespace().next()?) {
@@ -64,9 +64,9 @@ impl Medium {
 /// When the server acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
-    /// Nothing that was acknowledged may be lost
+    /// No acknowledged write may be lost
     EveryWrite,
-    /// Epochs of 50 ms: what is left is a prefix, with all that SAVE kept
+    /// Epochs of 50 ms: a prefix survives, with all that SAVE kept
     Interval,
 }
 
@@ -91,11 +91,11 @@ impl Durability {
     }
 }
 
-/// What came of all cuts.
+/// The results of all cuts.
 #[derive(Default)]
 pub struct Tally {
     pub cuts: u64,
-    /// Of these, while the store was created or recovered.
+    /// Cuts while the store was created or recovered.
     pub cuts_starting: u64,
     pub acknowledged: u64,
     pub reads: u64,
@@ -104,13 +104,13 @@ pub struct Tally {
     pub boots: Vec<Duration>,
     /// From the start of the server to its first answer.
     pub starts: Vec<Duration>,
-    /// As the store itself measures it.
+    /// As measured by the store itself.
     pub recoveries: Vec<Duration>,
     /// Sectors that the disk's cache lost.
     pub sectors_lost: u64,
-    /// What the server said of its medium.
+    /// The server's line about its medium.
     pub greeting: String,
-    /// Where image and console are kept when something was found.
+    /// The directory of the image and the console's log of a store with a finding.
     pub kept: Option<PathBuf>,
 }
 
@@ -120,7 +120,7 @@ impl Tally {
     }
 }
 
-/// Runs the cuts of one medium and durability; ends at the first that finds something.
+/// Runs the cuts of one medium and durability; stops at the first cut with a finding.
 pub fn run(
     kit: &Kit,
     accelerator: Accelerator,
@@ -186,22 +186,22 @@ struct Arena<'a> {
     witness: Witness,
     /// The medium is not formatted yet.
     fresh: bool,
-    /// A server has answered on this store: from now on it must open.
+    /// A server has answered on this store: from now on the store must open.
     made: bool,
     tally: Tally,
 }
 
-/// What a step of a cut came to.
+/// The outcome of a step.
 enum Step {
     Done,
-    /// Something was found, and written into the tally.
+    /// There is a finding, and it is in the tally.
     Found,
 }
 
 impl Arena<'_> {
     fn cuts(&mut self) -> Result<()> {
         for number in 1..=self.settings.cuts {
-            // Creation is where crashes are least expected.
+            // Always for a new store: during creation crashes are least expected.
             if (!self.made || self.random.one_in(5))
                 && let Step::Found = self.cut_while_starting()?
             {
@@ -212,7 +212,7 @@ impl Arena<'_> {
             if let Step::Found = self.verify(&mut machine)? {
                 return Ok(());
             }
-            // A clean end in between: the store is then not only recovered but also closed and opened again.
+            // A clean end in between: the store is then also closed and opened again, not only recovered.
             if self.random.one_in(3)
                 && let Step::Found = self.restart_server(&mut machine)?
             {
@@ -262,14 +262,14 @@ impl Arena<'_> {
         Step::Found
     }
 
-    /// The store does not do what it should: a violation with the console's end.
+    /// The store misbehaved: adds a violation with the console's last lines.
     fn refused(&mut self, machine: &mut Machine, what: &str) -> Step {
         let words = machine.last_words();
         self.found(history::Fault::Refused, format!("{what}; the console ends:\n{words}"))
     }
 
-    /// Switches a machine on, until its kernel runs. On a busy host a kernel may fail before that, without having seen
-    /// the medium: then once more.
+    /// Switches a machine on, and waits until its kernel runs. On a busy host a kernel may fail before that, without
+    /// having seen the medium; then tries once more.
     fn power_on(&mut self) -> Result<Machine> {
         for _ in 1..BOOTS_MAX {
             let mut machine = self.power_on_once()?;
@@ -296,14 +296,14 @@ impl Arena<'_> {
         Machine::start(self.kit, self.accelerator, &boot, &self.log)
     }
 
-    /// Switches a machine on, up to the start of the server. `None`: something was found.
+    /// Switches a machine on, and waits until the server starts. `None`: there is a finding.
     fn boot(&mut self) -> Result<Option<Machine>> {
         let mut machine = self.power_on()?;
         let (first, then) = if self.fresh { ("@ serving", None) } else { ("@ checking", Some("@ checked")) };
         let heard = machine.wait_for(first, BOOT_PATIENCE);
         self.tally.boots.push(machine.started.elapsed());
         if !matches!(heard, Heard::Line(_)) {
-            // The first boot only makes the file system: that it cannot is not the store's fault.
+            // The first boot only makes the file system; a failure of that is not the store's fault.
             if self.fresh {
                 return Err(Failure::new(format!(
                     "the machine did not bring the medium up ({heard}); its console ends:\n{}",
@@ -327,7 +327,7 @@ impl Arena<'_> {
     fn check(&mut self, machine: &mut Machine, then: &str) -> Result<Step> {
         let line = machine.demand(then, BOOT_PATIENCE)?;
         let sound = machine.heard_since("@ checking").iter().any(|line| line.ends_with("; sound"));
-        // While its creation is cut there may be no store yet.
+        // After a cut during creation there may be no store yet.
         if self.made && !(line == "@ checked 0" && sound) {
             return Ok(
                 self.refused(machine, &format!("duramen check does not find the store sound ({line})"))
@@ -336,7 +336,7 @@ impl Arena<'_> {
         Ok(Step::Done)
     }
 
-    /// Switches a machine on until its server answers. `None`: something was found.
+    /// Switches a machine on, and waits until its server answers. `None`: there is a finding.
     fn start(&mut self) -> Result<Option<Machine>> {
         let Some(mut machine) = self.boot()? else { return Ok(None) };
         match self.wait_ready(&mut machine)? {
@@ -370,7 +370,7 @@ impl Arena<'_> {
         self.learn(&mut connection)
     }
 
-    /// Asks the server for its clock, its medium and how long it took to recover.
+    /// Asks the server for its clock, its medium and its recovery time.
     fn learn(&mut self, connection: &mut Connection) -> Result<Step> {
         self.witness.set_clock_ahead(clock_ahead(connection)?);
         let info = connection
@@ -411,11 +411,11 @@ impl Arena<'_> {
         Ok(if found { Step::Found } else { Step::Done })
     }
 
-    /// Has the server end cleanly, the store checked, and the server started and compared again.
+    /// Shuts the server down cleanly, checks the store, restarts the server and compares again.
     fn restart_server(&mut self, machine: &mut Machine) -> Result<Step> {
         let mut connection =
             Connection::open(machine.port()).attempt(|| "connect to the server".to_owned())?;
-        // Its reply is the end of the connection.
+        // A successful SHUTDOWN closes the connection without a reply.
         let _ = connection.call(&["SHUTDOWN"], PATIENCE);
         let served = machine.demand("@ served", PATIENCE)?;
         if served != "@ served 0" {
@@ -439,7 +439,7 @@ impl Arena<'_> {
             thread::sleep(working);
             let ended = machine.ended();
             disk.iter().for_each(|disk| disk.cut_power());
-            // Ends the writers, too, whatever came before.
+            // This also ends the writers, whatever happened before.
             machine.cut()?;
             ended
         })?;
@@ -450,7 +450,7 @@ impl Arena<'_> {
         self.cut(machine)
     }
 
-    /// Cuts the power; of a disk, tells what its cache lost.
+    /// Cuts the power; for a disk, returns the losses of its cache.
     fn cut(&mut self, mut machine: Machine) -> Result<Option<Loss>> {
         self.disk.iter().for_each(Disk::cut_power);
         machine.cut()?;
@@ -461,7 +461,7 @@ impl Arena<'_> {
     }
 }
 
-/// How many milliseconds the server's clock shows more than the one here, by the quickest of several answers.
+/// How many milliseconds the server's clock is ahead of the local one, by the fastest of several replies.
 fn clock_ahead(connection: &mut Connection) -> Result<i64> {
     let mut best: Option<(Duration, i64)> = None;
     for _ in 0..8 {
