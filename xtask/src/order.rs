@@ -1,18 +1,20 @@
-//! `cargo xtask order`: events of keys and clients that wait, over sockets, on a server of four workers.
+//! `cargo xtask order`: checks events of keys and waiting clients over sockets, on a server of four workers.
 //!
-//! Each round races two clients of different workers on one key, and looks at what third ones see:
+//! Each round races two clients of different workers on one key, and compares what other clients see:
 //!
-//! | round | race | wrong is |
+//! | round | race | fault |
 //! |---|---|---|
-//! | events | a write of a key (SET, INCR) and its DEL | the last event is not of the one that won |
-//! | arrival | a client that comes to wait, while another waits, and a push | the first one does not get the element, or the second not the next |
+//! | events | a write of a key (SET, INCR) and its DEL | the last event is not that of the later command |
+//! | arrival | a client that starts to wait, while another waits, and a push | the first one does not get the element,
+//! or the second not the next |
 //! | pushes | two pushes, while two clients wait | one gets nothing, both get the same, or something is left |
-//! | expiry | the store's sweep of a key that nobody looked at, and a SET of it | `expired` comes after `set` |
+//! | expiry | the store's sweep of a key that nobody read, and a SET of it | `expired` comes after `set` |
 //!
-//! In a round of *expiry* nobody wants to know of events when the keys are written with their times, so that no worker looks at them at their
-//! time. They are written again while the store sweeps them; so it takes a second for some thousands.
+//! In a round of *expiry* no client listens to events when the keys are written with their expiry, so that no worker
+//! checks them at that time. They are written again while the store sweeps them, which takes a second for some
+//! thousands.
 //!
-//! That a client waits is known by the reply to a PING that it sends with its command: both are executed in one turn.
+//! A client is known to wait by the reply to a PING that it sends with its command: both are executed in one turn.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,9 +23,9 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, duramen_program};
 use crate::wire::{Connection, Reply, encode_command};
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
-    /// The `duramen` program; built when not given.
+    /// The `duramen` program; built if not given.
     pub duramen: Option<PathBuf>,
     /// Rounds of each kind.
     pub rounds: u64,
@@ -31,16 +33,16 @@ pub struct Settings {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const KEY: &str = "raced";
-/// Of what goes wrong so many are shown.
+/// Faults that are shown at most.
 const SHOWN: u64 = 5;
 
-/// Pops that wait, and the push that serves them.
+/// Blocking pops, and the pushes that serve them.
 const QUEUES: [(&str, &str); 3] = [("BLPOP", "RPUSH"), ("BRPOP", "LPUSH"), ("BZPOPMIN", "ZADD")];
 
-/// How many of so many rounds are wrong.
+/// Runs this many rounds and returns the number of faulty ones.
 type Check = fn(&Server, u64) -> Result<u64>;
 
-/// Runs all rounds; returns whether nothing was wrong.
+/// Runs all rounds; returns whether there was no fault.
 ///
 /// # Errors
 /// When the server cannot be run, or does not answer.
@@ -116,7 +118,7 @@ fn events(server: &Server, rounds: u64) -> Result<u64> {
     Ok(wrong)
 }
 
-/// Has a client wait, which says so by a reply.
+/// Makes a client wait; its PING's reply confirms that it does.
 fn come(waiter: &mut Connection, pop: &str) -> Result<()> {
     let mut bytes = Vec::new();
     encode_command(&mut bytes, &["PING"]);
@@ -131,14 +133,14 @@ fn push(producer: &mut Connection, push: &str, element: &str) -> Result<()> {
     }
 }
 
-/// The element that a pop tells.
+/// The element in a pop's reply.
 fn element(waiter: &mut Connection, pop: &str) -> Result<String> {
     let reply = read(waiter, pop)?;
     let text = reply.items().and_then(|items| items.get(1)).and_then(Reply::text);
     Ok(String::from_utf8_lossy(text.unwrap_or_default()).into_owned())
 }
 
-/// Two that wait, and two that push.
+/// Two clients that wait, and two that push.
 fn queue(server: &Server) -> Result<([Connection; 2], [Connection; 2])> {
     Ok(([server.connect()?, server.connect()?], [server.connect()?, server.connect()?]))
 }
@@ -192,7 +194,7 @@ fn pushes(server: &Server, rounds: u64) -> Result<u64> {
     Ok(wrong)
 }
 
-/// Keys that are swept together.
+/// Keys that are swept in one go.
 const SWEPT: u64 = 100_000;
 
 /// How many keys were swept so far.
@@ -218,7 +220,7 @@ fn expiry(server: &Server, rounds: u64) -> Result<u64> {
         let before = swept(&mut looker)?;
         call(&mut looker, &["CONFIG", "SET", "notify-keyspace-events", "K$x"])?;
         call(&mut listener, &["PSUBSCRIBE", "__keyspace@0__:swept*"])?;
-        // In the order of the sweep, and from its other end.
+        // In the order of the sweep, and in the reverse order.
         let order = keys.iter().zip(keys.iter().rev()).flat_map(|(one, other)| [one, other]);
         let mut bytes = Vec::new();
         order.take(keys.len()).for_each(|key| encode_command(&mut bytes, &["SET", key, "2"]));
@@ -232,7 +234,7 @@ fn expiry(server: &Server, rounds: u64) -> Result<u64> {
         for _ in &keys {
             read(&mut writer, "SET")?;
         }
-        // What the sweep has still to tell.
+        // Time for the remaining events of the sweep.
         std::thread::sleep(Duration::from_millis(100));
         call(&mut looker, &["SET", "swept", "end"])?;
         let mut set = std::collections::HashSet::new();

@@ -1,21 +1,21 @@
-//! `cargo xtask bench-mem-check`: `duramen bench mem` agrees with independent tools on the same range in the same
-//! minute.
+//! `cargo xtask bench-mem-check`: checks that `duramen bench mem` agrees with independent tools on the same range in
+//! the same minute.
 //!
-//! The tools are a program in C beside this file (a pointer chase, a reading and a writing loop), and Debian's `mbw`
-//! and `sysbench` where they are installed. Runs take turns, so that noise of the machine meets all alike; medians
-//! are compared. Both sides use accesses of 16 bytes, which is what C has without flags; the widest form that duramen
-//! otherwise takes may differ from it by some percent. sysbench and mbw do other work per byte (shared locks per block; a copy), so theirs is shown and not
-//! judged unless the accesses are the same.
+//! The tools are a C program in this directory (a pointer chase, a reading and a writing loop), and Debian's `mbw` and
+//! `sysbench` if installed. Runs alternate, so that noise of the machine affects all tools alike; medians are compared.
+//! Both sides use accesses of 16 bytes, which C has without flags. The widest accesses, duramen's default, may differ
+//! from that by some percent. sysbench and mbw do other work per byte (shared locks per block; a copy). Their results
+//! are therefore only shown, unless the accesses are the same.
 
 use crate::failure::{Failure, Result};
 use crate::server::release_program;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How far the medians may be apart.
+/// The largest relative difference of the medians.
 const TOLERANCE: f64 = 0.10;
 
-/// What is compared.
+/// Options of a run.
 pub struct Settings {
     /// Rounds of each tool, in turns.
     pub rounds: usize,
@@ -23,14 +23,14 @@ pub struct Settings {
     pub mebibytes: u64,
     /// Seconds of one run.
     pub seconds: f64,
-    /// The duramen program; built when not given.
+    /// The duramen program; built if not given.
     pub duramen: Option<PathBuf>,
 }
 
 struct Comparison {
     name: &'static str,
     unit: &'static str,
-    /// Of the C program.
+    /// The argument of the C program.
     mode: &'static str,
     /// Workload arguments for duramen.
     args: &'static str,
@@ -74,7 +74,7 @@ impl Comparison {
     }
 }
 
-/// Compares, and prints medians, spreads and ratios. Returns whether all agree.
+/// Compares the tools, and prints medians, spreads and ratios. Returns whether all agree.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let scratch = tempfile::tempdir().map_err(|e| Failure::new(format!("cannot make a directory: {e}")))?;
     let duramen = release_program(repository, settings.duramen.clone())?;
@@ -150,7 +150,7 @@ fn measure(duramen: &Path, scratch: &Path, comparison: &Comparison, bytes: u64, 
     output(Command::new(duramen).args(["bench", "mem", "--json"]).arg(&json).arg(&workload))?;
     let text = std::fs::read_to_string(&json)
         .map_err(|e| Failure::new(format!("cannot read {}: {e}", json.display())))?;
-    // "bandwidth": {\n "value": 1.0, ...: the one metric of that name in a run of one measurement.
+    // "bandwidth": {\n "value": 1.0, ...: a run of one measurement has one metric of this name.
     let found = text.split(&format!("\"{}\": {{", comparison.metric)).nth(1);
     let value = found
         .and_then(|rest| rest.split("\"value\":").nth(1))
@@ -158,7 +158,7 @@ fn measure(duramen: &Path, scratch: &Path, comparison: &Comparison, bytes: u64, 
     Ok(number(value.unwrap_or_default())? * comparison.scale)
 }
 
-/// What Debian's tools say, where they are installed.
+/// The results of Debian's tools, if installed.
 fn debian(settings: &Settings) -> Vec<(String, f64)> {
     let mut found = Vec::new();
     for operation in ["read", "write"] {

@@ -1,30 +1,30 @@
-//! Transcripts: what is said to both servers, as text.
+//! Transcripts: the text files of the commands that both servers get.
 //!
-//! One command a line, quoted as redis-cli quotes; `"x"*1000` repeats a quoted part. A line that begins
-//! with `#` is a comment. What begins with `@` is a directive:
+//! One command a line, quoted as redis-cli quotes; `"x"*1000` repeats a quoted part. A line that begins with `#` is a
+//! comment. A line that begins with `@` is a directive:
 //!
 //! | directive | meaning |
 //! |---|---|
-//! | `@client 2` | the following lines are said by client 2, who connects when first needed; files begin with client 1 |
-//! | `@close` | this client leaves |
+//! | `@client 2` | client 2 sends the following lines, and connects when first needed; files begin with client 1 |
+//! | `@close` | this client disconnects |
 //! | `@sleep 20` | wait 20 milliseconds |
-//! | `@resp3`, `@resp2` | this client says `HELLO` with that version; the reply is not compared |
-//! | `@any CMD` | only the kind of the reply (its first byte) is compared |
-//! | `@sorted CMD` | the innermost arrays of the reply are sorted before it is compared |
-//! | `@digits CMD` | numbers in the reply may be any |
+//! | `@resp3`, `@resp2` | this client sends `HELLO` with that version; the reply is not compared |
+//! | `@any CMD` | compare only the kind of the reply (its first byte) |
+//! | `@sorted CMD` | sort the innermost arrays of the reply before comparing |
+//! | `@digits CMD` | numbers in the reply may differ |
 //! | `@near 50 CMD` | integers of the reply may differ by 50 |
-//! | `@except a,b CMD` | in a reply of names and values, the values of `a` and `b` are not compared |
-//! | `@names a,b CMD` | of a text of `name:value` or `name=value`, only the presence of these names is compared |
-//! | `@noreply CMD` | nothing is read after it |
-//! | `@read`, `@read sorted`, `@read digits` | a further reply is read: a message, or what a command said that had to wait |
-//! | `@silent` | nothing comes for a while |
-//! | `@raw "…" "…"*9` | these bytes are sent as they are; all that comes back is compared, and whether the connection is closed |
-//! | `@pipeline` … `@end` | the lines between are sent in one write, then their replies are read |
-//! | `@exchange a b` | what DUMP says of `a` on either server is RESTOREd to `b` on the other |
+//! | `@except a,b CMD` | in a reply of names and values, do not compare the values of `a` and `b` |
+//! | `@names a,b CMD` | in a text of `name:value` or `name=value`, compare only the presence of these names |
+//! | `@noreply CMD` | read no reply |
+//! | `@read`, `@read sorted`, `@read digits` | read another reply: a message, or that of a command that had to wait |
+//! | `@silent` | no reply comes for a while |
+//! | `@raw "…" "…"*9` | send these bytes as they are; compare all replies, and whether the connection is closed |
+//! | `@pipeline` … `@end` | send the lines between in one write, then read their replies |
+//! | `@exchange a b` | DUMP `a` on each server, and RESTORE that as `b` on the other |
 
 use std::time::Duration;
 
-/// One line of a transcript, understood.
+/// One parsed line of a transcript.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
     /// From 1.
@@ -35,10 +35,10 @@ pub struct Step {
     pub action: Action,
 }
 
-/// What a line asks for.
+/// The action of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Go on as this client.
+    /// Continue as this client.
     Client(u32),
     /// Close the client's connection.
     Close,
@@ -46,42 +46,42 @@ pub enum Action {
     Sleep(Duration),
     /// `HELLO` with this version.
     Hello(u8),
-    /// A command, and how its reply is compared.
+    /// A command, and the way to compare its reply.
     Command(Vec<Vec<u8>>, Treatment),
     /// A command that has no reply.
     NoReply(Vec<Vec<u8>>),
-    /// A further reply.
+    /// Another reply.
     Read(Treatment),
-    /// No further reply.
+    /// No other reply.
     Silent,
     /// Bytes as they are.
     Raw(Vec<u8>),
     /// Commands in one write.
     Pipeline(Vec<Step>),
-    /// Carry the value of one key over to the other server's other key.
+    /// Copy the value of one key to the other server's other key.
     Exchange(Vec<u8>, Vec<u8>),
 }
 
-/// How far replies may differ.
+/// The differences that are allowed between replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// Not in one byte.
+    /// None.
     Exact,
-    /// In all but the kind.
+    /// Everything except the kind.
     Any,
-    /// In the order of the innermost arrays.
+    /// The order within the innermost arrays.
     Sorted,
-    /// In all digits: runs of them are one.
+    /// All digits: a run of them counts as one.
     Digits,
-    /// By this much.
+    /// Integers, by this much.
     Near(i64),
-    /// In the values of these names.
+    /// The values of these names.
     Except(Vec<String>),
-    /// In all but the presence of these names.
+    /// Everything except the presence of these names.
     Names(Vec<String>),
 }
 
-/// Reads a transcript. The error is the line and what is wrong with it.
+/// Parses a transcript. The error is the line's number and the problem.
 pub fn parse(text: &str) -> Result<Vec<Step>, (usize, String)> {
     let mut steps = Vec::new();
     let mut pipeline: Option<(usize, Vec<Step>)> = None;
@@ -199,7 +199,7 @@ pub fn words(line: &str) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// Reads up to the closing `quote`; returns what follows it.
+/// Reads up to the closing `quote`; returns the rest after it.
 fn quoted<'a>(mut rest: &'a [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (&byte, after) = rest.split_first()?;

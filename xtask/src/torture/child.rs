@@ -1,8 +1,7 @@
-//! The process that is killed: threads that write through the `duramen` crate, and say so in journals.
+//! The process that is killed: threads that write through the `duramen` crate, and record that in journals.
 //!
-//! On opening the store each thread first reads everything that it owns and records what it found; the
-//! parent judges it. Then it writes until the process is killed, or until its standard input ends, at
-//! which the store is closed.
+//! After opening the store each thread first reads everything that it owns and records what it found; the parent checks
+//! it. Then it writes until the process is killed, or until its standard input ends; in that case the store is closed.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use super::{Durability, Medium};
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 
-/// What the parent asks for.
+/// Options from the parent.
 #[derive(clap::Args)]
 pub struct Settings {
     #[arg(long)]
@@ -45,15 +44,15 @@ pub struct Settings {
     pub first_op: u64,
 }
 
-/// The file that one writer says in what it does.
+/// The journal of one writer.
 pub fn journal_path(journals: &Path, writer: usize) -> PathBuf {
     journals.join(format!("writer-{writer}"))
 }
 
-/// Bytes between two checkpoints of the index: so few that there are some between two kills.
+/// Bytes between two checkpoints of the index: few enough for several checkpoints between two kills.
 pub const CHECKPOINT_BYTES: u64 = 1 << 20;
 
-/// How both parent and child open the store.
+/// The options with which both parent and child open the store.
 pub fn options(
     medium: Medium,
     durability: Durability,
@@ -82,13 +81,13 @@ pub fn open(
     options.open(path).attempt(|| format!("open the store {}", path.display()))
 }
 
-/// Writes until told to stop.
+/// Writes until standard input ends.
 pub fn run(settings: &Settings) -> Result<bool> {
     let Settings { medium, durability, index, residence, .. } = *settings;
     let store = open(&settings.store, medium, durability, index, residence)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result<()> {
-        // Ends only when the parent closes its end, and then the writers end.
+        // This ends only when the parent closes its end; then the writers end.
         scope.spawn(|| {
             let _ = io::stdin().read_to_end(&mut Vec::new());
             stop.store(true, Ordering::Relaxed);
@@ -103,7 +102,7 @@ pub fn run(settings: &Settings) -> Result<bool> {
             Err(_) => Err(Failure::new("a writer panicked")),
         })
     })?;
-    // As long as nobody writes: what several writers and the compactor counted together.
+    // The writers have ended: check the counts that they and the compactor made together.
     let differences = store.audit();
     if !differences.is_empty() {
         return Err(Failure::new(format!("counts differ from the blocks: {}", differences.join("; "))));
@@ -126,7 +125,7 @@ impl Scribe {
 }
 
 fn write(settings: &Settings, number: usize, store: &Store, stop: &AtomicBool) -> Result<()> {
-    // Judging is the parent's; here the history only tells what comes next.
+    // The parent checks; here the history only determines the next operation.
     let promise = Promise { on_acknowledge: true, prefix: false };
     let mut history = History::new(promise, workload::units(number, Door::Library), SHARED_COUNTERS);
     history.skip_to(settings.first_op.saturating_sub(1));
@@ -191,7 +190,7 @@ fn step(
     }
 }
 
-/// Records and does one operation; returns its number.
+/// Records and executes one operation; returns its number.
 fn send(scribe: &mut Scribe, writer: &mut Writer, random: &mut Random, own: &mut OwnBytes) -> Result<u64> {
     let operation = workload::next(random, &scribe.history, Door::Library);
     let Operation { op, unit, ref states, .. } = operation;
@@ -266,14 +265,14 @@ fn apply(
     }
 }
 
-/// Writes on the condition that the key, which nobody else writes, is still as it was read. A stamp may
-/// change without a write, when a tombstone is swept or a cell is moved: then it is read and tried again.
+/// Writes on condition that the key, which no other client writes, is unchanged since it was read. A stamp may change
+/// without a write, when a tombstone is swept or a cell is moved; then this reads and tries again.
 fn unless_moved(
     writer: &mut Writer,
     key: &[u8],
     mut write: impl FnMut(&mut Writer, Stamp, Option<&[u8]>) -> duramen::Result<Swap>,
 ) -> std::result::Result<(), String> {
-    // Compaction does not come by the same key so often within an instant.
+    // Compaction does not reach the same key this often within an instant.
     const TRIES: usize = 4;
     let mut seen = Vec::new();
     for _ in 0..TRIES {
@@ -293,7 +292,7 @@ fn with_kind(error: duramen::Error) -> String {
     error.to_string()
 }
 
-/// Adds 1 to a counter that the other writers add to as well.
+/// Adds 1 to a counter to which the other writers add as well.
 fn add_shared(scribe: &mut Scribe, writer: &mut Writer, counter: usize) -> Result<()> {
     let key = shared_key(counter);
     loop {

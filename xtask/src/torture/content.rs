@@ -1,15 +1,16 @@
-//! What the torture writes: values that say themselves what they should be.
+//! The values that the torture writes: each value contains what is needed to verify it.
 //!
-//! A value begins with a head (key, sequence number, length) and a digest of all its bytes. What follows is filled with bytes of its own
-//! store ([`OwnBytes`]). Appended values and entries of collections are chunks, which are the same in small. Reading one back therefore tells
-//! three things apart: a value that was written, with its number; a value of another key or with a byte changed, which is torn; and nothing.
+//! A value begins with a head (key, sequence number, length) and a digest of all its bytes. Bytes of its own store
+//! follow ([`OwnBytes`]). Appended values and entries of collections are chunks, which have the same parts at a smaller
+//! size. A read therefore has one of three results. A value that was written gives its number; a value of another key
+//! or with a changed byte is torn; or there is no value.
 
 use std::fmt;
 
 use super::own_bytes::OwnBytes;
 use crate::digest::{Digest, digest};
 
-/// A key's value, as far as the torture is concerned.
+/// A key's value, as the torture sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// No such key.
@@ -20,13 +21,13 @@ pub enum Content {
     Number(i64),
     /// `count` chunks appended one by one, the first by operation `base`.
     Chunks { base: u64, count: u32 },
-    /// A collection of the chunks from `first` on, put in by operations since `base`.
+    /// A collection of the chunks from `first` on, added by operations since `base`.
     Entries { base: u64, first: u32, count: u32 },
-    /// Bytes that nobody wrote.
+    /// Bytes that no writer wrote.
     Torn(String),
 }
 
-/// What kind of value a key holds; decides how its bytes are read.
+/// The kind of a key's value, which determines how its bytes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// [`Content::Stamped`].
@@ -37,16 +38,16 @@ pub enum Form {
     Word,
     /// [`Content::Chunks`].
     Chunks,
-    /// [`Content::Entries`], as a type of Redis's.
+    /// [`Content::Entries`], as a type of Redis.
     Entries(Collection),
 }
 
-/// The types of Redis's that hold entries.
+/// The types of Redis that hold entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collection {
-    /// Chunks as values, of fields that are their indexes.
+    /// Chunks as values; the fields are their indexes.
     Hash,
-    /// Chunks, in their order.
+    /// Chunks, in order.
     List,
     /// Chunks.
     Set,
@@ -69,18 +70,18 @@ impl fmt::Display for Content {
     }
 }
 
-/// Bytes of one chunk: its head, and what it is filled with.
+/// Bytes of one chunk: its head and its filler.
 pub const CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + FILLER_BYTES;
 const CHUNK_HEAD_BYTES: usize = 32;
 const FILLER_BYTES: usize = 64;
 
-/// What chunks are filled with that must be made again to be taken away.
+/// The filler of chunks that a writer must be able to generate again to remove them.
 pub const NO_FILLER: [u8; FILLER_BYTES] = [b'.'; FILLER_BYTES];
 
 /// Bytes of the digest of a stamped value: 16 digits and a bar.
 const DIGEST_BYTES: usize = 17;
 
-/// The bytes of a content, of which some are the store's own; `None` for [`Content::Absent`].
+/// The bytes of a content, some of them the store's own; `None` for [`Content::Absent`].
 pub fn encode(form: Form, key: &[u8], content: &Content, own: &mut OwnBytes) -> Option<Vec<u8>> {
     Some(match content {
         Content::Absent | Content::Torn(_) | Content::Entries { .. } => return None,
@@ -93,7 +94,7 @@ pub fn encode(form: Form, key: &[u8], content: &Content, own: &mut OwnBytes) -> 
     })
 }
 
-/// Reads bytes back, and holds them against what their own head promises.
+/// Reads bytes back, and checks them against their own head.
 pub fn decode(form: Form, key: &[u8], bytes: Option<&[u8]>) -> Content {
     let Some(bytes) = bytes else { return Content::Absent };
     let read = match form {
@@ -111,7 +112,7 @@ pub fn decode(form: Form, key: &[u8], bytes: Option<&[u8]>) -> Content {
     })
 }
 
-/// `key|seq|len|digest|` and filler, `len` bytes in all (or as long as the head and the digest are).
+/// `key|seq|len|digest|` and filler, `len` bytes in all (or as long as head and digest together, if that is more).
 fn stamped(key: &[u8], seq: u64, len: u32, own: &mut OwnBytes) -> Vec<u8> {
     let head = [key, format!("|{seq}|{len}|").as_bytes()].concat();
     let filler = own.filler((len as usize).saturating_sub(head.len() + DIGEST_BYTES));
@@ -145,7 +146,7 @@ pub fn chunk(key: &[u8], base: u64, index: u32, filler: [u8; FILLER_BYTES]) -> [
     seed.extend_from_slice(&filler);
     let mut chunk = [0; CHUNK_BYTES];
     let (head, rest) = chunk.split_at_mut(CHUNK_HEAD_BYTES);
-    // Ten digits hold more operations than a run can do; longer ones would still be cut to fit.
+    // Ten digits hold more operations than a run can do; longer numbers would be cut to fit.
     let text = format!("{base:010}{index:06}{:016x}", digest(&seed));
     head.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
     rest.copy_from_slice(&filler);
@@ -168,8 +169,8 @@ fn decode_chunks(key: &[u8], bytes: &[u8]) -> Option<Content> {
     whole.then_some(Content::Chunks { base, count })
 }
 
-/// Reads the strings back that a server tells of a collection: of a hash fields and values by turns, of a sorted set members and
-/// scores.
+/// Reads back the strings of a server's reply about a collection: alternating fields and values of a hash, alternating
+/// members and scores of a sorted set.
 pub fn decode_entries(collection: Collection, key: &[u8], strings: &[&[u8]]) -> Content {
     let mut entries: Vec<(&[u8], Option<&[u8]>)> = match collection {
         Collection::List | Collection::Set => strings.iter().map(|chunk| (*chunk, None)).collect(),
@@ -179,7 +180,7 @@ pub fn decode_entries(collection: Collection, key: &[u8], strings: &[&[u8]]) -> 
         }
     };
     if !matches!(collection, Collection::List | Collection::SortedSet) {
-        // They come in any order.
+        // The reply has them in any order.
         entries.sort_unstable();
     }
     let Some((head, _)) = entries.first() else { return Content::Absent };

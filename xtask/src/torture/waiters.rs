@@ -1,8 +1,8 @@
-//! A queue with clients that wait for its elements (BLPOP), under kills: each element that was pushed is popped once.
+//! A queue with clients that wait for its elements (BLPOP), under kills: each pushed element is popped once.
 //!
-//! Elements are numbers, pushed one after another. What each waiter gets must grow; no number is got twice, or is in the list after it
-//! was got; and a number whose push was acknowledged is got or in the list. A reply that was under way when the server ended took its
-//! number with it: one a waiter and round, at most.
+//! Elements are numbers, pushed in ascending order, and the numbers that each waiter gets must ascend. No number is
+//! popped twice, or is in the list after it was popped. A number whose push was acknowledged is either popped or in the
+//! list. A reply in flight when the server ended lost its number: at most one per waiter and round.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use super::witness::PATIENCE;
 use crate::wire::{Connection, Reply};
 
 const WAITERS: usize = 3;
-// Another database than that of the writers, who know all its keys.
+// Not the writers' database, because the writers know all keys in that.
 const DATABASE: &str = "1";
 const QUEUE: &str = "waited for";
 
@@ -22,16 +22,16 @@ const QUEUE: &str = "waited for";
 #[derive(Default)]
 pub struct Queue {
     pushed: u64,
-    /// Acknowledged, and neither popped nor seen to be lost with a reply.
+    /// Acknowledged pushes that are neither popped nor known to be lost with a reply.
     left: HashSet<u64>,
     popped: HashSet<u64>,
-    /// Waiters whose reply may have been under way when the server ended.
+    /// Waiters whose reply may have been in flight when the server ended.
     under_way: usize,
     violations: Vec<Violation>,
 }
 
 impl Queue {
-    /// Pushes and pops while `ends` lasts, which ends with the server.
+    /// Pushes and pops while `ends` runs, which ends the server.
     pub fn work<T>(&mut self, port: u16, ends: impl FnOnce() -> T) -> T {
         let next = AtomicU64::new(self.pushed);
         let (ended, acknowledged, got) = thread::scope(|scope| {
@@ -59,7 +59,7 @@ impl Queue {
         ended
     }
 
-    /// Compares with what the list holds. Nobody pushes or pops meanwhile.
+    /// Compares the list with the records. Nobody may push or pop meanwhile.
     pub fn verify(&mut self, port: u16) -> Vec<Violation> {
         match listed(port) {
             Some(there) => self.compare(&there),
@@ -85,7 +85,7 @@ impl Queue {
                 format!("of the queue {lost:?} are lost, and {} replies were under way", self.under_way);
             self.found(Fault::Lost, what);
         }
-        // Also those whose push was not acknowledged and which are there.
+        // This includes elements whose push was not acknowledged.
         (self.left, self.under_way) = (there, 0);
     }
 
@@ -100,7 +100,7 @@ fn open(port: u16) -> Option<Connection> {
     Some(connection)
 }
 
-/// Pushes until the server is gone; what was acknowledged.
+/// Pushes until the server is gone; returns the acknowledged numbers.
 fn push(port: u16, next: &AtomicU64) -> Vec<u64> {
     let mut acknowledged = Vec::new();
     let Some(mut connection) = open(port) else { return acknowledged };
@@ -110,21 +110,21 @@ fn push(port: u16, next: &AtomicU64) -> Vec<u64> {
             Ok(reply) if reply.integer().is_some() => acknowledged.push(number),
             _ => return acknowledged,
         }
-        // So that waiters wait, now and then.
+        // A pause, so that waiters sometimes wait.
         if number.is_multiple_of(8) {
             thread::sleep(Duration::from_micros(300));
         }
     }
 }
 
-/// Pops until the server is gone; what came.
+/// Pops until the server is gone; returns the popped numbers.
 fn wait(port: u16) -> Vec<u64> {
     let mut got = Vec::new();
     let Some(mut connection) = open(port) else { return got };
     while let Ok(reply) = connection.call(&["BLPOP", QUEUE, "0.02"], PATIENCE) {
         match reply.items() {
             Some([_, element]) => got.extend(number(element)),
-            // It has waited long enough.
+            // The wait timed out.
             _ if reply.kind() == b'*' || reply.kind() == b'_' => {}
             _ => break,
         }
