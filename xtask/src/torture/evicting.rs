@@ -1,6 +1,6 @@
-//! The torture of a cache: clients of `duramen serve` below a limit, which is killed under them. What they find afterwards is what they
-//! wrote last, or nothing: never anything older, and nothing that was deleted. Every other client speaks memcached's protocol
-//! ([`super::items`]).
+//! The torture of a cache: clients of `duramen serve` with a memory limit; the server is killed while they write.
+//! Afterwards each key must have its last value or be absent, never an older value, and a deleted key must be absent.
+//! Every other client speaks memcached's protocol ([`super::items`]).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::random::Random;
 use crate::server::{Readiness, Server, free_port};
 use crate::wire::{Connection, Ended};
 
-/// What all writers may take: it is reached within a second, also where each turn waits for a device.
+/// The server's memory limit: all writers together reach it within a second, even if each turn waits for a device.
 const LIMIT: &str = "8mb";
 const POLICIES: [&str; 4] = ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-ttl"];
 
@@ -51,7 +51,7 @@ impl Writer {
                 self.known[at as usize].flying = Some(if deletes { 0 } else { self.next });
                 let command = match deletes {
                     true => vec![b"DEL".to_vec(), key.into_bytes()],
-                    // Never over, but for a policy by expiry something to go by.
+                    // It never expires in a run, but gives a policy by expiry an order.
                     false => {
                         let value = value(self.next, &mut random, &mut own);
                         let seconds = (100_000 + random.below(100_000)).to_string();
@@ -65,7 +65,7 @@ impl Writer {
             }
             for at in first..first + TOGETHER as u64 {
                 match connection.read(PATIENCE) {
-                    // There was no room for it: it is as it was.
+                    // There was no room for the value: the key is unchanged.
                     Ok(reply) if reply.kind() == b'-' => self.known[at as usize].flying = None,
                     Ok(_) => {
                         let known = &mut self.known[at as usize];
@@ -78,7 +78,7 @@ impl Writer {
         }
     }
 
-    /// Reads all keys, and says what is wrong.
+    /// Reads all keys, and adds the violations.
     fn verify(&mut self, port: u16, violations: &mut Vec<Violation>) -> Result<()> {
         let mut connection = Connection::open(port).attempt(|| "connect to the server".to_owned())?;
         for first in (0..KEYS).step_by(100) {
@@ -119,7 +119,7 @@ impl Writer {
     }
 }
 
-/// Runs until the time is over or something is found.
+/// Runs until the time is over or there is a violation.
 pub fn run(settings: &Settings, program: &Path, until: Instant) -> Result<Tally> {
     let mut random = Random::new(settings.seed);
     let mut tally = Tally::default();

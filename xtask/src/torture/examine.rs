@@ -1,4 +1,4 @@
-//! What `duramen check` and `duramen check --salvage` say of a store as a kill left it, before anything opens it.
+//! Runs `duramen check` and `duramen check --salvage` on a store that was killed, before anything opens it.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ impl Settings {
         child::options(self.medium, self.durability, self.index, self.residence)
     }
 
-    /// Verifies a store that nobody has open: a kill damages nothing, whatever values hold.
+    /// Verifies a store that nobody has open: a kill must not cause damage, whatever the values hold.
     pub(super) fn check(&self, path: &Path, tally: &mut Tally) {
         let report = match duramen::check(path, &self.options()) {
             Ok(report) => report,
@@ -26,14 +26,14 @@ impl Settings {
         tally.checks += 1;
         let violation = |fault| move |what: String| Violation { fault, what };
         let records = report.damaged_records.iter().map(|record| format!("{record:?}"));
-        // A kill may come while one of the two copies of the superblock is written; the other one is whole then.
+        // A kill may interrupt the write of one of the two copies of the superblock; the other copy is then whole.
         let damage = report.damage.into_iter().filter(|damage| !damage.starts_with("superblock copy"));
         let damage = damage.chain(records);
         tally.violations.extend(damage.map(violation(Fault::Damaged)));
         tally.violations.extend(report.differences.into_iter().map(violation(Fault::Miscounted)));
     }
 
-    /// Salvages a store that nobody has open into a new one at `into`; whether there was one.
+    /// Salvages a store that nobody has open into a new one at `into`; returns whether there was a store.
     pub(super) fn salvage(&self, path: &Path, into: &Path, tally: &mut Tally) -> bool {
         match duramen::salvage(path, into, &self.options()) {
             Ok(_) => {

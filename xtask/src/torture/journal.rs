@@ -1,8 +1,8 @@
 //! A writer's events as lines of text, in a file that outlives the writer.
 //!
-//! The child process appends a line with one `write` before it sends an operation and one after it was
-//! acknowledged. What `write` has returned for is in the page cache, which SIGKILL does not touch; a last
-//! line cut short was never returned for, so its event did not happen.
+//! The child process appends one line with one `write` before it sends an operation, and one after the acknowledgement.
+//! When `write` has returned, the line is in the page cache, which SIGKILL does not affect. The `write` of a last line
+//! cut short never returned, so its event did not happen.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::Path;
 use super::content::Content;
 use super::history::{Event, Expiry, State, Window};
 
-/// The writing end.
+/// The writing side.
 pub struct Journal {
     file: File,
     line: String,
@@ -33,13 +33,13 @@ impl Journal {
     }
 }
 
-/// The events of a journal, in order; the error is a line that is none.
+/// The events of a journal, in order; an error is a line that is no event.
 pub fn parse(text: &str) -> Result<Vec<Event>, String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| event(line).ok_or_else(|| format!("not an event: {line}"))).collect()
 }
 
-// Writing to a String cannot fail; the results are dropped for that reason.
+// Writing to a String cannot fail, so the results are dropped.
 fn put_event(out: &mut String, event: &Event) {
     let _ = match event {
         Event::Sent { op, unit, at, states } => {
@@ -93,7 +93,7 @@ fn put_state(out: &mut String, state: &State) {
     }
 }
 
-/// Without what divides lines and fields.
+/// The text without the separators of lines and fields.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || ";@".contains(c) { '?' } else { c }).collect()
 }

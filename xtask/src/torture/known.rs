@@ -1,14 +1,14 @@
-//! What the clients of a cache write in its torture, and what they know of a key.
+//! The values that the clients of a cache write in its torture, and the clients' records of each key.
 
 use super::own_bytes::OwnBytes;
 use crate::random::Random;
 
-/// Keys of one client, and commands that it has under way.
+/// Keys of one client, and commands that it has in flight.
 pub const KEYS: u64 = 30_000;
 pub const TOGETHER: usize = 100;
 /// Values are shorter than this.
 const VALUE_BYTES: u64 = 2_000;
-/// One command of so many is a delete.
+/// One command out of this many is a delete.
 pub const DELETES: u64 = 5;
 
 /// The value of a change: its number, and bytes of the store.
@@ -23,10 +23,10 @@ pub fn change_of(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// What a key may hold: the number of what was written, 0 for nothing that was ever put or was deleted.
+/// The possible content of a key: the number of its value's change; 0 for a key that was never put or was deleted.
 #[derive(Clone, Default)]
 pub struct Known {
     pub last: u64,
-    /// Under way when the server was killed.
+    /// In flight when the server was killed.
     pub flying: Option<u64>,
 }

@@ -1,8 +1,8 @@
 //! The torture through the library: the parent of the process that is killed.
 //!
-//! The parent keeps the histories. When a child is gone it takes in the child's journals, and now and
-//! then opens the store itself, reads everything, scans it, and closes it cleanly. In between a child
-//! opens what the last one left behind, so that crash follows crash.
+//! The parent keeps the histories. When a child is gone, the parent reads its journals. Now and then it opens the store
+//! itself, reads everything, scans it, and closes it cleanly. Otherwise the next child opens the store as the last one
+//! left it, so that crash follows crash.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
 use crate::server::wait_for_end;
 
-/// Longest wait for a child to end by itself.
+/// Longest wait for a child to end without a kill.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Arena<'a> {
@@ -32,7 +32,7 @@ struct Arena<'a> {
     shared: Vec<i64>,
 }
 
-/// Runs until the time is over or something is found.
+/// Runs until the time is over or there is a violation.
 pub fn run(settings: &Settings, until: Instant) -> Result<Tally> {
     let mut random = Random::new(settings.seed ^ 0x6c69_6272);
     let mut tally = Tally::default();
@@ -72,7 +72,7 @@ impl<'a> Arena<'a> {
         })
     }
 
-    /// Children cut short, then one that works for a while.
+    /// Runs children that are killed early, then one that works for a while.
     fn round(&mut self, random: &mut Random, tally: &mut Tally, creating: bool) -> Result<()> {
         let cut_short = if creating || random.one_in(4) { random.below(3) } else { 0 };
         for _ in 0..cut_short {
@@ -87,7 +87,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Runs one child for a time, ends it, and takes in what it said.
+    /// Runs one child for a time, ends it, and reads its journals.
     fn child(&mut self, seed: u64, time: Duration, end_cleanly: bool, tally: &mut Tally) -> Result<()> {
         if !tally.violations.is_empty() {
             return Ok(());
@@ -131,7 +131,7 @@ impl<'a> Arena<'a> {
             tally.violations.push(with_kind("the child ended by itself"));
         } else if end_cleanly {
             tally.clean_stops += 1;
-            // By the child, which would end with an error.
+            // The child has audited, and would have failed otherwise.
             tally.audits += 1;
             drop(child.stdin.take());
             let status = wait_for_end(&mut child, PATIENCE).attempt(|| "wait for the child".to_owned())?;
@@ -143,7 +143,7 @@ impl<'a> Arena<'a> {
         } else {
             tally.kills += 1;
         }
-        // Fails only when it is gone already.
+        // Fails only if the child is gone already.
         let _ = child.kill();
         child.wait().attempt(|| "wait for the child".to_owned())?;
         self.take_in(tally)?;
@@ -155,7 +155,7 @@ impl<'a> Arena<'a> {
         for (number, history) in self.histories.iter_mut().enumerate() {
             history.crashed();
             let path = child::journal_path(self.directory.path(), number);
-            // A child killed early has not begun to write.
+            // A child killed early has not created its journal.
             let Ok(text) = fs::read_to_string(&path) else { continue };
             let events = journal::parse(&text)
                 .map_err(|line| Failure::new(format!("cannot read {}: {line}", path.display())))?;
@@ -165,7 +165,7 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Holds all of the store against the histories, and before it all of what can be salvaged from it.
+    /// Compares the whole store with the histories, and before that the whole salvaged copy.
     fn verify(&mut self, tally: &mut Tally, salvage: bool) -> Result<()> {
         let (store, salvaged) = (self.directory.store(), self.directory.salvaged());
         if salvage && tally.violations.is_empty() && self.settings.salvage(&store, &salvaged, tally) {
@@ -175,7 +175,7 @@ impl<'a> Arena<'a> {
         self.verify_at(&store, tally)
     }
 
-    /// Opens a store and holds all of it against the histories.
+    /// Opens a store and compares all of it with the histories.
     fn verify_at(&mut self, path: &Path, tally: &mut Tally) -> Result<()> {
         if !tally.violations.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What values are filled with: bytes of the store that they are written to, as they lie in its file.
+//! The filler of values: bytes of the store that they are written to, as they lie in its file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,12 +16,12 @@ pub struct OwnBytes {
 }
 
 impl OwnBytes {
-    /// Of the store at `path`, if its file can be read: that of another machine cannot.
+    /// For the store at `path`, if its file can be read; that of another machine cannot.
     pub fn new(path: Option<&Path>, seed: u64) -> OwnBytes {
         OwnBytes { file: path.and_then(|path| File::open(path).ok()), random: Random::new(!seed) }
     }
 
-    /// Bytes for a value: two in three times the store's, else random ones.
+    /// Bytes for a value: two times in three from the store, else random.
     pub fn filler(&mut self, bytes: usize) -> Vec<u8> {
         let OwnBytes { file, random } = self;
         let words = std::iter::repeat_with(|| random.any().to_le_bytes());
@@ -33,7 +33,7 @@ impl OwnBytes {
                 len,
                 |bound| random.below(bound),
                 |at, to| {
-                    // What is not read stays random.
+                    // Bytes that cannot be read stay random.
                     let _ = file.read_at(to, at);
                 },
             );
@@ -41,7 +41,7 @@ impl OwnBytes {
         filler
     }
 
-    /// The same for a chunk.
+    /// Filler for a chunk.
     pub fn chunk_filler<const BYTES: usize>(&mut self) -> [u8; BYTES] {
         let mut filler = [0; BYTES];
         filler.copy_from_slice(&self.filler(BYTES));

@@ -1,4 +1,4 @@
-//! The torture over sockets: clients of `duramen serve`, which is killed under them.
+//! The torture over sockets: clients of `duramen serve`; the server is killed while they write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::server::{Readiness, Server};
 /// Longest time between two audits.
 const AUDIT_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A store, the server on it while one runs, and all that was written there.
+/// A store, its server while one runs, and the records of all writes to it.
 struct Arena<'a> {
     settings: &'a Settings,
     program: &'a PathBuf,
@@ -26,7 +26,7 @@ struct Arena<'a> {
     audited: Instant,
 }
 
-/// Runs until the time is over or something is found.
+/// Runs until the time is over or there is a violation.
 pub fn run(settings: &Settings, program: &PathBuf, until: Instant) -> Result<Tally> {
     let mut random = Random::new(settings.seed);
     let mut tally = Tally::default();
@@ -34,7 +34,7 @@ pub fn run(settings: &Settings, program: &PathBuf, until: Instant) -> Result<Tal
     arena.round(&mut random, &mut tally, true)?;
     while Instant::now() < until && tally.violations.is_empty() {
         if random.one_in(8) {
-            // Creation is where crashes are least expected.
+            // During creation crashes are least expected.
             tally.stores += 1;
             tally.add_counts(&arena.witness.histories);
             arena = Arena::new(settings, program)?;
@@ -88,7 +88,7 @@ impl<'a> Arena<'a> {
         Server::start_duramen(self.program, &settings, &self.directory.log())
     }
 
-    /// A server on the store at `path`, whose content was verified; `None` if something was found.
+    /// Starts a server on the store at `path` and verifies its content; `None` if there is a violation.
     fn verified(&mut self, path: &Path, tally: &mut Tally) -> Result<Option<Server>> {
         if !tally.violations.is_empty() {
             return Ok(None);
@@ -108,7 +108,7 @@ impl<'a> Arena<'a> {
         Ok(tally.violations.is_empty().then_some(server))
     }
 
-    /// What can be salvaged is what the store holds, which is verified next.
+    /// The salvaged copy must equal the store, which is verified next.
     fn salvage(&mut self, tally: &mut Tally) -> Result<()> {
         let (store, salvaged) = (self.directory.store(), self.directory.salvaged());
         if self.settings.salvage(&store, &salvaged, tally)
@@ -120,8 +120,8 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Starts (perhaps after starts cut short), verifies, writes, and ends the server one way or
-    /// the other.
+    /// Starts the server (perhaps after starts that were cut short), verifies, writes, and ends the server cleanly or
+    /// by a kill.
     fn round(&mut self, random: &mut Random, tally: &mut Tally, creating: bool) -> Result<()> {
         let cut_short = if creating || random.one_in(4) { random.below(3) } else { 0 };
         for _ in 0..cut_short {
@@ -169,12 +169,12 @@ impl<'a> Arena<'a> {
                 }
                 tally.kills += 1;
             }
-            // Ends the writers, too.
+            // This also ends the writers.
             server.kill()
         };
         queue.work(port, || witness.write(port, Some(&store), random, commits, end))?;
         tally.violations.append(&mut self.witness.take_violations());
-        // A clean end leaves in the index image what the server had counted; a kill, what recovery counts.
+        // A clean end leaves the server's counts in the index checkpoint; after a kill they come from recovery.
         if end_cleanly || self.audited.elapsed() >= AUDIT_TIME_MAX {
             self.audited = Instant::now();
             self.settings.audit(&self.directory.store(), tally)?;

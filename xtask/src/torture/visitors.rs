@@ -1,6 +1,6 @@
-//! Clients that come while others write: one that pipelines deeply and reads late, and one whose command panics.
+//! Clients that connect while others write: one pipelines deeply and reads late, and one sends a command that panics.
 //!
-//! Both must get every reply, and nobody else may notice.
+//! Both must get every reply, and no other client may be affected.
 
 use std::thread;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use super::witness::PATIENCE;
 use crate::random::Random;
 use crate::wire::Connection;
 
-/// What the server is started with for them: replies that are more than this in all are no reason to cut a client off.
+/// The server's directives for these clients: a limit of the output buffer below the total of their replies, which must
+/// not disconnect them.
 pub const DIRECTIVES: [&str; 7] =
     ["--client-output-buffer-limit", "normal", "8mb", "0", "0", "--enable-debug-command", "yes"];
 
-// Of `COMMAND` a reply has some 20 KB: three times the limit.
+// A reply to `COMMAND` has some 20 KB; all of them are three times the limit.
 const DEEP_REQUESTS: usize = 1500;
 
-/// Sends one of them, or nobody.
+/// Sends one of them, or none.
 pub fn visit(port: u16, random: &mut Random) -> Option<Violation> {
     let visited = match random.below(8) {
         0 => deep_pipeline(port),
@@ -27,7 +28,7 @@ pub fn visit(port: u16, random: &mut Random) -> Option<Violation> {
     visited.err().map(|what| Violation { fault: Fault::Refused, what })
 }
 
-/// All requests at once, and the first reply is read a while later.
+/// Sends all requests at once, and reads the first reply a while later.
 fn deep_pipeline(port: u16) -> Result<(), String> {
     let mut connection = Connection::open(port).map_err(|error| format!("a visitor was refused: {error}"))?;
     let requests = b"COMMAND\r\n".repeat(DEEP_REQUESTS);
@@ -42,7 +43,7 @@ fn deep_pipeline(port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Commands before and behind one that panics are answered.
+/// Commands before and after one that panics must get their replies.
 fn panic(port: u16, times: u64) -> Result<(), String> {
     let mut connection = Connection::open(port).map_err(|error| format!("a visitor was refused: {error}"))?;
     for _ in 0..times {

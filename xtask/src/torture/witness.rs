@@ -1,7 +1,7 @@
-//! Clients of a `duramen serve`, and what they know: all that was sent, acknowledged and read.
+//! Clients of a `duramen serve`, and their records of everything sent, acknowledged and read.
 //!
-//! Where the server runs, and what ends it, is its starter's matter: a process that is killed
-//! ([`super::sockets`]), or a machine that loses its power (`cargo xtask power-cut`).
+//! The caller decides where the server runs and how it ends: a killed process ([`super::sockets`]), or a machine that
+//! loses its power (`cargo xtask power-cut`).
 
 use std::path::Path;
 use std::thread;
@@ -18,22 +18,21 @@ use crate::wire::{Connection, Reply, encode_command};
 /// Longest wait for a reply, or for the store to open.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// All that was written to one store through a server, by one history for each writer.
+/// The records of all writes to one store through a server, with one history for each writer.
 pub struct Witness {
     pub histories: Vec<History>,
     shared: Vec<i64>,
 }
 
 impl Witness {
-    /// Of a store that holds nothing yet.
+    /// The records for an empty store.
     pub fn new(promise: Promise, writers: usize) -> Witness {
         let history = |writer| History::new(promise, workload::units(writer, Door::Sockets), SHARED_COUNTERS);
         Witness { histories: (0..writers).map(history).collect(), shared: vec![0; SHARED_COUNTERS] }
     }
 
-    /// Has every writer write to the server at `port` until that is gone, which `end` sees to. With
-    /// `commits` some of the operations are WAITAOF, which commits. Values hold bytes of the file `store`, where it lies in this
-    /// machine.
+    /// Lets every writer write to the server at `port` until `end` has ended the server. With `commits` some of the
+    /// operations are WAITAOF, which commits. Values hold bytes of the file `store`, if it lies on this machine.
     pub fn write<T>(
         &mut self,
         port: u16,
@@ -51,12 +50,12 @@ impl Witness {
         })
     }
 
-    /// What the writers found wrong since the last call.
+    /// Takes the violations that the writers found since the last call.
     pub fn take_violations(&mut self) -> Vec<Violation> {
         self.histories.iter_mut().flat_map(History::take_violations).collect()
     }
 
-    /// Reads everything and holds it against the histories.
+    /// Reads everything and compares it with the histories.
     pub fn verify(&mut self, port: u16) -> Result<Vec<Violation>> {
         let mut connection = Connection::open(port).attempt(|| format!("connect to port {port}"))?;
         let mut violations = Vec::new();
@@ -109,7 +108,7 @@ impl Witness {
         self.histories.first().map_or_else(now_ms, History::now)
     }
 
-    /// From now on the server's clock shows this many milliseconds more than the one here.
+    /// Sets how many milliseconds the server's clock is ahead of the local one from now on.
     pub fn set_clock_ahead(&mut self, milliseconds: i64) {
         self.histories.iter_mut().for_each(|history| history.set_clock_ahead(milliseconds));
     }
@@ -151,7 +150,7 @@ fn reads(unit: &Unit) -> Vec<Vec<Vec<u8>>> {
     unit.keys.iter().map(command).collect()
 }
 
-/// What the replies to [`reads`] say of a unit's keys.
+/// The contents of a unit's keys, from the replies to [`reads`].
 fn contents(unit: &Unit, replies: &[Reply]) -> Vec<Content> {
     let torn = |reply: &Reply| Content::Torn(format!("reply {}", reply.encode().escape_ascii()));
     if let Form::Entries(collection) = unit.form {
@@ -171,7 +170,7 @@ fn contents(unit: &Unit, replies: &[Reply]) -> Vec<Content> {
     unit.keys.iter().enumerate().map(content).collect()
 }
 
-/// What a writer waits for.
+/// The kinds of replies that a writer waits for.
 enum Awaited {
     Operation(Operation),
     Read { unit: usize, after: u64 },
@@ -224,7 +223,7 @@ fn write(port: u16, store: Option<&Path>, history: &mut History, mut random: Ran
     }
 }
 
-/// Reads what was awaited; `None` when the connection ended first.
+/// Reads the awaited replies; `None` if the connection ended first.
 fn receive(
     connection: &mut Connection,
     history: &History,
@@ -254,7 +253,7 @@ fn receive(
         Awaited::Commit { .. } => error("WAITAOF", &reply),
         Awaited::Operation(operation) => {
             let mut reply = reply;
-            // MULTI and one line for each queued command come before EXEC's reply.
+            // The replies to MULTI and to each queued command come before that of EXEC.
             if operation.is_multi() && reply.encode() == b"+OK\r\n" {
                 for _ in 0..=operation.states.len() {
                     reply = connection.read(PATIENCE).ok()?;
@@ -269,12 +268,12 @@ fn receive(
 }
 
 impl Operation {
-    /// Whether a batch goes as MULTI … EXEC; if every key is written, every other one goes as MSET.
+    /// Whether a batch is sent as MULTI … EXEC; if every key is written, every other batch is sent as MSET.
     fn queued(&self) -> bool {
         self.op.is_multiple_of(2) || self.states.iter().any(|state| state.content == Content::Absent)
     }
 
-    /// Whether it goes as MULTI … EXEC.
+    /// Whether it is sent as MULTI … EXEC.
     fn is_multi(&self) -> bool {
         match self.act {
             Act::Together => self.queued(),
@@ -286,7 +285,7 @@ impl Operation {
     fn is_answer(&self, reply: &Reply) -> bool {
         let of_each = |reply: &Reply| match self.act {
             Act::Enter { count, .. } => match self.states.first().map(|state| &state.content) {
-                // RPUSH tells how many there are then.
+                // RPUSH replies with the new length.
                 Some(Content::Entries { count: all, .. }) => {
                     reply.integer() == Some(count.into()) || reply.integer() == Some((*all).into())
                 }
@@ -305,7 +304,7 @@ impl Operation {
         match self.act {
             Act::Put | Act::PutExpiring { .. } => reply.encode() == b"+OK\r\n",
             Act::Expire { .. } => reply.integer() == Some(1),
-            // Of an expiring key it may be either.
+            // A key that expires may be counted or not.
             Act::Delete => reply.integer().is_some_and(|gone| (0..=self.states.len() as i64).contains(&gone)),
             _ if self.is_multi() => {
                 let items = reply.items().unwrap_or_default();
@@ -397,7 +396,7 @@ fn put_operation(
     }
 }
 
-/// The command that puts chunks into a collection, or takes some out.
+/// The command that adds chunks to a collection, or removes some.
 fn change(collection: Collection, key: &[u8], act: Act, by_range: bool, own: &mut OwnBytes) -> Vec<Vec<u8>> {
     let (Act::Enter { base, first, count } | Act::Leave { base, first, count }) = act else {
         return Vec::new();
@@ -424,7 +423,7 @@ fn change(collection: Collection, key: &[u8], act: Act, by_range: bool, own: &mu
         words(&[name, key]);
     }
     for index in first..first + count {
-        // Members of a set are named when they leave it.
+        // Members of a set are removed by name.
         let filler = if collection == Collection::Set { content::NO_FILLER } else { own.chunk_filler() };
         let chunk = content::chunk(key, base, index, filler);
         match (collection, act) {

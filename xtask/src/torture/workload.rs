@@ -1,7 +1,7 @@
-//! What the writers do: which keys, which operations, how large the values.
+//! The writers' work: which keys, which operations, and how large the values.
 //!
-//! Each writer owns its units; the shared counters belong to all. An operation is made from what the
-//! writer's history says will be there, so that its outcome is known before it is sent.
+//! Each writer owns its units; all share the shared counters. An operation is made from the expected state in the
+//! writer's history, so that its outcome is known before it is sent.
 
 use super::content::{self, Collection, Content, Form};
 use super::history::{Expiry, History, State, Unit};
@@ -11,26 +11,26 @@ use crate::random::Random;
 /// Counters that all writers add to.
 pub const SHARED_COUNTERS: usize = 3;
 
-// Units of each kind that a writer owns: few enough that keys are overwritten and deleted many times
-// between two crashes, many enough that blocks and buckets hold several.
+// Units of each kind that a writer owns. Few enough that keys are overwritten and deleted many times between two
+// crashes; many enough that blocks and buckets hold several.
 const VALUES: usize = 48;
 const BATCHES: usize = 12;
 const BATCH_KEYS: usize = 4;
 const COUNTERS: usize = 6;
 const APPENDED: usize = 6;
-/// A value that has grown to this many chunks is deleted, sooner or later.
+/// A value of this many chunks is sooner or later deleted.
 const CHUNKS_MAX: u32 = 300;
-// Of each type; and pairs of keys that change together.
+// Units of each type of collection, and of pairs of keys that change together.
 const COLLECTIONS: usize = 3;
 const PAIRS: usize = 1;
-/// Entries of a collection from which on more leave than come: some 13 KB, of which a server keeps about one in one piece. So
-/// collections become large, again and again.
+/// Above this many entries a collection loses more than it gains: some 13 KB. Servers keep collections up to about that
+/// size in one piece, so collections become large again and again.
 const ENTRIES_MAX: u32 = 400;
 
-/// The two doors differ in how a counter looks.
+/// The two interfaces differ in the form of counters and of expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// Counters are decimal text; expiry is counted from the server's clock.
+    /// Counters are decimal text; an expiry is relative to the server's clock.
     Sockets,
     /// Counters are words updated in place; expiry is a point in time.
     Library,
@@ -69,14 +69,14 @@ pub fn units(writer: usize, door: Door) -> Vec<Unit> {
     units
 }
 
-/// What an operation does to its unit.
+/// The effect of an operation on its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Writes the value.
     Put,
-    /// Writes it with an end, this many milliseconds from now.
+    /// Writes the value with an expiry, this many milliseconds from now.
     PutExpiring { after_ms: u64 },
-    /// Gives the value that is there an end.
+    /// Sets an expiry for the existing value.
     Expire { after_ms: u64 },
     /// Deletes the key.
     Delete,
@@ -86,9 +86,9 @@ pub enum Act {
     Add(i64),
     /// Appends the chunk with this index.
     Append { base: u64, index: u32 },
-    /// Puts chunks into the collection, or each of the two.
+    /// Adds chunks to the collection, or to each of the two.
     Enter { base: u64, first: u32, count: u32 },
-    /// Takes the first ones out.
+    /// Removes the first chunks.
     Leave { base: u64, first: u32, count: u32 },
 }
 
@@ -98,12 +98,12 @@ pub struct Operation {
     pub op: u64,
     pub unit: usize,
     pub act: Act,
-    /// The unit's keys when it is done.
+    /// The state of the unit's keys after the operation.
     pub states: Vec<State>,
 }
 
 impl Operation {
-    /// The bytes of the unit's keys when it is done.
+    /// The bytes of the unit's keys after the operation.
     pub fn values(&self, unit: &Unit, own: &mut OwnBytes) -> Vec<Option<Vec<u8>>> {
         let all = unit.keys.iter().zip(&self.states);
         all.map(|(key, state)| content::encode(unit.form, key, &state.content, own)).collect()
@@ -160,11 +160,11 @@ pub fn next(random: &mut Random, history: &History, door: Door) -> Operation {
 
 fn single(random: &mut Random, op: u64, now: u64, state: &State, door: Door) -> (Act, Vec<State>) {
     let content = Content::Stamped { seq: op, len: value_bytes(random) };
-    // From a few milliseconds, which end before the crash, to a few seconds, which end after it.
+    // From a few milliseconds, which elapse before the crash, to a few seconds, which elapse after it.
     let after_ms = 5 + random.below(1500);
     let until = |content: Content| {
         let earliest = now + after_ms;
-        // Of a relative end only its acknowledgement says how late it can be.
+        // For a relative expiry only its acknowledgement bounds the latest time.
         let latest = if door == Door::Sockets { earliest + 3_600_000 } else { earliest };
         vec![State { content, expires: Some(Expiry { earliest, latest }) }]
     };
@@ -178,7 +178,7 @@ fn single(random: &mut Random, op: u64, now: u64, state: &State, door: Door) -> 
     }
 }
 
-/// What becomes of a collection.
+/// The next change of a collection.
 fn entries(random: &mut Random, op: u64, before: &Content) -> (Act, Content) {
     let few = |random: &mut Random| match random.below(8) {
         0 => 1 + random.below(120) as u32,
@@ -211,7 +211,7 @@ fn gone(keys: usize) -> Vec<State> {
     vec![State::lasting(Content::Absent); keys]
 }
 
-/// Mostly what fits a few cache lines; now and then what takes several blocks.
+/// Mostly a few cache lines; now and then several blocks.
 fn value_bytes(random: &mut Random) -> u32 {
     let most = match random.below(100) {
         0 => 256 << 10,

@@ -1,4 +1,4 @@
-//! The check must be able to fail: histories made up to hold each fault, and their honest twins.
+//! The check must be able to fail: for each fault, a history that has it and a similar one that does not.
 
 use super::*;
 
@@ -107,7 +107,7 @@ fn half_a_batch_is_broken_acknowledged_or_not() {
             }
             true => {
                 writer.write(0, &[value(2), gone()]);
-                // Settled: what is missing of it is lost, what should be gone is back.
+                // Settled: a missing write is lost, a deleted key that reappears is resurrected.
                 assert_eq!(writer.recover(0, &[value(1), gone()]), [Fault::Lost]);
                 assert_eq!(writer.recover(0, &[value(2), value(1)]), [Fault::Resurrected]);
             }
@@ -123,7 +123,7 @@ fn write_in_flight_may_or_may_not_have_happened() {
         writer.send(1, &[value(2)]);
         writer.send(1, &[value(3)]);
         assert_eq!(writer.recover(1, &[value(survivor)]), []);
-        // Invariant 3: what was found stays.
+        // Invariant 3: a state that was found stays.
         assert_eq!(writer.recover(1, &[value(survivor)]), []);
         let other = if survivor == 1 { 2 } else { 1 };
         assert_ne!(writer.recover(1, &[value(other)]), []);
