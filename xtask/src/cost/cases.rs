@@ -1,25 +1,25 @@
-//! The cases: what each command can grow with. `template` says how lines are written.
+//! The cases: what each command can grow with. [`super::template`] describes their lines.
 //!
-//! A long list of one kind of thing, so the file is longer than others.
+//! This file is one long list of one kind of thing, so it is longer than others.
 
-/// A command with something that it can grow with.
+/// A command, and a quantity that it can grow with.
 pub struct Case {
-    /// As Redis groups its commands.
+    /// The command's group in Redis's documentation.
     pub family: &'static str,
-    /// What there are n of.
+    /// The quantity that is n.
     pub grows: &'static str,
-    /// Lines that prepare it.
+    /// Lines that prepare the data.
     pub fill: &'static [&'static str],
     /// Lines that are measured.
     pub ask: &'static [&'static str],
-    /// It is prepared again before each round, since asking changes what is there.
+    /// The data is prepared again before each round, because the measured commands change it.
     pub is_anew: bool,
-    /// Greater n are left out: Redis itself takes too long, or a machine has no more of it.
+    /// The largest n: above it Redis itself takes too long, or a machine has no more of it.
     pub most: usize,
 }
 
 impl Case {
-    /// The first command that is measured, without what it is repeated for.
+    /// The measured commands without `each: `, cut after 60 characters.
     pub fn title(&self) -> String {
         let mut title = self.ask.join("; ").replace("each: ", "");
         if let Some((at, _)) = title.char_indices().nth(60) {
@@ -29,7 +29,7 @@ impl Case {
         title
     }
 
-    /// Names of the commands that it measures, as COMMAND LIST has them.
+    /// The names of the measured commands, as in COMMAND LIST.
     pub fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for line in self.ask {
@@ -43,10 +43,10 @@ impl Case {
 }
 
 const ALL: usize = usize::MAX;
-/// Connections: each needs a file here and one there.
+/// Connections: each needs a file in this program and one in the server.
 const CLIENTS: usize = 2_000;
 
-/// What is measured on the same data in all rounds.
+/// A case that is measured on the same data in all rounds.
 const fn case(
     family: &'static str,
     grows: &'static str,
@@ -107,7 +107,7 @@ const GROUPS: &[&str] = &[
 const PLACES: &[&str] = &["GEOADD g [{x} {y} m{i}]"];
 const LOGS: &[&str] = &["PFADD p [e{i}]"];
 
-/// All of them.
+/// All cases.
 pub const CASES: &[Case] = &[
     // --- string
     case("string", "keys", &[], &["MSET [k{i} v]"]),
@@ -135,7 +135,7 @@ pub const CASES: &[Case] = &[
     case("string", "bytes", &[], &["SETEX s 100 {v}"]),
     case("string", "bytes", &[], &["PSETEX s 100000 {v}"]),
     case("string", "bytes", &[], &["SETNX s {v}"]).anew(),
-    // Redis compares each byte with each.
+    // Redis compares each byte with every other.
     case("string", "bytes", &["SET s {v}", "SET t {v}"], &["LCS s t LEN"]).most(1_000),
     // --- bitmap
     case("bitmap", "KiB of a hole", &[], &["SETBIT b {kib} 1"]).anew(),
@@ -410,7 +410,7 @@ pub const CASES: &[Case] = &[
     // --- publish and subscribe
     case("pubsub", "channels", &[], &["SUBSCRIBE [c{i}]"]).anew(),
     case("pubsub", "channels", &["SUBSCRIBE [c{i}]"], &["UNSUBSCRIBE"]).anew(),
-    // Redis takes time in the square of their number to forget a client's patterns: minutes for more.
+    // Redis takes time quadratic in the number of a client's patterns to forget them: minutes for more.
     case("pubsub", "patterns", &[], &["PSUBSCRIBE [p{i}*]"]).anew().most(10_000),
     case("pubsub", "patterns", &["PSUBSCRIBE [p{i}*]"], &["PUNSUBSCRIBE"]).anew().most(10_000),
     case("pubsub", "patterns", &["PSUBSCRIBE [p{i}*]"], &["PUBLISH c message"]).most(10_000),
@@ -494,9 +494,9 @@ pub const CASES: &[Case] = &[
     case("server", "arguments", &[], &["LATENCY RESET [p{i}]"]),
 ];
 
-/// Commands that grow with nothing, or with nothing that the others of their kind here do not grow with.
+/// Commands that do not grow, or grow only with a quantity for which a similar command is measured.
 pub const CONSTANT: &[&str] = &[
-    // One value at one key, whatever else there is.
+    // One value at one key, regardless of other data.
     "incr",
     "incrby",
     "incrbyfloat",
@@ -523,7 +523,7 @@ pub const CONSTANT: &[&str] = &[
     "migrate",
     "flushdb async",
     "xgroup setid",
-    // What a client or the server is asked about itself.
+    // A client's or the server's own state.
     "auth",
     "hello",
     "quit",
@@ -612,7 +612,7 @@ pub const CONSTANT: &[&str] = &[
     "fcall",
     "fcall_ro",
     "cluster",
-    // Errors, where no cluster is.
+    // Errors without a cluster.
     "cluster addslots",
     "cluster addslotsrange",
     "cluster bumpepoch",
@@ -650,7 +650,7 @@ pub const CONSTANT: &[&str] = &[
     "sync",
     "psync",
     "replconf",
-    // Text that stays the same.
+    // Constant text.
     "acl help",
     "client help",
     "command help",

@@ -1,35 +1,35 @@
-//! The lines of a case, written out for an n.
+//! The lines of a case, expanded for an n.
 //!
-//! A word in brackets, or some, is repeated for i from 0 to n - 1: `MSET [k{i} v]`. In words stand
+//! One or more words in brackets are repeated for i from 0 to n - 1: `MSET [k{i} v]`. Words may contain:
 //!
 //! | | |
 //! |---|---|
-//! | `{i}` | i in seven digits; outside of brackets that of the middle, n / 2 |
-//! | `{n}`, `{h}`, `{l}` | n; half of it; n - 1 |
-//! | `{kib}` | the bit behind n KiB |
+//! | `{i}` | i in seven digits; outside of brackets i is n / 2, the middle |
+//! | `{n}`, `{h}`, `{l}` | n; n / 2; n - 1 |
+//! | `{kib}` | the number of the bit after n KiB |
 //! | `{v}` | n bytes |
-//! | `{x}`, `{y}` | a longitude and a latitude that belong to i |
+//! | `{x}`, `{y}` | a longitude and a latitude, derived from i |
 //!
-//! Before a line may stand what it is for:
+//! A line may begin with a prefix:
 //!
 //! | | |
 //! |---|---|
-//! | `each:` | the command is sent n times, for each i |
-//! | `clients:` | n clients more connect and send it, each for its i, and stay; it is answered |
-//! | `blocked:` | the same, and it waits |
+//! | `each:` | send the command n times, for each i |
+//! | `clients:` | n more clients connect, send it, each for its i, get the reply, and stay connected |
+//! | `blocked:` | the same, but the command blocks |
 
-/// Who sends a line's commands.
+/// The clients that send a line's commands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
-    /// The client that all is measured with.
+    /// The measured client.
     Own,
-    /// Each command a client of its own.
+    /// A separate client for each command.
     Clients,
     /// The same, and no reply comes.
     Blocked,
 }
 
-/// A line, written out.
+/// An expanded line.
 pub struct Line {
     pub sender: Sender,
     pub commands: Vec<Vec<String>>,

@@ -1,30 +1,30 @@
-//! What the stores of `cargo xtask restart` hold: records that follow from a number and a version, and the commands that
-//! read and write them.
+//! The content of the stores of `cargo xtask restart`: records that are derived from a number and a version, and the
+//! commands that read and write them.
 
 use crate::random::step;
 use std::collections::BTreeMap;
 
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;
-/// Of an element's value.
+/// Bytes of an element's value.
 const ELEMENT_BYTES: usize = 16;
 /// Elements that one command adds while a store is loaded.
 const ADDED: u64 = 100;
-/// The collections' keys, and what counts their elements.
+/// The collections' keys, and the commands that count their elements.
 const COLLECTIONS: [(&str, &str); 3] = [("hash", "HLEN"), ("list", "LLEN"), ("sorted", "ZCARD")];
 
-/// What a store holds, and by which protocol it is asked first.
+/// The content of a store, and the protocol of the first read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Content {
     /// Strings: keys of 16 bytes, values of 100
     Strings,
-    /// The same; the first is asked for by memcached's protocol
+    /// The same strings; the first read uses memcached's protocol
     Memcached,
     /// A hash, a list and a sorted set with a third of the records each: names of 16 bytes, values of 16
     Collections,
 }
 
-/// A command, and the text of the reply that is right.
+/// A command, and the text of the expected reply.
 pub struct Command {
     pub arguments: Vec<Vec<u8>>,
     pub reply: Vec<u8>,
@@ -41,7 +41,7 @@ impl Command {
 }
 
 impl Content {
-    /// Reads record `number`, which has this version's value.
+    /// Reads record `number`, which must have this version's value.
     pub fn read(self, number: u64, version: u32) -> Command {
         let (key, value) = (key_of(number), value_of(number, version));
         let element = &value[..ELEMENT_BYTES];
@@ -57,7 +57,7 @@ impl Content {
         }
     }
 
-    /// Gives record `number`, which is there, this version's value.
+    /// Overwrites the existing record `number` with this version's value.
     pub fn overwrite(self, number: u64, version: u32) -> Command {
         let (key, value) = (key_of(number), value_of(number, version));
         let element = &value[..ELEMENT_BYTES];
@@ -75,7 +75,7 @@ impl Content {
         }
     }
 
-    /// Counts `records`.
+    /// Counts the records, which must be `records`.
     pub fn count(self, records: u64) -> Vec<Command> {
         match self {
             Content::Strings | Content::Memcached => {
@@ -92,7 +92,7 @@ impl Content {
     }
 }
 
-/// Makes collections of `records` elements in all.
+/// Fills the collections with `records` elements in all.
 pub fn collections(records: u64) -> impl Iterator<Item = Command> {
     (0..records).step_by(3 * ADDED as usize).flat_map(move |from| {
         let mut lists = [["HSET", "hash"], ["RPUSH", "list"], ["ZADD", "sorted"]]
@@ -115,7 +115,7 @@ pub fn collections(records: u64) -> impl Iterator<Item = Command> {
     })
 }
 
-/// Where a record is among the collections.
+/// The place of a record in the collections.
 enum Element {
     Field,
     /// With its place in the list.
@@ -133,12 +133,12 @@ impl Element {
     }
 }
 
-/// A whole number that a double holds, in an order that is not that of the records' numbers.
+/// A whole number that a double can hold, in an order that differs from that of the records' numbers.
 fn score_of(number: u64, version: u32) -> String {
     ((step(number) >> 16) + u64::from(version)).to_string()
 }
 
-/// Keys in an order that is not that of their numbers.
+/// Keys in an order that differs from that of their numbers.
 pub fn key_of(number: u64) -> [u8; KEY_BYTES] {
     let mut key = [0; KEY_BYTES];
     key[..8].copy_from_slice(&step(number).to_be_bytes());
@@ -156,7 +156,7 @@ pub fn value_of(number: u64, version: u32) -> [u8; VALUE_BYTES] {
     value
 }
 
-/// Which version each key has that was written since the load.
+/// The version of each key that was written since the load.
 #[derive(Default)]
 pub struct Versions(BTreeMap<u64, u32>);
 

@@ -1,14 +1,15 @@
-//! `cargo xtask restart`: how long `duramen serve` takes from the start of its process to the first answered GET.
+//! `cargo xtask restart`: measures `duramen serve` from the start of its process to the first answered GET.
 //!
-//! A store of each size is loaded, strings by way of the engine and collections by way of the server, and the real program
-//! is started on it again and again: after a clean end (SIGTERM), and after SIGKILL with writes of which each was acknowledged. The clock runs from before the process is
-//! made until the value of a random key has come by TCP and is the right one; the client's first bytes lie in the
-//! socket when the server begins to accept. After each start some hundred keys more are compared, those that
-//! were just written among them, and the number of keys. One start before the measured ones ends what loading left.
+//! A store of each size is loaded, strings through the engine and collections through the server. The real program is
+//! then started on it many times: after a clean end (SIGTERM), and after SIGKILL with acknowledged writes. The clock
+//! starts before the process is created. It stops when the right value of a random key has arrived by TCP; the client's
+//! first bytes are in the socket when the server begins to accept. After each start some hundred more keys are
+//! compared, among them those just written, and the number of keys. One start before the measured ones completes the
+//! work that loading left.
 //!
-//! Pages of a file stay in the page cache between two starts, unless `--cold` drops those of the store.
+//! A file's pages stay in the page cache between two starts, unless `--cold` drops those of the store.
 //!
-//! Exit codes: 1 when a value was wrong or missing.
+//! Exit code 1: a value was wrong or missing.
 
 mod content;
 mod table;
@@ -26,29 +27,29 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use table::Row;
 
-/// A start that takes longer is taken for one that never ends.
+/// A start that takes longer counts as one that never ends.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Records that are written before each SIGKILL.
 const WRITTEN: usize = 1000;
-/// Keys that are compared after each start, beside the first and those that were written.
+/// Keys that are compared after each start, besides the first and those that were written.
 const COMPARED: u64 = 200;
-/// Puts that share a wait while a store is loaded.
+/// Puts that share one wait while a store is loaded.
 const GROUP: u64 = 256;
-/// What the server keeps a string as.
+/// The server's type tag of a string.
 const STRING_TAG: u8 = 1;
 /// The table of the server's database 0.
 const DATABASE: &[u8] = b"redis.0";
 
-/// What is measured.
+/// Options of a run.
 pub struct Settings {
     pub keys: Vec<u64>,
     pub indexes: Vec<IndexKind>,
     pub media: Vec<Medium>,
-    /// Where the stores on files are; a directory for temporary files when not given.
+    /// The directory of stores on files; that for temporary files if not given.
     pub directory: Option<PathBuf>,
     /// Measured starts of each kind.
     pub starts: usize,
-    /// Whether a file's pages leave the page cache before each start.
+    /// Whether to drop a file's pages from the page cache before each start.
     pub cold: bool,
     pub seed: u64,
     pub json: Option<PathBuf>,
@@ -58,7 +59,7 @@ pub struct Settings {
     pub arguments: Vec<String>,
 }
 
-/// Where the store lies.
+/// The store's medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Medium {
     /// A file in /dev/shm
@@ -76,7 +77,7 @@ impl Medium {
     }
 }
 
-/// How the process before ended.
+/// How the previous process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum After {
     #[default]
@@ -84,7 +85,7 @@ pub enum After {
     Kill,
 }
 
-/// Measures all of it and prints the table; whether every value was right.
+/// Measures everything and prints the table; returns whether every value was right.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let program = release_program(repository, settings.duramen.clone())?;
     let mut rows = Vec::new();
@@ -112,7 +113,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
                     }
                     rows.push(row);
                 }
-                // The next one needs the room.
+                // The next store needs the space.
                 std::fs::remove_file(&path).attempt(|| format!("remove {}", path.display()))?;
             }
         }
@@ -127,7 +128,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     Ok(wrong == 0)
 }
 
-/// Starts on one store.
+/// The starts on one store.
 struct Restarts<'a> {
     settings: &'a Settings,
     program: &'a Path,
@@ -137,14 +138,14 @@ struct Restarts<'a> {
     log: PathBuf,
 }
 
-/// What one start found.
+/// The results of one start.
 struct Start {
     server: Server,
     seconds: f64,
 }
 
 impl Restarts<'_> {
-    /// Makes a store of `keys` records, and says how many bytes it takes.
+    /// Makes a store of `keys` records; returns its size in bytes.
     fn load(&self, keys: u64) -> Result<u64> {
         let begun = Instant::now();
         match self.settings.content {
@@ -170,7 +171,7 @@ impl Restarts<'_> {
         Ok(bytes)
     }
 
-    /// Of the server, for this store.
+    /// The server's arguments for this store.
     fn arguments(&self) -> Vec<String> {
         let (path, medium, index) =
             (self.path.display().to_string(), self.medium.kind().to_string(), self.index.to_string());
@@ -199,7 +200,7 @@ impl Restarts<'_> {
         Ok([closed, killed])
     }
 
-    /// Starts the server, asks for a key, and compares more of them when the clock has stopped.
+    /// Starts the server, reads a key, and compares more keys after the clock has stopped.
     fn start(&self, keys: u64, random: &mut Random, versions: &Versions, row: &mut Row) -> Result<Start> {
         if self.settings.cold && self.medium == Medium::File {
             forget_pages(self.path)?;
@@ -265,7 +266,7 @@ impl Restarts<'_> {
         Ok(Start { server, seconds })
     }
 
-    /// Overwrites some records; each is acknowledged.
+    /// Overwrites some records; waits for each acknowledgement.
     fn write(&self, server: &Server, keys: u64, random: &mut Random, versions: &mut Versions) -> Result<()> {
         let mut connection = server.connect()?;
         for _ in 0..WRITTEN {
@@ -288,7 +289,7 @@ impl Restarts<'_> {
     }
 }
 
-/// Asks for a key by memcached's protocol; whether its value is this one.
+/// Reads a key by memcached's protocol; returns whether it has this value.
 fn first_hit(connection: &mut Connection, key: &[u8], value: &[u8]) -> std::result::Result<bool, String> {
     let wanted = [value, b"\r\n"].concat();
     let sent = format!("mg {} v b\r\n", base64(key));
@@ -311,13 +312,13 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether a command is answered as it must be.
+/// Whether a command gets the expected reply.
 fn answers(connection: &mut Connection, command: &Command) -> std::result::Result<bool, String> {
     let reply = connection.call(&command.arguments, PATIENCE).map_err(|ended| format!("{ended:?}"))?;
     Ok(reply.text() == Some(&command.reply))
 }
 
-/// Says a command that must be answered so.
+/// Sends a command, and fails unless it gets the expected reply.
 fn demand(connection: &mut Connection, command: &Command) -> Result<()> {
     let reply = connection.call(&command.arguments, PATIENCE);
     if reply.as_ref().is_ok_and(|reply| reply.text() == Some(&command.reply)) {
@@ -327,10 +328,10 @@ fn demand(connection: &mut Connection, command: &Command) -> Result<()> {
     Err(Failure::new(format!("{name} was answered {reply:?}, wanted {wanted}")))
 }
 
-/// Puts `keys` strings into a store, as a server would.
+/// Puts `keys` strings into a store, in the server's format.
 fn load_strings(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Result<()> {
     let attempt = || format!("load {}", path.display());
-    // On a file nobody waits for the disk.
+    // On a file, no put waits for the disk.
     let durability = Durability::Interval(Duration::from_secs(1));
     let options =
         Options { create: Create::CreateNew, medium: medium.kind(), durability, index, ..Options::default() };
@@ -350,7 +351,7 @@ fn load_strings(path: &Path, medium: Medium, index: IndexKind, keys: u64) -> Res
     store.close().attempt(attempt)
 }
 
-/// Takes a file's pages from the page cache: durable ones go.
+/// Makes a file's pages durable, and drops them from the page cache.
 fn forget_pages(path: &Path) -> Result<()> {
     let attempt = || format!("drop the cached pages of {}", path.display());
     let file = File::open(path).attempt(attempt)?;

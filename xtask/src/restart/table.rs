@@ -1,4 +1,4 @@
-//! What was found, as lines of a table that a page of documentation takes, and as JSON.
+//! The results, as lines of a table for the documentation, and as JSON.
 
 use super::After;
 use crate::failure::{Attempt, Failure, Result};
@@ -17,15 +17,15 @@ pub struct Row {
     medium_bytes: u64,
     after: After,
     cold: bool,
-    /// From the process's begin to the answer.
+    /// From the creation of the process to the reply.
     seconds: Vec<f64>,
-    /// Of these, what the engine took to open.
+    /// Of these, the time in which the engine opened the store.
     recovery_seconds: Vec<f64>,
-    /// Memory of the server's own after the last start.
+    /// The server's private memory after the last start.
     anonymous_bytes: u64,
-    /// Processes that ran or wanted to at the first start and at the last, by the kernel's mean over a minute.
+    /// Processes that ran or were ready to run, at the first and at the last start: the kernel's mean over a minute.
     load: Vec<f64>,
-    /// Values that were not what they must be.
+    /// Wrong values.
     pub wrong: u64,
 }
 
@@ -102,7 +102,7 @@ impl Row {
     }
 }
 
-/// The table's head.
+/// The head of the table.
 pub fn head() -> &'static str {
     "| medium | index | records | after | seconds to the first answer, median (min to max) | of it opening, s | million records/s | \
      DRAM, bytes a record | medium, bytes a record | load |\n|---|---|---|---|---|---|---|---|---|---|"
@@ -124,7 +124,7 @@ impl Spread {
     }
 }
 
-/// Processes that ran or wanted to in the last minute.
+/// Processes that ran or were ready to run in the last minute.
 fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }

@@ -1,11 +1,11 @@
-//! The changelog speaks of the version that the workspace has.
+//! The changelog has an entry for the workspace's version.
 
 use super::tree::Tree;
 use super::violation::Violation;
 
 const CHANGELOG: &str = "CHANGELOG.md";
 
-/// `CHANGELOG.md` has a heading for `workspace.package.version`.
+/// Checks that `CHANGELOG.md` has a heading for `workspace.package.version`.
 pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     let Some(manifest) = tree.text("Cargo.toml") else { return };
     let version = manifest.parse::<toml::Table>().ok().and_then(|table| {

@@ -1,9 +1,10 @@
-//! No file of a crate imports one that stands above it: the imports between the files of a `src` have no circle.
+//! The imports between the files of a crate's `src` have no cycle, and no file of the engine imports from a higher
+//! layer.
 //!
-//! An import is a path in code that leads, as "go to definition" would (see [`modules`](super::modules)), into
-//! another file of the same crate. A parent is made of its modules: that it names a file below it (`mod x;`,
-//! `pub use x::X`, a call) is no import. A file below that names what its parent defines imports the parent, and with
-//! it all that the parent imports from elsewhere.
+//! An import is a path in code that resolves to another file of the same crate, as "go to definition" would (see
+//! [`modules`](super::modules)). A parent consists of its modules: naming a file below it (`mod x;`, `pub use x::X`, a
+//! call) is no import. A file below that names a definition of its parent imports the parent, and with it everything
+//! that the parent imports from elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,8 @@ use super::modules::{self, Import};
 use super::tree::Tree;
 use super::violation::Violation;
 
-/// The rooms of the engine, from the ground up: a file imports from its own room and from those before it. What is set from
-/// outside (`options`, `tuning`) stands in none: its defaults are constants of the rooms that use them.
+/// The layers ("rooms") of the engine, the lowest first: a file imports from its own layer and from lower ones.
+/// Settings from outside (`options`, `tuning`) are in none: their defaults are constants of the layers that use them.
 const ROOMS: &[&str] = &[
     "mutants",
     "models",
@@ -30,14 +31,14 @@ const ROOMS: &[&str] = &[
 ];
 const ENGINE: &str = "crates/duramen/src/";
 
-/// Which of the engine's rooms a file stands in.
+/// The index of the engine's layer that contains the file.
 fn room_of(file: &str) -> Option<usize> {
     let path = file.strip_prefix(ENGINE)?;
     let name = path.split('/').next()?.trim_end_matches(".rs");
     ROOMS.iter().position(|room| *room == name)
 }
 
-/// Whether the import leads to a room that stands above the file's own. Models may use all that they check.
+/// Whether the import points to a layer above the file's own. Models may use everything that they check.
 fn leads_up(import: &Import) -> bool {
     match (room_of(&import.from), room_of(&import.to)) {
         (Some(from), Some(to)) => to > from && ROOMS[from] != "models",
@@ -74,7 +75,7 @@ pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether the module of file `parent` has that of `file` below it.
+/// Whether the module of `file` is below that of `parent`.
 fn is_above(parent: &str, file: &str) -> bool {
     let (directory, name) = parent.rsplit_once('/').unwrap_or(("", parent));
     let below = match name {
@@ -84,13 +85,13 @@ fn is_above(parent: &str, file: &str) -> bool {
     file.strip_prefix(below).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Those of the imports that stand in a circle.
+/// The imports that are part of a cycle.
 fn in_circles(imports: Vec<Import>) -> Vec<Import> {
     let mut below = BTreeMap::<&str, Vec<&str>>::new();
     for import in &imports {
         below.entry(&import.from).or_default().push(&import.to);
     }
-    // A crate has at most some hundred files: to walk from each is quick enough.
+    // A crate has a few hundred files at most, so a walk from each file is fast enough.
     let reached: BTreeMap<&str, BTreeSet<&str>> = below
         .keys()
         .map(|file| {

@@ -1,7 +1,6 @@
-//! The workspace's dependency edges are the allowed ones, and no others.
+//! The workspace has only the allowed dependency edges.
 //!
-//! An edge counts in every kind of dependency table: a test that needs a crate from further up
-//! belongs further up.
+//! An edge counts in every kind of dependency table: a test that needs a crate of a higher layer belongs in that layer.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/media", &[]),
     ("crates/duramen", &["crates/media"]),
     ("crates/structures", &["crates/duramen"]),
-    // Results are keys that a server serves, so it writes them as structures does.
+    // Results are keys that a server serves, so stream writes them in the format of structures.
     ("crates/stream", &["crates/duramen", "crates/structures"]),
     ("crates/server", &["crates/structures", "crates/duramen"]),
     ("crates/bench/report", &[]),
@@ -21,7 +20,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/bench/kv", &["crates/duramen", "crates/media", "crates/bench/memory", "crates/bench/report"]),
     ("crates/bench/server", &["crates/bench/report"]),
     ("crates/bench/stream", &["crates/duramen", "crates/stream", "crates/bench/report"]),
-    // A persistent skip list in place, to be measured against; it lies on the same media as the engine, and on nothing else.
+    // A persistent skip list that is updated in place, for comparison; it uses the same media as the engine, and
+    // nothing else.
     ("crates/bench-peers/hyperkv", &["crates/media"]),
     (
         "crates/bench-peers",

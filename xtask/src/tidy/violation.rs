@@ -1,19 +1,19 @@
-//! What a rule reports.
+//! The report of a rule.
 
 use std::fmt;
 
-/// One rule broken in one place.
+/// One violation of a rule in one place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     /// Path from the root of the repository.
     pub file: String,
     /// From 1.
     pub line: usize,
-    /// What stands there.
+    /// The offending text or state.
     pub found: String,
-    /// What the rule asks for.
+    /// The rule's requirement.
     pub wanted: String,
-    /// What to do about it.
+    /// The remedy.
     pub action: String,
 }
 
