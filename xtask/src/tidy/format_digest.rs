@@ -1,9 +1,8 @@
 //! The sources of the on-medium format and their description change together.
 //!
-//! `docs/internals/format.md` carries a digest of `crates/duramen/src/format/`. Whoever changes the sources
-//! sees this rule fail, reads the document, mends it, and records the new digest with
-//! `cargo xtask tidy --bless`. Blank lines, indentation and comments do not count, so that
-//! moving them is no reason to bless.
+//! `docs/internals/format.md` contains a digest of `crates/duramen/src/format/`. After a change of the sources this
+//! rule fails until the author has read and corrected the document, and has recorded the new digest with `cargo xtask
+//! tidy --bless`. Blank lines, indentation and comments do not count, so moving them does not require that.
 
 use std::fs;
 
@@ -17,7 +16,7 @@ const DOCUMENT: &str = "docs/internals/format.md";
 const MARK: &str = "<!-- digest of crates/duramen/src/format: ";
 const MARK_END: &str = " -->";
 
-/// The digest in the document is that of the sources.
+/// Checks that the digest in the document is that of the sources.
 pub fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     let Some(digest) = digest(tree) else { return };
     let mut report = |line, found: String, action: &str| {

@@ -1,8 +1,8 @@
 //! Lines of documents have at most [`CHARACTERS_MAX`] characters: README, ARCHITECTURE, CHANGELOG, and the pages under
-//! `docs`. Tables, headings and code blocks are excepted, and a word that is longer by itself.
+//! `docs`. Tables, headings, code blocks and longer single words are excepted.
 //!
-//! `cargo xtask tidy --wrap` breaks the paragraphs and list items that have longer lines, at blanks that are not
-//! inside a link or a code span. What it leaves is for a person to mend.
+//! `cargo xtask tidy --wrap` breaks long lines of paragraphs and list items, at blanks that are not inside a link or a
+//! code span. A person must fix the remaining ones.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::violation::Violation;
 use crate::failure::{Attempt, Result};
 
 const CHARACTERS_MAX: usize = 120;
-// 60: names and short commands stay whole; half a line may be broken.
+// 60: names and short commands stay whole; a span of more than half a line may be broken.
 const SPAN_KEPT_MAX: usize = 60;
 
 /// Checks each page of the tree.
@@ -53,12 +53,12 @@ fn is_long(line: &str) -> bool {
     line.chars().count() > CHARACTERS_MAX && !is_whole(line) && line.trim().contains(' ')
 }
 
-/// A line of a table or a heading, which cannot be broken.
+/// Whether the line is part of a table or a heading, which cannot be broken.
 fn is_whole(line: &str) -> bool {
     line.trim_start().starts_with(['|', '#'])
 }
 
-/// What a list item begins with, from its margin on; empty for other lines.
+/// The beginning of a list item, including its margin; empty for other lines.
 fn mark(line: &str) -> &str {
     let margin = line.len() - line.trim_start().len();
     let rest = &line[margin..];
@@ -103,7 +103,7 @@ fn wrapped(text: &str) -> String {
     out
 }
 
-/// Writes one paragraph or list item in lines that are not too long.
+/// Writes one paragraph or list item with lines that are not too long.
 fn wrap_part(lines: &[&str], out: &mut String) {
     let mark = mark(lines[0]);
     let margin = lines[0].len() - lines[0].trim_start().len();
@@ -128,8 +128,8 @@ fn wrap_part(lines: &[&str], out: &mut String) {
     out.push('\n');
 }
 
-/// The parts between blanks. A link is one, so is a short code span, and a word that would make a list, a heading, a
-/// quotation or a table of its line stays with the one before.
+/// The parts between blanks. A link is one part, and so is a short code span. A word stays with the one before if, as
+/// the first of its line, it would begin a list, a heading, a quotation or a table.
 fn words(text: &str) -> Vec<&str> {
     let mut words: Vec<&str> = Vec::new();
     let (mut begin, mut end) = (0, 0);

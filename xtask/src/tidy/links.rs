@@ -1,8 +1,8 @@
-//! Documents name only what is there: relative links, anchors, and back-quoted paths.
+//! Documents only name existing targets: relative links, anchors, and back-quoted paths.
 //!
-//! The reader of Markdown here knows fenced blocks, code spans, inline links and images, reference
-//! definitions and headings; that is all the documents use. Links to other hosts are not followed:
-//! a check that needs the network fails for reasons that are not the tree's.
+//! This parser of Markdown knows fenced blocks, code spans, inline links and images, reference definitions and
+//! headings; the documents use nothing else. Links to other hosts are not followed: a check that needs the network
+//! fails for reasons outside the tree.
 
 use std::collections::BTreeMap;
 
@@ -64,8 +64,8 @@ fn broken_link(tree: &Tree, document: &str, target: &str) -> Option<(String, Str
     Some((format!("a link to #{anchor}"), format!("a heading of {existing} that makes this anchor")))
 }
 
-/// A code span is taken for a path of the repository when it has a slash and begins with a
-/// directory of the root, or is a bare name of a document.
+/// A code span counts as a path of the repository in two cases: it has a slash and begins with a directory of the root,
+/// or it is the bare name of a document.
 fn broken_path(tree: &Tree, document: &str, named: &str) -> Option<(String, String)> {
     let plain = named.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:".contains(&b));
     // `file.rs:12` names a line of the file.
@@ -89,7 +89,7 @@ fn broken_path(tree: &Tree, document: &str, named: &str) -> Option<(String, Stri
     Some((format!("the path `{named}`"), "a file or directory of the repository".to_owned()))
 }
 
-/// `path` as seen from the directory of `document`; `None` when it leaves the repository.
+/// `path` as seen from the directory of `document`; `None` if it leaves the repository.
 fn resolve(document: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = match path.strip_prefix('/') {
         Some(_) => Vec::new(),
@@ -107,7 +107,7 @@ fn resolve(document: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The anchors that a document's headings make, as GitHub makes them.
+/// The anchors of a document's headings, as GitHub generates them.
 fn anchors(text: &str) -> BTreeMap<String, usize> {
     let mut anchors = BTreeMap::new();
     for (_, line) in outside_fences(text) {
@@ -153,7 +153,7 @@ pub fn outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn references(text: &str) -> Vec<(usize, Reference)> {
     let mut references = Vec::new();
     for (number, line) in outside_fences(text) {
-        // Code spans first: what looks like a link inside one is none.
+        // Code spans first: the text of a link inside one is not a link.
         let mut prose = String::new();
         let mut rest = line;
         while let Some(at) = rest.find('`') {
@@ -161,7 +161,7 @@ fn references(text: &str) -> Vec<(usize, Reference)> {
             let ticks = rest[at..].bytes().take_while(|b| *b == b'`').count();
             let (mark, inside) = rest[at..].split_at(ticks);
             let Some(end) = inside.find(mark) else {
-                // Not closed on this line: a stray tick, or a span over two lines, which no path is.
+                // Not closed on this line: a stray back-quote, or a span over two lines, which is never a path.
                 rest = inside;
                 continue;
             };
@@ -169,7 +169,7 @@ fn references(text: &str) -> Vec<(usize, Reference)> {
             if !span.is_empty() && !span.contains(char::is_whitespace) {
                 references.push((number, Reference::Path(span.to_owned())));
             }
-            // Stands for the span, so that "[`x`](y)" still reads as a link.
+            // A placeholder for the span, so that "[`x`](y)" is still parsed as a link.
             prose.push('x');
             rest = &inside[end + ticks..];
         }

@@ -1,8 +1,8 @@
-//! `cargo xtask tidy`: what must hold between files, which no compiler checks.
+//! `cargo xtask tidy`: rules between files that no compiler checks.
 //!
-//! Every rule reads the [`Tree`] and adds [`Violation`]s; none changes a file, but for
-//! `--bless`, which records the digest of the format's sources, and `--wrap`, which breaks long lines of documents. A violation names the place, what was
-//! found there, what was wanted, and what to do.
+//! Every rule reads the [`Tree`] and adds [`Violation`]s; none changes a file. Two options do: `--bless` records the
+//! digest of the format's sources, and `--wrap` breaks long lines of documents. A violation names the place, the
+//! finding, the requirement, and the remedy.
 
 mod changelog;
 mod circles;
@@ -22,7 +22,7 @@ use crate::failure::Result;
 use tree::Tree;
 use violation::Violation;
 
-/// Checks the tree under `root` and prints what is wrong. Returns whether nothing is.
+/// Checks the tree under `root` and prints the violations. Returns whether there are none.
 pub fn run(root: &Path, bless: bool, wrap: bool) -> Result<bool> {
     let mut tree = Tree::read(root)?;
     if bless && format_digest::bless(&tree)? {

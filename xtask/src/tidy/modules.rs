@@ -1,52 +1,52 @@
-//! The modules of a crate, and which file a path in its code leads to.
+//! The modules of a crate, and the file that a path in its code resolves to.
 //!
-//! A path is followed as an editor's "go to definition" follows it: through modules, `use` and `pub use`, to the
-//! file in which the name is defined. `use crate::Error` of a crate whose root has `pub use error::Error` leads to
-//! `error.rs`, not to the root.
+//! A path is followed as an editor's "go to definition" follows it: through modules, `use` and `pub use`, to the file
+//! that defines the name. If a crate's root has `pub use error::Error`, `use crate::Error` resolves to `error.rs`, not
+//! to the root.
 //!
-//! The reader knows tokens, attributes, `mod`, `use` and the names of items; it does not expand macros, and it does
-//! not know types: a call of a method names no file. Code under `#[cfg(test)]` is left out, and so are the files
-//! of its modules. Where two files stand for one module (`#[path]`, one for each processor), a path leads to the first.
+//! The parser knows tokens, attributes, `mod`, `use` and the names of items. It does not expand macros and does not
+//! know types: a method call names no file. Code under `#[cfg(test)]` is ignored, and so are the files of its modules.
+//! If two files define the same module (`#[path]`, one for each processor), a path resolves to the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::Tree;
 
-/// Names from the root of the crate, which itself has none.
+/// Names from the root of the crate; the root itself is empty.
 type Path = Vec<String>;
 
-/// One file names something that another defines.
+/// A use of a name in one file that another file defines.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
-    /// The file that names it.
+    /// The file that uses the name.
     pub from: String,
     /// The file that defines it.
     pub to: String,
-    /// Where, from 1; the first place of several.
+    /// The line of the first use, from 1.
     pub line: usize,
 }
 
-/// What the file at `root` and the files of its modules import from each other.
+/// The imports between the file at `root` and the files of its modules.
 pub fn imports(tree: &Tree, root: &str) -> Vec<Import> {
     let mut modules = Modules::default();
     modules.read(tree, root, Path::new(), directory(root));
     modules.imports()
 }
 
-/// What is known of one module: a file's, or one that is written inside a file.
+/// One module: a file's, or one that is written inside a file.
 #[derive(Default)]
 struct Module {
     file: String,
-    /// Names that `use` brings in, and the paths that they stand for.
+    /// Names that `use` imports, and their paths.
     names: BTreeMap<String, Path>,
-    /// Modules of which `use` brings in everything.
+    /// Modules with `use module::*`.
     globs: Vec<Path>,
-    /// Names that are defined here.
+    /// Names that the module defines.
     items: BTreeSet<String>,
     mentions: Vec<Mention>,
 }
 
-/// A path as it stands in the code of a module.
+/// A path in the code of a module.
 struct Mention {
     path: Path,
     line: usize,
@@ -56,7 +56,7 @@ struct Mention {
 struct Modules(BTreeMap<Path, Module>);
 
 impl Modules {
-    /// Reads the module `at` in `file`, and those below it in `beneath`.
+    /// Reads the module `at` in `file`, and the modules below it in `beneath`.
     fn read(&mut self, tree: &Tree, file: &str, at: Path, beneath: &str) {
         let Some(text) = tree.text(file) else { return };
         let tokens = tokens(text);
@@ -77,7 +77,7 @@ impl Modules {
             let mut path = within;
             path.push(name.clone());
             if self.0.contains_key(&path) {
-                // The same module for another platform: it imports, too, but paths lead to the first.
+                // The same module for another platform: its imports count too, but paths resolve to the first.
                 path.pop();
                 path.push(format!("{name} in {child}"));
             }
@@ -108,7 +108,7 @@ impl Modules {
             .collect()
     }
 
-    /// The file that defines what `path` names in the module `at`; none where it leads out of the crate.
+    /// The file that defines `path` as seen from the module `at`; `None` if the path leaves the crate.
     fn definition(&self, at: &[String], path: &[String], followed_max: usize) -> Option<Definition<'_>> {
         let mut at = at.to_vec();
         let mut path = path;
@@ -145,7 +145,7 @@ impl Modules {
             let rest = &path[place + 1..];
             if let Some(target) = module.names.get(name).filter(|_| followed_max > 0) {
                 let target = [target, rest].concat();
-                // A name that stands for itself comes from another crate: `use clap; … clap::Parser`.
+                // A name that resolves to itself comes from another crate: `use clap; … clap::Parser`.
                 return if target == path { None } else { self.definition(&at, &target, followed_max - 1) };
             }
             let glob = module.globs.iter().filter(|_| followed_max > 0).find_map(|glob| {
@@ -158,12 +158,12 @@ impl Modules {
     }
 }
 
-// 16: a name passes through two or three doors; the bound is for doors that lead to each other.
+// 16: a name passes through two or three re-exports; the bound stops at re-exports that refer to each other.
 const FOLLOWED_MAX: usize = 16;
 
 struct Definition<'a> {
     file: &'a str,
-    /// Not so for a name that a macro may have made.
+    /// False for a name that a macro may have defined.
     sure: bool,
 }
 
@@ -206,10 +206,10 @@ impl<'a> Reader<'a> {
         self.tokens.get(self.place).map_or(0, |token| token.line)
     }
 
-    /// Reads to the end of the module `at`: of the file, or the brace that closes it.
+    /// Reads to the end of the module `at`: the end of the file, or the closing brace.
     fn module(&mut self, at: &Path, inline: bool) {
         let mut module = Module { file: self.file.to_owned(), ..Module::default() };
-        // Names behind `pub use`, and how often each name stands outside of `use`.
+        // Names of `pub use`, and how often each name occurs outside of `use`.
         let mut doors: Vec<Mention> = Vec::new();
         let mut used = BTreeSet::new();
         let mut depth = 0_usize;
@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips what an attribute belongs to: up to a `;`, a `,` or a block of its own.
+    /// Skips the item of an attribute: up to a `;`, a `,` or the end of its block.
     fn skip_item(&mut self) {
         while self.peek(0) == Kind::Mark('#') {
             self.attribute();
@@ -379,7 +379,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Skips a bracket, which is next, and all up to the one that closes it.
+    /// Skips from the opening bracket, which is next, to the closing one.
     fn skip_balanced(&mut self) {
         let mut depth = 0_usize;
         loop {
@@ -396,7 +396,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads what stands between `use` and its `;`: paths, each with the name that it gets, none for `*`.
+    /// Reads the paths between `use` and its `;`, each with the name that it gets; `None` for `*`.
     fn use_tree(&mut self, prefix: &mut Path, leaves: &mut Vec<(Path, Option<String>, usize)>) {
         let kept = prefix.len();
         let line = self.line();
@@ -439,7 +439,7 @@ impl<'a> Reader<'a> {
         if let Some(name) = prefix.last().cloned() {
             leaves.push((prefix.clone(), Some(name), line));
         } else {
-            // Nothing that could be a path: do not stand still.
+            // Not the beginning of a path: advance.
             self.place += 1;
         }
         prefix.truncate(kept);
@@ -447,7 +447,7 @@ impl<'a> Reader<'a> {
 }
 
 enum Attribute {
-    /// `#[test]`, `#[cfg(test)]` and such; the latter for a whole file with `!`.
+    /// `#[test]`, `#[cfg(test)]` and the like; with `!` the latter applies to a whole file.
     Test {
         whole_file: bool,
     },
@@ -461,7 +461,7 @@ enum Kind<'a> {
     /// `::`
     Separator,
     Mark(char),
-    /// What stands in a literal.
+    /// The text of a literal.
     Text(&'a str),
     End,
 }
@@ -495,7 +495,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The token at the beginning of `rest`, if it is one, and how many bytes it takes.
+/// The token at the beginning of `rest`, if there is one, and its length in bytes.
 fn token(rest: &str, first: char) -> (Option<Kind<'_>>, usize) {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     let name_length = |text: &str| text.find(|c| !in_name(c)).unwrap_or(text.len());
@@ -535,7 +535,7 @@ fn token(rest: &str, first: char) -> (Option<Kind<'_>>, usize) {
     (kind, first.len_utf8())
 }
 
-/// Where the text of a string literal at the beginning of `rest` begins and ends, and the literal's length.
+/// The begin and end of the text of a string literal at the beginning of `rest`, and the literal's length.
 fn string(rest: &str) -> Option<(usize, usize, usize)> {
     let prefix = ["br", "cr", "b", "c", "r", ""].into_iter().find(|prefix| {
         rest.strip_prefix(*prefix).is_some_and(|after| {

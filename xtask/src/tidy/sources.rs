@@ -1,37 +1,37 @@
-//! Rules that each source file keeps by itself.
+//! Rules that each source file must keep.
 //!
-//! 1. A crate outside [`UNSAFE_IN`] says `#![forbid(unsafe_code)]` in each of its roots; inside it,
-//!    unsafe code stays in the modules named there.
-//! 2. A Rust file over [`LINES_MAX`] lines says at its head why it is one file.
-//! 3. Nothing is left unfinished: the words of [`UNFINISHED`] stand nowhere.
+//! 1. A crate outside [`UNSAFE_IN`] has `#![forbid(unsafe_code)]` in each of its roots. In a crate that [`UNSAFE_IN`]
+//!    lists, unsafe code stays in the modules named there.
+//! 2. A Rust file over [`LINES_MAX`] lines gives the reason at its head.
+//! 3. No code is left unfinished: the words of [`UNFINISHED`] occur nowhere.
 
 use super::tree::Tree;
 use super::violation::Violation;
 
-/// Where unsafe code may be: crate directory, and the modules (file or directory names under `src`);
-/// no modules means the whole crate.
+/// The places for unsafe code: crate directory, and modules (file or directory names under `src`); no modules means the
+/// whole crate.
 const UNSAFE_IN: &[(&str, &[&str])] = &[
     ("crates/media", &[]),
     // `models` is compiled with `--cfg loom` alone: raw memory for the model checker.
     ("crates/duramen", &["format", "index", "log", "durability", "sync", "models"]),
     ("crates/stream", &["compile"]),
-    // The inner loops that are measured: raw accesses by instruction.
+    // The measured inner loops: raw accesses by instruction.
     ("crates/bench/memory", &["kernel"]),
-    // Opening LMDB's map, which another process could write to.
+    // Opens LMDB's map, to which another process could write.
     ("crates/bench-peers", &["lmdb"]),
-    // A lock word on the medium is exchanged, for which a medium has no call.
+    // Exchanges a lock word on the medium, which a medium has no call for.
     ("crates/bench-peers/hyperkv", &["word"]),
     ("bindings/c", &[]),
 ];
 
-// 1,000: a module is one idea, usually 100 to 600 lines; ten screens more need a reason.
+// 1,000: a module is one idea, usually 100 to 600 lines; a much longer one needs a reason.
 const LINES_MAX: usize = 1000;
 /// What the head of a long file must contain, followed by the reason.
 const LONG_MARK: &str = "One file because";
 /// Leading lines that count as a file's head.
 const HEAD_LINES: usize = 80;
 
-// Put together here, or this file would find itself.
+// Concatenated, so that the rule does not find this file.
 const UNFINISHED: &[&str] = &[concat!("to", "do!"), concat!("unimple", "mented!"), concat!("FIX", "ME")];
 
 /// Checks every source file of the tree.

@@ -1,7 +1,7 @@
-//! The files of the repository, read once and handed to every rule.
+//! The files of the repository, read once for all rules.
 //!
-//! Paths are relative to the root, with `/`, in order: a rule's findings do not depend on the order
-//! in which a directory lists its entries.
+//! Paths are relative to the root, with `/`, and sorted: a rule's findings do not depend on the order of a directory's
+//! entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +10,10 @@ use std::process::Command;
 
 use crate::failure::{Attempt, Result};
 
-/// The files that git knows, or would know after `git add`; without git, all but build output.
+/// The files that git tracks, or would after `git add`; without git, all files except build output.
 pub struct Tree {
     root: PathBuf,
-    /// Path to text; a file that is not UTF-8 has no text.
+    /// Path to text; `None` for a file that is not UTF-8.
     files: BTreeMap<String, Option<String>>,
     directories: BTreeSet<String>,
 }
@@ -31,7 +31,7 @@ impl Tree {
         };
         let mut tree = Tree { root: root.to_owned(), files: BTreeMap::new(), directories: BTreeSet::new() };
         for path in paths {
-            // A file deleted but not yet from git's list is not there.
+            // A deleted file that git's list still has.
             let Ok(bytes) = fs::read(root.join(&path)) else { continue };
             let mut end = 0;
             while let Some(at) = path[end..].find('/') {
@@ -43,7 +43,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Where the tree lies.
+    /// The root of the tree.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -78,8 +78,8 @@ fn listed_by_git(root: &Path) -> Option<Vec<String>> {
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()
         .ok()?;
-    // A tree that is merely inside some repository is not that repository: git would list nothing
-    // of it, or only what is not ignored there.
+    // A tree inside another repository is not that repository: git would list nothing of it, or only files that are not
+    // ignored there.
     if !output.status.success() || !root.join(".git").exists() {
         return None;
     }
@@ -105,7 +105,7 @@ fn walk(root: &Path, under: &str, paths: &mut Vec<String>) -> Result<()> {
 
 #[cfg(test)]
 pub mod fabricated {
-    //! Trees made up by the tests of the rules.
+    //! Made-up trees for the tests of the rules.
 
     use super::super::violation::Violation;
     use super::Tree;
