@@ -1,8 +1,8 @@
-//! `loom`, `miri`, `sanitize`, `stress` and `brim`: checks of what threads do and of what unsafe code does, each by a
-//! tool of its own. What they prove, and what they do not, is in docs/internals/checking.md.
+//! `loom`, `miri`, `sanitize`, `stress` and `brim`: checks of concurrent and of unsafe code, each with a separate tool.
+//! docs/internals/checking.md says what they prove, and what they do not.
 //!
-//! `miri` and `sanitize` need a nightly toolchain; without one (or what they need of it) they say so and pass, since
-//! nothing was found.
+//! `miri` and `sanitize` need a nightly toolchain. If it or one of its components is missing, they say so and pass,
+//! because there is no finding.
 
 use crate::failure::{Attempt, Failure, Result};
 use std::path::Path;
@@ -12,21 +12,21 @@ use std::time::Instant;
 /// Media and durabilities that `stress` goes through.
 const MEDIA: [&str; 3] = ["volatile", "shm", "file"];
 const DURABILITIES: [&str; 3] = ["every-write", "interval", "manual"];
-/// Seconds that `stress` stays with one of them.
+/// Seconds that `stress` spends on one of them before the next.
 const TURN_SECONDS: u64 = 60;
 
-/// What a sanitizer looks for.
+/// The errors that a sanitizer detects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sanitizer {
     /// Data races.
     Thread,
-    /// Memory that is used after it was freed, or beyond its end, or never freed.
+    /// Memory that is used after it was freed, accessed beyond its end, or never freed.
     Address,
 }
 
 fn cargo(repository: &Path) -> Command {
     let mut command = Command::new("cargo");
-    // Under `cargo xtask` the stable toolchain is set, and `+nightly` would not be heard.
+    // Under `cargo xtask` the stable toolchain is set, and `+nightly` would be ignored.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").current_dir(repository);
     command
 }
@@ -36,13 +36,13 @@ fn run(command: &mut Command) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Where a build with flags of its own goes, so that it does not undo the others.
+/// The target directory of a build with special flags, so that it does not invalidate the others.
 fn target(repository: &Path, name: &str) -> std::path::PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), Into::into);
     target.join(name)
 }
 
-/// Runs the models; only those whose names contain one of `only`, where there are any.
+/// Runs the models; if `only` is not empty, those whose names contain one of its strings.
 pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Result<bool> {
     let mut command = cargo(repository);
     command
@@ -62,7 +62,7 @@ pub fn loom(repository: &Path, preemptions: Option<u32>, only: &[String]) -> Res
     run(&mut command)
 }
 
-/// Whether the nightly toolchain has `component`; `needs` says what it is for.
+/// Whether the command `probe` succeeds; if not, prints that `needs` is missing.
 fn nightly_has(repository: &Path, probe: &[&str], needs: &str) -> bool {
     let found = cargo(repository).args(probe).output().is_ok_and(|output| output.status.success());
     if !found {
@@ -73,7 +73,7 @@ fn nightly_has(repository: &Path, probe: &[&str], needs: &str) -> bool {
     found
 }
 
-/// Runs unit tests of format, index and space under Miri; `quick` leaves out those that fill a segment of the index,
+/// Runs unit tests of format, index and space under Miri. `quick` leaves out those that fill a segment of the index,
 /// and those of a whole ordered index.
 pub fn miri(repository: &Path, quick: bool) -> Result<bool> {
     if !nightly_has(repository, &["+nightly", "miri", "--version"], "nightly toolchain with Miri") {
@@ -100,13 +100,13 @@ pub fn miri(repository: &Path, quick: bool) -> Result<bool> {
         ]);
     }
     run(command
-        // Places of readers are kept for the life of the process.
+        // The slots of readers are kept for the life of the process.
         .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation -Zmiri-ignore-leaks")
         .env("PROPTEST_CASES", "2")
         .env("CARGO_TARGET_DIR", target(repository, "miri")))
 }
 
-/// Runs the stress program with a sanitizer built in, the standard library included.
+/// Runs the stress program built with a sanitizer, the standard library included.
 pub fn sanitize(repository: &Path, sanitizer: Sanitizer, seconds: u64, seed: u64) -> Result<bool> {
     let name = match sanitizer {
         Sanitizer::Thread => "thread",
@@ -180,7 +180,7 @@ pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
         command.args(["--medium", medium, "--durability", durability]);
         command.args(["--seconds", &seconds, "--round-seconds", "15", "--seed", &seed.to_string()]);
         if medium == "shm" && turn % 2 == 1 {
-            // Real flushes, where the default on shm is to order only.
+            // Real flushes; the default on shm only orders writes.
             command.args(["--flush-instruction", "clwb"]);
         }
         if !run(&mut command)? {
@@ -192,7 +192,8 @@ pub fn stress(repository: &Path, seed: u64, minutes: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Consumes full stores beside producers, so many seconds in all, and says of each command how often it was done and refused.
+/// Consumes full stores while producers write, for `seconds` in all, and prints how often each command succeeded and
+/// was refused.
 pub fn brim(repository: &Path, seed: u64, seconds: u64) -> Result<bool> {
     // One after the other: see `crates/server/tests/brim.rs`.
     const STORES: u64 = 2;

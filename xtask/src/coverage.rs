@@ -1,7 +1,7 @@
 //! `cargo xtask coverage`: which lines and branches of the engine its tests and the crash driver execute.
 //!
-//! cargo-llvm-cov does the work; it is installed when it is missing, and so is the toolchain's component
-//! `llvm-tools`. Branches are counted on the nightly toolchain only; without one, lines are counted alone.
+//! cargo-llvm-cov does the work; it and the toolchain's component `llvm-tools` are installed if missing. Branches are
+//! counted on the nightly toolchain only; without it, only lines are counted.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
     /// How long the crash driver runs.
     pub minutes: f64,
-    /// Prints the lines that were not executed.
+    /// Whether to print the lines that were not executed.
     pub missing: bool,
 }
 
@@ -25,7 +25,7 @@ struct Counts {
     branches: [u64; 2],
 }
 
-/// Measures and prints. Finds nothing: what share is enough is for people to say.
+/// Measures and prints. There is no finding: people decide which share is enough.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let cargo = Cargo::find(repository)?;
     cargo.llvm_cov(&["clean", "--workspace"])?;
@@ -38,7 +38,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     print(&parse(&report, repository)?, cargo.branches);
     if settings.missing {
         let text = cargo.report(&["--show-missing-lines"])?;
-        // The table of all files comes before; each line of the list begins with the path of a file.
+        // The table of all files comes first; each line of the list begins with a file's path.
         text.lines()
             .filter(|line| line.starts_with('/') && line.contains(SOURCES))
             .for_each(|line| println!("{line}"));
@@ -80,7 +80,7 @@ impl<'r> Cargo<'r> {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("cargo");
-        // Not the cargo that runs this program: it would ignore the toolchain that is asked for.
+        // Not the cargo that runs this program: that would ignore the requested toolchain.
         command.env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").current_dir(self.repository);
         command.args(self.toolchain).arg("llvm-cov").args(arguments);
         command
@@ -110,13 +110,13 @@ impl<'r> Cargo<'r> {
     }
 }
 
-/// Runs a command that has to succeed; what it prints goes to standard error.
+/// Runs a command that must succeed; its output goes to standard error.
 fn must(command: &mut Command, attempt: &str) -> Result<()> {
     let status = command.stdout(std::io::stderr()).status().attempt(|| attempt.to_owned())?;
     if status.success() { Ok(()) } else { Err(Failure::new(format!("cannot {attempt}: {status}"))) }
 }
 
-/// The engine's files and what was executed of each.
+/// The engine's files, each with its executed lines and branches.
 fn parse(report: &str, repository: &Path) -> Result<Vec<(String, Counts)>> {
     let report: Value = serde_json::from_str(report).attempt(|| "read the report of llvm-cov".into())?;
     let files = report["data"][0]["files"].as_array().map(Vec::as_slice).unwrap_or_default();

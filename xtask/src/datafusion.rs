@@ -1,4 +1,4 @@
-//! `cargo xtask datafusion`: gets DataFusion for Python once, and compares random queries with it.
+//! `cargo xtask datafusion`: installs DataFusion for Python once, and compares random queries with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::process::Command;
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// What is run.
+/// Options of a run.
 pub struct Settings {
-    /// Where DataFusion is installed.
+    /// The directory in which DataFusion is installed.
     pub cache: PathBuf,
-    /// How many queries, each with rows of its own.
+    /// The number of queries, each with separate rows.
     pub pairs: u64,
-    /// Of the first one; the others follow.
+    /// The seed of the first query; the next ones follow from it.
     pub seed: u64,
 }
 
-/// As the registry of Python names it.
+/// The name in Python's registry.
 const PACKAGE: &str = "datafusion==55.0.0";
 
-/// Runs the comparison; whether there is no difference.
+/// Runs the comparison; returns whether there is no difference.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let python = python(&settings.cache)?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -38,7 +38,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     Ok(status.success())
 }
 
-/// A Python with DataFusion, which is installed if it is not there.
+/// A Python with DataFusion, which is installed if missing.
 pub fn python(cache: &Path) -> Result<PathBuf> {
     let cache = std::path::absolute(cache).attempt(|| format!("find {}", cache.display()))?;
     let (python, whole) = (cache.join("bin/python"), cache.join("whole"));

@@ -1,10 +1,10 @@
-//! FNV-1a, 64 bits: guards against forgetting and against damage, not against malice.
+//! FNV-1a, 64 bits: detects forgotten changes and damage, not malice.
 
-/// A digest in the making.
+/// A digest of the pieces so far.
 pub struct Digest(u64);
 
 impl Digest {
-    /// Of nothing yet.
+    /// A digest of no pieces.
     pub fn new() -> Digest {
         Digest(0xcbf2_9ce4_8422_2325)
     }
@@ -16,7 +16,7 @@ impl Digest {
         }
     }
 
-    /// Of all pieces.
+    /// The digest of all pieces.
     pub fn value(&self) -> u64 {
         self.0
     }

@@ -1,15 +1,15 @@
-//! Why a check could not be run at all, as opposed to what a check found.
+//! The reasons why a check could not be run at all, as opposed to the findings of a check.
 //!
-//! A [`Failure`] ends the program with exit code 2; a finding (a tidy violation, a differing reply,
-//! a lost write) is printed by its own check and ends it with 1.
+//! A [`Failure`] ends the program with exit code 2. A finding (a tidy violation, a differing reply, a lost write) is
+//! printed by its own check, and the exit code is 1.
 
 use std::fmt;
 
-/// A message that says what was attempted, on what, and what came of it.
+/// A message: the attempt, its object, and the outcome.
 #[derive(Debug)]
 pub struct Failure(String);
 
-/// What every check returns.
+/// The result type of every check.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
@@ -27,7 +27,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Adds what was attempted to an error from below.
+/// Adds a description of the attempt to an error of a lower layer.
 pub trait Attempt<T> {
     /// `attempt` completes the sentence "cannot …".
     fn attempt(self, attempt: impl FnOnce() -> String) -> Result<T>;

@@ -1,9 +1,10 @@
-//! `cargo xtask hit-ratio`: how much of a trace a cache below a limit finds: duramen serve, Debian's memcached and redis-server, each
-//! with the same limit, and simulated LRU and S3-FIFO with the same room for records.
+//! `cargo xtask hit-ratio`: measures how much of a trace a cache with a memory limit finds. The caches are duramen
+//! serve, Debian's memcached and redis-server, each with the same limit, and simulated LRU and S3-FIFO with the same
+//! room for records.
 //!
-//! A client asks for a key and, where it is not there, sets it. Keys are drawn zipfian; one in ten of a trace with scans belongs to a
-//! sequence that never comes again. Values have sizes of their own for each key: half of them 100 bytes, the others 300, 1,000
-//! and 3,000. The first half of the requests warms up and does not count.
+//! A client gets a key and, if it is absent, sets it. Keys are drawn from a zipfian distribution; in a trace with scans
+//! one in ten belongs to a sequence that never repeats. Each key has its own size of value: half of them 100 bytes, the
+//! others 300, 1,000 and 3,000. The first half of the requests warms up and does not count.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,29 +16,29 @@ use crate::failure::{Attempt, Failure, Result};
 use crate::random::{Random, step};
 use crate::server::{Server, duramen_program, find_program, free_port};
 
-/// What to run.
+/// Options of a run.
 pub struct Settings {
-    /// The `duramen` program; built when not given.
+    /// The `duramen` program; built if not given.
     pub duramen: Option<PathBuf>,
-    /// Mebibytes that each may take.
+    /// The limit of each cache, in mebibytes.
     pub limit: u64,
-    /// Keys that are drawn from.
+    /// The number of distinct keys.
     pub keys: usize,
     /// Requests of each trace.
     pub requests: u64,
     /// Skews of the distribution.
     pub thetas: Vec<f64>,
-    /// Repeats a trace.
+    /// Repeats the traces of an earlier run.
     pub seed: u64,
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Requests that are under way at once.
+/// Requests that are in flight at once.
 const TOGETHER: usize = 64;
-/// One request in so many is of a scan, where there are some.
+/// In a trace with scans, one request out of this many belongs to a scan.
 const SCANNED: u64 = 10;
 const KEY_BYTES: u64 = 16;
-/// What duramen's record has besides key and value.
+/// The bytes of duramen's record besides key and value.
 const RECORD_BYTES: u64 = 32 + 8;
 
 fn value_bytes(key: u64) -> u64 {
@@ -77,9 +78,9 @@ impl Trace {
     }
 }
 
-/// Whatever keeps keys.
+/// A store of keys.
 trait Cache {
-    /// Which of these are there.
+    /// Which of these keys are present.
     fn get(&mut self, keys: &[u64]) -> Result<Vec<bool>>;
     fn set(&mut self, keys: &[u64]) -> Result<()>;
 }
@@ -104,7 +105,7 @@ fn hits(cache: &mut dyn Cache, trace: &mut Trace, requests: u64) -> Result<(f64,
     Ok((found as f64 / ((batches - batches / 2) * TOGETHER as u64) as f64, begun.elapsed()))
 }
 
-/// A server's client; both protocols answer in lines.
+/// A client of a server; both protocols reply in lines.
 struct Client {
     name: &'static str,
     reader: BufReader<TcpStream>,
@@ -169,7 +170,7 @@ impl Cache for Client {
     }
 }
 
-/// Least recently used goes first.
+/// Evicts the least recently used key.
 #[derive(Default)]
 struct Lru {
     limit: u64,
@@ -212,7 +213,7 @@ impl Cache for Lru {
     }
 }
 
-/// As in the paper: a small queue of a tenth, a main queue, and ghosts of as many keys as the main queue has.
+/// S3-FIFO as in the paper: a small queue of a tenth, a main queue, and ghosts of as many keys as the main queue has.
 #[derive(Default)]
 struct S3Fifo {
     limit: u64,
@@ -264,7 +265,7 @@ impl S3Fifo {
                 }
             }
         }
-        // All of it is small.
+        // The small queue has everything.
         if let Some(key) = self.small.pop_front() {
             self.small_bytes -= record_bytes(key);
             self.reads.remove(&key);

@@ -1,6 +1,6 @@
-//! `cargo xtask kafka`: fetches Apache Kafka once, and runs the tests of the connectors against brokers of it.
+//! `cargo xtask kafka`: fetches Apache Kafka once, and runs the tests of the connectors against its brokers.
 //!
-//! Java and Maven must be there; the tests start and kill brokers on free ports themselves.
+//! Java and Maven must be installed; the tests start and kill brokers on free ports themselves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,26 @@ use std::process::{Command, Stdio};
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// What is run.
+/// Options of a run.
 pub struct Settings {
-    /// Where Kafka's libraries are.
+    /// The directory of Kafka's libraries.
     pub cache: PathBuf,
-    /// Kills of each test that kills jobs.
+    /// Kills in each test that kills jobs.
     pub kills: u32,
     /// Only the tests whose names contain this.
     pub only: Option<String>,
-    /// Whether the tests are built as they are shipped.
+    /// Whether the tests are built with the release profile.
     pub release: bool,
 }
 
-/// The broker, and what its log is written by.
+/// The dependencies: the broker, and the library that writes its log.
 const POM: &str = "<project xmlns=\"http://maven.apache.org/POM/4.0.0\"><modelVersion>4.0.0</modelVersion>\
      <groupId>broker</groupId><artifactId>broker</artifactId><version>1</version><dependencies>\
      <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>3.7.2</version></dependency>\
      <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>\
      </dependencies></project>\n";
 
-/// Runs the tests; whether all passed.
+/// Runs the tests; returns whether all passed.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let libraries = libraries(&settings.cache)?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -50,7 +50,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     Ok(status.success())
 }
 
-/// The directory with the libraries, which are fetched if they are not there.
+/// The directory with the libraries, which are fetched if missing.
 fn libraries(cache: &Path) -> Result<PathBuf> {
     let cache = std::path::absolute(cache).attempt(|| format!("find {}", cache.display()))?;
     let (libraries, whole) = (cache.join("libs"), cache.join("whole"));

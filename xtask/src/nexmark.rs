@@ -1,5 +1,6 @@
-//! `cargo xtask nexmark`: Nexmark's queries by `duramen bench stream`, by loops written by hand, and by DataFusion over the
-//! same events, as a table. Or, with `--compare`, whether the results are what DataFusion gives for them as a batch.
+//! `cargo xtask nexmark`: runs Nexmark's queries by `duramen bench stream`, by loops written by hand, and by DataFusion
+//! over the same events, and prints a table. With `--compare` it checks instead that the results equal those of
+//! DataFusion as a batch.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,9 +11,9 @@ use serde_json::Value;
 use crate::datafusion::python;
 use crate::failure::{Attempt, Failure, Result};
 
-/// What is run.
+/// Options of a run.
 pub struct Settings {
-    /// The program, built with the feature `sql`; none: it is built now.
+    /// The program, built with the feature `sql`; built now if not given.
     pub duramen: Option<PathBuf>,
     /// Where DataFusion is installed.
     pub cache: PathBuf,
@@ -20,16 +21,16 @@ pub struct Settings {
     pub events: u64,
     /// How often each query runs.
     pub rounds: u32,
-    /// Whether results are compared, and nothing is measured.
+    /// Whether to compare results, and measure nothing.
     pub compare: bool,
 }
 
-/// Without q4 and q6, which are refused, and q9: they consume updates.
+/// All queries except q4 and q6, which are refused, and q9: these consume updates.
 fn numbers() -> impl Iterator<Item = u32> {
     (0..=22).filter(|number| ![4, 6, 9].contains(number))
 }
 
-/// The columns of the tables, and what is said behind them.
+/// The tables' names, columns, and further clauses.
 const TABLES: [(&str, &str, &str); 3] = [
     (
         "person",
@@ -51,7 +52,7 @@ const TABLES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The tables as files, as DataFusion reads them.
+/// The tables as files, for DataFusion.
 fn script(events: u64) -> String {
     TABLES
         .iter()
@@ -65,7 +66,7 @@ fn script(events: u64) -> String {
         .collect()
 }
 
-/// A query's script, with its result printed.
+/// A query's script that prints its result.
 fn printing(query: &str, events: u64) -> Result<String> {
     let tables: String = TABLES
         .iter()
@@ -83,14 +84,14 @@ fn printing(query: &str, events: u64) -> Result<String> {
     Ok(format!("{tables}{before}CREATE TABLE result ({columns} WITH ('connector' = 'print');{rest}"))
 }
 
-/// Fills the table that q13 looks rows up in.
+/// Fills the table in which q13 looks up rows.
 const SIDE_INPUT: &str = "
 CREATE TABLE side (key BIGINT, `value` STRING) WITH ('connector' = 'filesystem', 'path' = 'side.csv', 'format' = 'csv');
 CREATE TABLE side_input (key BIGINT, `value` STRING, PRIMARY KEY (key) NOT ENFORCED) WITH ('connector' = 'duramen');
 INSERT INTO side_input SELECT key, `value` FROM side;
 ";
 
-/// Whether each query's result, on as many threads as the machine has, is what DataFusion gives.
+/// Whether each query's result, on as many threads as the machine has, equals that of DataFusion.
 fn compare(repository: &Path, (duramen, python): (&Path, &Path), place: &Path, events: u64) -> Result<bool> {
     let write =
         |name: &str, text: &str| std::fs::write(place.join(name), text).attempt(|| format!("write {name}"));

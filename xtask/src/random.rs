@@ -1,8 +1,8 @@
-//! Random numbers that a seed repeats, on every machine and in every version.
+//! Random numbers that are the same for a seed on every machine and in every version.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// SplitMix64's step.
+/// One step of SplitMix64.
 pub fn step(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -10,12 +10,12 @@ pub fn step(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Random numbers that a seed repeats.
+/// A generator that repeats its numbers for a seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of this seed.
+    /// The generator of this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -26,18 +26,18 @@ impl Random {
         step(self.0)
     }
 
-    /// Below `end`.
+    /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.any() % end }
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times` calls on average.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 }
 
-/// A seed from the clock, for runs that were not given one.
+/// A seed from the clock, for runs without a given one.
 pub fn fresh_seed() -> u64 {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     // Short enough to type.

@@ -1,4 +1,4 @@
-//! Servers that the checks start, on loopback ports nobody else has, and never leave running.
+//! Servers that the checks start, on loopback ports that nobody else has; they end with the check.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::failure::{Attempt, Failure, Result};
 use crate::wire::Connection;
 
-/// A running server; dropped, it is killed.
+/// A running server; it is killed on drop.
 pub struct Server {
     name: &'static str,
     child: Child,
@@ -20,11 +20,11 @@ pub struct Server {
     log: PathBuf,
 }
 
-/// How a server came up.
+/// The result of starting a server.
 pub enum Readiness {
-    /// It answers.
+    /// It answers requests.
     Ready,
-    /// It ended by itself.
+    /// The process has ended.
     Exited(ExitStatus),
     /// It runs but does not answer in time.
     Silent,
@@ -41,7 +41,7 @@ impl fmt::Display for Readiness {
 }
 
 impl Server {
-    /// Starts `program`; what it prints goes to `log`.
+    /// Starts `program`; its output goes to `log`.
     pub fn start(
         name: &'static str,
         program: &Path,
@@ -65,7 +65,7 @@ impl Server {
         Ok(Server { name, child, port, log: log.to_owned() })
     }
 
-    /// Starts Debian's redis-server, which keeps nothing.
+    /// Starts Debian's redis-server without persistence.
     pub fn start_redis(program: &Path, directory: &Path) -> Result<Server> {
         let port = free_port()?;
         let directory_text = directory.display().to_string();
@@ -78,7 +78,7 @@ impl Server {
             "",
             "--appendonly",
             "no",
-            // Or DEBUG SLEEP is refused.
+            // Otherwise DEBUG SLEEP is refused.
             "--enable-debug-command",
             "yes",
             "--dir",
@@ -106,10 +106,10 @@ impl Server {
         Server::start("duramen", program, &arguments, port, log)
     }
 
-    /// How long its threads have run on processors.
+    /// The time that its threads have run on processors.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not provide it.
     pub fn cpu_time(&self) -> Result<Duration> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let mut nanos = 0;
@@ -122,12 +122,12 @@ impl Server {
         Ok(Duration::from_nanos(nanos))
     }
 
-    /// Where it listens.
+    /// The port that it listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Memory of the process that is its own, in KiB: the store's is shared.
+    /// The private memory of the process, in KiB: the store's is shared.
     pub fn resident_kib(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).attempt(|| format!("read {path}"))?;
@@ -136,7 +136,7 @@ impl Server {
         kib.ok_or_else(|| Failure::new(format!("{path} has no line RssAnon in kB")))
     }
 
-    /// A new client's connection.
+    /// Opens a new client connection.
     pub fn connect(&self) -> Result<Connection> {
         Connection::open(self.port).attempt(|| format!("connect to {} on port {}", self.name, self.port))
     }
@@ -159,7 +159,7 @@ impl Server {
         Ok(Readiness::Silent)
     }
 
-    /// Waits until the server accepts a connection, whatever it speaks.
+    /// Waits until the server accepts a connection, in any protocol.
     pub fn demand_connects(&self, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         while let Err(failure) = self.connect() {
@@ -171,7 +171,7 @@ impl Server {
         Ok(())
     }
 
-    /// As [`Server::wait_ready`]; anything but readiness is a failure that shows the log's end.
+    /// As [`Server::wait_ready`]; any result but readiness is a failure that shows the end of the log.
     pub fn demand_ready(&mut self, patience: Duration) -> Result<()> {
         match self.wait_ready(patience)? {
             Readiness::Ready => Ok(()),
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// The end of what it printed.
+    /// The end of its output.
     pub fn last_words(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -192,15 +192,15 @@ impl Server {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL, and waits until the process is gone.
     pub fn kill(&mut self) -> Result<()> {
-        // Fails only when it is gone already.
+        // Fails only if the process is gone already.
         let _ = self.child.kill();
         self.child.wait().attempt(|| format!("wait for {}", self.name))?;
         Ok(())
     }
 
-    /// SIGTERM, and waits for the clean end.
+    /// Sends SIGTERM, and waits for the clean end.
     pub fn terminate(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM)
@@ -209,7 +209,7 @@ impl Server {
         wait_for_end(&mut self.child, patience).attempt(|| format!("wait for {}", self.name))
     }
 
-    /// Whether it ended by itself.
+    /// The exit status, if the process has ended.
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().attempt(|| format!("wait for {}", self.name))
     }
@@ -222,7 +222,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits until the process ends; `None` when it has not in time.
+/// Waits until the process ends; `None` if it has not ended in time.
 pub fn wait_for_end(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + patience;
     loop {
@@ -234,7 +234,7 @@ pub fn wait_for_end(child: &mut Child, patience: Duration) -> io::Result<Option<
     }
 }
 
-/// A port that nobody listened on a moment ago.
+/// A port on which nobody listened a moment ago.
 pub fn free_port() -> Result<u16> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).attempt(|| "find a free port on loopback".to_owned())?;
@@ -242,7 +242,7 @@ pub fn free_port() -> Result<u16> {
     Ok(address.port())
 }
 
-/// The `duramen` program: the one given, or the one built now beside this program.
+/// The `duramen` program: the given one, or one built now in the directory of this program.
 pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path);
@@ -255,7 +255,7 @@ pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.current_dir(crate::repository());
-    // The whole workspace's features, as in `cargo test --workspace`: what that built serves here.
+    // With the features of the whole workspace, as in `cargo test --workspace`, so that its build is used.
     build.args(["build", "--quiet", "--workspace", "--bin", "duramen", "--target-dir"]).arg(target);
     if profile.file_name().is_some_and(|name| name == "release") {
         build.arg("--release");
@@ -267,7 +267,7 @@ pub fn duramen_program(given: Option<PathBuf>) -> Result<PathBuf> {
     Ok(profile.join("duramen"))
 }
 
-/// The `duramen` program for measuring: the one given, or the one built now with optimisation.
+/// The `duramen` program for measurements: the given one, or one built now with optimisation.
 pub fn release_program(repository: &Path, given: Option<PathBuf>) -> Result<PathBuf> {
     if let Some(path) = given {
         return Ok(path);

@@ -1,9 +1,9 @@
-//! The Redis protocol as a client sees it: commands out, replies in, without losing a byte.
+//! The Redis protocol on a client's side: encodes commands and parses replies, without losing a byte.
 //!
 //! Invariants:
-//! 1. [`Reply::encode`] gives back exactly the bytes that [`parse`] read: lengths and numbers are kept
-//!    as the text that was on the wire.
-//! 2. Whatever a server sends, reading ends: in a reply, or in an [`Ended`] that carries the bytes.
+//! 1. [`Reply::encode`] returns exactly the bytes that [`parse`] read: lengths and numbers are kept as their text on
+//!    the wire.
+//! 2. Whatever a server sends, reading ends: with a reply, or with an [`Ended`] that carries the bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// The bytes that were on the wire.
+    /// The bytes as they were on the wire.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode_to(&mut bytes);
@@ -91,14 +91,14 @@ fn put_line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What stands at the beginning of a buffer.
+/// The beginning of a buffer, parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// A reply and the bytes it took.
+    /// A reply and its length in bytes.
     Reply(Reply, usize),
-    /// The beginning of one.
+    /// The beginning of a reply.
     Partial,
-    /// No reply, whatever follows.
+    /// No reply, whatever bytes follow.
     Malformed,
 }
 
@@ -160,19 +160,19 @@ pub fn encode_command<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
     }
 }
 
-/// Why no reply came, with the bytes that did.
+/// The reason why no reply came, with the bytes received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The server closed the connection.
     Closed(Vec<u8>),
-    /// Nothing more came in time.
+    /// No more bytes came in time.
     Silent(Vec<u8>),
-    /// Bytes came that are no reply.
+    /// The bytes received are not a reply.
     Malformed(Vec<u8>),
 }
 
 impl Ended {
-    /// The bytes that came.
+    /// The bytes received.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Ended::Closed(bytes) | Ended::Silent(bytes) | Ended::Malformed(bytes) => bytes,
@@ -184,7 +184,7 @@ impl Ended {
 pub struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
-    /// Bytes of `received` already given out as replies.
+    /// Bytes of `received` that were already returned as replies.
     used: usize,
 }
 
@@ -226,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// The next line of another protocol, without its end.
+    /// The next line in another protocol, without its line ending.
     pub fn line(&mut self, patience: Duration) -> Result<String, Ended> {
         let deadline = Instant::now() + patience;
         loop {
@@ -240,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// The next so many bytes.
+    /// The next `count` bytes.
     pub fn bytes(&mut self, count: usize, patience: Duration) -> Result<Vec<u8>, Ended> {
         let deadline = Instant::now() + patience;
         loop {
@@ -261,8 +261,8 @@ impl Connection {
         }
     }
 
-    /// All that comes until the connection ends, until nothing comes for `quiet`, or until
-    /// `enough` says so.
+    /// Reads until the connection ends, until no byte comes for `quiet`, or until `enough` returns true; returns all
+    /// bytes.
     pub fn read_all(&mut self, quiet: Duration, enough: impl Fn(&[u8]) -> bool) -> Ended {
         loop {
             match self.receive(Instant::now() + quiet) {
@@ -274,7 +274,7 @@ impl Connection {
         }
     }
 
-    /// So many bytes were given out.
+    /// Marks `bytes` bytes as returned.
     fn give(&mut self, bytes: usize) {
         self.used += bytes;
         if self.used == self.received.len() {
@@ -314,7 +314,7 @@ impl Connection {
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Received::Nothing,
-                    // A reset is how a close looks when the server left input unread.
+                    // A reset: the server closed and left input unread.
                     _ => return Received::End,
                 },
             }

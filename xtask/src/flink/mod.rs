@@ -1,4 +1,4 @@
-//! `cargo xtask flink`: gets Flink from Maven Central once, and compares what it gives for the expressions of
+//! `cargo xtask flink`: fetches Flink from Maven Central once, and compares its results for the expressions of
 //! testdata/stream/flink with the answers there. The tests of `duramen-stream` compare the engine with the same
 //! answers, without Flink.
 
@@ -8,9 +8,9 @@ use std::process::Command;
 
 use crate::failure::{Attempt, Failure, Result};
 
-/// What is run.
+/// Options of a run.
 pub struct Settings {
-    /// Where Flink is installed.
+    /// The directory in which Flink is installed.
     pub cache: PathBuf,
     /// Writes Flink's answers to the files instead.
     pub record: bool,
@@ -18,17 +18,18 @@ pub struct Settings {
     pub only: Vec<String>,
 }
 
-/// Flink's release, which the answers are of.
+/// The release of Flink that gave the answers.
 const VERSION: &str = "2.3.0";
 const PACKAGES: [&str; 4] =
     ["flink-table-api-java-bridge", "flink-table-planner-loader", "flink-table-runtime", "flink-clients"];
 const PROGRAM: &str = include_str!("Answers.java");
 /// Files of expressions.
 const FILES: [&str; 4] = ["strings.txt", "numbers.txt", "casts.txt", "times.txt"];
-/// What Flink reaches by reflection on Java 17.
+/// Packages that Flink accesses by reflection on Java 17.
 const OPENED: [&str; 3] = ["java.base/java.lang", "java.base/java.util", "java.base/java.time"];
 
-/// Runs the comparison; whether all answers are Flink's, and the engine's but for differences that have a reason.
+/// Runs the comparison. Returns whether all answers are Flink's, and whether the engine's equal them except where a
+/// reason for the difference is given.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let cache =
         std::path::absolute(&settings.cache).attempt(|| format!("find {}", settings.cache.display()))?;
@@ -68,7 +69,7 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     Ok(is_good && status.success())
 }
 
-/// Blocks that are not the same, in pairs.
+/// The differing blocks, in pairs.
 fn different<'t>(old: &'t str, new: &'t str) -> Vec<(&'t str, &'t str)> {
     let blocks = |text: &'t str| text.trim_end().split("\n\n").collect::<Vec<&str>>();
     let (old, new) = (blocks(old), blocks(new));
@@ -84,7 +85,7 @@ fn count(text: &str) -> usize {
     text.split("\n\n").filter(|block| block.starts_with("expr\n")).count()
 }
 
-/// Gets Flink and compiles the program, unless both are there.
+/// Fetches Flink and compiles the program, unless both are present.
 fn install(cache: &Path) -> Result<()> {
     fs::create_dir_all(cache).attempt(|| format!("make {}", cache.display()))?;
     let whole = cache.join("whole");

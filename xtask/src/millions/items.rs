@@ -1,9 +1,10 @@
-//! `cargo xtask millions --content memcached`: what an item takes, in `duramen serve` on `/dev/shm` and in Debian's memcached.
+//! `cargo xtask millions --content memcached`: measures the memory of an item, in `duramen serve` on `/dev/shm` and in
+//! Debian's memcached.
 //!
-//! Each gets the same items by memcached's text protocol, of keys of 20 bytes and values of 100. Counted is what the kernel gives the
-//! process for itself (`RssAnon`) and, of duramen, the blocks of its store's file, each less what it was before: memory that a server
-//! takes for its own start is in neither. Of the file up to 64 MiB are free, for the next writes; what its items use
-//! is `bytes` of its stats.
+//! Each server gets the same items by memcached's text protocol, with keys of 20 bytes and values of 100. Two sizes are
+//! counted: the private memory of the process (`RssAnon`), and for duramen the blocks of its store's file. Each is
+//! reduced by its size before the load, so memory that a server takes at its start is in neither. Up to 64 MiB of the
+//! file are free for the next writes; `bytes` in its stats has the size used by items.
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::{Server, find_program, free_port, release_program};
@@ -13,11 +14,11 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const VALUE_BYTES: usize = 100;
-/// Sets that are under way at once.
+/// Sets in flight at once.
 const TOGETHER: u64 = 256;
 const STORED: &[u8] = b"STORED\r\n";
 
-/// Loads both and prints what they take.
+/// Loads both servers and prints their memory.
 pub fn run(repository: &Path, settings: &super::Settings) -> Result<bool> {
     let Some(memcached) = settings.memcached.clone().or_else(|| find_program("memcached")) else {
         return Err(Failure::new("cannot find memcached in PATH: install it, or name one with --memcached"));
@@ -38,7 +39,7 @@ pub fn run(repository: &Path, settings: &super::Settings) -> Result<bool> {
         measure("duramen", &server, port, Some(store), items)?;
     }
     let port = free_port()?;
-    // Enough for all: it gives its items up where it has less.
+    // Enough for all items: with less it would evict some.
     let server = Server::start_memcached(&memcached, port, &["-m", "1048576"], directory.path())?;
     server.demand_connects(PATIENCE)?;
     measure("memcached", &server, port, None, items)?;
@@ -47,7 +48,7 @@ pub fn run(repository: &Path, settings: &super::Settings) -> Result<bool> {
 
 fn measure(name: &str, server: &Server, port: u16, store: Option<PathBuf>, items: u64) -> Result<()> {
     let mut connection = Connection::open(port).attempt(|| format!("connect to {name} on port {port}"))?;
-    // What it makes for the first connection is no item's.
+    // The memory for the first connection does not count as an item's.
     set(&mut connection, 0..1, name)?;
     let medium = || store.as_deref().map_or(Ok(0), super::medium_bytes);
     let (dram_before, medium_before) = (server.resident_kib()? << 10, medium()?);

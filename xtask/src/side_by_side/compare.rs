@@ -1,11 +1,11 @@
-//! Decides whether two replies are the same, as far as the transcript asks.
+//! Decides whether two replies are the same, to the extent that the transcript requires.
 
 use super::transcript::Treatment;
 use crate::wire::Reply;
 
 /// Whether the two servers gave the same reply.
 pub fn same(treatment: &Treatment, reference: &Reply, subject: &Reply) -> bool {
-    // An error where the other has none is never an allowed difference.
+    // An error on one side only is never an allowed difference.
     if reference.kind() != subject.kind() {
         return false;
     }
@@ -28,10 +28,10 @@ fn without_digits(reply: &Reply) -> Vec<u8> {
     bytes
 }
 
-/// What Redis 7.2 tells of consumers, as the subject does, and the reference (7.0) does not.
+/// Fields of consumers since Redis 7.2, which the subject has and the reference (7.0) does not.
 const TOLD_SINCE_7_2: [&[u8]; 2] = [b"inactive", b"active-time"];
 
-/// The items of the subject's flat list of names and values, without what the reference has no name for since it is older.
+/// The items of the subject's flat list of names and values, without the names that the older reference lacks.
 fn of_both(reference: &[Reply], subject: &[Reply]) -> Vec<Reply> {
     let has = |name: &Reply| reference.iter().step_by(2).any(|other| other.text() == name.text());
     let is_newer =
@@ -39,7 +39,7 @@ fn of_both(reference: &[Reply], subject: &[Reply]) -> Vec<Reply> {
     subject.chunks(2).filter(|pair| !is_newer(&pair[0])).flatten().cloned().collect()
 }
 
-/// Whether they are the same but for integers that differ by no more than `distance`, and what [`TOLD_SINCE_7_2`].
+/// Whether the replies are the same, except for [`TOLD_SINCE_7_2`] and integers that differ by at most `distance`.
 fn near(reference: &Reply, subject: &Reply, distance: u64) -> bool {
     if let (Some(a), Some(b)) = (reference.integer(), subject.integer()) {
         return a.abs_diff(b) <= distance;
@@ -63,7 +63,7 @@ fn near(reference: &Reply, subject: &Reply, distance: u64) -> bool {
     }
 }
 
-/// With the members of every array that holds no array put in order; pairs of a map stay pairs.
+/// Sorts the members of every array that contains no array; pairs of a map stay pairs.
 fn sorted(reply: &Reply) -> Reply {
     let Reply::Aggregate { kind, header, items } = reply else { return reply.clone() };
     let nested = items.iter().any(|item| item.items().is_some());
@@ -78,7 +78,7 @@ fn sorted(reply: &Reply) -> Reply {
     Reply::Aggregate { kind: *kind, header: header.clone(), items }
 }
 
-/// With the values of these names replaced, in a map or a flat list of names and values.
+/// Replaces the values of these names, in a map or a flat list of names and values.
 fn masked(reply: &Reply, names: &[String]) -> Reply {
     let Reply::Aggregate { kind, header, items } = reply else { return reply.clone() };
     let items = items
@@ -95,7 +95,7 @@ fn masked(reply: &Reply, names: &[String]) -> Reply {
     Reply::Aggregate { kind: *kind, header: header.clone(), items }
 }
 
-/// Which of the names the text has.
+/// For each name, whether the text has it.
 fn present(reply: &Reply, names: &[String]) -> Vec<bool> {
     let text = String::from_utf8_lossy(reply.text().unwrap_or_default()).into_owned();
     let has = |name: &String| {

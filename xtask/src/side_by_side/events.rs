@@ -1,14 +1,14 @@
-//! Notifications of keys, as both servers send them: a client listens to all of them on either.
+//! Notifications of keys, as both servers send them: on each, one client listens to all of them.
 
 use super::PATIENCE;
 use crate::failure::{Failure, Result};
 use crate::server::Server;
 use crate::wire::{Connection, Reply};
 
-/// What marks the end of what a step caused.
+/// Marks the end of a step's notifications.
 const END: &[u8] = b"__keyend__";
 
-/// The clients that listen, and those that mark where a step ends.
+/// The clients that listen, and those that mark the end of a step.
 pub struct Events {
     reference: Side,
     subject: Side,
@@ -25,7 +25,8 @@ impl Events {
         Ok(Self { reference: Side::listen(reference)?, subject: Side::listen(subject)? })
     }
 
-    /// What either side told since the last call. When a key is found to have expired is left to the server, so that is left out.
+    /// The notifications of both servers since the last call, without those of expired keys: a server is free to find
+    /// these at any time.
     pub fn since(&mut self) -> Result<(Vec<String>, Vec<String>)> {
         Ok((self.reference.since()?, self.subject.since()?))
     }

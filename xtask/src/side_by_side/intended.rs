@@ -1,8 +1,8 @@
-//! Differences that are meant: a short list, each with its reason.
+//! Intended differences: a short list, each with its reason.
 //!
-//! A line is `PATTERN => REASON`. The pattern is the transcript's name without `.txt`, a colon, and the
-//! line as written there (of Redis's own tests: the unit, a colon, and the test's name); `*` stands for anything. An entry that no difference needs any more is told,
-//! so that the list cannot outlive its reasons.
+//! A line is `PATTERN => REASON`. The pattern is the transcript's name without `.txt`, a colon, and the line as written
+//! there. For Redis's own tests it is the unit, a colon, and the test's name. `*` matches anything. An entry without a
+//! difference is reported, so that the list does not outlive its reasons.
 
 use std::cell::Cell;
 use std::fs;
@@ -22,14 +22,14 @@ struct Entry {
 }
 
 impl Intended {
-    /// Reads the list in a file of the repository.
+    /// Reads the list from a file of the repository.
     pub fn read(root: &Path, path: &str) -> Result<Intended> {
         let text = fs::read_to_string(root.join(path)).attempt(|| format!("read {path}"))?;
         Intended::parse(&text)
             .map_err(|(line, message)| Failure::new(format!("cannot read {path}:{line}: {message}")))
     }
 
-    /// Reads the list. The error is the line and what is wrong with it.
+    /// Parses the list. The error is the line's number and the problem.
     fn parse(text: &str) -> std::result::Result<Intended, (usize, String)> {
         let mut entries = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -52,7 +52,7 @@ impl Intended {
         Ok(Intended { entries })
     }
 
-    /// Whether a difference at this line of this transcript is meant.
+    /// Whether a difference at this line of this transcript is intended.
     pub fn covers(&self, transcript: &str, text: &str) -> bool {
         let place = format!("{transcript}:{text}");
         let mut covered = false;
@@ -72,7 +72,7 @@ impl Intended {
     }
 }
 
-/// Whether `text` fits `pattern`, in which `*` stands for any run of characters.
+/// Whether `text` fits `pattern`, in which `*` matches any run of characters.
 fn fits(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };

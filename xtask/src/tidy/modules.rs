@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
     /// Reads to the end of the module `at`: the end of the file, or the closing brace.
     fn module(&mut self, at: &Path, inline: bool) {
         let mut module = Module { file: self.file.to_owned(), ..Module::default() };
-        // Names of `pub use`, and how often each name occurs outside of `use`.
+        // Names of `pub use`, and the names that occur outside of `use`.
         let mut doors: Vec<Mention> = Vec::new();
         let mut used = BTreeSet::new();
         let mut depth = 0_usize;
