@@ -3,11 +3,11 @@
 //! | command | requirement that it checks |
 //! |---|---|
 //! | `tidy` | documents, dependencies, imports and sources keep the rules that no compiler checks |
-//! | `docs` | nothing: it writes the generated parts of documents |
+//! | `docs` | none: it writes the generated parts of documents |
 //! | `side-by-side` | `duramen serve` answers as Debian's redis-server does, byte by byte |
-//! | `side-by-side-memcached` | and as Debian's memcached does |
+//! | `side-by-side-memcached` | `duramen serve` answers as Debian's memcached does, byte by byte |
 //! | `clients` | real client libraries, installed from their registries, do what applications do with them |
-//! | `connections` | thousands of clients at once are served, and some that never end a line disturb no other client |
+//! | `connections` | thousands of clients at once get replies, and clients that never end a line disturb no others |
 //! | `cost` | no command exceeds its time limit relative to redis-server as its data grows |
 //! | `order` | events of keys follow the order of the writes; waiting clients are served in order of arrival |
 //! | `crash` | no power failure or kill at any persist point of a simulated medium breaks a promise |
@@ -15,21 +15,21 @@
 //! | `loom` | threads of the index, blocks, epochs and growth, in every order |
 //! | `miri` | unsafe code of format and index has no undefined behaviour |
 //! | `sanitize` | no data race and no memory error under stress |
-//! | `stress` | many threads, every read verified, for a given time |
+//! | `stress` | many threads work for a given time, and every read is correct |
 //! | `brim` | a full store refuses nothing that Redis does not refuse, regardless of its producers |
 //! | `bench-peers` | none: it measures Duramen and other engines |
 //! | `restart` | acknowledged data is present after each start; it also measures the time to the first reply |
 //! | `datafusion` | random SQL over random streams gives DataFusion's results |
 //! | `flink` | expressions give Flink's results, which the tests of SQL contain |
-//! | `linear` | scripts of SQL with ten thousand of anything take time in proportion |
-//! | `kafka` | jobs over a real broker lose and repeat nothing when they or it are killed |
+//! | `linear` | SQL scripts with ten thousand of anything take time in proportion |
+//! | `kafka` | jobs over a real broker lose and repeat nothing, even if a job or the broker is killed |
 //! | `nexmark` | with `--compare`: Nexmark's queries give DataFusion's results; without, it measures both |
-//! | `hit-ratio` | none: it measures the hit ratio of caches below a limit |
+//! | `hit-ratio` | none: it measures the hit ratio of caches with a memory limit |
 //! | `bench-mem-check` | `duramen bench mem` agrees with independent tools on the same range |
 //! | `torture` | acknowledged data survives SIGKILL, and nothing else reappears |
-//! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses its power |
+//! | `power-cut` | the same when a machine with a real DAX device, DAX file system or disk loses power |
 //!
-//! Exit codes: 0 nothing found, 1 something found, 2 the check could not be run.
+//! Exit codes: 0 no findings, 1 findings, 2 the check could not be run.
 
 #![forbid(unsafe_code)]
 
@@ -162,10 +162,10 @@ enum Check {
         #[arg(value_name = "UNIT")]
         only: Vec<String>,
     },
-    /// Compares random queries of SQL over random streams with DataFusion, which is installed for it
+    /// Compares random SQL queries over random streams with DataFusion, which it installs
     #[command(name = "datafusion")]
     DataFusion {
-        /// Where it is installed [default: target/datafusion]
+        /// The directory for DataFusion [default: target/datafusion]
         #[arg(long, value_name = "PATH")]
         cache: Option<PathBuf>,
         /// Number of queries, each with separate rows
@@ -175,9 +175,9 @@ enum Check {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Compares expressions of SQL with Apache Flink, which is fetched for it
+    /// Compares SQL expressions with Apache Flink, which it fetches
     Flink {
-        /// Where it is fetched to [default: target/flink]
+        /// The directory for Flink [default: target/flink]
         #[arg(long, value_name = "PATH")]
         cache: Option<PathBuf>,
         /// Writes Flink's answers to testdata/stream/flink
@@ -187,28 +187,27 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
-    /// Measures scripts of SQL with many of one thing, and with four times as many
+    /// Measures SQL scripts with many of one thing, and with four times as many
     Linear {
         /// The duramen program, built with the feature sql [default: built now]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
-        /// How many of each thing at most
+        /// The largest number of each thing
         #[arg(long, default_value_t = 10_000)]
         count: usize,
         /// Only the cases whose names contain one of these
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
-    /// Measures Nexmark's queries, loops written by hand and DataFusion, which is installed for it, and prints
-    /// a table
+    /// Measures Nexmark's queries, hand-written loops and DataFusion, which it installs, and prints a table
     Nexmark {
         /// The duramen program, built with the feature sql [default: built now]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
-        /// Where DataFusion is installed [default: target/datafusion]
+        /// The directory for DataFusion [default: target/datafusion]
         #[arg(long, value_name = "DIRECTORY")]
         cache: Option<PathBuf>,
-        /// How many events
+        /// Number of events
         #[arg(long, default_value_t = 1_000_000, value_name = "COUNT")]
         events: u64,
         /// How often each query runs; medians are printed
@@ -218,22 +217,22 @@ enum Check {
         #[arg(long)]
         compare: bool,
     },
-    /// Fetches Apache Kafka, and runs the tests of SQL's connectors to it, with kills of jobs and brokers
+    /// Fetches Apache Kafka, and runs the tests of the SQL connectors to it, with kills of jobs and brokers
     Kafka {
-        /// Where its libraries are fetched to [default: target/kafka]
+        /// The directory for Kafka's libraries [default: target/kafka]
         #[arg(long, value_name = "PATH")]
         cache: Option<PathBuf>,
-        /// Jobs that are killed, on one thread; a third of that on two
+        /// Jobs to kill, on one thread; on two threads a third of that
         #[arg(long, default_value_t = 50)]
         kills: u32,
-        /// Builds the tests optimised
+        /// Builds the tests with optimisation
         #[arg(long)]
         release: bool,
         /// Only the test whose name begins with this
         #[arg(value_name = "NAME")]
         only: Option<String>,
     },
-    /// Writes, kills the writer at random moments, and checks the acknowledged data
+    /// Writes, kills the writer at random times, and checks the acknowledged data
     Torture {
         /// Duration
         #[arg(long, default_value_t = 60)]
@@ -247,7 +246,7 @@ enum Check {
         /// Kind of index: hash or ordered
         #[arg(long, default_value_t = duramen::IndexKind::Hash)]
         index: duramen::IndexKind,
-        /// Where the index is kept: dram, or persistent, here with a checkpoint for each MiB written
+        /// Where the index is kept: dram, or persistent (here with a checkpoint for each MiB written)
         #[arg(long, default_value_t = duramen::Residence::Dram)]
         residence: duramen::Residence,
         /// Repeats the operations and pauses of an earlier run [default: from the clock]
@@ -256,7 +255,7 @@ enum Check {
         /// Threads that write
         #[arg(long, default_value_t = 4)]
         writers: usize,
-        /// The interface that is written through
+        /// The interface that the writers use
         #[arg(long, value_enum, default_value = "both")]
         part: torture::Part,
         /// The duramen program [default: built now]
@@ -268,13 +267,13 @@ enum Check {
         /// Plants bugs and shows that each is caught
         #[arg(long)]
         mutants: bool,
-        /// Arguments of duramen-crash, as `--seed 7 --minutes 20`
+        /// Arguments of duramen-crash, such as `--seed 7 --minutes 20`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
     /// Measures Duramen, RocksDB, LMDB, redb, fjall and a hash map; `-- --help` lists the options
     BenchPeers {
-        /// Arguments of bench-peers, as `insert get --durability every-write`
+        /// Arguments of bench-peers, such as `insert get --durability every-write`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -286,16 +285,16 @@ enum Check {
         /// Medium of the store [default: all]
         #[arg(long, value_enum)]
         medium: Option<power_cut::Medium>,
-        /// The store's durability [default: every-write, and on files interval, too]
+        /// The store's durability [default: every-write, and on files also interval]
         #[arg(long, value_enum)]
         durability: Option<power_cut::Durability>,
-        /// Repeats the operations and moments of an earlier run [default: from the clock]
+        /// Repeats the operations and times of an earlier run [default: from the clock]
         #[arg(long)]
         seed: Option<u64>,
         /// Clients that write
         #[arg(long, default_value_t = 4)]
         writers: usize,
-        /// How the machine runs [default: KVM where a guest runs with it, else translation]
+        /// How the machine runs [default: KVM if a guest runs with it, else translation]
         #[arg(long, value_enum)]
         accelerator: Option<power_cut::Accelerator>,
         /// The duramen program [default: built now, without shared libraries]
@@ -314,9 +313,9 @@ enum Check {
         #[arg(long)]
         missing: bool,
     },
-    /// Runs the loom models of the engine, each also with changes that it must notice
+    /// Runs the loom models of the engine, each also with planted bugs that it must detect
     Loom {
-        /// Preemptions to try at most [default: what each model says, 2 or 3]
+        /// Preemptions to try at most [default: 2 or 3, set by each model]
         #[arg(long)]
         preemptions: Option<u32>,
         /// Only the models whose names contain one of these
@@ -334,35 +333,35 @@ enum Check {
         /// Looks for data races
         #[arg(long, required_unless_present = "address")]
         thread: bool,
-        /// Looks for misuse of memory
+        /// Looks for memory errors
         #[arg(long)]
         address: bool,
-        /// How long, over all media and durabilities
+        /// Duration, over all media and durabilities
         #[arg(long, default_value_t = 90)]
         seconds: u64,
-        /// Repeats what the threads do
+        /// Repeats the threads' operations of an earlier run
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Many threads on one store, every read verified, over all media and durabilities
+    /// Runs many threads on one store and verifies every read, over all media and durabilities
     Stress {
-        /// Repeats what the threads do
+        /// Repeats the threads' operations of an earlier run
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// How long
+        /// Duration
         #[arg(long, default_value_t = 9)]
         minutes: u64,
     },
     /// Consumes full stores of all types while producers write: no command that Redis accepts may be refused
     Brim {
-        /// Repeats what the clients do
+        /// Repeats the clients' commands of an earlier run
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// How long, over all stores
+        /// Duration, over all stores
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Races clients of four workers on one key, and checks the order of its events and of the clients that wait for it
+    /// Races clients of four workers on one key, and checks the order of its events and of its waiting clients
     Order {
         /// Rounds of each kind
         #[arg(long, default_value_t = 10_000)]
@@ -371,20 +370,20 @@ enum Check {
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
     },
-    /// Measures how long duramen serve takes from its start to the first answer, after a clean end and after SIGKILL
+    /// Measures duramen serve from its start to the first reply, after a clean end and after SIGKILL
     ///
-    /// Large stores are loaded sooner by an optimised program: cargo run --release -p xtask -- restart
+    /// An optimised program loads large stores faster: cargo run --release -p xtask -- restart
     Restart {
-        /// Records, several with commas
+        /// Numbers of records, separated by commas
         #[arg(long, default_value = "100000,1000000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
         keys: Vec<u64>,
-        /// Kind of index: hash or ordered, several with commas
+        /// Kinds of index: hash or ordered, separated by commas
         #[arg(long, default_value = "hash,ordered", value_delimiter = ',')]
         index: Vec<duramen::IndexKind>,
-        /// Where stores lie, several with commas
+        /// Media of the stores, separated by commas
         #[arg(long, value_enum, default_value = "shm,file", value_delimiter = ',')]
         medium: Vec<restart::Medium>,
-        /// Where stores on files are made, and removed [default: the directory for temporary files]
+        /// The directory for stores on files [default: that for temporary files]
         #[arg(long, value_name = "PATH")]
         directory: Option<PathBuf>,
         /// Measured starts of each kind
@@ -409,10 +408,10 @@ enum Check {
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits while one grows, and deletions; or items
-    /// with memcached's: memory
+    /// Compares large hashes, lists and sorted sets with redis-server's: memory, waits of other clients during growth,
+    /// and deletions. Or compares the memory of items with memcached's
     Millions {
-        /// Elements of each
+        /// Elements of each value
         #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
         elements: u64,
         /// The duramen program [default: built now, optimised]
@@ -424,23 +423,23 @@ enum Check {
         /// The memcached program [default: the one in PATH]
         #[arg(long, value_name = "PATH")]
         memcached: Option<PathBuf>,
-        /// What is compared
+        /// The values to compare
         #[arg(long, value_enum, default_value_t = millions::Measured::Redis)]
         content: millions::Measured,
         /// Further arguments of duramen serve, after --
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Holds thousands of clients at once, on both protocols, and tells what they cost
+    /// Opens thousands of clients at once, on both protocols, and measures their cost
     Connections {
-        /// Clients
+        /// Number of clients
         #[arg(long, default_value_t = 10_000)]
         count: usize,
         /// The duramen program [default: built now]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
     },
-    /// Measures each command of every family as what it works on grows, and compares the times with redis-server's
+    /// Measures every command as its data grows, and compares the times with redis-server's
     Cost {
         /// The duramen program [default: built now, optimised unless --quick]
         #[arg(long, value_name = "PATH")]
@@ -448,10 +447,10 @@ enum Check {
         /// The redis-server program [default: the one in PATH]
         #[arg(long, value_name = "PATH")]
         redis: Option<PathBuf>,
-        /// Only n = 10,000, with bounds that suit a program built for tests: what is quadratic still breaks them
+        /// Only n = 10,000, with limits that suit the tests' build; quadratic commands still exceed them
         #[arg(long)]
         quick: bool,
-        /// Begins no case after so many seconds: as many cases as that takes, drawn by the seed
+        /// Begins no new case after this many seconds; the seed draws the order of the cases
         #[arg(long)]
         seconds: Option<u64>,
         /// Draws the cases of an earlier run with --seconds [default: from the clock]
@@ -461,28 +460,28 @@ enum Check {
         #[arg(value_name = "NAME")]
         only: Vec<String>,
     },
-    /// Compares how much a cache below a limit finds: duramen, memcached, redis, and simulated LRU and S3-FIFO
+    /// Compares the hit ratios of caches with a memory limit: duramen, memcached, redis, and simulated LRU and S3-FIFO
     HitRatio {
-        /// Mebibytes that each may take
+        /// The limit of each cache in mebibytes
         #[arg(long, default_value_t = 64)]
         limit: u64,
-        /// Keys that are drawn from
+        /// Number of distinct keys
         #[arg(long, default_value_t = 500_000)]
         keys: usize,
         /// Requests of each trace
         #[arg(long, default_value_t = 4_000_000)]
         requests: u64,
-        /// Skews of the zipfian distribution, several with commas
+        /// Skews of the zipfian distribution, separated by commas
         #[arg(long, default_value = "0.8,0.9,1.0,1.1", value_delimiter = ',')]
         thetas: Vec<f64>,
-        /// Repeats a trace
+        /// Repeats the traces of an earlier run
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// The duramen program [default: built now, optimised]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
     },
-    /// Compares duramen bench mem with independent tools in turns; a quiet machine is needed
+    /// Compares duramen bench mem with independent tools in alternating runs; needs a quiet machine
     #[command(name = "bench-mem-check")]
     MemoryFigures {
         /// Rounds of each tool
@@ -515,7 +514,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether the check found nothing.
+/// Returns whether the check has no finding.
 fn run(check: Check) -> Result<bool> {
     match check {
         Check::Tidy { bless, wrap } => tidy::run(&repository(), bless, wrap),
@@ -646,7 +645,7 @@ fn run(check: Check) -> Result<bool> {
     }
 }
 
-/// Has the tests that compare the generated parts of documents write them.
+/// Runs the tests that compare the generated parts of documents, in the mode that writes them.
 fn docs() -> Result<bool> {
     let mut written = true;
     for (package, tests) in [("duramen-server", "config::document"), ("duramen-stream", "document::")] {
@@ -659,7 +658,7 @@ fn docs() -> Result<bool> {
     Ok(written)
 }
 
-/// Builds the crash driver, with planted bugs only when they are wanted, and runs it.
+/// Builds the crash driver, with planted bugs only if requested, and runs it.
 fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.current_dir(repository()).args(["run", "--quiet", "--release", "--package", "duramen-crash"]);
@@ -673,10 +672,10 @@ fn crash(mutants: bool, arguments: &[String]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// Builds the adapters to other engines, which are a workspace of their own, and runs them where we are.
+/// Builds the adapters to other engines, which are a separate workspace, and runs them in the current directory.
 ///
-/// RocksDB is taken from the system (Debian: librocksdb-dev, libclang-dev) where it is, else built from source,
-/// which takes long.
+/// RocksDB is taken from the system if installed (Debian: librocksdb-dev, libclang-dev), else built from source, which
+/// takes long.
 fn bench_peers(arguments: &[String]) -> Result<bool> {
     let manifest = repository().join("crates/bench-peers/Cargo.toml");
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
