@@ -1,6 +1,6 @@
-/* The independent side of `cargo xtask bench-mem-check`: the same accesses by other means. It shares no code with
- * duramen bench mem: addresses are a cycle stored in the memory itself, loads and stores are what the compiler makes
- * of plain C.
+/* The independent side of `cargo xtask bench-mem-check`: the same accesses in a different program. It shares no code
+ * with duramen bench mem: the addresses are a cycle stored in the memory itself, and a compiler makes the loads and
+ * stores from plain C.
  *
  *   reference chase BYTES SECONDS    ns per dependent load of a random cycle through all lines
  *   reference read  BYTES SECONDS    GB/s of reading in order

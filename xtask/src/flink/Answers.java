@@ -29,13 +29,12 @@ import org.apache.flink.types.Row;
 import org.apache.flink.util.CloseableIterator;
 
 /**
- * Writes what Flink gives for the expressions of files. A file has blocks, which empty lines part:
+ * Writes Flink's results for the expressions of files. A file has blocks, separated by empty lines:
  *
- * <p>`rows`, columns with types, and rows, cells parted by `|`: what the expressions after it are over;
- * `expr`, an expression, `----`, the type that it has, and its value for each row. `refused` in place of the type:
- * there is no plan.
- * `failed` in place of a value: the job fails at this row. Lines that begin with `#` are comments. `\\e` is an empty
- * text.
+ * <p>`rows`, columns with types, and rows with cells separated by `|`: the input of the expressions after it;
+ * `expr`, an expression, `----`, its type, and its value for each row. `refused` in place of the type: there is no
+ * plan. `failed` in place of a value: the job fails at this row. Lines that begin with `#` are comments. `\\e` is an
+ * empty text.
  */
 public final class Answers {
     private final StreamTableEnvironment tables;
@@ -65,13 +64,13 @@ public final class Answers {
             List<String> out = answers.file(Files.readString(Path.of(arguments[at])));
             Files.writeString(Path.of(arguments[at + 1]), String.join("\n\n", out) + "\n");
         }
-        // Threads of a cluster may be left.
+        // Threads of a cluster may still run.
         System.exit(0);
     }
 
     private List<String> file(String text) {
         List<String> out = new ArrayList<>();
-        // The blocks whose answers are wanted, and the expressions.
+        // The blocks that need answers, and their expressions.
         List<Integer> places = new ArrayList<>();
         List<String> exprs = new ArrayList<>();
         for (String block : text.strip().split("\n\n+")) {
@@ -102,7 +101,7 @@ public final class Answers {
                 LogicalType type = tables.sqlQuery("SELECT " + expr + " AS x FROM v").getResolvedSchema()
                         .getColumnDataTypes().get(0).getLogicalType();
                 types[index] = name(type);
-                // Some refusals come with the code.
+                // Flink refuses some expressions only when it generates code.
                 tables.explainSql("SELECT " + expr + " AS x FROM v");
                 planned.add(index);
             } catch (Throwable error) {
@@ -124,7 +123,7 @@ public final class Answers {
         exprs.clear();
     }
 
-    /** All at once; if that fails, in halves, and at last row by row. */
+    /** Runs all expressions at once; if that fails, in halves, and in the end row by row. */
     private void run(List<String> exprs, List<Integer> which, String[][] values) {
         if (which.isEmpty()) {
             return;
@@ -179,7 +178,7 @@ public final class Answers {
         return found;
     }
 
-    /** Makes `v` of texts that are cast, so that nothing is a constant. */
+    /** Makes `v` from texts that are cast, so that no value is a constant. */
     private void rows(String head, List<String> lines) {
         String[] columns = head.split(", (?=[a-z_]+ )");
         String[] names = new String[columns.length + 1];
@@ -235,7 +234,7 @@ public final class Answers {
         return out.toString();
     }
 
-    /** As a cast to STRING writes it. */
+    /** The text that a cast to STRING gives. */
     private static String text(Object value, LogicalType type) {
         if (value == null) {
             return "NULL";
@@ -287,7 +286,7 @@ public final class Answers {
         return value.toString();
     }
 
-    /** As this project writes it: it has one type for each kind of interval. */
+    /** The type's name in this project, which has one type for each kind of interval. */
     private static String name(LogicalType type) {
         if (type.is(LogicalTypeRoot.INTERVAL_DAY_TIME)) {
             return "INTERVAL DAY TO SECOND";

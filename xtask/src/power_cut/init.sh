@@ -1,9 +1,9 @@
 #!/bin/sh
 # The first process of the machine whose power is cut: brings the medium up, then checks and serves the
-# store for as long as there is power. Lines for the host begin with "@"; the rest is for people.
+# store until the power is cut. Lines for the host begin with "@"; the rest is for people.
 #
-# The kernel's command line says what to do: duramen.medium=devdax|fsdax|file|leftovers|small|none,
-# duramen.durability=…, and duramen.fresh=1 for a medium that has to be formatted first.
+# The kernel's command line has the parameters: duramen.medium=devdax|fsdax|file|leftovers|small|none,
+# duramen.durability=…, and duramen.fresh=1 for a medium that must be formatted first.
 
 export PATH=/bin
 mount -t proc proc /proc
@@ -24,7 +24,7 @@ fail() {
     poweroff -f
 }
 
-# A device appears some time after its driver was loaded.
+# A device appears some time after its driver is loaded.
 wait_for() {
     for _ in $(seq 200); do
         [ -e "$1" ] && return
@@ -33,18 +33,18 @@ wait_for() {
     fail "$1 did not appear"
 }
 
-# The modules stand in the order in which they need each other.
+# The modules are listed in the order of their dependencies.
 while read -r module; do
     insmod "/modules/$module" || fail "insmod $module"
 done < /modules/order
 
-# Makes the namespace anew, in the mode and with the size given.
+# Creates the namespace again, with the given mode and size.
 namespace() {
     wait_for /sys/bus/nd/devices/namespace0.0
     ndctl create-namespace -f -e namespace0.0 "$@" > /dev/null || fail "ndctl create-namespace $*"
 }
 
-# Gives the device labels, without which all of it is one namespace; its size is the first argument.
+# Writes labels to the device, because without them all of it is one namespace. $1 is the size of the namespace.
 namespace_small() {
     wait_for /sys/bus/nd/devices/nmem0
     ndctl disable-region all > /dev/null 2>&1
@@ -58,7 +58,7 @@ file_system() {
     shift
     wait_for "$device"
     if [ -n "$fresh" ]; then
-        # By its path: without one the shell would take the applet of its own.
+        # By its path: otherwise the shell would run its built-in applet.
         /bin/mke2fs -t ext4 -q -F -b 4096 "$device" || fail "mke2fs $device"
     fi
     mount -t ext4 "$@" "$device" /store || fail "mount $* $device"
@@ -80,7 +80,7 @@ case $medium in
         path=/store/store
         ;;
     leftovers)
-        # An ext4 that was there before stays in the device's bytes when its mode changes.
+        # An earlier ext4 stays in the device's bytes when the namespace's mode changes.
         fresh=yes
         namespace -m fsdax
         file_system /dev/pmem0
@@ -103,7 +103,7 @@ check() {
     echo "@ checked $?"
 }
 
-# The host's address in the network that QEMU makes is 10.0.2.2.
+# In QEMU's network the host's address is 10.0.2.2.
 ifconfig lo 127.0.0.1
 ifconfig eth0 10.0.2.15 netmask 255.255.255.0 || fail "no network"
 
@@ -120,7 +120,7 @@ while :; do
         erased=yes
         duramen erase --force --path "$path" 2>&1
         echo "@ erased $?"
-        # Who measures the device while the server has it must be refused. 18EB is port 6379, 0A is "listening".
+        # A measurement of the device must fail while the server has it. 18EB is port 6379, 0A is "listening".
         {
             until grep -q ":18EB 00000000:0000 0A" /proc/net/tcp; do sleep 1; done
             echo "@ measuring"

@@ -1,4 +1,4 @@
-// Jedis: pipelines, transactions, messages, blocking, groups of streams, SCAN.
+// Jedis: pipelines, transactions, messages, blocking commands, consumer groups of streams, SCAN.
 import java.util.*;
 import java.util.concurrent.*;
 import redis.clients.jedis.*;

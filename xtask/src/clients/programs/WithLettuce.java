@@ -1,4 +1,4 @@
-// Lettuce: commands that overlap, transactions, messages, blocking, groups of streams, SCAN.
+// Lettuce: overlapping commands, transactions, messages, blocking commands, consumer groups of streams, SCAN.
 import io.lettuce.core.*;
 import io.lettuce.core.pubsub.*;
 import java.util.*;

@@ -1,4 +1,5 @@
-// Redisson, as far as it needs no scripts: values, counters, maps, sets, queues, streams, batches, messages. Its locks need them.
+// Redisson's parts that need no scripts: values, counters, maps, sets, queues, streams, batches, messages.
+// Its locks need scripts.
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;

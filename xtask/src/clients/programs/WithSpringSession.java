@@ -1,4 +1,5 @@
-// Spring Session over Lettuce: sessions, the index by user, and the events of sessions that end, which come from the server's notifications.
+// Spring Session over Lettuce: sessions, the index by user, and events of ending sessions, which come
+// from the server's notifications.
 import java.time.Duration;
 import java.util.*;
 import java.util.concurrent.*;
@@ -54,7 +55,7 @@ public class WithSpringSession {
         brief.setAttribute(user, "bob");
         sessions.save(brief);
         event(SessionCreatedEvent.class, brief.getId());
-        // Nobody asks for it: the server itself says that it has expired.
+        // No client reads the session: the server alone finds and reports that it has expired.
         event(SessionExpiredEvent.class, brief.getId());
         equal(sessions.findByPrincipalName("bob").keySet(), Set.of());
     }

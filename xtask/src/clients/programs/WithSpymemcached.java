@@ -11,7 +11,7 @@ import net.spy.memcached.ConnectionFactoryBuilder;
 import net.spy.memcached.MemcachedClient;
 import net.spy.memcached.internal.OperationFuture;
 
-/** spymemcached, by the text protocol and by the binary one. */
+/** spymemcached, with the text and the binary protocol. */
 public class WithSpymemcached {
     static void demand(boolean holds, String what) {
         if (!holds) throw new AssertionError(what);
@@ -65,7 +65,7 @@ public class WithSpymemcached {
             System.exit(0);
         } catch (Throwable wrong) {
             wrong.printStackTrace();
-            // The client's threads would keep the process.
+            // The client's threads would keep the process alive.
             System.exit(1);
         }
     }

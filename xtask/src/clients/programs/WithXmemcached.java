@@ -9,7 +9,7 @@ import net.rubyeye.xmemcached.command.BinaryCommandFactory;
 import net.rubyeye.xmemcached.command.TextCommandFactory;
 import net.rubyeye.xmemcached.utils.AddrUtil;
 
-/** xmemcached, by the text protocol and by the binary one. */
+/** xmemcached, with the text and the binary protocol. */
 public class WithXmemcached {
     static void demand(boolean holds, String what) {
         if (!holds) throw new AssertionError(what);
@@ -51,7 +51,7 @@ public class WithXmemcached {
             System.exit(0);
         } catch (Throwable wrong) {
             wrong.printStackTrace();
-            // The client's threads would keep the process.
+            // The client's threads would keep the process alive.
             System.exit(1);
         }
     }

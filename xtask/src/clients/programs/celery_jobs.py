@@ -1,4 +1,4 @@
-"""Celery: jobs that are acknowledged late, so that those of a worker that is killed are done by another."""
+"""Celery: jobs that are acknowledged late, so that another worker does the jobs of a killed one."""
 import os
 import signal
 import subprocess

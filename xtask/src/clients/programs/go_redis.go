@@ -1,4 +1,4 @@
-// go-redis: pipelines, transactions, messages, blocking, groups of streams, SCAN.
+// go-redis: pipelines, transactions, messages, blocking commands, consumer groups of streams, SCAN.
 package main
 
 import (

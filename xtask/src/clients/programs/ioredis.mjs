@@ -1,4 +1,4 @@
-// ioredis: pipelines, transactions, messages, blocking, groups of streams, SCAN.
+// ioredis: pipelines, transactions, messages, blocking commands, consumer groups of streams, SCAN.
 import assert from "node:assert/strict";
 import Redis from "ioredis";
 
@@ -45,5 +45,5 @@ await r.get("shown");
 assert.deepEqual(await shown, ["get", "shown"]);
 await assert.rejects(r.incr("h"), /WRONGTYPE/);
 for (const client of [r, other, listener, monitor]) client.disconnect();
-// A monitor keeps its own timers.
+// A monitor's timers would keep the process alive.
 process.exit(0);

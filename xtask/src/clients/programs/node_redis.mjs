@@ -1,4 +1,4 @@
-// node-redis: the same, in RESP2 and RESP3, with copies that the client keeps.
+// node-redis: the same, in RESP2 and RESP3, with client-side caching.
 import assert from "node:assert/strict";
 import { createClient } from "redis";
 

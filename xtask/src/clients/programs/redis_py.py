@@ -35,7 +35,7 @@ def blocking(protocol):
     r.sadd("s", "m", "n")
     assert r.smembers("s") == {"m", "n"}
     r.zadd("z", {"one": 1, "two": 2.5})
-    # Plain tuples or lists, by the protocol.
+    # Plain tuples or lists, depending on the protocol.
     assert [list(pair) for pair in r.zrange("z", 0, -1, withscores=True)] == [["one", 1.0], ["two", 2.5]]
     assert r.zscore("z", "two") == 2.5
     r.geoadd("g", (13.361389, 38.115556, "Palermo", 15.087269, 37.502669, "Catania"))
@@ -45,7 +45,7 @@ def blocking(protocol):
     r.set("e", 1, px=40)
     time.sleep(0.1)
     assert r.get("e") is None
-    # All of them, by SCAN.
+    # SCAN returns all of them.
     assert sum(1 for _ in r.scan_iter("key:*", count=100)) == 1000
     assert {field for field, _ in r.hscan_iter("h")} == {"a", "b"}
     # Publishing and subscribing.
@@ -62,11 +62,11 @@ def blocking(protocol):
         got += [message["data"]] if message else []
     assert got == ["one", "two"], got
     listener.close()
-    # Blocking.
+    # Blocking commands.
     threading.Timer(0.1, lambda: redis.Redis(port=PORT).rpush("queue", "job")).start()
     assert tuple(r.blpop("queue", timeout=5)) == ("queue", "job")
     assert r.blpop("queue", timeout=0.05) is None
-    # A group of a stream.
+    # A consumer group of a stream.
     r.xgroup_create("stream", "group", mkstream=True)
     ids = [r.xadd("stream", {"n": n}) for n in range(10)]
     read = r.xreadgroup("group", "me", {"stream": ">"}, count=6)
@@ -76,7 +76,7 @@ def blocking(protocol):
     assert r.xpending("stream", "group")["pending"] == 2
     assert r.xautoclaim("stream", "group", "other", 0)[1][0][0] == ids[4]
     assert r.xinfo_groups("stream")[0]["lag"] == 4
-    # What an administrator asks.
+    # An administrator's commands.
     assert r.info()["redis_version"] and r.config_get("maxmemory") and r.client_list()
     assert r.slowlog_get() is not None and r.role()[0] in ("master", b"master")
     assert r.latency_latest() == [] and "keys.count" in r.memory_stats()
@@ -89,7 +89,7 @@ def blocking(protocol):
 
 
 def copies():
-    """A copy is told of. The client's own cache asks for a server of version 7.4."""
+    """A cached copy is invalidated. The client's own cache requires a server of version 7.4."""
     r = redis.Redis(port=PORT, decode_responses=True, protocol=3, single_connection_client=True)
     told = []
     r.connection._parser.set_invalidation_push_handler(told.append)

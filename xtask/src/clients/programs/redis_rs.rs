@@ -1,4 +1,4 @@
-// redis-rs: pipelines, transactions, messages, blocking, groups of streams, SCAN.
+// redis-rs: pipelines, transactions, messages, blocking commands, consumer groups of streams, SCAN.
 use redis::{Commands, RedisResult, streams::StreamReadReply};
 use std::collections::BTreeMap;
 use std::time::Duration;

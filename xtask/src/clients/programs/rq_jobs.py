@@ -1,4 +1,4 @@
-"""RQ: jobs whose worker is killed while it works. RQ sends scripts for a few things; see docs/checking.md."""
+"""RQ: jobs of a worker that is killed at work. RQ sends scripts for a few things; see docs/internals/checking.md."""
 import os
 import signal
 import subprocess
@@ -42,7 +42,7 @@ if __name__ == "__main__":
     finally:
         os.killpg(one.pid, signal.SIGKILL)
         one.wait()
-    # What was queued meanwhile is there, and another worker does it.
+    # Jobs queued meanwhile are there, and another worker does them.
     more = [queue.enqueue(rq_work.square, at) for at in range(5)]
     two = worker()
     try:

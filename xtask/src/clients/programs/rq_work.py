@@ -1,4 +1,4 @@
-"""What RQ's worker does."""
+"""The jobs of RQ's worker."""
 import os
 import time
 

@@ -24,7 +24,7 @@ for binary in (False, True):
     assert client.append("text", "cd") and client.prepend("text", "_") and client.get("text") == "_abcd"
     assert client.touch("text", 100)
     assert client.delete("text") and client.get("text") is None
-    # Compressed by the client, told so by the flags.
+    # The client compresses the value and marks that in the flags.
     large = "compressible " * 50_000
     assert client.set("large", large, min_compress_len=1000) and client.get("large") == large
     client.set("short", 1, time=1)

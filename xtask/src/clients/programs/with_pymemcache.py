@@ -1,4 +1,4 @@
-"""pymemcache: one client, a pool, and what Django's cache does with it."""
+"""pymemcache: one client, a pool, and its use by Django's cache."""
 import json
 import os
 import threading
@@ -24,7 +24,7 @@ def one(client):
     assert client.get("absent", "default") == "default"
     assert client.add("a", 1, noreply=False) is False
     assert client.replace("absent", 1, noreply=False) is False
-    # The flags tell that these are bytes.
+    # The flags mark these as bytes.
     assert client.set("bytes", b"\x00\r\n\xff") and client.get("bytes") == b"\x00\r\n\xff"
     assert client.append("bytes", b"end", noreply=False) and client.get("bytes") == b"\x00\r\n\xffend"
     values = {f"key:{at}": at for at in range(500)}
@@ -37,7 +37,7 @@ def one(client):
     assert client.set("count", b"10") and client.incr("count", 5) == 15 and client.decr("count", 20) == 0
     assert client.incr("absent", 1) is None
     assert client.touch("count", expire=100, noreply=False)
-    # Memcached leaves the places that the number no longer needs blank.
+    # Memcached pads a shorter number with blanks.
     assert client.get("count").strip() == b"0"
     assert client.delete("count", noreply=False) and client.get("count") is None
     client.set("short", 1, expire=1)
