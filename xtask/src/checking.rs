@@ -1,5 +1,5 @@
 //! `loom`, `miri`, `sanitize`, `stress` and `brim`: checks of concurrent and of unsafe code, each with a separate tool.
-//! docs/internals/checking.md says what they prove, and what they do not.
+//! See docs/internals/checking.md for what they prove, and what they do not.
 //!
 //! `miri` and `sanitize` need a nightly toolchain. If it or one of its components is missing, they say so and pass,
 //! because there is no finding.

@@ -1,6 +1,6 @@
-//! `cargo xtask nexmark`: runs Nexmark's queries by `duramen bench stream`, by loops written by hand, and by DataFusion
-//! over the same events, and prints a table. With `--compare` it checks instead that the results equal those of
-//! DataFusion as a batch.
+//! `cargo xtask nexmark`: measures Nexmark's queries over the same events in three ways, and prints a table. The ways
+//! are `duramen bench stream`, loops written by hand, and DataFusion. With `--compare` it checks instead that the
+//! results equal those of DataFusion as a batch.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -5,14 +5,14 @@
 //! | round | race | fault |
 //! |---|---|---|
 //! | events | a write of a key (SET, INCR) and its DEL | the last event is not that of the later command |
-//! | arrival | a client that starts to wait, while another waits, and a push | the first one does not get the element,
-//! or the second not the next |
+//! | arrival | a client that starts to wait after another, and a push | the first gets no element, or the second not
+//! the next |
 //! | pushes | two pushes, while two clients wait | one gets nothing, both get the same, or something is left |
 //! | expiry | the store's sweep of a key that nobody read, and a SET of it | `expired` comes after `set` |
 //!
-//! In a round of *expiry* no client listens to events when the keys are written with their expiry, so that no worker
-//! checks them at that time. They are written again while the store sweeps them, which takes a second for some
-//! thousands.
+//! In a round of *expiry* no client listens to events while the keys are written with an expiry. No worker therefore
+//! checks the keys when they expire. They are written again while the store sweeps them; the sweep of some thousands
+//! takes a second.
 //!
 //! A client is known to wait by the reply to a PING that it sends with its command: both are executed in one turn.
 

@@ -182,7 +182,7 @@ const CLIENTS: &[Client] = &[
 /// The clients of memcached's protocols; all others speak Redis's.
 const OF_MEMCACHED: &[&str] = &["pymemcache", "pylibmc", "memjs", "gomemcache", "spymemcached", "xmemcached"];
 
-/// The clients that send scripts, which are not supported yet, and what they use them for.
+/// The clients that send scripts, which are not supported yet, and the reasons.
 const NEEDS_SCRIPTS: &[(&str, &str)] =
     &[("Celery", "to release the lock under which it gives back jobs of dead workers")];
 

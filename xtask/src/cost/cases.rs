@@ -1,6 +1,6 @@
 //! The cases: what each command can grow with. [`super::template`] describes their lines.
 //!
-//! This file is one long list of one kind of thing, so it is longer than others.
+//! The file is longer than others because it is one list.
 
 /// A command, and a quantity that it can grow with.
 pub struct Case {

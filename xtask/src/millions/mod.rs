@@ -1,9 +1,9 @@
 //! `cargo xtask millions`: compares large values of Redis's types in `duramen serve` on `/dev/shm` and in redis-server
 //! without persistence.
 //!
-//! Each server gets small hashes of ten fields, and then a hash, a list and a sorted set of many elements. The output
-//! has the memory of each, how long other clients wait while the sorted set grows, how long a deletion takes, and how
-//! long others wait for it.
+//! Each server gets small hashes of ten fields, and then a hash, a list and a sorted set of many elements. Three
+//! results are printed: the memory of each, the waits of other clients while the sorted set grows, and the duration of
+//! a deletion with the waits of other clients meanwhile.
 //!
 //! While the sorted set grows by pipelines, and during each deletion, another client sends a request every millisecond,
 //! one at a time.

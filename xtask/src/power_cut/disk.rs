@@ -2,8 +2,8 @@
 //!
 //! With an image file alone, every write that left the guest would survive. A store could then forget to wait for the
 //! device, and no test would notice. This disk keeps writes in its cache until it gets a flush. On power loss, each
-//! sector written since the last flush independently keeps its old content or that of any write since: a disk promises
-//! no more than that.
+//! sector written since the last flush keeps its old content or that of any write since, independently of other
+//! sectors. A disk promises no more than that.
 //!
 //! Invariants:
 //! 1. A flush is answered after all writes that were answered before it are on the platter.

@@ -1,5 +1,5 @@
-//! The content of the stores of `cargo xtask restart`: records that are derived from a number and a version, and the
-//! commands that read and write them.
+//! The content of the stores of `cargo xtask restart`, and the commands that read and write it. A record is derived
+//! from a number and a version.
 
 use crate::random::step;
 use std::collections::BTreeMap;

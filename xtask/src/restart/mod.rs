@@ -2,8 +2,8 @@
 //!
 //! A store of each size is loaded, strings through the engine and collections through the server. The real program is
 //! then started on it many times: after a clean end (SIGTERM), and after SIGKILL with acknowledged writes. The clock
-//! starts before the process is created. It stops when the right value of a random key has arrived by TCP; the client's
-//! first bytes are in the socket when the server begins to accept. After each start some hundred more keys are
+//! starts before the process is created. It stops when the right value of a random key has arrived by TCP. The client's
+//! first bytes are already in the socket when the server begins to accept. After each start some hundred more keys are
 //! compared, among them those just written, and the number of keys. One start before the measured ones completes the
 //! work that loading left.
 //!

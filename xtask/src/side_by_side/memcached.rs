@@ -10,13 +10,13 @@
 //! | `@close` | this client disconnects |
 //! | `@sleep 20` | wait 20 milliseconds |
 //! | `@near t,exp,l* CMD` | the numbers of these flags may differ by two; those of a flag marked `*` by any amount |
-//! | `@any CMD` | only the first word of the reply is compared |
+//! | `@any CMD` | compare only the first word of the reply |
 //! | `@names a,b CMD` | compare only the presence of these statistics |
 //! | `@values a,b CMD` | compare only these statistics |
 //! | `@raw "…" "…"*9` | send these bytes as they are; compare all replies, and whether the connection is closed |
 //! | `@packet OPCODE key=… extras=HEX value=… cas=… opaque=…` | a packet of the binary protocol |
 //!
-//! After each command the client sends a `mg` of an absent key, and after each packet a no-op: everything before their
+//! After each command the client sends a `mg` of an absent key, and after each packet a no-op. Everything before their
 //! replies belongs to the command. CAS numbers are compared by their order of appearance, not by value.
 
 use std::collections::HashMap;

@@ -1,9 +1,9 @@
 //! Random commands, for combinations that no transcript contains.
 //!
-//! Commands are made from forms: words, placeholders for a key, a value or a number, and options, of which some are
-//! taken. Only commands that both servers must answer alike are sent: none with a random reply, none whose reply
-//! depends on the run's duration. After a difference both servers are emptied, because a server that kept a wrong value
-//! would answer differently from then on.
+//! Commands are made from forms: words, placeholders for a key, a value or a number, and optional words. Only commands
+//! that both servers must answer alike are sent: none with a random reply, none whose reply depends on the run's
+//! duration. After a difference both servers are emptied, because a server that kept a wrong value would answer
+//! differently from then on.
 //!
 //! A run has phases of three kinds in turn; each begins with empty servers. In the second kind hashes and sets also get
 //! long strings, which make the reference use hash tables; their content then comes in any order. In the other kinds

@@ -1,8 +1,8 @@
 //! The sources of the on-medium format and their description change together.
 //!
-//! `docs/internals/format.md` contains a digest of `crates/duramen/src/format/`. After a change of the sources this
-//! rule fails until the author has read and corrected the document, and has recorded the new digest with `cargo xtask
-//! tidy --bless`. Blank lines, indentation and comments do not count, so moving them does not require that.
+//! `docs/internals/format.md` contains a digest of `crates/duramen/src/format/`. This rule fails after a change of the
+//! sources: the author must read and correct the document, and then record the new digest with `cargo xtask tidy
+//! --bless`. Blank lines, indentation and comments do not count, so moving them does not require that.
 
 use std::fs;
 

@@ -1,9 +1,9 @@
-//! The values that the torture writes: each value contains what is needed to verify it.
+//! The values that the torture writes; each contains everything needed to verify it.
 //!
-//! A value begins with a head (key, sequence number, length) and a digest of all its bytes. Bytes of its own store
-//! follow ([`OwnBytes`]). Appended values and entries of collections are chunks, which have the same parts at a smaller
-//! size. A read therefore has one of three results. A value that was written gives its number; a value of another key
-//! or with a changed byte is torn; or there is no value.
+//! A value begins with a head (key, sequence number, length) and a digest of all its bytes. Filler from the bytes of
+//! its store follows ([`OwnBytes`]). Appended values and entries of collections are chunks, which have the same parts
+//! at a smaller size. A read therefore has one of three results. A value that was written gives its number; a value of
+//! another key or with a changed byte is torn; or there is no value.
 
 use std::fmt;
 

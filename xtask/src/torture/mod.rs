@@ -1,9 +1,9 @@
 //! `cargo xtask torture`: writes, kills, restarts, and compares the store with the acknowledged operations.
 //!
-//! It has two parts, which differ only in the interface they write through: clients of `duramen serve` ([`sockets`]),
-//! and threads of a child process that uses the `duramen` crate ([`library`], [`child`]). Both are killed by SIGKILL at
-//! random times, sometimes while the store is being created or recovered, and restart with the same store. [`history`]
-//! defines the states that a crash may leave.
+//! It has two parts, which differ only in the interface they write through. [`sockets`] has clients of `duramen serve`;
+//! [`library`] and [`child`] have threads of a child process that uses the `duramen` crate. Both are killed by SIGKILL
+//! at random times, sometimes while the store is being created or recovered, and restart with the same store.
+//! [`history`] defines the states that a crash may leave.
 //!
 //! SIGKILL tests what survives the process, not what survives power loss: memory and page cache stay whole. The seed
 //! repeats the operations and the times between kills, not the scheduler's choices.
