@@ -16,7 +16,7 @@ pub struct Pair {
     pub reference: Server,
 }
 
-/// A pair of equal values, one for each server.
+/// One quantity, measured on both servers.
 #[derive(Clone, Copy)]
 pub struct Both {
     pub ours: Duration,
@@ -30,7 +30,7 @@ pub struct Cost {
     pub wait: Both,
 }
 
-/// A command that takes longer than this is not measured again.
+/// A case whose rounds have taken longer than this gets no further round.
 const ENOUGH: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Requested after the measured commands: its reply shows that all replies are there.

@@ -85,7 +85,7 @@ fn count(text: &str) -> usize {
     text.split("\n\n").filter(|block| block.starts_with("expr\n")).count()
 }
 
-/// Fetches Flink and compiles the program, unless both are present.
+/// Fetches Flink if it is missing, and compiles the program.
 fn install(cache: &Path) -> Result<()> {
     fs::create_dir_all(cache).attempt(|| format!("make {}", cache.display()))?;
     let whole = cache.join("whole");

@@ -103,7 +103,7 @@ impl Disk {
         Ok(Disk { platter: Some(platter), socket: socket.to_owned(), serving: None, has_power })
     }
 
-    /// Waits for one machine at the socket and serves it until it is gone.
+    /// Starts a thread that waits for one machine at the socket and serves it until it is gone.
     pub fn serve(&mut self) -> Result<()> {
         let _ = std::fs::remove_file(&self.socket);
         let listener =

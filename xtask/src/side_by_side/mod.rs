@@ -121,7 +121,7 @@ pub fn run(root: &Path, settings: Settings) -> Result<bool> {
 }
 
 struct Transcript {
-    /// For messages.
+    /// The path that messages show.
     path: String,
     /// Without directory and extension.
     name: String,

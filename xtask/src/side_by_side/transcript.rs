@@ -29,7 +29,7 @@ use std::time::Duration;
 pub struct Step {
     /// From 1.
     pub line: usize,
-    /// As written.
+    /// The line as written.
     pub text: String,
     /// What to do.
     pub action: Action,

@@ -18,7 +18,7 @@ pub const DIRECTIVES: [&str; 7] =
 // A reply to `COMMAND` has some 20 KB; all of them are three times the limit.
 const DEEP_REQUESTS: usize = 1500;
 
-/// Sends one of them, or none.
+/// Runs one of these clients, or none.
 pub fn visit(port: u16, random: &mut Random) -> Option<Violation> {
     let visited = match random.below(8) {
         0 => deep_pipeline(port),
