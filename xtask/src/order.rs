@@ -5,7 +5,7 @@
 //! | round | race | fault |
 //! |---|---|---|
 //! | events | a write of a key (SET, INCR) and its DEL | the last event is not that of the later command |
-//! | arrival | a push, and a second client that starts to wait | the first gets no element, or the second not the next |
+//! | arrival | a push, and a second client starting to wait | the first gets no element, or the second not the next |
 //! | pushes | two pushes, while two clients wait | one gets nothing, both get the same, or something is left |
 //! | expiry | the store's sweep of a key that nobody read, and a SET of it | `expired` comes after `set` |
 //!
