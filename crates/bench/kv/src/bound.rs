@@ -1,16 +1,16 @@
-//! The bound: what the memory accesses of an operation take alone, on the same medium, in the same run.
+//! The bound: the time that an operation's memory accesses take alone, on the same medium, in the same run.
 //!
-//! Three figures are the units of the targets, measured on a file of its own beside the store, with the store's persist
-//! step:
+//! Three figures are the units of the targets. They are measured on a separate file next to the store, with the store's
+//! persist step:
 //!
 //! * **L**: a load of a random line that the next load's address depends on.
-//! * **W**: 256 bytes stored behind the ones before, flushed and drained.
+//! * **W**: 256 bytes stored right after the previous ones, flushed and drained.
 //! * **R**: 8 bytes stored to a random line, flushed and drained.
 //!
-//! And for each operation its own accesses are repeated without an engine: a random line of memory as large as the
-//! index, which leads to a record; the record's lines; a sequential write of a record's bytes, flushed and
-//! drained; or 8 bytes of a random record. As in the engine, one operation does not wait for the loads of the one
-//! before, so a CPU may overlap them: an operation may take less than 1 L.
+//! For each operation, its own accesses are repeated without an engine: a random line of memory as large as the index,
+//! which points to a record; the record's lines; a sequential write of a record's bytes, flushed and drained; or 8
+//! bytes of a random record. As in the engine, an operation does not wait for the loads of the previous one. A CPU may
+//! overlap them, so an operation may take less than 1 L.
 
 use crate::clock::thread_cpu;
 use crate::random::{Random, mix};
@@ -22,17 +22,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// The most bytes of the file that bounds are measured on.
+/// The largest size of the file on which bounds are measured.
 const SCRATCH_BYTES_MAX: u64 = 1 << 30;
-/// For each of L, W and R.
+/// Time for each of L, W and R.
 const QUICKEST_TIME: Duration = Duration::from_millis(250);
 const SCRATCH_BYTES_MIN: u64 = 16 << 20;
-/// Batches that one figure is the median of.
+/// The number of batches; a figure is their median.
 const BATCHES: u64 = 200;
 const LINE_WORDS: u64 = LINE_BYTES / 8;
 /// Keys of a `get_many`.
 const TOGETHER: usize = 32;
-/// Header bytes of a record in Duramen, of which a bound allows the engine one per write.
+/// Bytes of a record's header in Duramen. A bound allows the engine one header per write.
 const HEADER_BYTES: usize = 24;
 
 /// L, W and R, in nanoseconds.
@@ -46,16 +46,16 @@ pub struct Units {
     pub random: f64,
 }
 
-/// What the memory can do by whichever persist instruction is the quickest, after `duramen bench mem`.
+/// The memory's figures with the quickest persist instruction, as `duramen bench mem` measures them.
 #[derive(Clone, Debug)]
 pub struct Quickest {
-    /// As [`Units`].
+    /// L, W and R.
     pub units: Units,
-    /// How W and R were persisted.
+    /// The instructions that persisted W and R.
     pub by: String,
 }
 
-/// The places that bounds are measured on: a file beside the store, and memory in place of the index.
+/// The places on which bounds are measured: a file next to the store, and memory instead of the index.
 #[derive(Debug)]
 pub struct Scratch {
     medium: Mapped,
@@ -69,8 +69,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Beside the store at `path`, opened as the store is; as large as `keys` records of `shape` and their
-    /// index are, but at most 1 GiB.
+    /// Makes the file next to the store at `path`, opened like the store. It is as large as `keys` records of `shape`
+    /// and their index, but at most 1 GiB.
     ///
     /// # Errors
     /// As opening a store.
@@ -89,14 +89,14 @@ impl Scratch {
             ..MediaOptions::default()
         };
         let medium = Mapped::open(&path, &media).map_err(crate::place::occupied)?;
-        // From here on the file goes when this value does.
+        // From here on the file is removed when this value is dropped.
         let memory = MediaOptions { kind: MediumKind::Volatile, ..MediaOptions::default() };
         let index = Mapped::open(Path::new("index"), &memory)?;
         let scratch = Self { medium, path, index, lines: bytes / LINE_BYTES, index_lines: 0, end: 0.into() };
         scratch.filled(keys)
     }
 
-    /// Makes an index whose lines lead anywhere in the file.
+    /// Makes an index whose lines point anywhere in the file.
     fn filled(mut self, keys: u64) -> Result<Self> {
         let mut random = Random::new(self.lines, 2);
         // Duramen's index takes 8 bytes a key at best, about 12 on average.
@@ -116,7 +116,7 @@ impl Scratch {
         self.lines * LINE_BYTES
     }
 
-    /// L, W and R, each over a million accesses or more.
+    /// Measures L, W and R, each over a million accesses or more.
     pub fn units(&self, clock: Clock) -> Units {
         self.link();
         let count = 2_000_000;
@@ -133,7 +133,8 @@ impl Scratch {
         Units { load, write, random }
     }
 
-    /// L, W and R by the inner loops of `duramen bench mem`, which know no persist step and take the quickest.
+    /// Measures L, W and R with the inner loops of `duramen bench mem`, which take the quickest persist step and not
+    /// the store's.
     pub fn quickest(&mut self) -> Quickest {
         let found = duramen_bench_memory::bounds(&mut self.medium, 0..self.lines * LINE_BYTES, QUICKEST_TIME);
         let units = Units { load: found.load_ns, write: found.append_ns, random: found.store_ns };
@@ -150,8 +151,8 @@ impl Scratch {
         }
     }
 
-    /// Nanoseconds of the accesses of one `op` on records of `shape`; `None` for a scan, whose accesses are
-    /// the engine's own choice.
+    /// Nanoseconds of the accesses of one `op` on records of `shape`. `None` for a scan: the engine chooses its
+    /// accesses.
     pub fn accesses(&self, clock: Clock, op: Op, shape: Shape) -> Option<f64> {
         let record = (shape.bytes() + HEADER_BYTES).next_multiple_of(8);
         let tombstone = (shape.key_bytes() + HEADER_BYTES).next_multiple_of(8);
@@ -200,7 +201,8 @@ impl Scratch {
         Some(nanos)
     }
 
-    /// How many times as many bare accesses of each of `ops` two threads do as one does: each on places of its own, at once.
+    /// For each of `ops`, the bare accesses of two threads at once over those of one thread. Each thread has its own
+    /// places.
     ///
     /// # Errors
     /// As [`Scratch::new`].
@@ -233,7 +235,7 @@ impl Scratch {
         Ok(ops.iter().filter_map(&mut times).collect())
     }
 
-    /// In words, what [`Scratch::accesses`] does.
+    /// Describes in words what [`Scratch::accesses`] does.
     #[must_use]
     pub fn describe(op: Op) -> &'static str {
         match op {
@@ -272,7 +274,7 @@ impl Scratch {
         self.record_lines(at, bytes).fold(0, |sum, line| sum ^ self.medium.load_u64(line))
     }
 
-    /// The accesses of [`TOGETHER`] gets, those of each kind fetched ahead of the first.
+    /// The accesses of [`TOGETHER`] gets; all accesses of one kind are prefetched before the first of them.
     fn together(&self, random: &mut Random, record: usize) -> u64 {
         let words = [(); TOGETHER].map(|()| self.index_word(random));
         words.iter().for_each(|&word| self.index.prefetch(word));

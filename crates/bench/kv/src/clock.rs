@@ -1,15 +1,15 @@
-//! What operations are timed by.
+//! The clocks that time operations.
 
 use std::time::Duration;
 
-/// What time is.
+/// How time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Clock {
-    /// The clock on the wall: what a user waits.
+    /// Wall-clock time: how long a user waits.
     #[default]
     Wall,
-    /// CPU time of the threads: what operations cost, also on a machine that others use. It leaves out waits
-    /// for a device.
+    /// CPU time of the threads: the cost of operations, also on a machine that others use. It leaves out waits for a
+    /// device.
     Cpu,
 }
 

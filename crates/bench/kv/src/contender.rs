@@ -1,4 +1,4 @@
-//! What is measured beside what: an engine, or a variant of one, that can be made anew for each round.
+//! The contenders of a comparison: an engine, or a variant of one, that can be made again for each round.
 
 use crate::engine::{Engine, Watch};
 use crate::place::{Place, anonymous_bytes};
@@ -7,28 +7,29 @@ use crate::{Latency, Outcome, Pace, Plan, Records, Result, run};
 use duramen::IndexKind;
 use std::path::Path;
 
-/// An engine that can be opened on nothing, as often as wanted.
+/// An engine that can be opened on an empty place as often as wanted.
 pub trait Contender {
-    /// Its name in tables; contenders of one run differ in it.
+    /// Its name in tables; unique among the contenders of a run.
     fn name(&self) -> String;
 
-    /// When an acknowledged write survives what, in a few words. Only contenders of the same are compared.
+    /// When an acknowledged write survives which failure, in a few words. Only contenders with the same durability are
+    /// compared.
     fn durability(&self) -> String;
 
-    /// Where it makes its stores, if nobody else can be there at the same time.
+    /// Where it makes its stores; `None` if its stores cannot collide with those of others.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether values have to be put in another way if they are to be updated in place, which reads then pay for.
+    /// Whether values must be put in another way to be updated in place, which makes reads slower.
     fn distinguishes_updates(&self) -> bool {
         false
     }
 
-    /// Makes an empty store, which goes when the value does. `updates`: values will be updated in place.
+    /// Makes an empty store, which is removed when the value is dropped. `updates`: values will be updated in place.
     ///
     /// # Errors
-    /// As the engine says; usage, when something is there.
+    /// An error of the engine; a usage error if something is already there.
     fn open(&self, updates: bool) -> Result<Box<dyn Opened + '_>>;
 }
 
@@ -47,7 +48,7 @@ pub trait Opened {
         watch: &dyn Watch,
     ) -> Result<Outcome>;
 
-    /// Ends what goes on in the background.
+    /// Finishes the engine's background work.
     ///
     /// # Errors
     /// As [`Engine::settle`].
@@ -59,14 +60,14 @@ pub trait Opened {
     /// As [`check_all`].
     fn check_all(&self, records: &Records, keys: u64) -> Result<()>;
 
-    /// Bytes that the store takes on its medium now; `None` where it has none.
+    /// Bytes that the store takes on its medium now; `None` without a medium.
     fn medium_bytes(&self) -> Option<u64>;
 
     /// A line about the store and its medium.
     fn describe(&self) -> String;
 }
 
-/// An engine with what it takes on its medium, and what removes it.
+/// An engine with its size on the medium and the value that removes it.
 pub struct Held<E, F> {
     /// The engine.
     pub engine: E,
@@ -105,14 +106,14 @@ impl<E: Engine, F: Fn(&E) -> Option<u64>> Opened for Held<E, F> {
     }
 }
 
-/// Duramen, opened in one way.
+/// Duramen, opened with some options.
 #[derive(Clone, Debug)]
 pub struct Duramen {
     /// Its name in tables.
     pub name: String,
-    /// Where, and how.
+    /// Where the store is, and how it is opened.
     pub place: Place,
-    /// Whether values that are updated change in place; else an update is a new version.
+    /// Whether updates change values in place; otherwise an update is a new version.
     pub in_place: bool,
 }
 
@@ -176,18 +177,18 @@ impl Opened for crate::place::Fresh {
     }
 }
 
-/// What a load took of memory and medium.
+/// Memory and medium that a load took.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// Anonymous memory per record, in bytes. Known of the first store in a process only: later ones are given
-    /// memory that the allocator kept of those before.
+    /// Anonymous memory per record, in bytes. Known only for the first store in a process: later ones reuse memory that
+    /// the allocator kept.
     pub dram: Option<f64>,
     /// Medium per record, in bytes.
     pub medium: Option<f64>,
 }
 
 impl Space {
-    /// Of `keys` records, when memory was `before` before the store was opened.
+    /// The space of `keys` records; `before`: memory before the store was opened.
     pub(crate) fn of(opened: &dyn Opened, before: Option<u64>, keys: u64) -> Self {
         let keys = keys as f64;
         Self {

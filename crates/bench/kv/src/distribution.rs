@@ -1,4 +1,4 @@
-//! Which keys are asked for: all alike, or few of them most of the time.
+//! How operations pick keys: all alike, or few of them most of the time.
 
 use crate::random::{Random, mix};
 use crate::{Failure, Result};
@@ -50,7 +50,7 @@ pub(crate) struct Picker {
 }
 
 impl Picker {
-    /// Of `keys` keys, which is at least 1. O(keys) for the skewed distributions.
+    /// For `keys` keys, at least 1. O(keys) for the skewed distributions.
     pub(crate) fn new(distribution: Distribution, keys: u64) -> Self {
         let zipf = (distribution != Distribution::Uniform).then(|| Zipf::new(keys, THETA));
         Self { distribution, keys, zipf }
@@ -60,8 +60,8 @@ impl Picker {
     pub(crate) fn pick(&self, random: &mut Random, newest: impl Fn(u64) -> u64) -> u64 {
         match (&self.zipf, self.distribution) {
             (Some(zipf), Distribution::Latest) => newest(zipf.rank(random)),
-            // The rank is scattered over all keys, as YCSB's scrambled zipfian does: ranks that fall on one
-            // key add up, and some keys are never asked for.
+            // The rank is scattered over all keys, as in YCSB's scrambled zipfian. Ranks that fall on the same key add
+            // up, and some keys are never picked.
             (Some(zipf), _) => mix(zipf.rank(random)) % self.keys,
             (None, _) => random.below(self.keys),
         }
@@ -87,7 +87,7 @@ impl Zipf {
         Self { n, alpha: 1.0 / (1.0 - theta), zeta, eta, second }
     }
 
-    /// From 0, the most popular.
+    /// A rank from 0, the most popular.
     fn rank(&self, random: &mut Random) -> u64 {
         let u = random.unit();
         let scaled = u * self.zeta;

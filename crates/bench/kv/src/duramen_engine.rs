@@ -1,4 +1,4 @@
-//! Duramen behind the door of the benchmark.
+//! Duramen as an engine of the benchmark.
 
 use crate::engine::{Changed, Engine, Session, Visit};
 use crate::{Result, random};
@@ -6,17 +6,17 @@ use duramen::{Durability, IndexKind, Meta, Options, StoreOn, Update, WriterOn};
 use duramen_media::{Mapped, Medium};
 use std::path::Path;
 
-/// Entries of one call of a scan by cursor, which holds up reclamation while it lasts.
+/// Entries of one call of a scan by cursor, which delays reclamation while it lasts.
 const SCAN_ENTRIES: usize = 10_000;
 
-/// A store of Duramen's on medium `M`.
+/// A store of Duramen on medium `M`.
 pub struct DuramenEngine<M: Medium = Mapped> {
     store: StoreOn<M>,
     updatable: bool,
 }
 
 impl DuramenEngine {
-    /// Opens the store at `path`. `updatable`: whether values are put so that 8 bytes may change in place.
+    /// Opens the store at `path`. `updatable`: values are put so that 8 bytes may change in place.
     ///
     /// # Errors
     /// As [`Options::open`].
@@ -36,7 +36,7 @@ impl<M: Medium> DuramenEngine<M> {
         &self.store
     }
 
-    /// Closes the store. With durability `manual` what was not committed is dropped: the figures are there already.
+    /// Closes the store. With durability `manual`, uncommitted writes are dropped: the figures are already taken.
     ///
     /// # Errors
     /// As [`StoreOn::close`].
@@ -65,7 +65,7 @@ impl<M: Medium> Engine for DuramenEngine<M> {
     }
 }
 
-/// A writer of Duramen's, and the store to read from.
+/// A writer of Duramen, and the store to read from.
 pub struct DuramenSession<M: Medium = Mapped> {
     writer: WriterOn<M>,
     store: StoreOn<M>,
@@ -106,8 +106,8 @@ impl<M: Medium> Session for DuramenSession<M> {
         Ok(self.writer.delete(key)?)
     }
 
-    /// On an ordered store from `key` on, in the order of the keys. Else from a random place of the index, in its order: a hash
-    /// index has no other. It visits about `count` then.
+    /// On an ordered store, visits from `key` on, in key order. A hash index has no key order: the visit starts at a
+    /// random place of the index, follows its order and covers about `count` entries.
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         if self.ordered {
             let mut seen = 0;

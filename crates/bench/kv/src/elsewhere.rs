@@ -1,4 +1,4 @@
-//! Duramen with its records elsewhere than in the store's own table: in a named table, or as elements of a collection.
+//! Duramen with its records outside the store's default table: in a named table, or as elements of a collection.
 
 use crate::contender::{Contender, Held, Opened};
 use crate::engine::{Changed, Engine, NO_RANKS, Session, Visit};
@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     Collection(ElementOrder),
 }
 
-/// A store whose records are there.
+/// A store with its records in one of these places.
 pub(crate) struct Elsewhere {
     pub name: String,
     pub place: Place,
@@ -30,7 +30,7 @@ enum Records {
 struct ElsewhereEngine {
     records: Records,
     updatable: bool,
-    // Last: the store is closed, and its file removed, when nobody has it any more.
+    // Last: the store is closed and its file removed after all other fields are dropped.
     fresh: Fresh,
 }
 

@@ -1,21 +1,21 @@
-//! The door that engines are measured through: Duramen's own, and those of `bench-peers`.
+//! The interface for engines under measurement: Duramen, and those of `bench-peers`.
 
 use crate::{Failure, Result};
 
 /// An engine with its store open, shared by all threads.
 pub trait Engine: Sync {
-    /// What one thread works with.
+    /// The session of one thread.
     type Session<'a>: Session
     where
         Self: 'a;
 
-    /// What a thread works with; made in that thread.
+    /// Makes a session; called in the thread that uses it.
     ///
     /// # Errors
     /// As the engine says.
     fn session(&self) -> Result<Self::Session<'_>>;
 
-    /// Ends what goes on in the background after a load, as merging files: it would take its time from others.
+    /// Finishes background work after a load, such as merging files, which would slow down later measurements.
     ///
     /// # Errors
     /// As the engine says.
@@ -24,35 +24,35 @@ pub trait Engine: Sync {
     }
 }
 
-/// Who is shown a value, by the number of its key in a call.
+/// Receives the value of a key, with the key's number in the call.
 pub type Visit<'a> = dyn FnMut(usize, Option<&[u8]>) -> Result<()> + 'a;
 
-/// What became of a change of part of a value.
+/// The outcome of an update of a part of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// The bytes were stored over the old ones.
     InPlace,
-    /// The whole value was written anew.
+    /// The whole value was written again.
     Rewritten,
     /// The key is not there.
     Absent,
 }
 
-/// One thread's way into an engine. When a write returns it is as durable as its engine was opened to make it.
+/// One thread's access to an engine. When a write returns it is as durable as the engine was opened to make it.
 pub trait Session {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// As the engine says; so for all others.
+    /// As the engine says; likewise for the other operations.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Copies the value into `into`, whatever was there; whether the key is there.
+    /// Copies the value into `into`, replacing its content; returns whether the key exists.
     ///
     /// # Errors
     /// As the engine says.
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<bool>;
 
-    /// Shows the values of several keys, in the order of the keys.
+    /// Passes the values of several keys to `visit`, in the order of the keys.
     ///
     /// # Errors
     /// As the engine says, or what `visit` returned.
@@ -80,55 +80,55 @@ pub trait Session {
         Ok(Changed::Rewritten)
     }
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`; returns whether it existed.
     ///
     /// # Errors
     /// As the engine says.
     fn delete(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Visits up to `count` entries from about `key` on, in whatever order the engine has; returns how many. From the empty
+    /// Visits up to `count` entries from about `key` on, in the engine's order; returns their number. From the empty
     /// key on it visits all.
     ///
     /// # Errors
     /// As the engine says.
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
 
-    /// How many entries come before that of `key`; `None` without one.
+    /// The number of entries before that of `key`; `None` if the key does not exist.
     ///
     /// # Errors
-    /// Of an engine that does not know.
+    /// An engine without ranks returns one.
     fn rank(&mut self, key: &[u8]) -> Result<Option<u64>> {
         let _ = key;
         Err(Failure::usage(NO_RANKS))
     }
 
-    /// Copies the value of the entry that so many come before; whether there is one.
+    /// Copies the value of the entry that has `rank` entries before it; returns whether there is one.
     ///
     /// # Errors
-    /// Of an engine that does not know.
+    /// An engine without ranks returns one.
     fn nth(&mut self, rank: u64, into: &mut Vec<u8>) -> Result<bool> {
         let _ = (rank, into);
         Err(Failure::usage(NO_RANKS))
     }
 }
 
-/// What an engine says that has no order to count in.
+/// The error of an engine without an order to count in.
 pub(crate) const NO_RANKS: &str =
     "rank and nth are for collections with an order: --variants collection-ordered";
 
-/// Who is told how far a run is. Called from one thread, a few times a second.
+/// Receives the progress of a run. Called from one thread, a few times a second.
 pub trait Watch {
     /// `total` operations of `what` begin.
     fn begin(&self, what: &str, total: u64);
-    /// So many of them are done.
+    /// `done` operations are done.
     fn at(&self, done: u64);
-    /// They are done.
+    /// All operations are done.
     fn end(&self);
-    /// A line of what was found, to be shown at once.
+    /// A line about a result, to be shown at once.
     fn say(&self, line: &str);
 }
 
-/// Tells nobody.
+/// Reports to nobody.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unwatched;
 

@@ -1,8 +1,8 @@
-//! What stops a benchmark, and whose matter it is.
+//! Why a benchmark stopped, and whether the command line is at fault.
 
 use std::fmt;
 
-/// What stops a benchmark.
+/// Why a benchmark stopped.
 #[derive(Debug)]
 pub struct Failure {
     text: String,
@@ -13,23 +13,23 @@ pub struct Failure {
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// The store, the system or a wrong value stopped it.
+    /// An error of the store or the system, or a wrong value.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), usage: false }
     }
 
-    /// What was asked for cannot be done: to be said otherwise.
+    /// A request that cannot be met: the user must ask for something else.
     pub fn usage(text: impl Into<String>) -> Self {
         Self { text: text.into(), usage: true }
     }
 
-    /// A key that was put is not there.
+    /// A key that was put is missing.
     #[cold]
     pub(crate) fn missing(number: u64, op: &str) -> Self {
         Self::new(format!("key {number} was put and is missing at {op}; there are no figures"))
     }
 
-    /// Whether the command line is what must change.
+    /// Whether the command line must change.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         self.usage

@@ -1,4 +1,5 @@
-//! What the forms of a write cost beside a plain put: under a lock, as a unit, updatable, and of whole collections and tables.
+//! The cost of the forms of a write compared with a plain put: under a lock, in a transaction, updatable, and of whole
+//! collections and tables.
 
 use crate::bound::batches;
 use crate::place::Place;
@@ -8,7 +9,8 @@ use duramen::{Batch, ElementOrder, IndexKind, Meta, Stats, Store, Swap, Writer};
 use duramen_bench_report::{Better, Measurement, Metric, Unit};
 use std::time::{Duration, Instant};
 
-/// Less than this share of what lives may be dead for space to count as free, or as much as a small store leaves.
+/// Space counts as free when the dead share of the live bytes is below this, or dead bytes are no more than a small
+/// store leaves.
 const DEAD_SHARE: u64 = 2;
 const DEAD_BYTES: u64 = 64 << 20;
 const FREE_WITHIN: Duration = Duration::from_secs(60);
@@ -61,7 +63,7 @@ pub(crate) fn forms(place: &Place, settings: &Settings) -> Result<Vec<Measuremen
 }
 
 impl Samples {
-    /// The times of writes, and what each is beside that with which it is compared.
+    /// The times of writes, and the ratio of each to the write it is compared with.
     fn with_ratios(&self) -> Measurement {
         let mut one = self.measurement("writes", Unit::Nanoseconds);
         for (form, plain) in COMPARED {
@@ -99,7 +101,7 @@ struct Forms<'a> {
 }
 
 impl Forms<'_> {
-    /// Nanoseconds of each of `count` operations, whose first error is returned.
+    /// Nanoseconds of each of `count` operations; returns the first error.
     fn time(&self, count: u64, mut one: impl FnMut(u64) -> Result<()>) -> Result<f64> {
         let mut failed = None;
         let nanos = batches(self.settings.clock, count, |at| {
@@ -188,8 +190,8 @@ impl Forms<'_> {
         self.threads(store, into)
     }
 
-    /// Elements of one thread, and of two of which each has a collection of its own. What they write to was written before: to make
-    /// new memory takes longer than an element, and is the kernel's work.
+    /// Elements of one thread, and of two threads with a collection each. The space that they write to was written
+    /// before: new memory takes longer than an element, and that is the kernel's work.
     fn threads(&self, store: &Store, into: &mut Samples) -> Result<()> {
         let ops = self.settings.ops;
         let two = [(&b"first"[..], 0), (b"second", ops)];
@@ -202,8 +204,8 @@ impl Forms<'_> {
         Ok(())
     }
 
-    /// Fills new collections of these names, each from a thread of its own and with keys of its own from a number on: threads would meet
-    /// at the locks of equal ones. Nanoseconds of the clock for an element.
+    /// Fills new collections of these names, each from its own thread and with its own keys, from a number on: with
+    /// equal keys, threads would contend for the same locks. Returns wall-clock nanoseconds per element.
     fn fill(&self, store: &Store, collections: &[(&[u8], u64)]) -> Result<f64> {
         let ops = self.settings.ops;
         let work = |name: &[u8], from: u64| -> Result<()> {
@@ -229,7 +231,8 @@ impl Forms<'_> {
         Ok(begun.elapsed().as_nanos() as f64 / (ops * collections.len() as u64) as f64)
     }
 
-    /// Deletes what [`Self::fill`] filled, and waits until its space is free, but for what compaction leaves; `live`: what lived before.
+    /// Deletes the collections of [`Self::fill`] and waits until their space is free, but for what compaction leaves.
+    /// `live`: live bytes before.
     fn empty(store: &Store, live: u64) -> Result<()> {
         store.delete(b"first")?;
         store.delete(b"second")?;
@@ -248,7 +251,7 @@ impl Forms<'_> {
         Ok(())
     }
 
-    /// Calls whose time does not depend on how much they are about.
+    /// Calls whose time does not depend on the size of the collection or table.
     fn calls(&self, store: &Store, into: &mut Samples) -> Result<()> {
         let mut timed = |name, call: &mut dyn FnMut() -> Result<()>| -> Result<()> {
             let begun = Instant::now();
@@ -263,7 +266,7 @@ impl Forms<'_> {
     }
 }
 
-/// A new collection by the name of `name`.
+/// A new collection called `name`.
 fn named(store: &Store, writer: &mut Writer, name: &[u8]) -> Result<duramen::Collection> {
     let collection = store.new_collection(ElementOrder::Unordered);
     let meta = Meta { collection: Some(collection.id()), ..Meta::default() };

@@ -1,4 +1,4 @@
-//! Named key-value workloads against the engine, each beside the time that its bare memory accesses take.
+//! Named key-value workloads against the engine, each compared with the time that its bare memory accesses take.
 //!
 //! | to | see |
 //! |---|---|
@@ -8,11 +8,11 @@
 //!
 //! Invariants:
 //!
-//! 1. A workload is a function of its seed: the same seed gives the same operations on the same bytes, whatever the
-//!    engine, the thread schedule or the machine.
-//! 2. Every value that comes back is checked against the key it was asked for; the first wrong one ends the run
-//!    with an error and without figures.
-//! 3. Operations are made before the clock starts; what runs while it runs is stated in docs/internals/bench-kv.md.
+//! 1. A workload is a function of its seed: the same seed gives the same operations on the same bytes. Engine, thread
+//!    schedule and machine do not matter.
+//! 2. Every returned value is checked against its key. The first wrong one ends the run with an error and without
+//!    figures.
+//! 3. Operations are made before the clock starts; docs/internals/bench-kv.md states what runs while the clock runs.
 #![forbid(unsafe_code)]
 
 pub mod bound;
@@ -42,7 +42,7 @@ mod workload;
 
 pub use clock::Clock;
 pub use distribution::Distribution;
-/// What stores are opened by, for those who do not depend on the engine themselves.
+/// Options for opening stores, for callers that do not depend on the engine themselves.
 pub use duramen::{Durability, FlushInstruction, IndexKind, MediumKind, Options};
 pub use duramen_engine::DuramenEngine;
 pub use engine::{Changed, Engine, Session, Unwatched, Visit, Watch};

@@ -1,4 +1,4 @@
-//! Where the benchmark's stores are: a path that is nobody's, and that is nobody's again afterwards.
+//! Where the benchmark's stores are: a path without a file, which is also without a file afterwards.
 
 use crate::{DuramenEngine, Failure, Result};
 use duramen::{Create, ErrorKind, Options};
@@ -13,14 +13,14 @@ pub struct Place {
     pub options: Options,
 }
 
-/// A new store that is removed when this value goes: first it is closed, then its file goes.
+/// A new store that is removed when this value is dropped: first the store is closed, then its file removed.
 pub struct Fresh {
     engine: DuramenEngine,
     path: PathBuf,
     _remove: Remove,
 }
 
-/// Removes a store's file when it goes.
+/// Removes a store's file when dropped.
 #[derive(Debug)]
 pub struct Remove(PathBuf);
 
@@ -48,7 +48,7 @@ fn taken(error: &dyn std::fmt::Display) -> String {
     format!("{error}; the benchmark makes and removes a store of its own: say a --path where nothing is")
 }
 
-/// The medium's error, with what to do when something is there.
+/// The medium's error, with a hint if something is already there.
 pub(crate) fn occupied(error: duramen_media::Error) -> Failure {
     match error.kind() {
         duramen_media::ErrorKind::AlreadyExists | duramen_media::ErrorKind::InUse => {
@@ -59,22 +59,22 @@ pub(crate) fn occupied(error: duramen_media::Error) -> Failure {
 }
 
 impl Place {
-    /// Makes a store where nothing is.
+    /// Makes a store where no file is.
     ///
     /// # Errors
-    /// Usage, when something is there already.
+    /// A usage error if something is already there.
     pub fn fresh(&self, updatable: bool) -> Result<Fresh> {
         self.fresh_with(&self.options, updatable)
     }
 
-    /// As [`Place::fresh`], opened otherwise.
+    /// Like [`Place::fresh`], with other options.
     ///
     /// # Errors
     /// As [`Place::fresh`].
     pub fn fresh_with(&self, options: &Options, updatable: bool) -> Result<Fresh> {
         let path = self.path.clone();
         let file = file_of(&path);
-        // Even an empty one: somebody made it.
+        // Even an empty file: somebody made it.
         if file.is_file() {
             let there = format!("cannot create store {}: there is a file", file.display());
             return Err(Failure::usage(taken(&there)));
@@ -103,7 +103,7 @@ impl Fresh {
     }
 }
 
-/// Anonymous memory of this process, in bytes: what an engine takes of DRAM, without the pages of its medium.
+/// Anonymous memory of this process, in bytes: the engine's DRAM without the pages of its medium.
 #[must_use]
 pub fn anonymous_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -111,8 +111,8 @@ pub fn anonymous_bytes() -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// The same without compaction in the background. The store's own thread works on, so that only that differs: it
-/// grows the store ahead of the writers, which would otherwise pay for fresh pages themselves.
+/// The same options without background compaction. Only compaction differs: the store's own thread still grows the
+/// store ahead of the writers, which would otherwise pay for fresh pages themselves.
 pub(crate) fn never_compacting(options: &Options) -> Options {
     let mut options = options.clone();
     options.tuning.compaction_bytes_min = Some(u64::MAX);

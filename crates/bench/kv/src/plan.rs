@@ -1,10 +1,10 @@
-//! Operations, made before the clock starts: what each thread does, in order.
+//! Operations, made before the clock starts: the steps of each thread, in order.
 
 use crate::distribution::Picker;
 use crate::random::Random;
 use crate::{Distribution, Failure, Op, Result, Workload};
 
-/// What threads do in one run of a workload.
+/// The steps of all threads in one run of a workload.
 #[derive(Debug)]
 pub struct Plan {
     name: String,
@@ -13,7 +13,7 @@ pub struct Plan {
     keys: u64,
 }
 
-/// What one thread does.
+/// The steps of one thread.
 #[derive(Debug, Default)]
 pub struct Steps(Vec<u64>);
 
@@ -29,13 +29,13 @@ impl Steps {
         self.0.push((op as u64) << NUMBER_BITS | number);
     }
 
-    /// How many.
+    /// The number of steps.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -66,7 +66,7 @@ impl Plan {
         } else if deletes {
             ops.min(keys)
         } else if let Some(entries) = workload.entries(keys) {
-            // What is asked for are entries.
+            // `ops` counts entries here, not visits.
             (ops / entries).max(1)
         } else {
             ops
@@ -102,7 +102,7 @@ impl Plan {
                 )
             }
         });
-        // Another version than the load's, so that an overwrite that did not happen is seen.
+        // A version other than the load's, so that a missing overwrite is detected.
         let version = if workload.is_load() { 0 } else { Random::new(seed, 77).next() as u32 | 1 };
         Ok(Self { name: workload.name().into(), threads: steps.collect(), version, keys })
     }
@@ -113,25 +113,25 @@ impl Plan {
         &self.name
     }
 
-    /// What each thread does.
+    /// The steps of each thread.
     #[must_use]
     pub fn threads(&self) -> &[Steps] {
         &self.threads
     }
 
-    /// Operations of all threads.
+    /// The number of operations of all threads.
     #[must_use]
     pub fn ops(&self) -> u64 {
         self.threads.iter().map(|steps| steps.len() as u64).sum()
     }
 
-    /// Records that the store has before it, or that it loads.
+    /// The number of records in the store before the run, or that the run loads.
     #[must_use]
     pub fn keys(&self) -> u64 {
         self.keys
     }
 
-    /// The version of the values that it puts.
+    /// The version of the values that the run puts.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version

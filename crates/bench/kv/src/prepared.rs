@@ -1,8 +1,8 @@
-//! Throughput of bare operations: keys and values of the next some hundred are made while the clock stands, so that the
-//! CPU may overlap an operation with the next as it does in a program that has its keys at hand.
+//! Throughput of bare operations: keys and values of the next few hundred operations are made while the clock stands.
+//! So the CPU may overlap an operation with the next, as in a program that has its keys at hand.
 //!
-//! What remains beside the engine while the clock runs: a step of a loop, the address of key and value, and the
-//! comparison of what came back by length and one word.
+//! Besides the engine, only this runs while the clock runs: a step of a loop, the address of key and value, and a
+//! comparison of the returned value by length and one word.
 
 use crate::clock::thread_cpu;
 use crate::engine::{Changed, Session};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Operations made at a time: their values stay in the second-level cache.
 const TOGETHER: usize = 512;
 
-/// Time in which operations ran.
+/// The time in which operations ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ran {
     pub wall: Duration,
@@ -29,7 +29,7 @@ struct Ready<'a> {
     records: &'a Records,
     version: u32,
     numbers: Vec<u64>,
-    /// What each value that is read begins with.
+    /// The first bytes that each read value must have.
     seals: Vec<u64>,
     keys: Vec<u8>,
     key_ends: Vec<usize>,
@@ -39,7 +39,7 @@ struct Ready<'a> {
     one: Vec<u8>,
 }
 
-/// The bytes between the end of the one before and its own.
+/// The bytes from the previous end to this one's end.
 #[inline]
 fn part(ends: &[usize], i: usize) -> Range<usize> {
     let from = if i == 0 { 0 } else { ends[i - 1] };
@@ -95,7 +95,7 @@ impl<'a> Ready<'a> {
         &self.keys[part(&self.key_ends, i)]
     }
 
-    /// Runs what was made.
+    /// Runs the prepared operations.
     fn run<S: Session>(&self, op: Op, session: &mut S, copy: &mut Vec<u8>, ran: &mut Ran) -> Result<()> {
         let count = self.numbers.len();
         match op {
@@ -172,7 +172,8 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// Takes all steps, those of one kind that follow each other up to [`TOGETHER`] at a time; `progress` is told of each.
+/// Runs all steps. Consecutive steps of one kind run up to [`TOGETHER`] at a time; each batch is reported to
+/// `progress`.
 pub(crate) fn take<S: Session>(
     session: &mut S,
     records: &Records,

@@ -1,6 +1,6 @@
-//! A medium that counts or times what the engine asks of another one, or leaves out what makes stores durable.
+//! A medium that counts or times the engine's calls of another one, or leaves out the calls that make stores durable.
 //!
-//! The engine does not know of it: it is opened over this medium as over any other. All else is passed on.
+//! The engine opens this medium like any other and does not know of the probe. All other calls are passed on.
 
 use duramen_media::{Bytes, Device, Granularity, Medium, Offset, Persistent, Result, lines_of};
 use std::cell::Cell;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What a probe does besides passing on.
+/// What a probe does besides passing calls on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing is flushed and nothing drained: stores alone. Nothing is durable then.
+    /// Nothing is flushed or drained, so nothing is durable: stores alone.
     NoPersist,
     /// Bytes, lines and calls of all threads are counted.
     Count,
-    /// Calls of threads that asked for it by [`time_this_thread`] are timed.
+    /// Calls are timed on threads that asked for it with [`time_this_thread`].
     Time,
 }
 
@@ -27,25 +27,25 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// So many.
+    /// The number of calls.
     pub fn calls(&self) -> u64 {
         self.calls.load(Relaxed)
     }
 
-    /// Took so long, together, the reading of the clock included.
+    /// The total time of the calls, including the reading of the clock.
     pub fn nanos(&self) -> u64 {
         self.nanos.load(Relaxed)
     }
 }
 
-/// What was counted or timed.
+/// The counts and times.
 #[derive(Debug, Default)]
 pub struct Meter {
-    /// Stores of record bytes, and the begin of their write-back.
+    /// Stores of record bytes, and the start of their write-back.
     pub write: Tally,
     /// Stores of single words, and their write-back.
     pub word: Tally,
-    /// Flushes by themselves.
+    /// Flushes alone.
     pub flush: Tally,
     /// Waits.
     pub drain: Tally,
@@ -58,7 +58,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Forgets everything.
+    /// Resets all counts and times.
     pub fn reset(&self) {
         for tally in [&self.write, &self.word, &self.flush, &self.drain, &self.sync] {
             tally.calls.store(0, Relaxed);
@@ -69,7 +69,7 @@ impl Meter {
     }
 }
 
-/// A call of memory that took longer was interrupted: it is left out. Waits for a device are all kept.
+/// A memory call that took longer was interrupted and is left out. Waits for a device are all kept.
 const CALL_NANOS_MAX: u64 = 50_000;
 
 thread_local! {
@@ -90,7 +90,7 @@ pub struct Probe<M> {
 }
 
 impl<M: Medium> Probe<M> {
-    /// Over `medium`; what is found goes to `meter`.
+    /// A probe over `medium` that records into `meter`.
     pub fn new(medium: M, mode: Mode, meter: Arc<Meter>) -> Self {
         Self { medium, mode, meter }
     }

@@ -9,7 +9,7 @@
 //! | | | filler, random bytes that follow from number and version |
 //! | end - 8 | 8 | the seal again |
 //!
-//! A shorter one has only what fits: the seal (which updates change then), and filler.
+//! A shorter value has only what fits: the seal, which updates then change, and filler.
 
 use crate::random::{Random, mix, normal_of};
 use crate::{Failure, Result};
@@ -17,11 +17,11 @@ use std::fmt;
 use std::str::FromStr;
 
 const SEAL_BYTES: usize = 8;
-/// The least value with a cell of its own and a second seal.
+/// The smallest value with a separate cell and a second seal.
 const VALUE_BYTES_FULL: usize = 32;
 /// Places in the pool where fillers begin: 64 lines, so that making a value reads what the L1 cache holds.
 const FILLER_STARTS: u64 = 64;
-/// The least mean: three deviations below it there is still room for seals and cell.
+/// The smallest mean: three deviations below it there is still room for seals and cell.
 const VALUE_BYTES_VARYING_MIN: usize = 80;
 const VALUE_BYTES_MAX: usize = 16 << 20;
 const KEY_BYTES_MAX: usize = 1024;
@@ -40,10 +40,10 @@ impl Shape {
     pub const NAMES: [&'static str; 8] =
         ["8+8", "16+100", "16+200", "32+500", "100+900", "16+4096", "16+65536", "16+200~"];
 
-    /// Of one size.
+    /// Records of one size.
     ///
     /// # Errors
-    /// Usage, when a key is not 8 to 1024 bytes or a value not 8 bytes to 16 MiB.
+    /// A usage error if a key is not 8 to 1024 bytes or a value not 8 bytes to 16 MiB.
     pub fn new(key_bytes: usize, value_bytes: usize) -> Result<Self> {
         if !(8..=KEY_BYTES_MAX).contains(&key_bytes) {
             return Err(Failure::usage(format!(
@@ -129,7 +129,7 @@ impl FromStr for Shape {
 #[derive(Debug)]
 pub struct Records {
     shape: Shape,
-    /// What fillers are cut from.
+    /// Fillers are slices of it.
     pool: Vec<u8>,
 }
 
@@ -177,8 +177,8 @@ impl Records {
         }
     }
 
-    /// Where in the value updates in place go: at a multiple of 8 bytes in the record as Duramen lays it out,
-    /// whose header is a multiple of 8 bytes.
+    /// Where in the value in-place updates go. The place is a multiple of 8 bytes in Duramen's record, whose header is
+    /// a multiple of 8 bytes.
     #[inline]
     #[must_use]
     pub fn cell_at(&self, number: u64) -> usize {
@@ -189,7 +189,7 @@ impl Records {
         SEAL_BYTES + (8 - key % 8) % 8
     }
 
-    /// What an update of `number` in place writes there.
+    /// The bytes that an in-place update of `number` writes there.
     #[inline]
     #[must_use]
     pub fn cell(&self, number: u64, version: u32) -> [u8; 8] {
@@ -199,31 +199,31 @@ impl Records {
         (mix(!number) ^ u64::from(version)).to_le_bytes()
     }
 
-    /// Whether `value` is one of `number`: by length, seals and cell. Two cache lines of it are read, so that
-    /// the check does not outweigh what it checks.
+    /// Checks that `value` belongs to `number`: by length, seals and cell. It reads two cache lines, so that the check
+    /// does not cost more than the operation.
     ///
     /// # Errors
-    /// What was found and what was wanted.
+    /// Names the found and the wanted value.
     #[inline]
     pub fn check(&self, number: u64, value: &[u8]) -> Result<()> {
         if self.version_of(number, value).is_some() { Ok(()) } else { Err(self.wrong(number, value)) }
     }
 
-    /// What [`Records::begins`] compares a value of `number` with.
+    /// The bytes that [`Records::begins`] compares with a value of `number`.
     #[inline]
     pub(crate) fn seal(&self, number: u64) -> u64 {
         seal(number, 0)
     }
 
-    /// Whether `value` has a length that values here have, and begins with the hash of its number: less than
-    /// [`Records::check`], and one comparison.
+    /// Whether `value` has a valid length and begins with the hash of its number: a weaker check than
+    /// [`Records::check`], with one comparison.
     #[inline]
     pub(crate) fn begins(&self, seal: u64, value: &[u8]) -> bool {
         let fits = self.shape.varies || value.len() == self.shape.value_bytes;
         fits && word(value, 0).is_some_and(|first| (first ^ seal) >> 32 == 0)
     }
 
-    /// As [`Records::check`], and every byte of the filler.
+    /// Like [`Records::check`], and also checks every byte of the filler.
     ///
     /// # Errors
     /// As [`Records::check`].
@@ -244,7 +244,7 @@ impl Records {
         )))
     }
 
-    /// The version of a value of `number`; `None` when it is none.
+    /// The version of a value of `number`; `None` if the value does not belong to it.
     #[inline]
     fn version_of(&self, number: u64, value: &[u8]) -> Option<u32> {
         let first = word(value, 0)?;

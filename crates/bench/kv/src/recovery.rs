@@ -1,4 +1,4 @@
-//! How long a store that nobody closed takes to open.
+//! How long a store takes to open after it was not closed.
 
 use crate::place::Place;
 use crate::{Clock, Failure, Result};
@@ -18,7 +18,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Million records a second and thread, of `threads` threads.
+    /// Million records per second and thread, for `threads` threads.
     #[must_use]
     pub fn million_per_second(&self, threads: usize, clock: Clock) -> f64 {
         let seconds = match clock {
@@ -29,11 +29,11 @@ impl Recovery {
     }
 }
 
-/// Opens a copy of the store at `path` as it is on the medium now, while it is open: for recovery the same as
+/// Copies the open store at `path` as it is on the medium now, and opens the copy: for recovery this is the same as
 /// after kill -9. The copy's pages are in memory.
 ///
 /// # Errors
-/// As opening; when fewer than `keys` keys come back.
+/// As opening; also if fewer than `keys` keys are recovered.
 pub fn recover_copy(place: &Place, path: &Path, threads: usize, keys: u64) -> Result<Recovery> {
     let mut copy = path.as_os_str().to_owned();
     copy.push(".copy");
@@ -68,7 +68,7 @@ fn process_cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Removed when done with.
+/// A copy, removed when dropped.
 struct Copy(PathBuf);
 
 impl Drop for Copy {

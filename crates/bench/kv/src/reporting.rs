@@ -13,7 +13,7 @@ use duramen_media::{Device as _, Mapped, MediaOptions, Persistent as _};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A run that begins now, by `tool`, with nothing found yet.
+/// A run of `tool` that begins now, without measurements.
 #[must_use]
 pub fn begin(tool: &str) -> Run {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -28,8 +28,8 @@ pub fn begin(tool: &str) -> Run {
     }
 }
 
-/// What a store at `path` lies on: found out by making a small medium there, which is removed. On a device
-/// nothing is made.
+/// The medium of a store at `path`. To find out, it makes and removes a small medium there; on a device it makes
+/// nothing.
 #[must_use]
 pub fn medium_of(path: &Path, options: &duramen::Options) -> Medium {
     let mut medium =
@@ -59,7 +59,7 @@ fn metric(samples: &[f64], unit: Unit, better: Better) -> Option<Metric> {
     Metric::from_samples(samples, unit, better)
 }
 
-/// Nanoseconds of an operation by the clock that is asked for; threads count side by side.
+/// Nanoseconds of an operation by the selected clock; threads count in parallel.
 fn nanos(clock: Clock, outcome: &Outcome, threads: usize) -> f64 {
     match clock {
         Clock::Wall => outcome.nanos_per_op() * threads as f64,
