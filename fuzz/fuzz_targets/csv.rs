@@ -1,5 +1,5 @@
-//! CSV from any bytes: no panic, the same records however the bytes come and wherever reading began, and what is written
-//! of them is read again.
+//! CSV from any bytes: no panic; the same records however the bytes arrive and wherever reading began; records that
+//! were written are read back.
 
 #![no_main]
 

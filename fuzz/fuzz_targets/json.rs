@@ -1,5 +1,5 @@
-//! Lines of JSON from any bytes: no panic, the same records however the bytes come, and the values that are read of them are
-//! written so that they are read again.
+//! Lines of JSON from any bytes: no panic, and the same records however the bytes arrive. Values that were read can be
+//! written and read back.
 
 #![no_main]
 

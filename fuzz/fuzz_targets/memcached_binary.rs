@@ -1,5 +1,5 @@
-//! memcached's binary protocol: the input is headers and bodies, of which only the magic byte and the upper halves of
-//! lengths are put right, so that packets come to their end.
+//! memcached's binary protocol: the input is headers and bodies. Only the magic byte and the upper halves of lengths
+//! are corrected, so that packets end within the input.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ mod memcached;
 use libfuzzer_sys::fuzz_target;
 
 const HEADER_BYTES: usize = 24;
-// Statistics are of the moment.
+// Statistics change from moment to moment.
 const STAT: u8 = 0x10;
 const NOOP: u8 = 0x0a;
 

@@ -1,4 +1,4 @@
-//! memcached's meta commands: each line of the input is one's flags, on a few keys.
+//! memcached's meta commands: each line of the input holds the flags of one command, on a few keys.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Any bytes as an RDB file: keys, or an error that names the byte; never a panic, nor more memory than the bytes are worth.
+//! Any bytes as an RDB file: keys, or an error that names the byte; never a panic, nor more memory than the bytes
+//! justify.
 #![no_main]
 
 use duramen_structures::dump::file::{Flaw, Reader, Skip};
@@ -7,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 const STRING_BYTES_MAX: u64 = 1 << 20;
 
 fuzz_target!(|input: &[u8]| {
-    // Most inputs are to get beyond the head.
+    // A valid head, so that most inputs get past it.
     let whole = [b"REDIS0010", input].concat();
     for bytes in [input, &whole] {
         if let Err(flaw) = read(bytes) {

@@ -1,5 +1,5 @@
-//! Records from any block: the walk ends, nothing panics. Bytes whose checksums are mended first reach what
-//! stands behind them: records of odd kinds and lengths, and batches of them.
+//! Records from any block: the walk ends and nothing panics. Checksums are corrected first, so that the input reaches
+//! the checks after them: records of odd kinds and lengths, and batches of such records.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ const CELL: u8 = 4;
 const BATCH: u8 = 5;
 const SEED: u32 = 1;
 
-/// Gives each record the checksum that it should have, one after the other, and the members of batches first.
+/// Gives each record its right checksum, one after the other, and the records inside a batch first.
 fn mend(block: &mut [u8], inside_batch: bool) {
     let mut at = 0;
     while let Some(bytes) = block.get_mut(at..).filter(|bytes| bytes.len() >= HEADER_BYTES) {

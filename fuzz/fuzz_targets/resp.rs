@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 type Commands = Vec<Vec<Vec<u8>>>;
 
-/// The commands in `input`, when it arrives in pieces of `piece_bytes`, and the error that ended them.
+/// The commands in `input` when it arrives in pieces of `piece_bytes`, and the error that ended them.
 fn commands(input: &[u8], piece_bytes: usize, limits: &Limits) -> (Commands, Option<String>) {
     let mut requests = Requests::default();
     let mut commands = Vec::new();

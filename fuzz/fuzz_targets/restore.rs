@@ -8,7 +8,7 @@ const STRING_BYTES_MAX: u64 = 1 << 20;
 
 fuzz_target!(|input: &[u8]| {
     let _ = dump::restore(input, STRING_BYTES_MAX);
-    // With the right version and checksum, so that it is the value that has to be looked at.
+    // With the right version and checksum, so that the value itself is parsed.
     if let Ok(value) = dump::restore(&dump::signed(input.to_vec()), STRING_BYTES_MAX) {
         assert!(!value.is_empty_collection());
     }

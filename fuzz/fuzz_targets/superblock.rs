@@ -1,12 +1,12 @@
-//! Superblock, commit mark and block header from any bytes: an error or a header, never a panic. Bytes whose
-//! checksums are mended first reach the checks behind them.
+//! Superblock, commit mark and block header from any bytes: an error or a header, never a panic. Checksums are
+//! corrected first, so that the input reaches the checks after them.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes of a superblock and of a commit mark, and where each keeps the checksum of its bytes, taken with the
-/// checksum's own bytes zero.
+/// Bytes of a superblock and of a commit mark, and where each keeps its checksum, which is computed with the checksum's
+/// own bytes zero.
 const SUPERBLOCK: (usize, usize) = (128, 12);
 const MARK: (usize, usize) = (64, 4);
 const MARK_MAGIC: &[u8] = b"MARK";

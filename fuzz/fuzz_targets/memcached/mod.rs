@@ -1,13 +1,13 @@
-//! What the targets for memcached's protocols share.
+//! Shared parts of the targets for memcached's protocols.
 
 use duramen_server::memcached::Offline;
 use std::cell::RefCell;
 
-// Of a longer line without an end it decides how much has arrived.
+// For a longer line without an end, the result depends on how many bytes have arrived.
 const INPUT_BYTES_MAX: usize = 2000;
 
 thread_local! {
-    /// Two servers that were told the same, so that their CAS numbers are the same too.
+    /// Two servers that receive the same input, so that their CAS numbers are the same too.
     static SERVERS: RefCell<[Offline; 2]> = RefCell::new([server(), server()]);
 }
 
@@ -15,7 +15,7 @@ fn server() -> Offline {
     Offline::new().expect("memory for a store")
 }
 
-/// Says `input` to both servers, to one at once and to the other in pieces.
+/// Sends `input` to both servers: to one at once, and to the other in pieces.
 pub fn compare(input: &[u8], piece_bytes: usize) {
     let input = &input[..input.len().min(INPUT_BYTES_MAX)];
     SERVERS.with_borrow_mut(|[whole, parts]| {

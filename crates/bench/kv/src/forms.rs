@@ -9,7 +9,7 @@ use duramen::{Batch, ElementOrder, IndexKind, Meta, Stats, Store, Swap, Writer};
 use duramen_bench_report::{Better, Measurement, Metric, Unit};
 use std::time::{Duration, Instant};
 
-/// Space counts as free when the dead share of the live bytes is below this, or dead bytes are no more than a small
+/// Space counts as free when at most one part in so many of the live bytes is dead, or at most `DEAD_BYTES`, as a small
 /// store leaves.
 const DEAD_SHARE: u64 = 2;
 const DEAD_BYTES: u64 = 64 << 20;

@@ -111,7 +111,7 @@ pub fn measurement(cell: &Cell, settings: &Settings) -> Result<Measurement> {
     let medium: Vec<f64> = cell.spaces.iter().filter_map(|space| space.medium).collect();
     add("medium per record", metric(&medium, Unit::Bytes, Better::Lower));
     let timed = if settings.clock == Clock::Cpu { &cpu } else { &wall };
-    // In an open loop the time between operations is the rate's, not the engine's.
+    // In an open loop the rate determines the time between operations, not the engine.
     if settings.pace == Pace::Closed {
         bound(&mut found, cell, timed);
     }
@@ -151,7 +151,7 @@ fn latencies(found: &mut Measurement, cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// Throughput and longest operation over time, of the last round.
+/// Throughput and longest operation over time, for the last round.
 fn series(found: &mut Measurement, cell: &Cell) {
     let Some(outcome) = cell.outcomes.last() else { return };
     if outcome.series.len() < 4 {
@@ -175,7 +175,7 @@ fn series(found: &mut Measurement, cell: &Cell) {
     }
 }
 
-/// The targets as measurements, and as a verdict.
+/// The targets as measurements and as a verdict.
 #[must_use]
 pub fn targets(found: &Found, clock: Clock) -> (Vec<Measurement>, Verdict) {
     let mut all = Vec::new();

@@ -1,10 +1,10 @@
 //! Runs a plan on an engine: threads, clocks, histograms and checks.
 //!
-//! While the clock runs a thread takes a step, makes key and value (copies of prepared bytes), calls the engine, and
-//! checks what came back. With [`Latency::Every`] it also reads the clock once per operation, so that the time of
-//! each is from the end of the one before; with a rate, from the moment when the operation was due, whether or
-//! not the engine was ready for it (coordinated omission does not arise). With [`Latency::Prepared`] only the calls
-//! are timed: see [`crate::prepared`].
+//! While the clock runs, a thread takes a step, makes key and value (copies of prepared bytes), calls the engine, and
+//! checks the result. With [`Latency::Every`] it also reads the clock once per operation; the time of each begins at
+//! the end of the previous one. With a rate, it begins when the operation was due, whether or not the engine was ready
+//! for it (so there is no coordinated omission). With [`Latency::Prepared`] only the calls are timed: see
+//! [`crate::prepared`].
 
 use crate::clock::thread_cpu;
 use crate::engine::{Changed, Engine, Session, Watch};
@@ -18,52 +18,52 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
-/// Operations between two looks at the clock and the progress.
+/// Operations between two checks of the clock and the progress.
 const BEAT: usize = 1024;
 const LATENCY_NANOS_MAX: u64 = 600_000_000_000;
 
-/// What is timed.
+/// The extent of what the clock times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Latency {
-    /// Each operation: one reading of the clock more.
+    /// Each operation, at the cost of one more reading of the clock.
     #[default]
     Every,
-    /// Threads as a whole: throughput alone.
+    /// All operations of a thread together: throughput alone.
     None,
-    /// Some hundred operations as a whole; keys and values are made while the clock stands. Of several threads
-    /// the time is that of the slowest.
+    /// A few hundred operations together; keys and values are made while the clock stands. With several threads the
+    /// time is that of the slowest.
     Prepared,
 }
 
 /// When operations begin.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub enum Pace {
-    /// When the one before is done.
+    /// When the previous one is done.
     #[default]
     Closed,
-    /// At this rate of all threads together, operations a second.
+    /// At this rate in operations per second, for all threads together.
     Open(f64),
 }
 
 /// A part of a run's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Slice {
-    /// Its end, in seconds from the run's begin.
+    /// Its end, in seconds from the run's start.
     pub end_s: f64,
-    /// Operations that ended in it.
+    /// The number of operations that ended in it.
     pub ops: u64,
     /// The longest of them, in nanoseconds; 0 when they were not timed.
     pub nanos_max: u64,
 }
 
-/// What a run found.
+/// The figures of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Operations done.
+    /// The number of operations done.
     pub ops: u64,
-    /// From the first thread's begin to the last one's end.
+    /// From the first thread's start to the last one's end.
     pub elapsed: Duration,
-    /// CPU time of all threads together: what operations cost when others use the machine too.
+    /// CPU time of all threads together: the cost of operations even while others use the machine.
     pub cpu: Duration,
     /// Latencies in nanoseconds, when they were timed.
     pub latency: BTreeMap<Op, Histogram<u64>>,
@@ -71,7 +71,7 @@ pub struct Outcome {
     pub series: Vec<Slice>,
     /// Updates that could not be done in place.
     pub rewritten: u64,
-    /// Entries that scans visited.
+    /// The number of entries that scans visited.
     pub scanned: u64,
     /// How often writers waited for each other, where the engine counts it.
     pub lock_waits: Option<LockWaits>,
@@ -80,9 +80,9 @@ pub struct Outcome {
 /// How often writers found a lock taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockWaits {
-    /// That of a key, or of others that share it.
+    /// The lock of a key, or of the keys that share it.
     pub keys: u64,
-    /// That of a part of the index, where it has any.
+    /// The lock of a part of the index, if it has any.
     pub leaves: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Outcome {
         self.cpu.as_nanos() as f64 / self.ops.max(1) as f64
     }
 
-    /// Nanoseconds from one operation's end to the next one's, of whichever thread.
+    /// Nanoseconds from one operation's end to the next one's, over all threads.
     #[must_use]
     pub fn nanos_per_op(&self) -> f64 {
         self.elapsed.as_nanos() as f64 / self.ops.max(1) as f64
@@ -127,7 +127,7 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 /// Runs `plan` on `engine`.
 ///
 /// # Errors
-/// What the engine returned; a value that is not its key's, a key that is missing.
+/// An error of the engine; a value that does not belong to its key; a missing key.
 pub fn run<E: Engine>(
     engine: &E,
     records: &Records,
@@ -234,7 +234,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// An error when another thread had one.
+    /// Returns an error if another thread failed.
     fn check(&self) -> Result<()> {
         if self.stop.load(Relaxed) {
             return Err(Failure::new("another thread of the benchmark failed"));
@@ -248,15 +248,15 @@ struct Span {
     begun: Instant,
     ended: Instant,
     cpu: Duration,
-    /// Of this alone, where operations were prepared.
+    /// Counts these operations alone if they were prepared.
     ran: Option<Ran>,
 }
 
-/// What one thread needs and finds.
+/// The inputs and figures of one thread.
 struct Thread<'a> {
     records: &'a Records,
     version: u32,
-    /// Records that the store has.
+    /// The number of records in the store.
     keys: u64,
     timed: bool,
     prepared: bool,
@@ -294,7 +294,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// Does all steps. Makes what it needs before the barrier, where all threads start together.
+    /// Runs all steps. Prepares everything before the barrier, where all threads start together.
     fn work<E: Engine>(&mut self, engine: &E, steps: &Steps, shared: &Shared<'_>) -> Result<Span> {
         let session = engine.session();
         let mut histograms = (0..Op::ALL.len()).map(|_| histogram()).collect::<Result<Vec<_>>>();
@@ -366,7 +366,7 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// Ends slices that lie before `now`.
+    /// Ends the slices before `now`.
     fn beat(&mut self, begun: Instant, now: Instant, keep: u32) {
         let passed = (now.saturating_duration_since(begun).as_nanos() / SLICE.as_nanos()) as usize;
         while self.series.len() < passed && keep > 0 {
@@ -451,7 +451,7 @@ impl<'a> Thread<'a> {
         self.records.check(number, &self.copy)
     }
 
-    /// Gets the keys of as many steps as are of its kind, at most 32; returns the step after them.
+    /// Gets the keys of consecutive `get_many` steps, at most 32; returns the step after them.
     fn get_many<S: Session>(&mut self, session: &mut S, steps: &Steps, from: usize) -> Result<usize> {
         let end = (from + GET_MANY_KEYS).min(steps.len());
         let mut numbers = [0; GET_MANY_KEYS];
@@ -491,7 +491,7 @@ impl<'a> Thread<'a> {
     }
 }
 
-/// Sleeps while there is long to wait, and spins for the rest: a sleep ends some 60 µs late.
+/// Sleeps while the wait is long, and spins for the rest: a sleep ends about 60 µs late.
 fn wait_until(when: Instant) {
     loop {
         let left = when.saturating_duration_since(Instant::now());
@@ -506,7 +506,7 @@ fn wait_until(when: Instant) {
     }
 }
 
-/// Reads every key below `keys` once and checks every byte of its value. Not timed.
+/// Reads every key below `keys` once and checks every byte of its value, untimed.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,6 +1,6 @@
-//! What samples come to.
+//! Statistics of samples.
 
-/// The median; `None` of nothing.
+/// The median; `None` without samples.
 #[must_use]
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();

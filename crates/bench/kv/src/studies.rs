@@ -1,4 +1,4 @@
-//! What is not one workload: growth, recovery, the cost of compaction, the parts of an operation.
+//! Studies that are more than one workload: growth, recovery, the cost of compaction, the parts of an operation.
 
 use crate::bound::batches;
 use crate::contender::{Contender, Duramen};
@@ -22,10 +22,10 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The names of all studies.
 pub const NAMES: [&str; 5] = ["growth", "recovery", "compaction", "breakdown", "forms"];
 
-/// The study called `name`; `None` when there is none.
+/// Runs the study called `name`; `None` if there is none.
 ///
 /// # Errors
-/// What the store, the medium or a wrong value gives.
+/// An error of the store or the medium, or a wrong value.
 pub fn named(
     name: &str,
     place: &Place,
@@ -46,7 +46,7 @@ fn duramen(name: &str, place: &Place, options: Options) -> Duramen {
     Duramen { name: name.into(), place: Place { path: place.path.clone(), options }, in_place: false }
 }
 
-/// Inserts from empty, each timed: percentiles to the 99.99th, the longest pause, and both over time.
+/// Inserts from empty, each timed: percentiles up to the 99.99th, the longest pause, and both over time.
 fn growth(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
     let settings = Settings {
         workloads: vec![Workload::named("insert")?.clone()],
@@ -70,7 +70,7 @@ fn growth(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<M
     Ok(all)
 }
 
-/// Recovery at a quarter, a half and all of the records, by each number of threads.
+/// Recovery at a quarter, a half and all of the records, with each number of threads.
 fn recovery(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
     let mut all: Vec<Measurement> = Vec::new();
     for &shape in &settings.shapes {
@@ -107,12 +107,12 @@ fn recovery(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec
     Ok(all)
 }
 
-/// Half overwrites, half gets, with background compaction and without, in turn. Without it space is never
-/// reclaimed, so that the difference is all that compaction costs the foreground.
+/// Half overwrites, half gets, with and without background compaction in turn. Without it space is never reclaimed, so
+/// the difference is the whole cost of compaction to the foreground.
 fn compaction(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
     let settings = Settings {
         workloads: vec![Workload::named("mixed-50-50")?.clone()],
-        // Each key overwritten once on average: a quarter dead begins compaction, half keeps it at work.
+        // Each key is overwritten once on average: compaction begins at a quarter dead and stays busy up to a half.
         ops: settings.ops.max(settings.keys * 2),
         ..settings.clone()
     };
@@ -142,15 +142,15 @@ fn compaction(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<V
     Ok(all)
 }
 
-/// What one thread's operations are made of, and what they write.
+/// The parts of one thread's operations, and the bytes they write.
 ///
-/// Four stores are loaded and worked on alike. A plain one gives the time of an operation. One over a medium
-/// without flushes and drains gives what is left without them; the difference is *persist*. (Timing drains one by one
-/// does not show it: the CPU goes on and waits at the next store.) One over a medium whose calls are timed gives
-/// *log*, storing the record and beginning its write-back, less what reading the clock adds, calls over 50 µs left
-/// out, in which somebody else had the CPU. One counts bytes. *Index* is the time of asking for a key that is
-/// absent, which reads an index line and no record, less *epoch*: entering and leaving an epoch of readers, measured
-/// alone. *Rest* is what is left: checksums, the old record, and what the CPU overlaps, which makes it less.
+/// Four stores are loaded and worked on alike. A plain one gives the time of an operation. One over a medium without
+/// flushes and drains gives the time without them; the difference is *persist*. (Timing drains one by one does not show
+/// it: the CPU continues and waits at the next store.) One over a medium whose calls are timed gives *log*: storing the
+/// record and beginning its write-back, less the reading of the clock. Calls over 50 µs are left out, because another
+/// process had the CPU in them. One counts bytes. *Index* is the time of a get of an absent key, which reads an index
+/// line and no record, less *epoch*: entering and leaving an epoch of readers, measured alone. *Rest* is the remainder:
+/// checksums, the old record, and the overlap by the CPU, which makes it smaller.
 fn breakdown(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for &shape in &settings.shapes {
@@ -170,10 +170,10 @@ struct Breakdown<'a> {
     watch: &'a dyn Watch,
 }
 
-/// What was seen of one workload over a probed medium, an operation.
+/// The figures per operation of one workload over a probed medium.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    /// Nanoseconds of the whole.
+    /// Nanoseconds of the whole operation.
     nanos: f64,
     /// Nanoseconds of storing records, when calls were timed.
     log: f64,
@@ -218,7 +218,7 @@ impl Breakdown<'_> {
         Ok(all)
     }
 
-    /// Bytes that the caller wrote by one operation.
+    /// Bytes that the caller writes with one operation.
     fn user_bytes(&self, op: Op) -> Option<f64> {
         match op {
             Op::Insert | Op::Overwrite => Some(self.shape.bytes() as f64),
@@ -233,14 +233,14 @@ impl Breakdown<'_> {
         Plan::new(Workload::named(op.name())?, settings.keys, settings.ops, 1, settings.seed)
     }
 
-    /// Nanoseconds of each operation, and of asking for an absent key.
+    /// Nanoseconds of each operation, and of a get of an absent key.
     fn plain(&self) -> Result<(Vec<f64>, f64)> {
         let (mut times, mut absents) = (vec![Vec::new(); PARTS_OF.len()], Vec::new());
         for _ in 0..self.settings.rounds.max(1) {
             for updatable in [false, true] {
                 let store = self.place.fresh(updatable)?;
                 for (at, op) in PARTS_OF.into_iter().enumerate() {
-                    // Values that are updated in place are put and read otherwise.
+                    // In-place updates need values that are put and read in another way.
                     if op != Op::Insert && updatable != (op == Op::Update) {
                         continue;
                     }
@@ -265,7 +265,7 @@ impl Breakdown<'_> {
         let (keys, ops) = (self.settings.keys, self.settings.ops);
         let mut result = Ok(false);
         let nanos = batches(self.settings.clock, ops, |i| {
-            // In an order that no prefetcher follows: the key's hash is what is looked up.
+            // In an order that no prefetcher follows: the lookup is by the key's hash.
             self.records.key(keys * 2 + i, &mut key);
             let found = session.get(&key, &mut value);
             if !matches!(found, Ok(false)) {
@@ -278,7 +278,7 @@ impl Breakdown<'_> {
         Ok(nanos)
     }
 
-    /// Each operation over a probed medium.
+    /// Runs each operation over a probed medium.
     fn probed(&self, mode: Mode) -> Result<Vec<Seen>> {
         let mut seen = vec![Seen::default(); PARTS_OF.len()];
         for updatable in [false, true] {
@@ -316,12 +316,12 @@ impl Breakdown<'_> {
     }
 }
 
-/// Entering and leaving an epoch of readers, as each operation does, by itself.
+/// The time of entering and leaving an epoch of readers, as each operation does, measured alone.
 fn pin_nanos() -> f64 {
     batches(Clock::Wall, 1_000_000, |_| duramen::measuring::pin())
 }
 
-/// An engine whose threads' calls of the medium are timed.
+/// An engine whose threads' medium calls are timed.
 struct TimedEngine(DuramenEngine<Probe<Mapped>>);
 
 struct TimedSession(crate::duramen_engine::DuramenSession<Probe<Mapped>>);

@@ -1,11 +1,11 @@
 //! Workloads × record shapes × threads × contenders, in rounds: A B A B.
 //!
-//! In a round each contender makes a store for each shape and number of threads, and does the workloads on it in their
-//! given order; a workload that finds other keys than those of the load, or values that were not put as it needs them, has a
-//! new store loaded first, untimed.
+//! In a round, each contender makes a store for each shape and number of threads, and runs the workloads on it in their
+//! given order. A workload gets a newly loaded store first, untimed, if the keys are no longer those of the load or if
+//! values were put in another way than it needs.
 //!
-//! Where all workloads leave their stores as they are, each contender loads one before the first round and keeps it, and
-//! they take turns workload by workload. (Unless they share a device.)
+//! If all workloads leave their stores unchanged, each contender loads one before the first round and keeps it. The
+//! contenders then take turns workload by workload. (Unless they share a device.)
 
 use crate::bound::Scratch;
 use crate::contender::{Contender, Opened, Space};
@@ -14,32 +14,32 @@ use crate::place::{Place, anonymous_bytes};
 use crate::{Clock, Distribution, Latency, Op, Outcome, Pace, Plan, Records, Result, Shape, Workload};
 use std::collections::BTreeMap;
 
-/// What is run.
+/// The matrix to run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Workloads, in the order in which they are run.
+    /// Workloads, in the order in which they run.
     pub workloads: Vec<Workload>,
     /// Sizes of records.
     pub shapes: Vec<Shape>,
     /// Numbers of threads.
     pub threads: Vec<usize>,
-    /// Records that the load inserts.
+    /// The number of records that the load inserts.
     pub keys: u64,
-    /// Operations of each workload but the load.
+    /// Operations of each workload except the load.
     pub ops: u64,
-    /// How often everything is done.
+    /// The number of rounds.
     pub rounds: u32,
-    /// What is timed.
+    /// What the clock times.
     pub latency: Latency,
-    /// By which clock.
+    /// The clock.
     pub clock: Clock,
     /// When operations begin.
     pub pace: Pace,
-    /// Of keys and order.
+    /// The seed of keys and order.
     pub seed: u64,
-    /// Where bounds are measured, as the store is opened; `None` to leave them out.
+    /// Where bounds are measured, opened like the store; `None` to leave them out.
     pub bounds: Option<Place>,
-    /// Whether each store's every value is checked, whole, after its workloads.
+    /// Whether to check every byte of every value of each store after its workloads.
     pub check_all: bool,
 }
 
@@ -48,29 +48,29 @@ pub struct Settings {
 pub struct Cell {
     /// The workload.
     pub workload: Workload,
-    /// Who.
+    /// The contender's name.
     pub contender: String,
-    /// What its writes survive.
+    /// The failures that its writes survive.
     pub durability: String,
     /// Sizes of records.
     pub shape: Shape,
     /// Threads.
     pub threads: usize,
-    /// Records that there were, or that were inserted.
+    /// The number of records that existed or were inserted.
     pub keys: u64,
-    /// One a round.
+    /// One per round.
     pub outcomes: Vec<Outcome>,
-    /// What the accesses take alone, in nanoseconds an operation; one a round.
+    /// Nanoseconds per operation of the bare accesses; one per round.
     pub bounds: Vec<f64>,
-    /// What a load took; one a round.
+    /// The space that a load took; one per round.
     pub spaces: Vec<Space>,
 }
 
-/// Runs all of it. Returns the cells in the order of workload, shape, threads, contender, and a line about each
+/// Runs the matrix. Returns the cells in the order of workload, shape, threads, contender, and a line about each
 /// contender's store.
 ///
 /// # Errors
-/// The first that happens: nothing is left out silently.
+/// The first error; no point is left out silently.
 pub fn measure(
     contenders: &[&dyn Contender],
     settings: &Settings,
@@ -95,7 +95,7 @@ pub fn measure(
     Ok(suite.end())
 }
 
-/// Whether their stores can all be there at once.
+/// Whether their stores can all exist at once.
 fn have_own_places(contenders: &[&dyn Contender]) -> bool {
     let paths: Vec<_> = contenders.iter().filter_map(|contender| contender.path()).collect();
     paths.iter().enumerate().all(|(i, path)| !paths[..i].contains(path))
@@ -109,7 +109,7 @@ struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// What the accesses of each operation take alone on records of `shape`.
+    /// The time of each operation's bare accesses on records of `shape`.
     fn bounds(&self, shape: Shape) -> Result<BTreeMap<Op, f64>> {
         let Some(place) = &self.settings.bounds else { return Ok(BTreeMap::new()) };
         let scratch = Scratch::new(&place.path, &place.options, shape, self.settings.keys)?;
@@ -118,7 +118,7 @@ impl Suite<'_> {
         Ok(bounds.collect())
     }
 
-    /// All rounds on stores that stay as they were loaded.
+    /// All rounds on stores that the workloads leave unchanged.
     fn read(&mut self, contenders: &[&dyn Contender]) -> Result<()> {
         let settings = self.settings;
         for &shape in &settings.shapes {
@@ -149,7 +149,7 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// The cells in order, and what was said of stores.
+    /// The cells in order, and the lines about the stores.
     fn end(self) -> (Vec<Cell>, Vec<String>) {
         let Suite { settings, mut cells, described, .. } = self;
         cells.sort_by_key(|cell| {
@@ -168,7 +168,7 @@ impl Suite<'_> {
         bounds: &BTreeMap<Op, f64>,
     ) -> Result<()> {
         let settings = self.settings;
-        // And whether its values are put to be updated in place.
+        // The flag: whether its values are put to be updated in place.
         let mut store: Option<(bool, Box<dyn Opened + '_>)> = None;
         for workload in &settings.workloads {
             let plan = Plan::new(workload, settings.keys, settings.ops, threads, settings.seed)?;
@@ -204,7 +204,7 @@ impl Suite<'_> {
         Ok(())
     }
 
-    /// A store with all keys, of which nothing is reported.
+    /// Loads a store with all keys, without reporting it.
     fn load<'c>(
         &mut self,
         contender: &'c dyn Contender,
@@ -263,7 +263,7 @@ impl Suite<'_> {
         let cell = &mut self.cells[at];
         cell.outcomes.push(outcome);
         cell.spaces.extend(space);
-        // A mix is bounded by its operations in their shares.
+        // The bound of a mix is that of its operations, in their shares.
         let shares =
             workload.mix().iter().map(|(op, percent)| Some(bounds.get(op)? * f64::from(*percent) / 100.0));
         cell.bounds.extend(shares.sum::<Option<f64>>());

@@ -1,5 +1,5 @@
-//! The project's targets: each operation in units of what the memory takes in the same run, and whether that
-//! is as good as it must be.
+//! The project's targets: each operation in units of the memory's times in the same run, and whether the target is
+//! reached.
 
 use crate::bound::{Scratch, Units};
 use crate::engine::Watch;
@@ -12,28 +12,28 @@ use crate::{
 use duramen::Options;
 use std::collections::BTreeMap;
 
-/// What the targets are measured on.
+/// The settings of a measurement of the targets.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where.
+    /// Where the store is, and how it is opened.
     pub place: Place,
-    /// Records.
+    /// The number of records.
     pub keys: u64,
-    /// Operations of each workload but the load.
+    /// Operations of each workload except the load.
     pub ops: u64,
     /// Sizes of records.
     pub shape: Shape,
-    /// How often everything is done.
+    /// The number of rounds.
     pub rounds: u32,
     /// Only these rows, by the names in [`PARTS`]; all when empty.
     pub only: Vec<String>,
-    /// What operations and their bounds are timed by.
+    /// The clock that times operations and their bounds.
     pub clock: Clock,
-    /// Of keys and order.
+    /// The seed of keys and order.
     pub seed: u64,
 }
 
-/// What may be asked for alone.
+/// The parts that can be measured alone.
 pub const PARTS: [&str; 11] = [
     "insert",
     "get",
@@ -48,29 +48,29 @@ pub const PARTS: [&str; 11] = [
     "compaction",
 ];
 
-/// What a target is counted in.
+/// The unit of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Nanoseconds an operation, judged in units of L.
+    /// Nanoseconds per operation, judged in units of L.
     Load,
-    /// The same in W.
+    /// Nanoseconds per operation, judged in units of W.
     Write,
-    /// The same in R.
+    /// Nanoseconds per operation, judged in units of R.
     Random,
-    /// Two threads' throughput over one's.
+    /// Two threads' throughput over one thread's.
     Times,
-    /// Million records a second and thread.
+    /// Million records per second and thread.
     MillionPerSecond,
     /// Bytes.
     Bytes,
     /// Nanoseconds.
     Nanos,
-    /// Parts of a hundred.
+    /// Percent.
     Percent,
 }
 
 impl Counted {
-    /// The nanoseconds that a time is judged in.
+    /// The nanoseconds of the unit in which a time is judged.
     fn unit(self, units: Units) -> f64 {
         match self {
             Self::Load => units.load,
@@ -81,21 +81,21 @@ impl Counted {
     }
 }
 
-/// One row of the table, with one sample a round.
+/// One row of the table, with one sample per round.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it is.
+    /// Its name.
     pub name: String,
-    /// What it is counted in.
+    /// Its unit.
     pub counted: Counted,
-    /// The bound of the target, in what it is judged in; `None` when it has none.
+    /// The target, in the unit in which it is judged; `None` without one.
     pub target: Option<f64>,
     /// As measured: nanoseconds, bytes, ...
     pub measured: Vec<f64>,
-    /// As judged.
+    /// In the unit in which it is judged.
     pub judged: Vec<f64>,
-    /// What the same memory accesses come to without an engine, in the same round and as judged; empty where there are none. A
-    /// target on the wrong side of it cannot be reached on this machine.
+    /// The figure of the same memory accesses without an engine, in the same round and the judged unit; empty where
+    /// there are none. A target on the wrong side of it cannot be reached on this machine.
     pub bare: Vec<f64>,
 }
 
@@ -114,22 +114,22 @@ impl Row {
     }
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Found {
     /// L, W and R of each round.
     pub units: Vec<Units>,
     /// The table, in its order.
     pub rows: Vec<Row>,
-    /// What the store says of itself and its medium.
+    /// The store's description of itself and its medium.
     pub describe: String,
-    /// L, W and R by the quickest persist instruction rather than the store's, of the last round.
+    /// L, W and R with the quickest persist instruction instead of the store's, for the last round.
     pub quickest: String,
-    /// What it was timed by.
+    /// The clock that timed it.
     pub clock: Clock,
 }
 
-/// The rows by operation: name, its unit, the target in it.
+/// The rows by operation: name, unit, and target in that unit.
 const OPERATIONS: [(Op, Counted, f64); 6] = [
     (Op::Insert, Counted::Write, 1.4),
     (Op::Get, Counted::Load, 0.6),
@@ -146,10 +146,10 @@ const INSERT_P9999_NANOS: f64 = 50_000.0;
 const COMPACTION_PERCENT: f64 = 25.0;
 const PAUSE_NANOS: f64 = 5_000_000.0;
 
-/// Measures all of it.
+/// Measures all parts, or those in `only`.
 ///
 /// # Errors
-/// Usage for an unknown part; what the store, the medium or a wrong value gives.
+/// A usage error for an unknown part; an error of the store or the medium; a wrong value.
 pub fn measure(settings: &Settings, watch: &dyn Watch) -> Result<Found> {
     for name in &settings.only {
         if !PARTS.contains(&name.as_str()) {
@@ -255,7 +255,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// What two threads gain where there is no engine: more cannot be asked of one.
+    /// The gain of two threads without an engine: an engine cannot gain more.
     fn bare_two_threads(&mut self) -> Result<()> {
         let (settings, ops) = (self.settings, OPERATIONS.map(|(op, ..)| op));
         let (path, options) = (&settings.place.path, &settings.place.options);
@@ -269,7 +269,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Nanoseconds of an operation, half of them overwrites, two a key.
+    /// Nanoseconds per operation; half of them are overwrites, two per key.
     fn overwrites(&mut self, options: &Options) -> Result<f64> {
         let settings = self.settings;
         let store = settings.place.fresh_with(options, false)?;
@@ -282,7 +282,7 @@ impl Round<'_> {
         Ok(self.nanos(&outcome, 1))
     }
 
-    /// Nanoseconds of an operation of all `threads` threads together, by the asked clock.
+    /// Nanoseconds per operation of all `threads` threads together, by the selected clock.
     fn nanos(&self, outcome: &Outcome, threads: usize) -> f64 {
         match self.settings.clock {
             Clock::Wall => outcome.nanos_per_op(),
@@ -290,7 +290,7 @@ impl Round<'_> {
         }
     }
 
-    /// A store loaded by `threads` threads, and what that took.
+    /// A store loaded by `threads` threads, and the figures of the load.
     fn load(&mut self, threads: usize, updatable: bool, latency: Latency) -> Result<(Fresh, Outcome)> {
         let plan = self.plan(Op::Insert, threads)?;
         let store = self.settings.place.fresh(updatable)?;
@@ -299,7 +299,7 @@ impl Round<'_> {
         Ok((store, outcome))
     }
 
-    /// All that is measured on values that never change in place.
+    /// Measures the rows whose values never change in place.
     fn records_once_written(&mut self, threads: usize, units: Units) -> Result<()> {
         let reads = [Op::Get, Op::GetMany];
         let changes = [Op::Overwrite, Op::Delete];
@@ -346,7 +346,7 @@ impl Round<'_> {
         let keys = self.settings.keys as f64;
         let stats = store.engine().store().stats();
         let dram = anonymous_bytes().saturating_sub(before) as f64 / keys;
-        // Later stores are given memory that the allocator kept of those before.
+        // Later stores reuse memory that the allocator kept.
         if self.found.units.len() == 1 {
             self.row("DRAM per key", Counted::Bytes, Some(DRAM_BYTES), dram, dram);
         }

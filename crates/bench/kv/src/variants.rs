@@ -1,21 +1,21 @@
-//! Duramen in variants: the choices of its design, one changed at a time.
+//! Variants of Duramen: the choices of its design, changed one at a time.
 //!
 //! | variant | differs from `duramen` in |
 //! |---|---|
 //! | `hybrid` | nothing: records on the medium, index in DRAM |
 //! | `in-dram` | records in anonymous memory too: nothing survives |
 //! | `step-…` | how lines are flushed: each instruction that the CPU has |
-//! | `no-persist` | nothing is flushed and nothing drained |
+//! | `no-persist` | nothing is flushed or drained |
 //! | `unaligned` | extents begin anywhere, not at stripes of the device |
-//! | `new-versions` | updates of 8 bytes write the whole value anew |
+//! | `new-versions` | updates of 8 bytes write the whole value again |
 //! | `hash`, `ordered` | the kind of index |
 //! | `persistent`, `ordered-persistent` | the same with residence `persistent`: checkpoints are written while it runs |
 //! | `table`, `table-ordered` | records in a named table |
-//! | `collection`, `collection-ordered` | records as elements of a collection: a map, or ordered by value besides |
+//! | `collection`, `collection-ordered` | records as elements of a collection: a map, or a map also ordered by value |
 //! | `ordered-cache-N` | an ordered index with N slots in its cache: 0, 16Ki, 64Ki, 256Ki, 1Mi, 4Mi |
 //!
-//! Not among them, since the engine does not have them: the index in place on the medium, and one block
-//! that all threads append to (a writer belongs to its thread).
+//! The engine does not offer two other choices: the index in place on the medium, and one block that all threads append
+//! to (a writer belongs to its thread).
 
 use crate::contender::{Contender, Duramen, Held, Opened};
 use crate::elsewhere::{Elsewhere, Kind};
@@ -29,7 +29,7 @@ use duramen_media::{Mapped, MediaOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-// A multiple of 64, as an extent must be, and of nothing that a device's stripe is: 401 lines.
+// A multiple of 64, as an extent must be, but of no device's stripe: 401 lines.
 const UNALIGNED_EXTENT_BYTES: u32 = 401 * 64;
 
 /// Slots of the ordered index's cache.
@@ -59,7 +59,7 @@ pub fn names() -> Vec<String> {
     fixed.into_iter().map(str::to_owned).chain(steps).chain(caches).collect()
 }
 
-/// The variant called `name` of what is opened as `place` says.
+/// The variant called `name`, based on the options of `place`.
 ///
 /// # Errors
 /// Usage, with the nearest name and all names.
@@ -106,7 +106,7 @@ fn elsewhere(name: &str, place: &Place, kind: Kind) -> Box<dyn Contender> {
     Box::new(Elsewhere { name: name.into(), place: place.clone(), kind })
 }
 
-/// A path of the variant's own, so that others can be open beside it. On a device there is one place alone.
+/// A separate path for the variant, so that other variants can be open at the same time. A device has only one place.
 fn path_of(name: &str, path: &Path) -> PathBuf {
     let is_device = path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
     if name == "duramen" || is_device {
@@ -117,10 +117,10 @@ fn path_of(name: &str, path: &Path) -> PathBuf {
     own.into()
 }
 
-/// Opens a new store on a medium as its options say, under a probe; it is removed with what comes beside it.
+/// Opens a new store under a probe, on a medium as its options say. The store is removed with the files next to it.
 ///
 /// # Errors
-/// Usage, when something is there already; or as the store says.
+/// A usage error if something is already there; an error of the store.
 pub fn probed(place: &Place, mode: Mode, meter: &Arc<Meter>) -> Result<(StoreOn<Probe<Mapped>>, Remove)> {
     let options = &place.options;
     let media = MediaOptions {
@@ -169,7 +169,7 @@ impl Contender for NoPersist {
     }
 }
 
-/// An engine whose file goes after it.
+/// An engine whose file is removed after it is dropped.
 struct Removed<E> {
     engine: E,
     _remove: Remove,

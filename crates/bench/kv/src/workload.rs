@@ -8,10 +8,10 @@ pub(crate) const GET_MANY_KEYS: usize = 32;
 /// Entries of one walk.
 pub(crate) const WALK_ENTRIES: u64 = 10_000;
 
-/// One kind of operation, as it is counted and timed.
+/// One kind of operation, as counted and timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
-    /// A put of a key that is not there.
+    /// A put of an absent key.
     Insert,
     /// A get of one key, its value copied out and checked.
     Get,
@@ -21,13 +21,13 @@ pub enum Op {
     Update,
     /// A get and an overwrite of the same key.
     ReadModifyWrite,
-    /// A put of a key that is there.
+    /// A put of an existing key.
     Overwrite,
-    /// A delete of a key that is there.
+    /// A delete of an existing key.
     Delete,
     /// A visit of 1 to 100 entries.
     Scan,
-    /// A visit of [`WALK_ENTRIES`] entries, one behind the other.
+    /// A visit of [`WALK_ENTRIES`] entries in sequence.
     Walk,
     /// A visit of 10 entries from a key on.
     Range10,
@@ -37,14 +37,14 @@ pub enum Op {
     Range1000,
     /// A visit of all entries, from the first on.
     Sequential,
-    /// How many elements of a collection come before one.
+    /// The number of elements before a given one in a collection.
     Rank,
-    /// The element of a collection that so many come before.
+    /// The element of a collection with a given number of elements before it.
     Nth,
 }
 
 impl Op {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 15] = [
         Self::Insert,
         Self::Get,
@@ -85,8 +85,8 @@ impl Op {
         }
     }
 
-    /// Entries that one visits on a store of `keys` of them, when it is always the same: such operations are asked for by
-    /// their entries.
+    /// The number of entries that one operation visits on a store of `keys`, if it is always the same. Such operations
+    /// are requested by the number of entries.
     #[must_use]
     pub fn entries(self, keys: u64) -> Option<u64> {
         match self {
@@ -99,13 +99,13 @@ impl Op {
         }
     }
 
-    /// Whether it visits entries, of whichever key.
+    /// Whether it visits entries instead of a given key.
     #[must_use]
     pub fn visits(self) -> bool {
         self == Self::Scan || self.entries(1).is_some()
     }
 
-    /// Whether it leaves the store as it is.
+    /// Whether it leaves the store unchanged.
     #[must_use]
     pub fn only_reads(self) -> bool {
         self.visits() || matches!(self, Self::Get | Self::GetMany | Self::Rank | Self::Nth)
@@ -139,7 +139,7 @@ const fn workload(
 
 use Distribution::{Latest, Uniform, Zipfian};
 
-/// In the order in which they disturb a store least: each takes what the one before left.
+/// In the order in which they disturb a store least: each uses the store that the previous one left.
 static WORKLOADS: [Workload; 26] = [
     workload("insert", "new keys, disjoint ranges per thread", &[(Op::Insert, 100)], Uniform),
     workload("get", "one key each, copied out", &[(Op::Get, 100)], Uniform),
@@ -220,7 +220,7 @@ static WORKLOADS: [Workload; 26] = [
 ];
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     #[must_use]
     pub fn all() -> &'static [Self] {
         &WORKLOADS
@@ -234,10 +234,10 @@ impl Workload {
         Self::named_among(name, std::iter::empty())
     }
 
-    /// As [`Workload::named`], when other names may be said in the same place.
+    /// Like [`Workload::named`], for an argument that also accepts other names.
     ///
     /// # Errors
-    /// As [`Workload::named`], the other names among all.
+    /// As [`Workload::named`]; the message lists the other names too.
     pub fn named_among(
         name: &str,
         others: impl Iterator<Item = &'static str> + Clone,
@@ -277,7 +277,7 @@ impl Workload {
         self.distribution
     }
 
-    /// The same with another way to pick keys.
+    /// The same workload with another way to pick keys.
     #[must_use]
     pub fn with_distribution(&self, distribution: Distribution) -> Self {
         Self { distribution, ..self.clone() }
@@ -289,7 +289,7 @@ impl Workload {
         self.mix.iter().any(|(o, _)| *o == op)
     }
 
-    /// Whether it starts from nothing: inserts alone.
+    /// Whether it starts from an empty store: inserts alone.
     #[must_use]
     pub fn is_load(&self) -> bool {
         self.mix == [(Op::Insert, 100)]
@@ -301,19 +301,19 @@ impl Workload {
         self.mix.iter().any(|(op, _)| op.visits())
     }
 
-    /// Whether it asks for ranks, which collections with an order have.
+    /// Whether it asks for ranks, which only ordered collections have.
     #[must_use]
     pub fn asks_for_ranks(&self) -> bool {
         self.has(Op::Rank) || self.has(Op::Nth)
     }
 
-    /// Whether it leaves the store as it is.
+    /// Whether it leaves the store unchanged.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         self.mix.iter().all(|(op, _)| op.only_reads())
     }
 
-    /// Entries that each of its operations visits on a store of `keys`, if that is what it does.
+    /// The number of entries that each of its operations visits on a store of `keys`, if they all visit entries.
     #[must_use]
     pub fn entries(&self, keys: u64) -> Option<u64> {
         match self.mix {
@@ -322,14 +322,14 @@ impl Workload {
         }
     }
 
-    /// Whether afterwards the keys are no longer those of the load.
+    /// Whether the keys afterwards differ from those of the load.
     #[must_use]
     pub fn changes_keys(&self) -> bool {
         self.has(Op::Insert) || self.has(Op::Delete)
     }
 }
 
-/// What to say about a name that is none of `names`.
+/// The error for a name that is not in `names`.
 pub(crate) fn unknown<'a>(name: &str, what: &str, names: impl Iterator<Item = &'a str> + Clone) -> Failure {
     let nearest = names.clone().min_by_key(|known| distance(name, known)).unwrap_or("");
     let all: Vec<&str> = names.collect();
@@ -339,7 +339,7 @@ pub(crate) fn unknown<'a>(name: &str, what: &str, names: impl Iterator<Item = &'
     ))
 }
 
-/// Characters to insert, remove or replace to get from one to the other (Levenshtein).
+/// The number of characters to insert, remove or replace to get from one to the other (Levenshtein).
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

@@ -1,4 +1,4 @@
-//! The benchmark on small stores: every workload, engines that lie, the studies, the report.
+//! The benchmark on small stores: every workload, engines that return wrong results, the studies, the report.
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
 use duramen_bench_kv::contender::{Contender, Duramen, Opened};
@@ -18,12 +18,12 @@ fn place(dir: &Path) -> Place {
     Place { path: dir.join("store"), options: Options { len_max: 1 << 30, ..Options::default() } }
 }
 
-/// A directory in memory, where each write does not wait for a disk.
+/// A directory in memory, where writes do not wait for a disk.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// In anonymous memory: updates in place work there on every machine.
+/// In anonymous memory: in-place updates work there on every machine.
 fn in_memory(dir: &Path) -> Place {
     let place = place(dir);
     Place {
@@ -53,7 +53,7 @@ fn duramen(place: Place, in_place: bool) -> Duramen {
     Duramen { name: "duramen".into(), place, in_place }
 }
 
-/// A map that can be told to lie.
+/// A map that can be set to return wrong results.
 #[derive(Default)]
 struct Liar {
     values: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
@@ -147,7 +147,7 @@ fn every_workload_runs_on_every_shape_and_is_checked() {
         assert_eq!(measurement.bound.is_some(), bounded, "{}", cell.workload.name());
         found.measurements.push(measurement);
     }
-    // The report's own reader takes what was written. Figures may differ in the last digit of their text.
+    // The report's own reader accepts the written file. Figures may differ in the last digit of their text.
     let read = Run::from_json(&found.to_json().unwrap(), "memory").unwrap();
     assert_eq!(read.measurements.len(), found.measurements.len());
     for (read, written) in read.measurements.iter().zip(&found.measurements) {
@@ -181,7 +181,7 @@ fn rounds_are_taken_in_turn_and_all_kept() {
     assert!(throughput.min <= throughput.value && throughput.value <= throughput.max);
 }
 
-/// An ordered store visits each key once whatever the length of a visit, and one that loses keys gets no figures.
+/// An ordered store visits each key once, whatever the length of a visit. A store that loses keys gets no figures.
 #[test]
 fn visits_are_counted_in_entries_and_stores_that_are_read_alone_are_kept() {
     let dir = directory();
@@ -199,7 +199,7 @@ fn visits_are_counted_in_entries_and_stores_that_are_read_alone_are_kept() {
         let entries = cell.workload.entries(10_000).unwrap();
         for outcome in &cell.outcomes {
             assert_eq!(outcome.ops, 20_000 / entries, "{} {}", cell.workload.name(), cell.contender);
-            // A visit that begins near the end is shorter, and a hash index has no order to end in.
+            // A visit that begins near the end is shorter; a hash index has no end in key order.
             let most = outcome.ops * entries;
             let whole = cell.workload.name() == "sequential";
             assert!(outcome.scanned == most || !whole && outcome.scanned > most / 2, "{}", outcome.scanned);
@@ -210,7 +210,7 @@ fn visits_are_counted_in_entries_and_stores_that_are_read_alone_are_kept() {
     assert!(failure.to_string().contains("wanted 2000"), "{failure}");
 }
 
-/// Elements of a collection with an order have ranks; of others that is said.
+/// Elements of an ordered collection have ranks; other collections return an error that says so.
 #[test]
 fn ranks_are_those_of_collections_with_an_order() {
     let dir = directory();
@@ -247,7 +247,7 @@ fn every_variant_works() {
     let on_file = place(dir.path());
     let on_memory = in_memory(dir.path());
     for name in variants::names() {
-        // Forced flushes reach memory only.
+        // Forced flush instructions reach memory only.
         let place = if name.starts_with("step-") { &on_memory } else { &on_file };
         let variant = variants::named(&name, place).unwrap();
         let settings = settings(&["insert", "get", "update", "overwrite", "delete"], 300);
@@ -281,7 +281,7 @@ fn an_engine_that_loses_a_key_gets_no_figures() {
 
 #[test]
 fn an_open_loop_counts_the_wait_of_those_that_came_late() {
-    // 2 ms each, due every millisecond: the last of 100 waits some 100 ms, though none took more than a few.
+    // 2 ms each, due every millisecond: the last of 100 waits about 100 ms, though none took more than a few.
     let liar = Liar { slow: Duration::from_millis(2), ..Liar::default() };
     let open = on_liar(&liar, "get", Pace::Open(1000.0), 100).unwrap().latency_all().unwrap();
     let closed = on_liar(&liar, "get", Pace::Closed, 100).unwrap().latency_all().unwrap();
@@ -297,7 +297,7 @@ fn an_open_loop_counts_the_wait_of_those_that_came_late() {
 #[test]
 fn an_open_loop_keeps_its_rate() {
     let outcome = on_liar(&Liar::default(), "get", Pace::Open(2000.0), 1000).unwrap();
-    // 1000 at 2000 a second: half a second, and not before.
+    // 1000 at 2000 a second: half a second, and not less.
     assert!(outcome.elapsed >= Duration::from_millis(490), "{:?}", outcome.elapsed);
 }
 
@@ -316,7 +316,7 @@ fn studies_find_what_they_say() {
             "breakdown" => {
                 let insert = all.measurements.iter().find(|one| one.name == "insert").unwrap();
                 let flushed = insert.metrics["flushed per byte written"].value;
-                // 240 bytes for 216, and by lines rather than bytes; the page medium flushes too, in its way.
+                // 240 bytes for 216, flushed by lines and not by bytes; the page medium also flushes, in pages.
                 assert!((1.1..4.0).contains(&flushed), "{flushed}");
                 let parts: Vec<&str> = insert.breakdown.iter().map(|part| part.name.as_str()).collect();
                 assert_eq!(parts, ["index", "log", "persist", "epoch", "rest"]);
@@ -397,7 +397,7 @@ fn bounds_are_sane() {
     assert!(scratch.accesses(Clock::Wall, Op::Scan, shape).is_none());
 }
 
-/// Notes how each of its stores is to be.
+/// Records how each of its stores is opened.
 struct Noting {
     inner: Duramen,
     opened: Mutex<Vec<bool>>,
