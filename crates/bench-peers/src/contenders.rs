@@ -1,4 +1,4 @@
-//! Engines as contenders of a suite: each opened anew in a directory beside the others.
+//! Engines as contenders of a suite: each is opened again for each round, in its own directory.
 
 use crate::engine::Directory;
 use crate::fjall_engine::Fjall;
@@ -15,21 +15,21 @@ use duramen_hyperkv::LogKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One engine at one level.
+/// One engine at one durability level.
 pub struct Peer {
     name: Name,
     level: Level,
     durability: &'static str,
     directory: PathBuf,
-    /// Of Duramen.
+    /// The index of Duramen.
     index: IndexKind,
-    /// How lines become durable, of the engines on mapped memory.
+    /// How lines become durable, for the engines on mapped memory.
     flush_instruction: Option<FlushInstruction>,
 }
 
 impl Peer {
-    /// `name` at `level` in `directory`, which exists; `None` where the engine has no such level. Duramen is opened with
-    /// `index`.
+    /// `name` at `level` in `directory`, which exists; `None` if the engine does not have the level. Duramen is opened
+    /// with `index`.
     pub fn new(
         name: Name,
         level: Level,
@@ -41,7 +41,7 @@ impl Peer {
         Some(Self { name, level, durability, directory, index, flush_instruction })
     }
 
-    /// Whether its scans are in the order of keys.
+    /// Whether its scans are in key order.
     pub fn is_ordered(&self) -> bool {
         match self.name {
             Name::Duramen => self.index == IndexKind::Ordered,
@@ -55,7 +55,7 @@ impl Peer {
             Level::EveryWrite | Level::None => Durability::EveryWrite,
             Level::Interval => Durability::Interval(Duration::from_secs(1)),
         };
-        // Without durability there is no medium either: as the map, all in memory.
+        // Without durability there is no medium either: all in memory, like the map.
         let medium = if self.level == Level::None { MediumKind::Volatile } else { MediumKind::Auto };
         Place {
             path: self.directory.join("duramen"),

@@ -1,14 +1,14 @@
-//! What the adapters share: a directory that goes with the engine, and errors in words.
+//! Shared by the adapters: a directory that is removed with the engine, and errors in words.
 
 use duramen_bench_kv::{Failure, Result};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// A directory of an engine's own, removed with it.
+/// A directory of one engine, removed with it.
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes one where nothing is.
+    /// Makes the directory; fails if something is already there.
     pub fn new(path: &Path) -> Result<Self> {
         std::fs::create_dir(path).map_err(|error| {
             Failure::usage(format!("cannot make {}: {error}; say a --path where nothing is", path.display()))
@@ -16,12 +16,12 @@ impl Directory {
         Ok(Self(path.to_owned()))
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// What its files take on the device, in bytes; files may have holes.
+    /// Bytes that its files take on the device; files may have holes.
     pub fn bytes(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         fn sum(directory: &Path) -> u64 {
@@ -49,7 +49,7 @@ pub fn failed<T, E: Display>(engine: &str, result: std::result::Result<T, E>) ->
     result.map_err(|error| Failure::new(format!("{engine}: {error}")))
 }
 
-/// The benchmark's bytes, copied out.
+/// Copies a value out for the benchmark; returns whether there is one.
 pub fn copy(into: &mut Vec<u8>, value: Option<&[u8]>) -> bool {
     into.clear();
     value.is_some_and(|value| {

@@ -12,12 +12,12 @@ pub struct Fjall {
     keyspace: Keyspace,
     database: Database,
     sync: bool,
-    /// Goes after the database.
+    /// Removed after the database is closed.
     pub directory: Directory,
 }
 
 impl Fjall {
-    /// Makes one.
+    /// Makes a database.
     pub fn open(path: &Path, level: Level) -> Result<Self> {
         let directory = Directory::new(path)?;
         let database = failed("fjall", Database::builder(directory.path()).cache_size(256 << 20).open())?;
@@ -50,7 +50,7 @@ impl Session for &Fjall {
         Ok(copy(into, failed("fjall", self.keyspace.get(key))?.as_deref()))
     }
 
-    /// fjall does not tell whether the key was there, so it is asked before.
+    /// fjall's delete does not return whether the key existed, so a get precedes it.
     fn delete(&mut self, key: &[u8]) -> Result<bool> {
         if !failed("fjall", self.keyspace.contains_key(key))? {
             return Ok(false);

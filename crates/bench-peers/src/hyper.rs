@@ -31,7 +31,7 @@ impl<M: Medium> Hyper<M> {
         &self.store
     }
 
-    /// Another cache of direct references, empty.
+    /// Replaces the cache of direct references with an empty one.
     pub fn set_cache_slots(&mut self, slots: usize) {
         self.store.set_cache_slots(slots);
     }
@@ -69,15 +69,15 @@ impl<M: Medium> Session for HyperSession<'_, M> {
     }
 }
 
-/// A store in a directory of its own, removed with it.
+/// A store in its own directory, removed with it.
 pub struct Placed {
     hyper: Hyper<Mapped>,
-    /// Goes after the store.
+    /// Removed after the store is closed.
     pub directory: Directory,
 }
 
 impl Placed {
-    /// Makes one.
+    /// Makes a store.
     pub fn make(path: &Path, options: &Options, flush_instruction: Option<FlushInstruction>) -> Result<Self> {
         let directory = Directory::new(path)?;
         let medium = medium(&directory.path().join("hyperkv"), Create::CreateNew, flush_instruction)?;

@@ -1,14 +1,14 @@
-//! What a write survives: engines are put side by side only at the same level.
+//! The failures that a write survives: engines are compared only at the same level.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// When an acknowledged write survives what.
+/// When an acknowledged write survives which failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// A power failure, when the call returns.
     EveryWrite,
-    /// A power failure some time after; what each engine survives at once is in [`Name::durability`].
+    /// A power failure some time later; [`Name::durability`] says what each engine survives at once.
     Interval,
     /// Nothing: everything is in memory.
     None,
@@ -42,9 +42,9 @@ impl fmt::Display for Level {
 pub enum Name {
     /// This project's.
     Duramen,
-    /// The log-structured merge tree.
+    /// A log-structured merge tree.
     RocksDb,
-    /// The copy-on-write tree in a map.
+    /// A copy-on-write tree in a memory map.
     Lmdb,
     /// A copy-on-write tree in Rust.
     Redb,
@@ -52,14 +52,14 @@ pub enum Name {
     Fjall,
     /// A concurrent hash map in memory.
     Papaya,
-    /// A persistent skip list in place, with a redo log of actions. Takes part where it is named.
+    /// A persistent skip list in place, with a redo log of actions. It takes part only if named.
     HyperKv,
-    /// The same with an undo log that copies.
+    /// The same skip list with an undo log of copies.
     HyperKvUndo,
 }
 
 impl Name {
-    /// All of them.
+    /// All engines.
     pub const ALL: [Self; 8] = [
         Self::Duramen,
         Self::RocksDb,
@@ -71,12 +71,12 @@ impl Name {
         Self::HyperKvUndo,
     ];
 
-    /// Whether it takes part only where it is named: it lies on memory alone, and the default is a disk.
+    /// Whether it takes part only if named: it runs on memory alone, and the default is a disk.
     pub fn lies_on_memory_alone(self) -> bool {
         matches!(self, Self::HyperKv | Self::HyperKvUndo)
     }
 
-    /// As it is said and shown.
+    /// The name in options and tables.
     pub fn text(self) -> &'static str {
         match self {
             Self::Duramen => "duramen",
@@ -90,7 +90,7 @@ impl Name {
         }
     }
 
-    /// What its writes survive at `level`, in words; `None` where it has no such level.
+    /// The failures that its writes survive at `level`, in words; `None` if it does not have the level.
     pub fn durability(self, level: Level) -> Option<&'static str> {
         use Level::{EveryWrite, Interval};
         Some(match (self, level) {

@@ -1,5 +1,5 @@
-//! The workloads of `duramen bench kv` on what a user would take instead, beside Duramen: same bytes, same run, in
-//! turn, and only at the same durability.
+//! The workloads of `duramen bench kv` on alternatives to Duramen and on Duramen itself: same bytes, same run, in turn,
+//! and only at the same durability.
 
 pub mod contenders;
 pub mod engine;

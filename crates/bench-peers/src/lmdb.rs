@@ -1,7 +1,7 @@
 //! LMDB through heed: a map of 64 GiB, one transaction for each operation. At `interval` nothing is synced (NOSYNC).
 //!
-//! Unsafe code, because opening a map is: another process could write the file. Invariant 1: the directory is made
-//! by [`Directory::new`], which fails when it exists, and nobody else is told of it.
+//! Opening a map needs unsafe code, because another process could write the file. Invariant 1: the directory is made by
+//! [`Directory::new`], which fails when it exists, and nobody else knows its path.
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
@@ -17,12 +17,12 @@ const MAP_BYTES: usize = 64 << 30;
 pub struct Lmdb {
     env: Env,
     database: Database<Bytes, Bytes>,
-    /// Goes after the environment.
+    /// Removed after the environment is closed.
     pub directory: Directory,
 }
 
 impl Lmdb {
-    /// Makes one.
+    /// Makes an environment.
     pub fn open(path: &Path, level: Level) -> Result<Self> {
         let directory = Directory::new(path)?;
         let mut options = EnvOpenOptions::new();
@@ -77,7 +77,7 @@ impl Session for &Lmdb {
 
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         let transaction = failed("lmdb", self.env.read_txn())?;
-        // It has no empty keys, and takes none as a bound.
+        // LMDB has no empty keys, and accepts none as a bound.
         let first = if key.is_empty() { Bound::Unbounded } else { Bound::Included(key) };
         let from: (Bound<&[u8]>, Bound<&[u8]>) = (first, Bound::Unbounded);
         let mut seen = 0;

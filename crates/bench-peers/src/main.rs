@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Removed with all that is left in it.
+/// Removed with its whole content.
 struct Everything(PathBuf);
 
 impl Drop for Everything {
@@ -156,8 +156,8 @@ fn measure(args: &Args) -> Result<()> {
     write(args, run)
 }
 
-/// Duramen's throughput over each peer's, in the same round, and the peer's CPU time over Duramen's: median, minimum and
-/// maximum. CPU time is that of the threads that work: what engines do in the background is not in it.
+/// Duramen's throughput over each peer's, in the same round, and the peer's CPU time over Duramen's: median, minimum
+/// and maximum. CPU time is that of the working threads; the engines' background work is not in it.
 fn ratios(cells: &[suite::Cell]) -> Vec<String> {
     let ours = cells.iter().filter(|cell| cell.contender == Name::Duramen.text());
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! papaya: a concurrent hash map in memory, which survives nothing. What a store could reach at best.
+//! papaya: a concurrent hash map in memory, which survives nothing. It shows the best that a store could reach.
 
 use crate::engine::copy;
 use duramen_bench_kv::{Engine, Result, Session};

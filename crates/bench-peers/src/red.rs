@@ -1,5 +1,5 @@
-//! redb: a cache of 256 MiB, one transaction for each operation. At `interval` transactions are not persisted but
-//! once a second, by one that is.
+//! redb: a cache of 256 MiB, one transaction for each operation. At `interval`, transactions are not persisted, except
+//! for one each second.
 
 use crate::engine::{Directory, copy, failed};
 use crate::level::Level;
@@ -15,14 +15,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// An open database.
 pub struct Red {
     database: Database,
-    /// When a transaction was last persisted; `None` when each is.
+    /// When a transaction was last persisted; `None` if every transaction is.
     persisted: Option<Mutex<Instant>>,
-    /// Goes after the database.
+    /// Removed after the database is closed.
     pub directory: Directory,
 }
 
 impl Red {
-    /// Makes one.
+    /// Makes a database.
     pub fn open(path: &Path, level: Level) -> Result<Self> {
         let directory = Directory::new(path)?;
         let mut builder = Database::builder();

@@ -11,12 +11,12 @@ use std::path::Path;
 pub struct Rocks {
     db: DB,
     sync: bool,
-    /// Goes after the database.
+    /// Removed after the database is closed.
     pub directory: Directory,
 }
 
 impl Rocks {
-    /// Makes one.
+    /// Makes a database.
     pub fn open(path: &Path, level: Level) -> Result<Self> {
         let directory = Directory::new(path)?;
         let mut table = BlockBasedOptions::default();
@@ -32,7 +32,7 @@ impl Rocks {
     }
 }
 
-/// The database, and how it is written.
+/// The database, and its options for writes.
 pub struct Turn<'a> {
     db: &'a DB,
     write: WriteOptions,
@@ -47,7 +47,7 @@ impl Engine for Rocks {
         Ok(Turn { db: &self.db, write })
     }
 
-    /// One sorted run, the best that it can be read from.
+    /// Compacts into one sorted run, the best state for reads.
     fn settle(&self) -> Result<()> {
         failed("rocksdb", self.db.flush())?;
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
@@ -72,7 +72,7 @@ impl Session for Turn<'_> {
         Ok(())
     }
 
-    /// RocksDB does not tell whether the key was there, so it is asked before: an answer that others give too.
+    /// RocksDB's delete does not return whether the key existed, so a get precedes it: the other engines return it too.
     fn delete(&mut self, key: &[u8]) -> Result<bool> {
         if failed("rocksdb", self.db.get_pinned(key))?.is_none() {
             return Ok(false);
@@ -82,7 +82,7 @@ impl Session for Turn<'_> {
     }
 
     fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        // The raw one: the other copies each key and value into memory of its own.
+        // The raw iterator: the other one copies each key and value into its own memory.
         let mut entries = self.db.raw_iterator();
         entries.seek(key);
         let mut seen = 0;

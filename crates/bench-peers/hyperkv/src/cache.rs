@@ -1,10 +1,10 @@
-//! Direct references to nodes, in DRAM: a point read that finds one does not descend.
+//! Direct references to nodes, in DRAM: a point read that finds one skips the descent.
 //!
-//! A slot holds 16 bits of the key's hash and the node. Whoever follows it compares the key and looks at the node's
-//! state. A reference must be gone before its node's block is used again: who removes a node clears its slot after the
-//! state, and who fills a slot looks at the state after that and clears it again if the node was removed meanwhile.
-//! One of the two sees the other. Until then a reader who began later may have followed it, for which
-//! [`crate::reclaim`] waits an epoch longer.
+//! A slot holds 16 bits of the key's hash and the node. A reader that follows it compares the key and checks the node's
+//! state. A reference must be gone before its node's block is used again. A session that removes a node changes the
+//! state and then clears the slot. A session that fills a slot checks the state afterwards, and clears the slot again
+//! if the node was removed meanwhile. One of the two sees the other. Until then, a reader that began later may have
+//! followed the reference; [`crate::reclaim`] waits an epoch longer for it.
 
 use duramen_media::LINE_BYTES;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -17,7 +17,7 @@ pub(crate) struct Cache {
     slots: Box<[AtomicU64]>,
 }
 
-/// A hash of `key`: a multiplication for each word, and its upper half mixed into the lower.
+/// A hash of `key`: one multiplication per word, with the word's upper half mixed into the lower.
 #[inline]
 pub(crate) fn hash(key: &[u8]) -> u64 {
     let mut hash = key.len() as u64;
@@ -31,7 +31,7 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
 }
 
 impl Cache {
-    /// Of `slots` slots, rounded up to a power of two; 0 is none.
+    /// A cache of `slots` slots, rounded up to a power of two; 0 means no cache.
     pub(crate) fn new(slots: usize) -> Self {
         let slots = if slots == 0 { 0 } else { slots.next_power_of_two() };
         Self { slots: (0..slots).map(|_| AtomicU64::new(0)).collect() }
@@ -54,17 +54,17 @@ impl Cache {
         (print_is_same && node != 0).then_some(node)
     }
 
-    /// Lets `hash` lead to `node`. The caller looks at the node's state afterwards.
+    /// Points `hash` to `node`. The caller checks the node's state afterwards.
     #[inline]
     pub(crate) fn fill(&self, hash: u64, node: u64) {
         if let Some(slot) = self.slot(hash) {
             slot.store(Self::reference(node, hash), Release);
-            // The state that is read next is not older than this.
+            // The later read of the state is not reordered before this store.
             fence(SeqCst);
         }
     }
 
-    /// Clears the slot of `hash` if it leads to `node`, whose state was changed before.
+    /// Clears the slot of `hash` if it points to `node`, whose state was changed before.
     pub(crate) fn clear(&self, hash: u64, node: u64) {
         if let Some(slot) = self.slot(hash) {
             // Pairs with the fence in `fill`.

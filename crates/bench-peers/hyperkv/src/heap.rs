@@ -1,5 +1,5 @@
-//! Blocks of whole lines: free ones by size, in DRAM, one collection for each session; and chunks of the medium, each of
-//! one size, that new ones are taken from. The heap's lock is taken once for each chunk.
+//! Blocks of whole lines: free blocks by size, in DRAM, one collection for each session; and chunks of the medium, each
+//! for one size, from which new blocks are taken. The heap's lock is taken once for each chunk.
 
 use crate::layout::CHUNKS_AT;
 use crate::reclaim::{Block, Limbo};
@@ -7,25 +7,25 @@ use crate::{Error, ErrorKind, Result};
 use duramen_media::{LINE_BYTES, Medium, Offset};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// 8: the medium is made longer by so many chunks at once (8 MiB, as Duramen does).
+// 8: the medium grows by so many chunks at once (8 MiB, as Duramen does).
 const CHUNKS_PER_GROWTH: u64 = 8;
 
 /// The chunks of a medium.
 pub(crate) struct Heap {
     pub(crate) at: u64,
     pub(crate) chunk_bytes: u64,
-    /// Lines of the blocks that there are.
+    /// The block sizes, in lines.
     sizes: Vec<u64>,
     chunks: Mutex<u64>,
-    /// What sessions left behind, for the next one.
+    /// The arenas of ended sessions, for the next session.
     left: Mutex<Arena>,
 }
 
-/// What one session takes blocks from.
+/// The blocks that one session can take.
 #[derive(Default)]
 pub(crate) struct Arena {
     pub(crate) free: Vec<Vec<u64>>,
-    /// Of the chunk at hand by size: the next block, and the end.
+    /// For each size, in the current chunk: the next block, and the end.
     fresh: Vec<(u64, u64)>,
     pub(crate) limbo: Limbo,
 }
@@ -36,7 +36,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Heap {
     pub(crate) fn new(at: u64, chunk_bytes: u64, chunks: u64) -> Self {
-        // Up to 8 lines each size, then four for each doubling.
+        // Each size up to 8 lines, then four sizes for each doubling.
         let mut sizes: Vec<u64> = (1..=8).collect();
         let most = chunk_bytes / LINE_BYTES - 1;
         while let Some(&last) = sizes.last()
@@ -67,7 +67,7 @@ impl Heap {
         self.at + chunk * self.chunk_bytes
     }
 
-    /// An arena with all that was left by others.
+    /// An arena with all blocks that ended sessions left.
     pub(crate) fn enter(&self) -> Arena {
         let mut arena = std::mem::take(&mut *lock(&self.left));
         arena.free.resize(self.sizes.len(), Vec::new());
@@ -95,7 +95,7 @@ impl Heap {
         }
     }
 
-    /// A block of at least `lines` lines that nothing leads to.
+    /// A block of at least `lines` lines that nothing points to.
     ///
     /// # Errors
     /// As growth of the medium.
@@ -114,7 +114,7 @@ impl Heap {
         Ok(at)
     }
 
-    /// Makes a chunk for blocks of `lines` lines; its first block, and its end.
+    /// Makes a chunk for blocks of `lines` lines; returns its first block and its end.
     #[cold]
     fn take_chunk<M: Medium>(&self, medium: &M, lines: u64) -> Result<(u64, u64)> {
         let mut chunks = lock(&self.chunks);
@@ -123,7 +123,8 @@ impl Heap {
             let ahead = (at + CHUNKS_PER_GROWTH * self.chunk_bytes).min(medium.len_max());
             medium.grow(ahead.max(at + self.chunk_bytes))?;
         }
-        // The chunk is counted after its header is durable, so that recovery can read the headers of all that count.
+        // The chunk is counted after its header is durable, so that recovery can read the headers of all counted
+        // chunks.
         medium.publish(Offset(at), lines);
         medium.publish(Offset(CHUNKS_AT), *chunks + 1);
         *chunks += 1;
@@ -137,10 +138,10 @@ impl Heap {
         arena.free[size].push(block.at);
     }
 
-    /// Lets the blocks that `is_live` does not know be free.
+    /// Frees the blocks that `is_live` does not know.
     ///
     /// # Errors
-    /// When a chunk says that its blocks have a size that there is not.
+    /// When a chunk's header has a block size that does not exist.
     pub(crate) fn sweep<M: Medium>(&self, medium: &M, is_live: impl Fn(u64) -> bool) -> Result<()> {
         let mut arena = self.enter();
         for chunk in 0..self.chunks() {

@@ -1,6 +1,6 @@
-//! Where everything lies on the medium.
+//! The layout of the medium.
 //!
-//! | at | is |
+//! | at | content |
 //! |---|---|
 //! | 0 | superblock: magic, shape, number of this open, chunks in use |
 //! | 256 | the head: a node of all levels without a key |
@@ -21,15 +21,16 @@ pub(crate) const GENERATION_AT: u64 = 16;
 /// Chunks in use.
 pub(crate) const CHUNKS_AT: u64 = 24;
 
-/// The node that every descent begins at.
+/// The node at which every descent begins.
 pub(crate) const HEAD: u64 = 256;
 pub(crate) const LOG_AT: u64 = 4096;
 
-// 24: at p = 1/2 enough for 2^24 keys, and slower beyond. p = 1/4 takes 5 bytes less for each key and was measured to take 15 to 20 %
-// longer for inserts and descents at one million: a level more costs a step, a node more a miss.
+// 24: at p = 1/2 enough for 2^24 keys; with more keys, operations are slower. p = 1/4 takes 5 bytes less for each key.
+// At one million keys its inserts and descents took 15 to 20 % longer as measured: a further level costs a step, a
+// further node a miss.
 pub(crate) const HEIGHT_MAX: usize = 24;
 
-/// The most bytes of a key.
+/// The largest size of a key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
 
 /// Level (8 bits), bytes of the key (16 bits).
@@ -40,7 +41,7 @@ pub(crate) const VALUE: u64 = 24;
 /// One word for each level, then the key.
 pub(crate) const NEXT: u64 = 32;
 
-/// The state of a node in the list; otherwise it is 0.
+/// The state of a node in the list; the state of any other node is 0.
 pub(crate) const PRESENT: u64 = 1;
 pub(crate) const LINKED: u64 = 2;
 pub(crate) const LIVE: u64 = PRESENT | LINKED;
@@ -48,12 +49,12 @@ pub(crate) const LIVE: u64 = PRESENT | LINKED;
 /// Bytes before those of a value: its length.
 pub(crate) const VALUE_HEAD_BYTES: u64 = 8;
 
-/// What the log holds.
+/// The content of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogKind {
-    /// The action, to be done again: the published one.
+    /// The action, to be redone: the published variant.
     Redo,
-    /// A copy of what is overwritten.
+    /// A copy of the overwritten bytes.
     Undo,
 }
 
@@ -91,7 +92,7 @@ pub(crate) const ENTRIES: u64 = 8;
 /// Four words and a predecessor for each level, in whole lines.
 pub(crate) const ENTRY_BYTES: u64 = (8 * (4 + HEIGHT_MAX as u64)).next_multiple_of(LINE_BYTES);
 
-/// Where slot `number` is.
+/// The offset of slot `number`.
 pub(crate) fn slot_at(log: LogKind, number: usize) -> u64 {
     LOG_AT + number as u64 * slot_bytes(log)
 }

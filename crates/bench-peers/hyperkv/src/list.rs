@@ -9,7 +9,7 @@ use duramen_media::{LINE_BYTES, Medium, Offset};
 use std::cmp::Ordering;
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, fence};
 
-/// Where a key is or would be: on each level the last node before it, and the one behind that.
+/// The place where a key is or would be: on each level the last node before it, and the node after that.
 pub(crate) struct Place {
     pub(crate) before: [u64; HEIGHT_MAX],
     pub(crate) behind: [u64; HEIGHT_MAX],
@@ -17,10 +17,10 @@ pub(crate) struct Place {
     pub(crate) found: Option<u64>,
 }
 
-// 100: times that a lock is looked at before others are let run; a holder that runs is there for two drains.
+// 100: checks of a lock before the thread yields; a running holder keeps the lock for two drains.
 const SPINS: u32 = 100;
 
-/// Waits a little more each time it is called.
+/// Waits a little longer at each call.
 pub(crate) fn wait(spins: &mut u32) {
     *spins += 1;
     if *spins < SPINS {
@@ -30,7 +30,7 @@ pub(crate) fn wait(spins: &mut u32) {
     }
 }
 
-/// The 8 bytes of `key` at `at`, as they compare; zeros behind its end.
+/// The 8 bytes of `key` at `at`, in comparison order; zeros after its end.
 #[inline]
 fn word_of(key: &[u8], at: usize) -> u64 {
     match key.get(at..at + 8).and_then(|word| word.try_into().ok()) {
@@ -77,7 +77,7 @@ impl<M: Medium> Store<M> {
                 unequal => return unequal,
             }
         }
-        // Where all words are the same, one is the other with zeros behind it.
+        // If all words are the same, the longer key is the shorter one followed by zeros.
         bytes.cmp(&key.len())
     }
 
@@ -102,7 +102,7 @@ impl<M: Medium> Store<M> {
         if self.log == LogKind::Redo {
             return self.copy_value_once(node, into);
         }
-        // Values change in place: what was copied counts when nobody had the lock meanwhile.
+        // Values change in place: the copy counts if nobody had the lock meanwhile.
         let mut spins = 0;
         loop {
             let version = self.version(node);
@@ -125,15 +125,15 @@ impl<M: Medium> Store<M> {
         self.copy(value + VALUE_HEAD_BYTES, self.word(value) as usize, into);
     }
 
-    /// The lock word as this open has it: odd when somebody has the lock.
+    /// The lock word in this open: odd while a writer has the lock.
     #[inline]
     fn version(&self, node: u64) -> u64 {
         let word = self.word(node + LOCK);
-        // Invariant 5: what an earlier open left is as good as unlocked.
+        // Invariant 5: a lock word of an earlier open counts as unlocked.
         if word >> 32 == self.generation { word } else { self.generation << 32 }
     }
 
-    /// The lock word of a node that is made locked.
+    /// The lock word of a node that is created locked.
     pub(crate) fn locked_word(&self) -> u64 {
         self.generation << 32 | 1
     }
@@ -152,7 +152,7 @@ impl<M: Medium> Store<M> {
         }
     }
 
-    /// Gives the lock of `node` back.
+    /// Releases the lock of `node`.
     #[inline]
     pub(crate) fn unlock(&self, node: u64) {
         let word = self.word(node + LOCK);
@@ -161,7 +161,7 @@ impl<M: Medium> Store<M> {
         self.medium.store_u64(Offset(node + LOCK), word >> 32 << 32 | u64::from(count));
     }
 
-    /// Asks for what the descent reads next if it does not go on from `at` on `level`.
+    /// Prefetches what the descent reads next if it leaves `at` on `level` and descends.
     #[inline]
     fn fetch_below(&self, at: u64, level: usize) {
         if level > 0 {
@@ -173,11 +173,11 @@ impl<M: Medium> Store<M> {
     #[inline]
     pub(crate) fn find_place(&self, key: &[u8]) -> Place {
         let mut place = Place { before: [HEAD; HEIGHT_MAX], behind: [0; HEIGHT_MAX], found: None };
-        // A hint: levels above it that somebody is just beginning to use are looked at when they are locked.
+        // A hint: levels above it that a writer is just beginning to use are checked when they are locked.
         let height = self.height.load(Relaxed);
         let (mut at, mut greater) = (HEAD, 0);
         for level in (0..height).rev() {
-            // What was compared is kept, not read again: a lesser key may have come between meanwhile.
+            // The compared node is kept and not read again: a smaller key may have been linked in between.
             place.behind[level] = loop {
                 let next = self.next(at, level);
                 if next == 0 || next == greater || Some(next) == place.found {
@@ -222,8 +222,8 @@ impl<M: Medium> Store<M> {
         None
     }
 
-    /// Locks the nodes of `place.before` up to `level`, each once, if all is as it was found; whether it was. With
-    /// `node` each of them must lead to it.
+    /// Locks the nodes of `place.before` up to `level`, each once, if nothing has changed since they were found;
+    /// returns whether it locked them. With `node`, each of them must point to it.
     pub(crate) fn lock_before(&self, place: &Place, level: usize, node: Option<u64>) -> bool {
         let mut last = 0;
         for (i, &before) in place.before[..level].iter().enumerate() {
@@ -240,7 +240,7 @@ impl<M: Medium> Store<M> {
         true
     }
 
-    /// Unlocks what [`Store::lock_before`] locked.
+    /// Unlocks the nodes that [`Store::lock_before`] locked.
     pub(crate) fn unlock_before(&self, place: &Place, level: usize) {
         let mut last = 0;
         for &before in &place.before[..level] {

@@ -1,8 +1,8 @@
-//! Entries of the log: written as a whole in prepare, one word of them cleared in commit.
+//! Log entries: prepare writes a whole entry, commit clears one word of it.
 //!
-//! Word 0 of either kind: the flag that it is active (bit 63), and a CRC-32C: of all words behind it, and in a redo entry before them of
-//! the new value and the new node, as they lie in their blocks. All of these become durable by the same drain, in no order; the
-//! sum tells whether all did.
+//! Word 0 of either kind holds the active flag (bit 63) and a CRC-32C of all following words. In a redo entry the CRC
+//! also covers, before those words, the new value and the new node as they lie in their blocks. All of these become
+//! durable by the same drain, in no order; the sum shows whether all did.
 //!
 //! | redo | |
 //! |---|---|
@@ -12,8 +12,8 @@
 //!
 //! | undo | |
 //! |---|---|
-//! | 1 | bytes of the ranges behind |
-//! | each range | where, how many bytes (a multiple of 8), those bytes |
+//! | 1 | bytes of the ranges that follow |
+//! | each range | offset, number of bytes (a multiple of 8), those bytes |
 
 use crate::layout::{ENTRIES, ENTRY_BYTES, HEIGHT_MAX, LogKind, slot_at, slot_bytes};
 use crate::store::Store;
@@ -21,7 +21,7 @@ use duramen_media::{Medium, Offset};
 
 pub(crate) const ACTIVE: u64 = 1 << 63;
 
-/// What a redo entry does.
+/// The action of a redo entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Action {
@@ -40,11 +40,11 @@ impl Action {
 pub(crate) struct Slot {
     number: usize,
     count: u64,
-    /// An entry that is being made.
+    /// An entry under construction.
     bytes: Vec<u8>,
 }
 
-/// An entry that is active.
+/// An active entry.
 pub(crate) struct Active(u64);
 
 impl Slot {
@@ -52,12 +52,12 @@ impl Slot {
         Self { number, count: 0, bytes: Vec::new() }
     }
 
-    /// The most bytes that an undo entry copies, each range with a head of 16.
+    /// The most bytes that an undo entry copies, including a head of 16 for each range.
     pub(crate) const fn copied_bytes_max() -> u64 {
         slot_bytes(LogKind::Undo) - 16
     }
 
-    /// Where the next entry goes.
+    /// The offset of the next entry.
     fn next_at(&mut self, log: LogKind) -> u64 {
         let slot = slot_at(log, self.number);
         self.count += 1;
@@ -75,7 +75,7 @@ impl Slot {
 }
 
 impl<M: Medium> Store<M> {
-    /// Prepares a redo entry: it and all that was written before are durable afterwards. `sum` is that of new value and
+    /// Prepares a redo entry: afterwards the entry and all earlier writes are durable. `sum` is that of new value and
     /// new node.
     pub(crate) fn prepare_redo(
         &self,
@@ -94,7 +94,7 @@ impl<M: Medium> Store<M> {
         self.prepare(slot, sum)
     }
 
-    /// Prepares an undo entry: a copy of `ranges`, each a place and a number of bytes, both multiples of 8.
+    /// Prepares an undo entry: a copy of `ranges`, each an offset and a number of bytes, both multiples of 8.
     pub(crate) fn prepare_undo(&self, slot: &mut Slot, ranges: impl Iterator<Item = (u64, u64)>) -> Active {
         let bytes = slot.begin();
         bytes.extend_from_slice(&[0; 8]);
@@ -129,7 +129,7 @@ impl<M: Medium> Store<M> {
         Active(at)
     }
 
-    /// Ends modify: what was stored in place is durable afterwards.
+    /// Ends modify: afterwards the stores in place are durable.
     pub(crate) fn modified(&self) {
         self.medium.drain();
     }

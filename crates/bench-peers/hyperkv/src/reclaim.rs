@@ -1,36 +1,36 @@
-//! When nobody can read a block any more: epochs, which move on when all sessions have seen them.
+//! Decides when nobody can read a block any more: by epochs, which advance when all sessions have seen them.
 //!
-//! A session is pinned for as long as an operation takes. What is retired in epoch *e* is free in *e + 3*: a reader
-//! that was pinned before the retirement (at most *e*) may have let the cache lead to the block until it left, and whoever
-//! followed that was pinned at *e + 1* at most and holds the epoch below *e + 3*.
+//! A session is pinned as long as an operation takes. A block that is retired in epoch *e* is free in *e + 3*. A reader
+//! that was pinned before the retirement (at most *e*) may have pointed the cache to the block until it left. A reader
+//! that followed the cache was pinned at *e + 1* at most and holds the epoch below *e + 3*.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 
 const EPOCHS_TO_WAIT: u64 = 3;
-// 32: the epoch is tried once for so many blocks; each try reads a line of every session.
+// 32: an attempt to advance the epoch is made once for so many blocks; each reads a line of every session.
 const RETIRED_PER_TRY: u32 = 32;
 
 #[repr(align(64))]
 #[derive(Default)]
 struct Pinned(AtomicU64);
 
-/// The epoch, and who is pinned in which.
+/// The epoch, and the epoch in which each session is pinned.
 pub(crate) struct Epochs {
     now: AtomicU64,
-    /// 0 or twice the epoch and one.
+    /// 0 if not pinned; otherwise twice the epoch, plus one.
     pinned: Box<[Pinned]>,
-    /// Sessions that there ever were at once.
+    /// The highest number of sessions at once so far.
     sessions: AtomicUsize,
 }
 
-/// Pins a session until it goes.
+/// Pins a session until dropped.
 pub(crate) struct Guard<'e>(&'e AtomicU64);
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        // Release: what was read is read before whoever sees this goes on.
+        // Release: the session's reads complete before another thread sees it unpinned.
         self.0.store(0, Release);
     }
 }
@@ -44,7 +44,7 @@ impl Epochs {
         }
     }
 
-    /// Session `session` begins.
+    /// Registers session `session`.
     pub(crate) fn enter(&self, session: usize) {
         self.sessions.fetch_max(session + 1, SeqCst);
     }
@@ -58,7 +58,7 @@ impl Epochs {
             slot.store(now << 1 | 1, Relaxed);
             // Nothing is read before others can see the pin.
             fence(SeqCst);
-            // The epoch may have moved on before it was seen that this session is here.
+            // The epoch may have advanced before others saw this session's pin.
             if self.now.load(SeqCst) == now {
                 return Guard(slot);
             }
@@ -76,14 +76,14 @@ impl Epochs {
     }
 }
 
-/// A block and the lines it has.
+/// A block and its number of lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub(crate) at: u64,
     pub(crate) lines: u64,
 }
 
-/// Blocks of one session that wait to be free.
+/// Retired blocks of one session that are not free yet.
 #[derive(Default)]
 pub(crate) struct Limbo {
     waiting: VecDeque<(u64, Block)>,
@@ -91,7 +91,7 @@ pub(crate) struct Limbo {
 }
 
 impl Limbo {
-    /// `block` cannot be reached any more, but by those who did before.
+    /// Retires `block`: only readers that reached it before can still read it.
     pub(crate) fn retire(&mut self, epochs: &Epochs, block: Block, free: &mut impl FnMut(Block)) {
         self.waiting.push_back((epochs.now.load(SeqCst), block));
         self.count += 1;
@@ -112,10 +112,10 @@ impl Limbo {
         }
     }
 
-    /// Takes over what another session leaves.
+    /// Takes over the blocks of another session that ended.
     pub(crate) fn take_over(&mut self, other: &mut Self) {
         self.waiting.extend(other.waiting.drain(..));
-        // The epochs of two sessions are not in one order; the front alone is looked at.
+        // The epochs of two sessions interleave, and `release` checks the front alone.
         self.waiting.make_contiguous().sort_by_key(|(epoch, _)| *epoch);
     }
 }

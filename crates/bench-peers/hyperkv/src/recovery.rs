@@ -1,7 +1,6 @@
-//! What an open does with what a crash left: entries that are active are done again, or undone; and free blocks are
-//! those that cannot be reached.
+//! Recovery at open: active entries are redone or undone, and unreachable blocks become free.
 //!
-//! Nothing that is read here is trusted: what is not as it must be is an error that says where.
+//! Nothing read here is trusted: an invalid word is an error that says where it is.
 
 use crate::layout::{
     HEAD, HEADER, HEIGHT_MAX, KEY_BYTES_MAX, LIVE, LogKind, NEXT, STATE, VALUE, VALUE_HEAD_BYTES, entries,
@@ -22,11 +21,11 @@ fn damaged(what: &str, at: u64, found: u64, wanted: &str) -> Error {
     )
 }
 
-/// Which lines of the heap are the first of a block that is in use.
+/// The lines of the heap that begin a block in use.
 struct InUse(Vec<u64>);
 
 impl InUse {
-    /// Whether it was not in use before.
+    /// Marks `line` as in use; returns whether it was not in use before.
     fn insert(&mut self, line: u64) -> bool {
         let word = &mut self.0[line as usize / 64];
         let is_new = *word >> (line % 64) & 1 == 0;
@@ -40,11 +39,11 @@ impl InUse {
 }
 
 impl<M: Medium> Store<M> {
-    /// Does again or undoes what is active, and returns how many entries that were. Each is inactive only after what was
-    /// stored for it is durable.
+    /// Redoes or undoes the active entries and returns their number. Each becomes inactive only after the stores for it
+    /// are durable.
     ///
-    /// A process that was killed leaves lines in the caches that are on the medium as they were before. So what is seen here is
-    /// written back before anything is built on it: entries that are inactive, and all that one that is active leads to.
+    /// A killed process leaves lines in the caches that are older on the medium. So recovery writes back the words it
+    /// reads before it relies on them: inactive entries, and everything that an active one points to.
     pub(crate) fn replay(&self) -> Result<u64> {
         let mut count = 0;
         for at in entries(self.log, self.sessions) {
@@ -67,20 +66,20 @@ impl<M: Medium> Store<M> {
         Ok(count)
     }
 
-    /// The sum of `bytes` bytes at `at`, which follow what has `sum`.
+    /// Continues the checksum `sum` over the `bytes` bytes at `at`.
     fn summed(&self, sum: u32, at: u64, bytes: u64) -> u32 {
         let add = |sum, word: u64| crc32c::crc32c_append(sum, &self.word(word).to_le_bytes());
         (at..at + bytes).step_by(8).fold(sum, add)
     }
 
-    /// The same, and the write-back of those bytes is started.
+    /// Like `summed`, and starts the write-back of those bytes.
     fn summed_and_flushed(&self, sum: u32, at: u64, bytes: u64) -> u32 {
         self.medium.flush(Offset(at), bytes);
         self.summed(sum, at, bytes)
     }
 
-    /// The sum of the value that begins at `value` and of the node at `node`, where there are such; `None` when they cannot
-    /// be what a whole entry leads to. Starts their write-back.
+    /// The sum of the value that begins at `value` and of the node at `node`, as far as the action has them. `None` if
+    /// no whole entry can point to them. Starts their write-back.
     fn sum_of_new(&self, action: Action, node: u64, value: u64) -> Option<u32> {
         if action == Action::Delete {
             return Some(0);
@@ -108,7 +107,7 @@ impl<M: Medium> Store<M> {
         inside(node, bytes).then(|| self.summed_and_flushed(sum, node, bytes))
     }
 
-    /// `node`, if a block can be there.
+    /// Returns `node` if a block can be there.
     fn checked(&self, what: &str, at: u64, node: u64) -> Result<u64> {
         let inside = node == HEAD || self.heap.chunk_at(0) <= node && node < self.heap_end();
         if inside && node.is_multiple_of(LINE_BYTES) {
@@ -118,7 +117,7 @@ impl<M: Medium> Store<M> {
         }
     }
 
-    /// Whether the entry was whole.
+    /// Redoes the entry; returns whether it was whole.
     fn redo(&self, at: u64, first: u64) -> Result<bool> {
         let (word, node, value) = (self.word(at + 8), self.word(at + 16), self.word(at + 24));
         let level = word >> 8;
@@ -130,7 +129,7 @@ impl<M: Medium> Store<M> {
             return Ok(false);
         }
         self.medium.drain();
-        // From here on the entry is as it was written: what is wrong now was wrong then, or is damage.
+        // From here on the entry is as it was written: an invalid word was written so, or is damage.
         let node = self.checked("node of an entry", at, node)?;
         if action == Action::Update {
             self.modify(node + VALUE, value);
@@ -147,7 +146,7 @@ impl<M: Medium> Store<M> {
         Ok(true)
     }
 
-    /// Whether the entry was whole.
+    /// Undoes the entry; returns whether it was whole.
     fn undo(&self, at: u64, first: u64) -> Result<bool> {
         let bytes = self.word(at + 8);
         if bytes > slot_bytes(LogKind::Undo) - 16 || !bytes.is_multiple_of(8) {
@@ -171,10 +170,10 @@ impl<M: Medium> Store<M> {
         Ok(true)
     }
 
-    /// Walks all nodes, and lets every block that none of them takes be free. Returns how many nodes there are.
+    /// Walks all nodes, and frees every block that none of them uses. Returns the number of nodes.
     ///
     /// # Errors
-    /// When a node is not as it must be, or a block is in use twice.
+    /// When a node is invalid, or a block is in use twice.
     pub(crate) fn rebuild_free_lists(&self) -> Result<u64> {
         let (first, end) = (self.heap.chunk_at(0), self.heap_end());
         let mut in_use = InUse(vec![0; ((end - first) / LINE_BYTES).div_ceil(64) as usize]);
@@ -220,10 +219,11 @@ impl<M: Medium> Store<M> {
         Ok(count)
     }
 
-    /// Compares all levels: keys ascend on each, and a node is on all of its own and on no other. For tests.
+    /// Compares all levels: keys ascend on each, and each node is linked on all of its levels and on no other. For
+    /// tests.
     ///
     /// # Errors
-    /// What is not so, and where.
+    /// The violated rule, and where.
     pub fn verify(&self) -> Result<u64> {
         let (mut key, mut last) = (Vec::new(), Vec::new());
         let mut above: [u64; HEIGHT_MAX] = std::array::from_fn(|level| self.next(HEAD, level));

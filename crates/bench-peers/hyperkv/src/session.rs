@@ -1,4 +1,4 @@
-//! What one thread does: get, put, delete, scan. The order of a write's stores is that of the crate's head.
+//! The operations of one thread: get, put, delete, scan. The order of a write's stores is in the crate's documentation.
 
 use crate::cache;
 use crate::heap::Arena;
@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Result};
 use duramen_media::{LINE_BYTES, Medium, Offset};
 use std::cmp::Ordering;
 
-/// One thread's way into a store.
+/// One thread's access to a store.
 pub struct Session<'s, M: Medium> {
     store: &'s Store<M>,
     number: usize,
@@ -25,10 +25,10 @@ pub struct Session<'s, M: Medium> {
     value: Vec<u8>,
 }
 
-/// What a put has taken of the heap before it knows whether it inserts or updates.
+/// The blocks that a put has taken before it knows whether it inserts or updates.
 #[derive(Default)]
 struct Draft {
-    /// A value's block, and the sum of what is in it.
+    /// A value's block, and the checksum of its content.
     value: Option<(u64, u32)>,
     /// A node's block, and its level.
     node: Option<(u64, usize)>,
@@ -36,12 +36,12 @@ struct Draft {
 
 const ZEROS: [u8; 8] = [0; 8];
 
-/// The sum of `parts`, which follow what has `sum`.
+/// Continues the checksum `sum` over `parts`.
 fn summed(sum: u32, parts: &[&[u8]]) -> u32 {
     parts.iter().fold(sum, |sum, part| crc32c::crc32c_append(sum, part))
 }
 
-/// What fills `bytes` bytes up to whole words.
+/// Pads `bytes` bytes to whole words.
 fn padding(bytes: usize) -> &'static [u8] {
     &ZEROS[..bytes.next_multiple_of(8) - bytes]
 }
@@ -60,7 +60,7 @@ impl<'s, M: Medium> Session<'s, M> {
         }
     }
 
-    /// Copies the value of `key` into `into`, whatever was there; whether the key is there.
+    /// Copies the value of `key` into `into`, replacing its content; returns whether the key exists.
     pub fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> bool {
         let store = self.store;
         let _guard = store.epochs.pin(self.number);
@@ -73,7 +73,7 @@ impl<'s, M: Medium> Session<'s, M> {
         }
     }
 
-    /// The node of `key`, if the cache leads to it.
+    /// The node of `key`, if the cache points to it.
     #[inline]
     fn cached(&self, key: &[u8], hash: u64) -> Option<u64> {
         let store = self.store;
@@ -81,7 +81,7 @@ impl<'s, M: Medium> Session<'s, M> {
         (store.compare(node, key) == Ordering::Equal && store.is_live(node)).then_some(node)
     }
 
-    /// The node of `key`, by the cache or by a descent.
+    /// The node of `key`, found by the cache or by a descent.
     #[inline]
     fn find(&self, key: &[u8]) -> Option<u64> {
         let store = self.store;
@@ -94,7 +94,7 @@ impl<'s, M: Medium> Session<'s, M> {
         Some(node)
     }
 
-    /// Lets the cache lead to `node`, unless it was removed meanwhile.
+    /// Points the cache to `node`, unless it was removed meanwhile.
     #[inline]
     fn remember(&self, hash: u64, node: u64) {
         self.store.cache.fill(hash, node);
@@ -107,7 +107,7 @@ impl<'s, M: Medium> Session<'s, M> {
     ///
     /// # Errors
     /// `InvalidInput` for a key of no or more than [`KEY_BYTES_MAX`] bytes, or a value larger than a chunk;
-    /// `OutOfSpace`. The store is as it was.
+    /// `OutOfSpace`. The store is unchanged.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let store = self.store;
         let most = store.heap.lines_max() * LINE_BYTES;
@@ -134,7 +134,7 @@ impl<'s, M: Medium> Session<'s, M> {
             }
         };
         drop(guard);
-        // What was drafted and not used was never reachable.
+        // Unused blocks of the draft were never reachable.
         if let Some((at, _)) = draft.value {
             store.heap.give(&mut self.arena, Block { at, lines: value_lines(value.len() as u64) });
         }
@@ -144,12 +144,12 @@ impl<'s, M: Medium> Session<'s, M> {
         result
     }
 
-    /// One attempt; whether nobody was in its way.
+    /// One attempt; returns whether no other writer interfered.
     #[inline]
     fn try_put(&mut self, key: &[u8], value: &[u8], draft: &mut Draft) -> Result<bool> {
         let (store, hash) = (self.store, cache::hash(key));
         if store.log == LogKind::Redo {
-            // Its write-back takes its time while the key is looked for.
+            // The write-back proceeds while the key is searched for.
             self.draft_value(value, draft)?;
         }
         let node = match self.cached(key, hash) {
@@ -181,7 +181,8 @@ impl<'s, M: Medium> Session<'s, M> {
         Ok(at)
     }
 
-    /// The block of a new value, written, its write-back started, and the value's sum, which only a redo entry has.
+    /// Writes a new value into a block and starts its write-back. Returns the block and the value's sum, which only a
+    /// redo entry has.
     fn draft_value(&mut self, value: &[u8], draft: &mut Draft) -> Result<(u64, u32)> {
         if let Some(drafted) = draft.value {
             return Ok(drafted);
@@ -201,7 +202,7 @@ impl<'s, M: Medium> Session<'s, M> {
         });
     }
 
-    /// Whether `node` was still in the list and has the value now.
+    /// Returns whether `node` was still in the list; then it has the new value.
     fn update(&mut self, node: u64, value: &[u8], draft: &mut Draft) -> Result<bool> {
         let store = self.store;
         let (new, sum) = self.draft_value(value, draft)?;
@@ -221,11 +222,11 @@ impl<'s, M: Medium> Session<'s, M> {
         Ok(true)
     }
 
-    /// The same in place, after a copy of what is there; a value of another size, or one too large to copy, gets a block of its
-    /// own, and the node's word is what is copied.
+    /// The same in place, after a copy of the old bytes. A value of another size, or one too large to copy, gets a new
+    /// block; then only the node's word is copied.
     fn update_with_undo(&mut self, node: u64, value: &[u8], draft: &mut Draft) -> Result<bool> {
         let (store, bytes) = (self.store, value.len() as u64);
-        // Taken before the lock, since it may fail, and looked at again behind it.
+        // Checked before the lock, since taking a block may fail, and again under the lock.
         let fits = |old: u64| {
             let heap = &store.heap;
             let (lines, changed) =
@@ -253,7 +254,7 @@ impl<'s, M: Medium> Session<'s, M> {
         }
         let changed = VALUE_HEAD_BYTES + bytes.next_multiple_of(8);
         let entry = store.prepare_undo(&mut self.slot, [(old, changed)].into_iter());
-        // By single words, since readers look at them meanwhile.
+        // By single words, since readers read them meanwhile.
         store.medium.store_u64(Offset(old), bytes);
         for (part, at) in value.chunks(8).zip((old + VALUE_HEAD_BYTES..).step_by(8)) {
             let mut word = [0; 8];
@@ -267,7 +268,7 @@ impl<'s, M: Medium> Session<'s, M> {
         Ok(true)
     }
 
-    /// Levels of a new node: one more with a chance of one in two each.
+    /// The levels of a new node: each further level with a chance of one in two.
     fn level(&mut self) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -276,7 +277,7 @@ impl<'s, M: Medium> Session<'s, M> {
         (self.random | 1 << (HEIGHT_MAX - 1)).trailing_zeros() as usize + 1
     }
 
-    /// Whether `place` was as it was found, and the node is there now.
+    /// Returns whether `place` was unchanged; then the node is in the list.
     fn insert(&mut self, key: &[u8], value: &[u8], place: &Place, draft: &mut Draft) -> Result<bool> {
         let store = self.store;
         let (new, sum) = self.draft_value(value, draft)?;
@@ -313,8 +314,8 @@ impl<'s, M: Medium> Session<'s, M> {
         Ok(true)
     }
 
-    /// Writes a node, locked, that nothing leads to; starts its write-back unless it `is_late`. Returns the sum of its value
-    /// and itself.
+    /// Writes a locked node that nothing points to; starts its write-back unless it `is_late`. Returns the sum of its
+    /// value and itself.
     fn write_node(
         &self,
         node: u64,
@@ -362,7 +363,7 @@ impl<'s, M: Medium> Session<'s, M> {
         }
     }
 
-    /// Removes `key`, durably when it returns; whether it was there.
+    /// Removes `key`, durably when it returns; returns whether it existed.
     pub fn delete(&mut self, key: &[u8]) -> bool {
         let store = self.store;
         let guard = store.epochs.pin(self.number);
@@ -395,7 +396,7 @@ impl<'s, M: Medium> Session<'s, M> {
         true
     }
 
-    /// Retires a node that nothing leads to any more, and its value.
+    /// Retires a node that nothing points to any more, and its value.
     fn retire_node(&mut self, node: u64, _pinned: &Guard<'_>) {
         let store = self.store;
         let (level, key_bytes) = level_and_key_bytes(store.word(node + HEADER));
@@ -404,15 +405,16 @@ impl<'s, M: Medium> Session<'s, M> {
         self.retire(node, node_lines(level, key_bytes));
     }
 
-    /// Visits up to `count` entries from `key` on, in ascending order; returns how many. Each value is one that its key had during the
-    /// call; keys that are put or deleted meanwhile may be met or not. Space of others is not used again while it lasts.
+    /// Visits up to `count` entries from `key` on, in ascending order; returns their number. Each value is one that its
+    /// key had during the call. Keys that are put or deleted meanwhile may be visited or not. While it lasts, no
+    /// session's retired space is used again.
     pub fn scan(&mut self, key: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> usize {
         let store = self.store;
         let _guard = store.epochs.pin(self.number);
         let mut node = store.find_place(key).behind[0];
         let mut seen = 0;
         while node != 0 && seen < count {
-            // The node behind comes while this one's value does, and its value while this one is visited.
+            // The next node is fetched while this value is read, and its value while this one is visited.
             let next = store.next(node, 0);
             if next != 0 {
                 store.medium.prefetch(Offset(next));

@@ -15,17 +15,18 @@ use std::sync::{Mutex, PoisonError};
 /// How a store is made or opened.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the log holds. Must be what the store was made with. Default: `Redo`.
+    /// The content of the log. Must be that with which the store was made. Default: `Redo`.
     pub log: LogKind,
-    /// Slots of the cache of direct references, 8 bytes of DRAM each; rounded up to a power of two. 0: none. Default: 2^20.
+    /// Slots of the cache of direct references, 8 bytes of DRAM each; rounded up to a power of two. 0: none. Default:
+    /// 2^20.
     pub cache_slots: usize,
-    /// Bytes of a chunk, a multiple of 64 from 4096 to 1 GiB; no value can have more. Default: 1 MiB. Ignored when the
-    /// store exists.
+    /// Bytes of a chunk, a multiple of 64 from 4096 to 1 GiB; the upper bound of a value. Default: 1 MiB. Ignored when
+    /// the store exists.
     pub chunk_bytes: u64,
-    /// Sessions that there can be at once, 1 to 1024. Default: 64. Ignored when the store exists.
+    /// The most sessions at once, 1 to 1024. Default: 64. Ignored when the store exists.
     pub sessions: usize,
-    /// Whether free blocks are looked for at open, by a walk of all nodes. Without it the time to open does not depend on
-    /// how many there are, and their space is not used again until an open that looks for them. Default: true.
+    /// Whether an open searches for free blocks by a walk of all nodes. Without the walk, the time to open does not
+    /// depend on their number. The free space is then not used until an open that does the walk. Default: true.
     pub rebuild: bool,
 }
 
@@ -47,12 +48,12 @@ pub struct Store<M: Medium> {
     pub(crate) heap: Heap,
     pub(crate) epochs: Epochs,
     pub(crate) cache: Cache,
-    /// Numbers that no session has.
+    /// The numbers that no session uses.
     numbers: Mutex<Vec<usize>>,
     replayed: u64,
     #[cfg(test)]
     pub(crate) planted: Option<crate::tests::Planted>,
-    /// Words that may still be read with a planted bug, which may make circles.
+    /// Words that may still be read with a planted bug, which may create cycles.
     #[cfg(test)]
     pub(crate) reads_left: std::sync::atomic::AtomicI64,
 }
@@ -61,7 +62,7 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, what)
 }
 
-/// What the superblock says of a store's shape.
+/// A store's shape, as in its superblock.
 #[derive(Clone, Copy)]
 struct Shape {
     log: LogKind,
@@ -98,11 +99,11 @@ impl Shape {
 }
 
 impl<M: Medium> Store<M> {
-    /// Opens the store on `medium`, or makes one where there is none.
+    /// Opens the store on `medium`, or makes one if there is none.
     ///
     /// # Errors
-    /// `InvalidInput` for a medium on which flushes make nothing durable, options out of their bounds, or a store with the
-    /// other log; `Io` for a damaged store; or as growth of the medium.
+    /// `InvalidInput` for a medium on which flushes make nothing durable, options out of their bounds, or a store with
+    /// the other log; `Io` for a damaged store; or as growth of the medium.
     pub fn open(medium: M, options: &Options) -> Result<Self> {
         if medium.granularity() == Granularity::Page {
             return Err(invalid(format!(
@@ -134,7 +135,7 @@ impl<M: Medium> Store<M> {
     }
 
     fn adopt(medium: M, shape: Shape, options: &Options, chunks: u64) -> Result<Self> {
-        // 32 bits, and never 0: what was never locked is not locked now.
+        // 32 bits, and never 0, so that a word that was never locked is not locked now.
         let generation = (medium.load_u64(Offset(GENERATION_AT)) % u64::from(u32::MAX)) + 1;
         let mut store = Self {
             log: shape.log,
@@ -162,7 +163,7 @@ impl<M: Medium> Store<M> {
         Ok(store)
     }
 
-    /// A number that no session has, to be given back.
+    /// Takes a number that no session uses, to be given back.
     pub(crate) fn take_number(&self) -> Result<usize> {
         let number = self.numbers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         number.ok_or_else(|| {
@@ -173,17 +174,17 @@ impl<M: Medium> Store<M> {
         })
     }
 
-    /// A session ended.
+    /// Gives the number of an ended session back.
     pub(crate) fn give_back(&self, number: usize) {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).push(number);
     }
 
-    /// Where the chunks end.
+    /// The end of the chunks.
     pub(crate) fn heap_end(&self) -> u64 {
         self.heap.chunk_at(self.heap.chunks())
     }
 
-    /// Another cache, empty; see [`Options::cache_slots`].
+    /// Replaces the cache with an empty one; see [`Options::cache_slots`].
     pub fn set_cache_slots(&mut self, slots: usize) {
         self.cache = Cache::new(slots);
     }
@@ -194,7 +195,7 @@ impl<M: Medium> Store<M> {
         self.heap_end()
     }
 
-    /// Entries of the log that this open did again or undid.
+    /// The number of log entries that this open redid or undid.
     #[must_use]
     pub fn replayed(&self) -> u64 {
         self.replayed
@@ -212,7 +213,7 @@ impl<M: Medium> Store<M> {
     }
 }
 
-/// Makes an empty store; the magic goes last, so that a crash leaves a store or none.
+/// Makes an empty store; the magic is published last, so that a crash leaves a whole store or none.
 fn create<M: Medium>(medium: &M, shape: Shape) -> Result<()> {
     medium.grow(shape.heap_at())?;
     for entry in entries(shape.log, shape.sessions) {

@@ -248,7 +248,7 @@ struct Span {
     begun: Instant,
     ended: Instant,
     cpu: Duration,
-    /// Counts these operations alone if they were prepared.
+    /// The time of the calls alone, if operations were prepared.
     ran: Option<Ran>,
 }
 

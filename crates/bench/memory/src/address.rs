@@ -1,17 +1,17 @@
-//! Where the accesses go: offsets, generated ahead into a buffer, batch by batch.
+//! The offsets of accesses, generated ahead into a buffer, batch by batch.
 //!
 //! Invariant: every offset is a multiple of its slot, and below `slots * slot_bytes`.
 
-// Odd, and prime: coprime with every count of slots that is not its multiple, so that multiplying by it visits
-// every slot once. It spreads the popular ranks of a zipfian distribution over the whole range, as hashing does.
+// Odd, and prime: coprime with every count of slots that is not its multiple, so that multiplying by it visits every
+// slot once. It spreads the popular ranks of a zipfian distribution over the whole range, as hashing does.
 const SPREAD: u64 = 11_400_714_819_323_198_549;
 
-/// A small quick generator (Vigna's splitmix64): its quality is enough for addresses, and it needs 1 ns.
+/// A small, fast generator (Vigna's splitmix64): its quality is enough for addresses, and it needs 1 ns.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The same numbers for the same seed.
+    /// A generator; the same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -26,7 +26,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// A number below `bound`, evenly (to 2^-64 of it).
+    /// A number below `bound`, evenly distributed (to 2^-64 of it).
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
@@ -35,7 +35,7 @@ impl Random {
     /// A number in (0, 1].
     #[inline]
     fn unit(&mut self) -> f64 {
-        // 53 bits are what an f64 holds.
+        // An f64 holds 53 bits.
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 }
@@ -69,7 +69,7 @@ impl Zipf {
     fn integral(&self, x: f64) -> f64 {
         let log = x.ln();
         let exponent = (1.0 - self.alpha) * log;
-        // (e^exponent - 1) / exponent goes to 1.
+        // The limit of (e^exponent - 1) / exponent is 1.
         if exponent.abs() < 1e-8 { log } else { exponent.exp_m1() / exponent * log }
     }
 
@@ -101,13 +101,13 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// As many slots of `slot_bytes` as `bytes` have room for. `alpha` chooses them by a zipfian distribution.
+    /// As many slots of `slot_bytes` as fit into `bytes`. `alpha` chooses them by a zipfian distribution.
     pub fn new(bytes: u64, slot_bytes: u64, alpha: Option<f64>) -> Self {
         let slots = (bytes / slot_bytes).max(1);
         Self { slots, slot_bytes, zipf: alpha.map(|alpha| Zipf::new(slots, alpha)) }
     }
 
-    /// How many there are.
+    /// The number of slots.
     pub fn count(&self) -> u64 {
         self.slots
     }
@@ -125,7 +125,7 @@ impl Slots {
         slot * self.slot_bytes
     }
 
-    /// The offset of slot `index`, counted round the range.
+    /// The offset of slot `index`, modulo the number of slots.
     #[inline]
     pub fn at(&self, index: u64) -> u64 {
         index % self.slots * self.slot_bytes

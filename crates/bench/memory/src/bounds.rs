@@ -1,12 +1,12 @@
-//! The three figures that bound any store on a medium, in some hundred milliseconds each.
+//! The three figures that bound any store on a medium, each measured in a few hundred milliseconds.
 //!
 //! * L: a random dependent load of 64 bytes;
 //! * W: 256 bytes stored in sequence and persisted;
 //! * R: 8 bytes stored at a random place and persisted.
 //!
-//! W and R use whichever persist instruction is the quickest of those that make a store durable on the medium:
-//! a bound is what no store can be better than. On media that need no flush, and on files, whose pages are
-//! written back by the kernel, that is a plain store.
+//! W and R use the quickest persist instruction of those that make a store durable on the medium, because no store can
+//! be better than a bound. On media that need no flush, and on files, whose pages the kernel writes back, that is a
+//! plain store.
 
 use crate::address::{Random, Slots};
 use crate::kernel::{Memory, Persist, Width};
@@ -14,29 +14,29 @@ use duramen_media::{Granularity, LINE_BYTES, Mapped, Persistent};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Addresses generated at a time: 32 KiB of them stay in the caches next to the core.
+/// The number of addresses generated at a time: 32 KiB of them stay in the caches next to the core.
 pub(crate) const BATCH: usize = 4096;
-// So that an access is a miss in caches of some MiB; batches visit fresh places anyway.
+// Large enough that an access misses caches of a few MiB; batches visit new places anyway.
 const RANGE_BYTES_MIN: u64 = 1 << 20;
 const APPEND_BYTES: u64 = 256;
 
-/// What the bare accesses cost on a medium.
+/// The cost of bare accesses on a medium.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
     /// L: one random dependent load of 64 bytes, in nanoseconds.
     pub load_ns: f64,
-    /// W: one store of 256 bytes behind the last, persisted, in nanoseconds.
+    /// W: one store of 256 bytes right after the previous one, persisted, in nanoseconds.
     pub append_ns: f64,
     /// R: one store of 8 bytes at a random line, persisted, in nanoseconds.
     pub store_ns: f64,
-    /// How W was persisted.
+    /// The instruction that persisted W.
     pub append_persist: Persist,
-    /// How R was persisted.
+    /// The instruction that persisted R.
     pub store_persist: Persist,
 }
 
-/// The persist instructions that make a store durable on `medium`, or the plain store where none is needed or
-/// none would reach it.
+/// The persist instructions that make a store durable on `medium`. The plain store if no instruction is needed, or if
+/// none reaches the medium.
 pub fn persists_of(medium: &Mapped) -> Vec<Persist> {
     let flushing = [Persist::Cache, Persist::CacheInvalidate, Persist::NoCache];
     match medium.granularity() {
@@ -47,8 +47,8 @@ pub fn persists_of(medium: &Mapped) -> Vec<Persist> {
 
 /// Measures L, W and R on `range` of `medium`, each for about `time`. **Overwrites the range.**
 ///
-/// The range should be much larger than the caches, and faulted in. The medians of batches are given, so that a
-/// short disturbance does not count.
+/// The range should be much larger than the caches, and faulted in. The figures are medians of batches, so that a short
+/// disturbance does not count.
 ///
 /// # Panics
 /// When the range is not inside the medium, is not aligned to a line, or has less than 1 MiB.
@@ -104,7 +104,7 @@ pub fn bounds(medium: &mut Mapped, range: Range<u64>, time: Duration) -> Bounds 
     }
 }
 
-/// Nanoseconds for one access: the median over batches, of which there are at least five.
+/// Nanoseconds for one access: the median over at least five batches.
 fn median_ns(time: Duration, mut batch: impl FnMut() -> Duration) -> f64 {
     let start = Instant::now();
     let mut found = Vec::new();

@@ -1,16 +1,16 @@
-//! What can go wrong with a workload or a run: place, found, wanted, and what to do.
+//! Errors of a workload or a run: place, found, wanted, and what to do.
 
 use std::fmt;
 
 /// A `Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Whose fault an error is.
+/// The cause of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// A workload file or an option says something that cannot be.
+    /// A workload file or an option asks for something impossible.
     InvalidInput,
-    /// The medium or the machine cannot do what was asked.
+    /// The medium or the machine cannot do what the user asked for.
     System,
 }
 
@@ -30,7 +30,7 @@ impl Error {
         Self { kind: ErrorKind::System, message: message.into() }
     }
 
-    /// Whose fault it is.
+    /// The cause of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -65,7 +65,7 @@ pub(crate) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) 
         .map(|(_, known)| known)
 }
 
-/// Characters to insert, delete, replace or swap to make `a` into `b`.
+/// The number of characters to insert, delete, replace or swap to make `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let width = b.len() + 1;

@@ -1,12 +1,12 @@
-//! What a byte-addressable memory can do: workloads described in YAML, inner loops that do nothing but the
-//! access, and a verdict. Works over `duramen-media`, never over the engine.
+//! Benchmarks of byte-addressable memory: workloads described in YAML, inner loops that do nothing but the access, and
+//! a verdict. Works over `duramen-media`, never over the engine.
 //!
 //! | to | use |
 //! |---|---|
 //! | read workload files | [`benchmarks`], [`suite`] |
 //! | run one | [`Bench::run`] on a [`Target`] |
-//! | tell what was found | [`measurements`], [`verdict`], [`profile`] |
-//! | get the bare costs of a medium beside another measurement | [`bounds`] |
+//! | report the results | [`measurements`], [`verdict`], [`profile`] |
+//! | measure the bare costs of a medium within another benchmark | [`bounds`] |
 
 mod address;
 mod bounds;

@@ -1,10 +1,10 @@
-//! The memory that is measured: opened, checked against what is free, faulted in, and cleared away.
+//! The measured memory: opened, checked against the free space, faulted in, and cleared away.
 //!
 //! Invariants:
 //!
-//! 1. A file that this module makes has a name of its own and is unlinked as soon as it is open: it is gone
-//!    however the process ends.
-//! 2. What was there before is written to only when the caller said so ([`Target::overwrite`]).
+//! 1. A file that this module makes has a unique name and is unlinked as soon as it is open, so it disappears however
+//!    the process ends.
+//! 2. Existing data is overwritten only with the caller's consent ([`Target::overwrite`]).
 
 use crate::error::{Error, Result, bytes_text};
 use crate::tier::{Placing, node_of_device};
@@ -13,24 +13,24 @@ use duramen_media::{Bytes, Create, Device, FlushInstruction, Mapped, MediaOption
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// What to measure.
+/// The memory to measure.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// The kind of medium; `Auto` is what the path is, and DRAM without a path.
+    /// The kind of medium. `Auto` is the kind of the path, or DRAM without a path.
     pub kind: MediumKind,
-    /// A directory (a file is made in it), a file that is to be made, or one or a device that is there.
+    /// A directory, in which a file is made; a file to make; or an existing file or device.
     pub path: Option<PathBuf>,
-    /// Whether what is there at the path may be overwritten.
+    /// Whether existing data at the path may be overwritten.
     pub overwrite: bool,
-    /// How the medium's stores are made durable, instead of its own way.
+    /// How the medium's stores are made durable, instead of the medium's default.
     pub flush_instruction: Option<FlushInstruction>,
 }
 
-/// The smallest piece that is opened before the file loses its name: one huge page.
+/// The size of the first open, before the file loses its name: one huge page.
 const FIRST_BYTES: u64 = 2 << 20;
 
 impl Target {
-    /// The kind that it stands for, before anything is opened.
+    /// Whether the target is DRAM, decided before anything is opened.
     pub(crate) fn is_dram(&self) -> bool {
         self.kind == MediumKind::Volatile || self.kind == MediumKind::Auto && self.path.is_none()
     }
@@ -40,7 +40,7 @@ impl Target {
         self.path.as_deref().and_then(node_of_device)
     }
 
-    /// The file of its own that is made in the path's directory; `None` where the path is there already.
+    /// The new file in the path's directory; `None` if the path exists already.
     fn scratch(&self) -> Result<Option<PathBuf>> {
         let name = format!("duramen-bench-{}.tmp", std::process::id());
         let path = match (&self.path, self.kind) {
@@ -69,8 +69,8 @@ impl Target {
     /// Opens `bytes` of the medium for `workload`.
     ///
     /// # Errors
-    /// `InvalidInput`: something is there that may not be overwritten, or is too small. `System`: not enough memory
-    /// or space, no access, in use.
+    /// `InvalidInput`: an existing file may not be overwritten, or is too small. `System`: not enough memory or space,
+    /// no access, in use.
     pub fn open(&self, bytes: u64, workload: &Workload, placing: &Placing) -> Result<Mapped> {
         let mut options = MediaOptions {
             kind: if self.is_dram() { MediumKind::Volatile } else { self.kind },
@@ -98,11 +98,11 @@ impl Target {
                 let found = std::fs::metadata(&path).map_or(0, |found| found.len());
                 let is_device =
                     std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_char_device());
-                // Before it is opened, because opening reserves space for what the file lacks.
+                // Checked before the open, because the open reserves the space that the file lacks.
                 if !is_device && found < bytes {
                     return Err(too_small(&path, found, bytes));
                 }
-                // Nothing is there to be opened in an empty device, whose head is zero.
+                // An empty device, with a head of zeros, holds nothing to open.
                 options.create = Create::OpenOrCreate;
                 Mapped::open(&path, &options)?
             };
@@ -126,7 +126,7 @@ fn too_small(path: &Path, found: u64, wanted: u64) -> Error {
     ))
 }
 
-/// Opens DRAM beside the medium.
+/// Opens DRAM in addition to the medium.
 ///
 /// # Errors
 /// As [`Target::open`].
@@ -137,7 +137,7 @@ pub(crate) fn open_dram(bytes: u64, workload: &Workload) -> Result<Mapped> {
     target.open(bytes, &workload, &placing)
 }
 
-/// Refuses what would drive the machine into swapping, or this process into its end.
+/// Refuses a size that would make the machine swap or the process run out of memory.
 fn check_memory(bytes: u64) -> Result<()> {
     let available = available_memory();
     if bytes > available {
@@ -150,7 +150,8 @@ fn check_memory(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of memory that can be taken without swapping: the kernel's estimate, and what the control group leaves.
+/// Bytes of memory that can be taken without swapping: the smaller of the kernel's estimate and the control group's
+/// rest.
 pub fn available_memory() -> u64 {
     let system = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

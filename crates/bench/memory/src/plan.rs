@@ -1,4 +1,4 @@
-//! From a workload file to the points that are run: knobs by name, the matrix, and what the command line says.
+//! Turns a workload file into the points to run: knobs by name, the matrix, and the command line's settings.
 
 use crate::error::{Error, Result, nearest};
 use crate::kernel::Width;
@@ -14,22 +14,22 @@ use std::collections::BTreeMap;
 pub struct Benchmark {
     /// The name in the file.
     pub name: String,
-    /// One workload, or those that run at once.
+    /// One workload, or the workloads that run at once.
     pub parts: Vec<Part>,
 }
 
 /// A workload of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Its name in a parallel benchmark; else that of the benchmark.
+    /// Its name in a parallel benchmark; otherwise that of the benchmark.
     pub name: String,
-    /// What is done.
+    /// The workload itself.
     pub workload: Workload,
-    /// Its place in the matrix: knob and value as written.
+    /// Its coordinates in the matrix: knob and value as written.
     pub point: Vec<(String, String)>,
 }
 
-/// What the command line sets, over every file.
+/// Settings of the command line, which override every file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Instead of `memory_range`.
@@ -54,7 +54,7 @@ pub struct Overrides {
 
 type Set = fn(&mut Workload, &Scalars) -> std::result::Result<(), String>;
 
-/// A knob: its name, what others call it, and how it is set.
+/// A knob: its name, its aliases, and how it is set.
 struct Knob {
     name: &'static str,
     aliases: &'static [&'static str],
@@ -118,7 +118,7 @@ impl Scalars {
 /// A count of bytes: `4096`, `64K`, `10G`, `1T`, with or without `iB` or `B`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in the text.
 pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     let wrong =
         || format!("{text:?} is no size; wanted a whole number of bytes, or with K, M, G or T, as 10G");
@@ -141,7 +141,7 @@ fn above_zero(number: u64) -> std::result::Result<u64, String> {
     if number > 0 { Ok(number) } else { Err("0; wanted at least 1".into()) }
 }
 
-/// All knobs. The aliases are the names of PerMA-Bench in its versions, and of its successor MemA-Bench.
+/// All knobs. The aliases are the names in the versions of PerMA-Bench, and in its successor MemA-Bench.
 const KNOBS: &[Knob] = &[
     Knob {
         name: "memory_range",
@@ -434,7 +434,7 @@ const KNOBS: &[Knob] = &[
     },
 ];
 
-/// Knobs of the original that were left out, and why.
+/// Knobs of the original that were left out, with the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("read_ratio", "early versions mixed reads and writes by it; use operation, or a parallel_benchmark"),
     ("write_ratio", "early versions mixed reads and writes by it; use operation, or a parallel_benchmark"),
@@ -458,7 +458,7 @@ pub fn knobs() -> impl Iterator<Item = (&'static str, &'static [&'static str])> 
 /// Reads a workload file.
 ///
 /// # Errors
-/// `InvalidInput`: file, line, what is wrong there and what would be right.
+/// `InvalidInput`: file, line, the mistake, and what would be right.
 pub fn benchmarks(file: &str, text: &str, overrides: &Overrides) -> Result<Vec<Benchmark>> {
     let root = parse(file, text)?;
     let place = Place { file, line: root.line };
@@ -522,7 +522,7 @@ fn benchmark(file: &str, key: &Key, node: &Node, overrides: &Overrides) -> Resul
     Ok(points.into_iter().map(|parts| Benchmark { name: key.name.clone(), parts }).collect())
 }
 
-/// 100,000: a matrix above it is a slip, not a plan.
+/// 100,000: a larger matrix is a mistake, not a plan.
 const POINTS_MAX: usize = 100_000;
 
 /// The points of one workload.
@@ -602,7 +602,7 @@ enum Origin {
     Matrix,
 }
 
-/// A workload being put together, with the line of everything that was set.
+/// A workload under construction, with the line of each knob that was set.
 #[derive(Clone)]
 struct Draft<'f> {
     file: &'f str,
@@ -667,7 +667,7 @@ impl<'f> Draft<'f> {
             workload.exec_mode = Mode::Custom;
         }
         let overridden = overrides.apply(workload);
-        // What a matrix varies makes knobs that matter only at some of its points legitimate.
+        // A knob that matters only at some points of a matrix is legitimate.
         let varied = |knob: &str| self.lines.get(knob).is_some_and(|(_, origin)| *origin == Origin::Matrix);
         let any = varied("operation") || varied("exec_mode") || varied("random_distribution");
         let given = |knob: &str| !any && self.lines.contains_key(knob);
@@ -686,7 +686,7 @@ impl<'f> Draft<'f> {
 }
 
 impl Overrides {
-    /// Sets what it has, and says which knobs those were.
+    /// Sets the knobs that it has, and returns their names.
     fn apply(&self, workload: &mut Workload) -> Vec<&'static str> {
         let mut set = Vec::new();
         if let Some(range) = self.memory_range {

@@ -1,4 +1,4 @@
-//! What was found, in the types of the report.
+//! The results, in the types of the report.
 
 use crate::error::Result;
 use crate::place::Target;
@@ -15,7 +15,7 @@ pub fn measurements(benchmark: &Benchmark, repeats: &[Vec<Outcome>]) -> Result<V
         let outcomes: Vec<&Outcome> = repeats.iter().filter_map(|outcomes| outcomes.get(index)).collect();
         let mut measurement = Measurement::new(benchmark.name.clone(), part.name.clone());
         for other in &benchmark.parts {
-            // Where two run at once, both places in the matrix tell the point.
+            // If two workloads run at once, the point consists of both workloads' coordinates.
             let prefix = if benchmark.parts.len() > 1 { format!("{}.", other.name) } else { String::new() };
             for (knob, value) in &other.point {
                 measurement.arguments.insert(format!("{prefix}{knob}"), argument(knob, value));
@@ -27,7 +27,7 @@ pub fn measurements(benchmark: &Benchmark, repeats: &[Vec<Outcome>]) -> Result<V
     Ok(found)
 }
 
-/// A number where the knob is one, so that it becomes an axis.
+/// A number if the knob's value is one, so that it becomes an axis.
 fn argument(knob: &str, value: &str) -> Argument {
     let number = match knob {
         "access_size" | "memory_range" | "dram_memory_range" | "min_io_chunk_size" | "emulate_bandwidth" => {

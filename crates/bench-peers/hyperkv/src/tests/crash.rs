@@ -1,6 +1,6 @@
-//! Crashes at every persist point of random operations, and of the recoveries from them, on the cache-line model of the
-//! simulated medium: what was acknowledged is there, what was not is old or new, and the store goes on working. Processes
-//! are killed too, and the power fails under the next one.
+//! Crashes at every persist point of random operations, and of the recoveries from them, on the simulated medium's
+//! model of cache lines. Acknowledged writes are there, others are old or new, and the store still works. Processes are
+//! also killed, and the power fails in the next one.
 //!
 //! More seeds: `HYPERKV_SEEDS=100 cargo test -p duramen-hyperkv survive`.
 
@@ -16,10 +16,10 @@ const KEYS: u64 = 14;
 const OPS: usize = 45;
 /// Images at one position.
 const IMAGES: usize = 10;
-/// Processes that are ended, a seed.
+/// Killed processes per seed.
 const KILLS: usize = 12;
 
-/// One write: the events that it began and ended at.
+/// One write, with the events at which it began and ended.
 struct Step {
     start: usize,
     end: usize,
@@ -27,21 +27,21 @@ struct Step {
     value: Option<Vec<u8>>,
 }
 
-/// What was tried.
+/// Counts of the tested cases.
 #[derive(Default, Debug)]
 struct Totals {
     points: u64,
     images: u64,
-    /// Images whose recovery had entries to do again or to undo.
+    /// Images whose recovery had entries to redo or undo.
     replayed: u64,
     /// Crashes within a recovery.
     nested: u64,
-    /// Processes that ended without a power failure, with one afterwards.
+    /// Processes that were killed, with a power failure in the next one.
     killed: u64,
 }
 
 fn key(number: u64) -> Vec<u8> {
-    // Of one, two and four lines as nodes, so that blocks of several sizes come and go.
+    // Nodes of one, two and four lines, so that blocks of several sizes are taken and freed.
     let pad = [0, 40, 170][(number % 3) as usize];
     [vec![b'k', number as u8], vec![b'.'; pad]].concat()
 }
@@ -69,7 +69,7 @@ fn apply(store: &Store<SimMedium>, rng: &mut Rng, thread: u64, threads: u64, ops
     steps
 }
 
-/// What each key may have after a crash at `position`.
+/// The values that each key may have after a crash at `position`.
 fn allowed(steps: &[Step], position: usize) -> BTreeMap<&[u8], Vec<Option<&[u8]>>> {
     let mut all: BTreeMap<&[u8], Vec<Option<&[u8]>>> = BTreeMap::new();
     for step in steps.iter().filter(|step| step.start < position) {
@@ -108,7 +108,7 @@ fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// A run: what is done, and where.
+/// The state of a run.
 struct Explorer {
     log: LogKind,
     planted: Option<Planted>,
@@ -123,7 +123,7 @@ impl Explorer {
         Ok(store)
     }
 
-    /// Opens an image and looks; sometimes it goes on writing, to see that blocks that are free are free.
+    /// Opens an image and checks it; sometimes it also writes, to check that free blocks are free.
     fn look(&mut self, medium: SimMedium) -> Result<Entries, String> {
         let (goes_on, mut rng) = (self.rng.one_in(4), self.rng.fork());
         let (found, replayed) = caught(|| {
@@ -150,7 +150,7 @@ impl Explorer {
         Ok(found)
     }
 
-    /// Crashes everywhere in what `log` holds from `begin` on; `allowed` tells what a position may leave.
+    /// Crashes everywhere in `log` from `begin` on; `allowed` gives the values that a crash at a position may leave.
     fn crash_everywhere<'s>(
         &mut self,
         log: &Log,
@@ -176,8 +176,8 @@ impl Explorer {
         Ok(())
     }
 
-    /// Ends the process at some positions, and goes on in another one, which sees every store of the first, durable or not;
-    /// then the power fails.
+    /// Kills the process at some positions. The next process sees every store of the first, durable or not; then the
+    /// power fails in it.
     fn kill_somewhere(&mut self, log: &Log, steps: &[Step]) -> Result<(), String> {
         for _ in 0..KILLS {
             let killed = self.rng.below(log.events.len() as u64) as usize;
@@ -207,7 +207,8 @@ impl Explorer {
         Ok(())
     }
 
-    /// Crashes everywhere in the recovery of an image: it must find what the recovery found that was not disturbed.
+    /// Crashes everywhere in the recovery of an image. The next recovery must find the same entries as the undisturbed
+    /// one.
     fn crash_again(
         &mut self,
         walker: &mut Walker<'_>,
@@ -236,7 +237,7 @@ impl Explorer {
     }
 }
 
-/// One seed, by so many threads.
+/// Runs one seed with so many threads.
 fn run(seed: u64, log: LogKind, threads: u64, planted: Option<Planted>) -> Result<Totals, String> {
     let mut explorer = Explorer { log, planted, rng: Rng::new(seed), totals: Totals::default() };
     let medium = sim();
@@ -268,7 +269,7 @@ fn run(seed: u64, log: LogKind, threads: u64, planted: Option<Planted>) -> Resul
     Ok(explorer.totals)
 }
 
-/// The seed that `HYPERKV_SEED` says, else as many as `HYPERKV_SEEDS` says, else `count`.
+/// The seed in `HYPERKV_SEED`; otherwise as many seeds as `HYPERKV_SEEDS` says, or else `count`.
 fn seeds(count: u64) -> std::ops::Range<u64> {
     let said = |name| std::env::var(name).ok().and_then(|said| said.parse::<u64>().ok());
     match said("HYPERKV_SEED") {
@@ -292,7 +293,7 @@ fn keeps_its_promises(test: &str, log: LogKind, threads: u64, count: u64) {
         all.killed += totals.killed;
     }
     println!("{log:?}, {threads} threads: {all:?}");
-    // The test would say nothing if recovery had nothing to do.
+    // Without entries to recover the test would prove nothing.
     assert!(all.replayed * 20 > all.images && all.nested > 0 && all.killed > 0, "{all:?}");
 }
 
@@ -306,7 +307,7 @@ fn undo_survives_crashes_everywhere() {
     keeps_its_promises("undo_survives_crashes_everywhere", LogKind::Undo, 1, 12);
 }
 
-/// How threads interleave is not the seed's: a failure may not repeat.
+/// The seed does not determine how threads interleave: a failure may not repeat.
 #[test]
 fn two_threads_survive_crashes_everywhere() {
     keeps_its_promises("two_threads_survive_crashes_everywhere", LogKind::Redo, 2, 8);

@@ -1,4 +1,4 @@
-//! Tests of the whole: against a model, by threads, and by crashes.
+//! Tests of the whole store: against a model, with threads, and with crashes.
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
 
 mod crash;
@@ -15,14 +15,14 @@ pub(crate) enum Planted {
     ActiveBeforeChecksum,
     /// A node's lines are written back with the links to it, not before.
     LinkedBeforePersisted,
-    /// Some blocks stay free when they are taken.
+    /// Some blocks stay in the free list when they are taken.
     HandedOutTwice,
 }
 
 const LEN_MAX: u64 = 512 << 10;
 
 fn options(log: LogKind) -> Options {
-    // Small in every way: chunks that fill up, and a cache in which keys meet.
+    // Small in every way: chunks fill up, and keys collide in the cache.
     Options { log, cache_slots: 16, chunk_bytes: 4096, sessions: 4, rebuild: true }
 }
 
@@ -30,7 +30,7 @@ fn sim() -> SimMedium {
     SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX))
 }
 
-/// All entries, by a scan, each also read by itself.
+/// All entries of a scan; each is also read with a get.
 fn contents<M: duramen_media::Medium>(store: &Store<M>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut session = store.session().unwrap();
     let mut all = Vec::new();

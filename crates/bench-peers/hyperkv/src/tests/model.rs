@@ -18,7 +18,7 @@ enum Op {
     Reopen(bool),
 }
 
-/// Keys that share beginnings and zeros, of lengths around words.
+/// Keys that share prefixes and zeros, with lengths around whole words.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 1..4),
@@ -107,7 +107,7 @@ fn overwrites_and_deletes_of_a_few_keys_use_bounded_space() {
                 assert!(session.delete(&key));
             }
         }
-        // 50 keys take two blocks of a line or some each, of five sizes; epochs hold some hundred more.
+        // 50 keys take two blocks of a line or a few each, of five sizes; epochs hold a few hundred more.
         assert!(store.used_bytes() < 256 << 10, "{log:?}: {} bytes", store.used_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Threads on neighbouring keys: each read sees a value that somebody wrote for that key, whole.
+//! Threads on interleaved keys: each read sees a whole value that was written for that key.
 
 use super::options;
 use crate::{LogKind, Options, Store};
@@ -13,12 +13,12 @@ fn memory() -> Mapped {
 
 const KEYS: u64 = 64;
 
-/// A value that tells its key, who wrote it, and what it must be in every byte.
+/// A value that contains its key and its writer's stamp, and determines every byte.
 fn value(key: u64, stamp: u64, into: &mut Vec<u8>) {
     into.clear();
     into.extend_from_slice(&key.to_le_bytes());
     into.extend_from_slice(&stamp.to_le_bytes());
-    // Of one to three lines, so that blocks of several sizes come and go.
+    // Values of one to three lines, so that blocks of several sizes are taken and freed.
     let bytes = 16 + (stamp * 37 % 120) as usize;
     let seed = (key ^ stamp) as u8;
     into.extend((16..bytes).map(|i| seed.wrapping_mul(31).wrapping_add(i as u8)));
@@ -88,7 +88,7 @@ fn threads_meet(log: LogKind, cache_slots: usize) {
     });
     let count = store.verify().unwrap();
     assert_eq!(count, super::contents(&store).len() as u64);
-    // A block that two nodes have would be an error here.
+    // This fails if two nodes share a block.
     assert_eq!(store.rebuild_free_lists().unwrap(), count);
 }
 
@@ -103,7 +103,7 @@ fn undo_reads_see_what_was_written_for_the_key() {
     threads_meet(LogKind::Undo, 16);
 }
 
-/// Each thread has keys of its own between those of the others: what it did last is there at the end.
+/// Each thread has its own keys between those of the others: its last writes are there at the end.
 #[test]
 fn writers_of_neighbouring_keys_lose_nothing() {
     for log in [LogKind::Redo, LogKind::Undo] {

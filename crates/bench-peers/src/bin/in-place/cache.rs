@@ -1,5 +1,5 @@
-//! Gets with caches of several sizes, in CPU time of the thread: other processes disturb it less than the clock on the wall. The skip list in place is loaded once and given one cache after the other;
-//! Duramen has a store for each.
+//! Gets with caches of several sizes, in CPU time of the thread, which other processes disturb less than wall-clock
+//! time. The skip list in place is loaded once and gets one cache after the other; Duramen has a store for each.
 
 use crate::{Common, spread};
 use duramen_bench_kv::contender::{Contender, Opened};
@@ -15,7 +15,7 @@ use duramen_media::{Create, Mapped};
 const SIZES: [(&str, usize); 6] =
     [("0", 0), ("16Ki", 1 << 14), ("64Ki", 1 << 16), ("256Ki", 1 << 18), ("1Mi", 1 << 20), ("4Mi", 1 << 22)];
 
-/// Gets of all keys alike, and of popular ones.
+/// Gets with uniform keys, and with popular keys.
 const WORKLOADS: [&str; 2] = ["get", "ycsb-c"];
 
 /// Nanoseconds of CPU time of a get, by workload, size and round.
@@ -65,13 +65,13 @@ pub fn measure(common: &Common, record: Shape) -> Result<()> {
     Ok(())
 }
 
-/// Gives the store a cache, and reads as many keys as fill it.
+/// Sets the store's cache, and reads enough keys to fill it.
 fn warm(hyper: &mut Hyper<Mapped>, slots: usize, records: &Records, keys: u64) -> Result<()> {
     hyper.set_cache_slots(slots);
     check_all(hyper, records, keys_to_warm(slots, keys))
 }
 
-/// Four for each slot leave one in fifty empty.
+/// Four reads per slot leave one slot in fifty empty.
 fn keys_to_warm(slots: usize, keys: u64) -> u64 {
     keys.min(4 * slots as u64)
 }

@@ -1,5 +1,5 @@
-//! What a persistent skip list in place costs and saves, beside Duramen's index in DRAM: what throughput alone does not
-//! tell. Throughput is `cargo xtask bench-peers … --engines duramen,hyperkv,hyperkv-undo`.
+//! Costs and savings of a persistent skip list in place, compared with Duramen's index in DRAM, that throughput alone
+//! does not show. Throughput is `cargo xtask bench-peers … --engines duramen,hyperkv,hyperkv-undo`.
 //!
 //! Exit codes: 0 done; 2 wrong usage; 3 an engine or the place could not be used, or gave a wrong value.
 #![forbid(unsafe_code)]
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures in a directory that is made and removed, and says how busy the machine was.
+/// Measures in a directory that is made and removed, and prints how busy the machine was.
 fn inside(common: Common, measure: impl FnOnce(&Common) -> Result<()>) -> Result<()> {
     let _directory = duramen_bench_peers::engine::Directory::new(&common.path)?;
     println!("load at the beginning: {}", load());

@@ -1,4 +1,4 @@
-//! How long an open takes. The skip list writes nothing when it is closed: for it a clean end and a crash are the same.
+//! The time of an open. The skip list writes nothing when it is closed, so a clean end and a crash are the same for it.
 
 use crate::{Common, spread};
 use duramen_bench_kv::place::Place;

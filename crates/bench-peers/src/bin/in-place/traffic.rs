@@ -1,4 +1,4 @@
-//! What a write stores on the medium, counted call by call.
+//! The bytes that a write stores on the medium, counted call by call.
 
 use crate::Common;
 use duramen_bench_kv::place::Place;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const KEY_BYTES: usize = 16;
 
-/// Of one operation.
+/// The counts of one operation.
 #[derive(Clone, Copy)]
 struct Traffic {
     stored_bytes: f64,
@@ -24,7 +24,7 @@ struct Traffic {
     drains: f64,
 }
 
-/// The workloads, in the order in which they are run on one store.
+/// The workloads, in the order in which they run on one store.
 const WORKLOADS: [&str; 2] = ["insert", "overwrite"];
 
 /// Counts and prints one table for each size of value.
@@ -63,7 +63,7 @@ pub fn measure(common: &Common, values: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Write-backs are counted where they are asked for: not where only order is.
+/// Write-backs are counted only where the engine asks for them, not where it asks for order alone.
 fn step(common: &Common) -> Option<FlushInstruction> {
     common.flush_instruction.or_else(|| FlushInstruction::available().first().copied())
 }

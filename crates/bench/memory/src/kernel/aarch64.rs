@@ -1,12 +1,12 @@
 //! The inner loops of AArch64, in the same shape as those of x86-64: NEON pairs of 32 bytes, and plain words.
 //!
-//! `cache` is `dc cvap` where the CPU has it, else `dc cvac`; `cache_invalidate` is `dc civac`; `no_cache` is
-//! `stnp`, which is a hint: AArch64 promises no store past the cache. `dsb sy` completes them. A loop has three
-//! instructions beyond the accesses (`ldr` with increment, `subs`, `b.ne`). NEON's loads only fill registers; the
-//! chase joins the first word of each access, which is as late as its line.
+//! `cache` is `dc cvap` if the CPU has it, else `dc cvac`; `cache_invalidate` is `dc civac`; `no_cache` is `stnp`,
+//! which is a hint: AArch64 promises no store past the cache. `dsb sy` completes them. A loop has three instructions
+//! beyond the accesses (`ldr` with increment, `subs`, `b.ne`). NEON's loads only fill registers; the chase joins the
+//! first word of each access, which arrives as late as its line.
 //!
-//! SVE is left out: the length of its vectors is known at run time only, so an access of a given size would need a
-//! branch inside the operation, and a NEON pair already keeps the load units of all current cores busy.
+//! SVE is left out: the length of its vectors is known only at run time, so an access of a given size would need a
+//! branch inside the operation. A NEON pair already keeps the load units of all current cores busy.
 //!
 //! Invariants: those of `x86_64.rs`.
 
@@ -21,7 +21,7 @@ pub(super) fn has(width: Width) -> bool {
 /// The widest form first.
 pub(super) const WIDTHS: [Width; 2] = [Width::Neon, Width::Plain];
 
-/// What this CPU lacks for `persist`: nothing.
+/// The CPU feature that `persist` lacks: none.
 pub(super) fn missing(_persist: Persist) -> Option<&'static str> {
     None
 }
@@ -30,7 +30,7 @@ fn has_cvap() -> bool {
     std::arch::is_aarch64_feature_detected!("dpb")
 }
 
-/// The instruction behind `persist`.
+/// The instruction of `persist`.
 pub(super) fn instruction(persist: Persist) -> &'static str {
     match persist {
         Persist::Cache if has_cvap() => "dc cvap",
@@ -140,7 +140,7 @@ macro_rules! form {
 
             #[inline(never)]
             unsafe fn chase<const N: usize>(pointers: *const u64, count: usize, _: usize) {
-                // SAFETY: invariants 1 and 2. `and` with zero keeps the dependency on what was read.
+                // SAFETY: invariants 1 and 2. `and` with zero keeps the dependency on the data read.
                 unsafe {
                     asm!("mov {v}, #0", "2:", "ldr {p}, [{from}], #8", "add {p}, {p}, {v}",
                         repeat!("n", $join, $step), "and {v}, {v}, xzr", "subs {i}, {i}, #1", "b.ne 2b",
@@ -283,7 +283,7 @@ pub(super) fn functions(width: Width, bytes: u64) -> Functions {
     }
 }
 
-/// The virtual counter, after everything earlier.
+/// The virtual counter, read after everything earlier.
 #[inline]
 pub(super) fn ticks() -> u64 {
     let count;
@@ -294,7 +294,7 @@ pub(super) fn ticks() -> u64 {
     count
 }
 
-/// The same at its cheapest, for waiting.
+/// The same counter at the least cost, for waiting.
 #[inline]
 pub(super) fn ticks_rough() -> u64 {
     let count;

@@ -4,13 +4,13 @@ use super::arch;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The counter, after everything earlier and before anything later.
+/// The counter, read after everything earlier and before anything later.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     arch::ticks()
 }
 
-/// Ticks in a nanosecond, found once by comparing with the system's clock for 20 ms.
+/// Ticks per nanosecond, measured once against the system's clock for 20 ms.
 pub(crate) fn ticks_per_ns() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
     *RATE.get_or_init(|| {
@@ -23,7 +23,7 @@ pub(crate) fn ticks_per_ns() -> f64 {
     })
 }
 
-/// What reading the counter twice costs: the shortest of many, in nanoseconds. It is part of each latency.
+/// The cost of reading the counter twice: the shortest of many, in nanoseconds. It is part of each latency.
 pub(crate) fn cost_ns() -> f64 {
     let shortest = (0..10_000)
         .map(|_| {
@@ -34,7 +34,7 @@ pub(crate) fn cost_ns() -> f64 {
     shortest.unwrap_or(0) as f64 / ticks_per_ns()
 }
 
-/// Waits so many ticks from when `after` is known.
+/// Waits so many ticks from the moment when `after` is known.
 #[inline]
 pub(crate) fn wait(ticks: u64, after: u64) {
     // `after` is 0 but known only when the data has arrived: the wait begins then.

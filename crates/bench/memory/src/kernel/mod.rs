@@ -1,19 +1,18 @@
-//! The accesses that are measured: the one module of this crate with unsafe code.
+//! The measured accesses: the one module of this crate with unsafe code.
 //!
-//! A [`Memory`] is an exclusive hold on a range of a medium. Offsets into it become a [`Bound`] buffer of
-//! addresses after every one was checked, off the clock; a loop over that buffer does nothing but the accesses.
-//! A [`Chain`] is a list of steps whose addresses each depend on what was read before: the address fetched from
-//! the buffer is added to what the last read gave, masked to zero, so that it waits for the data and is right
-//! whatever the data is.
+//! A [`Memory`] is an exclusive hold on a range of a medium. Offsets into it are all checked, off the clock, and become
+//! a [`Bound`] buffer of addresses; a loop over that buffer does nothing but the accesses. A [`Chain`] is a list of
+//! steps, each with an address that depends on the previous read. The address from the buffer is added to the value of
+//! the last read, masked to zero. So the access waits for the data, and the address is right whatever the data is.
 //!
 //! Invariants:
 //!
-//! 1. The memory behind a `Memory<'m>` stays mapped for `'m`, and no Rust reference to it exists while `'m`
-//!    lasts: `Memory::hold` takes the medium exclusively.
-//! 2. Addresses in a `Bound` or of a `Chain` run are inside their memory for the whole access, and aligned to
-//!    the smaller of the access and a line: `bind` is the only way to them.
-//! 3. Threads may store to the same bytes at the same time: by assembly only, which has no data races in the
-//!    sense of the language, and what is read is used for nothing but its arrival.
+//! 1. The memory of a `Memory<'m>` stays mapped for `'m`, and no Rust reference to it exists while `'m` lasts:
+//!    `Memory::hold` takes the medium exclusively.
+//! 2. Addresses in a `Bound` or of a `Chain` run are inside their memory for the whole access, and aligned to the
+//!    smaller of the access and a line. `bind` is the only way to make them.
+//! 3. Threads may store to the same bytes at the same time, but only in assembly, which has no data races in the sense
+//!    of the language. Of the data read, only its arrival is used.
 
 pub(crate) mod clock;
 pub(crate) mod policy;
@@ -33,10 +32,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
 
-/// Accesses up to this are a straight line of instructions; larger ones are blocks of so many bytes.
+/// Accesses up to this size are a straight line of instructions; larger ones are blocks of so many bytes.
 pub(crate) const BLOCK_BYTES: u64 = 1024;
 
-/// How many bytes one instruction moves.
+/// The number of bytes that one instruction moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// 64 bytes.
@@ -85,7 +84,7 @@ impl fmt::Display for Width {
     }
 }
 
-/// What makes a store durable. The discriminants are the columns of the loops.
+/// How a store becomes durable. The discriminants are the columns of the loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persist {
     /// Store, write the line back and keep it (`clwb`), fence.
@@ -102,12 +101,12 @@ impl Persist {
     /// All, in the order of the verdict.
     pub const ALL: [Self; 4] = [Self::Cache, Self::CacheInvalidate, Self::NoCache, Self::None];
 
-    /// The flag, as /proc/cpuinfo calls it, that this CPU lacks for it.
+    /// The flag, as in /proc/cpuinfo, that this CPU lacks for it.
     pub fn missing(self) -> Option<&'static str> {
         arch::missing(self)
     }
 
-    /// The instruction behind it on this CPU.
+    /// Its instruction on this CPU.
     pub fn instruction(self) -> &'static str {
         arch::instruction(self)
     }
@@ -124,12 +123,12 @@ impl fmt::Display for Persist {
     }
 }
 
-/// A loop over `count` (not 0) addresses, with accesses of `blocks` blocks where they have blocks.
+/// A loop over `count` (not 0) addresses, with accesses of `blocks` blocks if they have blocks.
 type Loop = unsafe fn(pointers: *const u64, count: usize, blocks: usize);
-/// One access. Gives 0, but only once the data is there; a store gives back `before`.
+/// One access. Returns 0, but only once the data is there; a store returns `before`.
 type Step = unsafe fn(at: u64, blocks: usize, before: u64) -> u64;
 
-/// Everything that one form does with accesses of one size.
+/// All functions of one form for accesses of one size.
 #[derive(Clone, Copy)]
 struct Functions {
     read: Loop,
@@ -174,7 +173,7 @@ impl<'m> Memory<'m> {
         Self { base, bytes, hold: PhantomData }
     }
 
-    /// A part of it, for another workload or thread.
+    /// A part of the memory, for another workload or thread.
     ///
     /// # Panics
     /// When the part is not inside.
@@ -187,7 +186,7 @@ impl<'m> Memory<'m> {
         Memory { base: self.base + range.start, bytes: range.end - range.start, hold: PhantomData }
     }
 
-    /// Bytes held.
+    /// The number of bytes held.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -237,7 +236,7 @@ impl Bound<'_> {
         self.run(functions(width, self.bytes).read);
     }
 
-    /// Reads at every address, each read only after the one before has arrived.
+    /// Reads at every address; each read begins only after the previous one has arrived.
     pub fn chase(&self, width: Width) {
         self.run(functions(width, self.bytes).chase);
     }
@@ -255,20 +254,20 @@ impl Bound<'_> {
 /// One step of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainStep {
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// `None` reads.
+    /// `None` for a read.
     pub write: Option<Persist>,
     /// Whether the second memory (DRAM) is accessed.
     pub dram: bool,
-    /// Ticks to wait after it: an emulated slower memory.
+    /// Ticks to wait after the step, to emulate slower memory.
     pub wait_ticks: u64,
 }
 
-/// Steps ready to run: addresses come from a buffer, one for each step, operation by operation.
+/// Steps ready to run: the buffer holds one address for each step, operation by operation.
 pub struct Chain {
     steps: Vec<(ChainStep, Step)>,
-    /// Whether an operation's first address waits for the data of the operation before.
+    /// Whether an operation's first address waits for the data of the previous operation.
     dependent: bool,
 }
 
@@ -295,7 +294,7 @@ impl Chain {
         Self { steps, dependent }
     }
 
-    /// Steps of one operation.
+    /// The number of steps of one operation.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
@@ -308,8 +307,8 @@ impl Chain {
     /// Makes addresses out of offsets, in place: one for each step, operation by operation.
     ///
     /// # Panics
-    /// When the count is no multiple of the steps, an access is outside its memory, or a step is in DRAM and
-    /// there is none.
+    /// When the count is not a multiple of the steps, an access is outside its memory, or a step is in DRAM and there
+    /// is none.
     pub fn bind<'b>(
         &'b self,
         medium: &'b Memory<'_>,
@@ -335,12 +334,12 @@ pub struct BoundChain<'b> {
 }
 
 impl BoundChain<'_> {
-    /// Operations that the buffer has addresses for.
+    /// The number of operations that the buffer has addresses for.
     pub fn operations(&self) -> usize {
         self.pointers.len() / self.chain.len()
     }
 
-    /// Runs them all.
+    /// Runs all operations.
     pub fn run(&self) {
         let mut before = 0;
         for operation in self.pointers.chunks_exact(self.chain.len()) {
@@ -349,7 +348,7 @@ impl BoundChain<'_> {
         std::hint::black_box(before);
     }
 
-    /// Runs one, by number.
+    /// Runs one operation, by number.
     pub fn run_one(&self, index: usize) {
         let steps = self.chain.len();
         if let Some(operation) = self.pointers.get(index * steps..(index + 1) * steps) {

@@ -1,7 +1,7 @@
-//! Where the kernel takes this thread's new pages from.
+//! The NUMA nodes from which the kernel takes this thread's new pages.
 //!
-//! A policy of the thread, not of the mapping, because pages of a file on tmpfs are taken when the file grows,
-//! before there is a mapping to advise.
+//! A policy of the thread, not of the mapping: pages of a file on tmpfs are taken when the file grows, before there is
+//! a mapping to advise.
 
 use std::io;
 
@@ -26,7 +26,7 @@ pub(crate) fn bind_to(nodes: &[usize]) -> io::Result<()> {
     set(BIND, mask.as_ptr(), NODES_MAX + 1)
 }
 
-/// Takes new pages of this thread from wherever the kernel likes.
+/// Takes new pages of this thread from the kernel's default nodes.
 ///
 /// # Errors
 /// None that Linux documents.

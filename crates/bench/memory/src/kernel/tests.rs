@@ -1,4 +1,4 @@
-//! What the loops store and read, and how many instructions they take.
+//! The bytes that the loops store and read, and their numbers of instructions.
 
 use super::*;
 use duramen_media::Persistent as _;

@@ -1,18 +1,18 @@
-//! The inner loops of x86-64, in inline assembly, so that no compiler changes what is measured.
+//! The inner loops of x86-64, in inline assembly, so that no compiler changes the measured accesses.
 //!
-//! A loop takes its addresses from a buffer that was filled ahead. `i` runs from minus the count to zero, so
-//! that one `inc` is both the step and the test: a loop has three instructions beyond the accesses (fetch the
-//! address, `inc`, `jne`), whatever the size. A test counts them in the disassembly.
+//! A loop takes its addresses from a buffer that was filled ahead. `i` runs from minus the count to zero, so that one
+//! `inc` is both the step and the test. A loop has three instructions beyond the accesses (fetch the address, `inc`,
+//! `jne`), whatever the size. A test counts them in the disassembly.
 //!
-//! Every vector form exists by one macro; they differ in width and mnemonics only. Accesses of up to
-//! 1024 bytes are one straight line of instructions; longer ones are blocks of 1024 bytes in an inner loop.
+//! One macro makes every vector form; they differ in width and mnemonics only. Accesses of up to 1024 bytes are one
+//! straight line of instructions; longer ones are blocks of 1024 bytes in an inner loop.
 //!
 //! Invariants:
 //!
-//! 1. A function of module `avx512` or `avx2` runs only where `has` said that the CPU has the form; one of
-//!    column `cache` or `cache_invalidate` only where `missing` found the flag.
-//! 2. All addresses in a buffer are mapped for the whole access, and aligned to the smaller of the access and 64:
-//!    `kernel::Bound` is the only maker of buffers.
+//! 1. A function of module `avx512` or `avx2` runs only if `has` said that the CPU has the form; one of column `cache`
+//!    or `cache_invalidate` only if `missing` found the flag.
+//! 2. All addresses in a buffer are mapped for the whole access, and aligned to the smaller of the access and 64: only
+//!    `kernel::Bound` makes buffers.
 
 use super::{BLOCK_BYTES, Functions, Persist, Width};
 use std::arch::asm;
@@ -31,13 +31,13 @@ pub(super) fn has(width: Width) -> bool {
 /// The widest form first.
 pub(super) const WIDTHS: [Width; 4] = [Width::Avx512, Width::Avx2, Width::Sse2, Width::Plain];
 
-/// The flag, as /proc/cpuinfo calls it, that this CPU lacks for `persist`.
+/// The flag, as in /proc/cpuinfo, that this CPU lacks for `persist`.
 pub(super) fn missing(persist: Persist) -> Option<&'static str> {
     #[allow(unused_unsafe)] // `__cpuid` became a safe function after the oldest compiler supported here.
     let ebx = {
         // SAFETY: every x86-64 CPU has CPUID.
         let leaf_max = unsafe { std::arch::x86_64::__cpuid(0) }.eax;
-        // SAFETY: as above; a CPU without leaf 7 gives what its highest leaf gives, which is then not used.
+        // SAFETY: as above; a CPU without leaf 7 returns the values of its highest leaf, which are then not used.
         let leaf = unsafe { std::arch::x86_64::__cpuid_count(7, 0) };
         if leaf_max >= 7 { leaf.ebx } else { 0 }
     };
@@ -49,7 +49,7 @@ pub(super) fn missing(persist: Persist) -> Option<&'static str> {
     }
 }
 
-/// The instruction behind `persist`.
+/// The instruction of `persist`.
 pub(super) fn instruction(persist: Persist) -> &'static str {
     match persist {
         Persist::Cache => "clwb",
@@ -165,7 +165,7 @@ macro_rules! form {
                 }
             }
 
-            /// Reads one after the other: `and` with 0 gives 0 whatever was read, but only once it was.
+            /// Reads one after the other: `and` with 0 gives 0 whatever the data is, but only once it has arrived.
             #[inline(never)]
             #[target_feature(enable = $feature)]
             unsafe fn chase<const N: usize>(pointers: *const u64, count: usize, _: usize) {
@@ -292,8 +292,8 @@ form!(plain, "sse2", "8",
     fill: "mov {v}, -1",
     store: "mov [{p} + .Ldm_at], {v}", stream: "movnti [{p} + .Ldm_at], {v}", done: "");
 
-/// The loops for accesses of `bytes` (a power of two from 8) in the form `width`, or in the widest narrower form
-/// that is not wider than the access.
+/// The loops for accesses of `bytes` (a power of two from 8) in the form `width`. If the access is narrower than that,
+/// the widest form that fits it.
 pub(super) fn functions(width: Width, bytes: u64) -> Functions {
     const _: () = assert!(BLOCK_BYTES == 1024);
     match (width, bytes) {
@@ -330,7 +330,7 @@ pub(super) fn functions(width: Width, bytes: u64) -> Functions {
     }
 }
 
-/// The time stamp counter, after all earlier loads and before any later instruction.
+/// The time stamp counter, read after all earlier loads and before any later instruction.
 #[inline]
 pub(super) fn ticks() -> u64 {
     let (low, high): (u32, u32);
@@ -341,7 +341,7 @@ pub(super) fn ticks() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The same at its cheapest, for waiting.
+/// The same counter at the least cost, for waiting.
 #[inline]
 pub(super) fn ticks_rough() -> u64 {
     // SAFETY: every x86-64 CPU has it.
