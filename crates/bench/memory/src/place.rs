@@ -102,7 +102,7 @@ impl Target {
                 if !is_device && found < bytes {
                     return Err(too_small(&path, found, bytes));
                 }
-                // An empty device, with a head of zeros, holds nothing to open.
+                // `OpenExisting` would fail on an empty device, whose head is zero.
                 options.create = Create::OpenOrCreate;
                 Mapped::open(&path, &options)?
             };

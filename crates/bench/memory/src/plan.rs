@@ -667,7 +667,7 @@ impl<'f> Draft<'f> {
             workload.exec_mode = Mode::Custom;
         }
         let overridden = overrides.apply(workload);
-        // A knob that matters only at some points of a matrix is legitimate.
+        // If the matrix varies one of these, a knob that matters only at some of its points is legitimate.
         let varied = |knob: &str| self.lines.get(knob).is_some_and(|(_, origin)| *origin == Origin::Matrix);
         let any = varied("operation") || varied("exec_mode") || varied("random_distribution");
         let given = |knob: &str| !any && self.lines.contains_key(knob);

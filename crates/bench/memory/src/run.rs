@@ -1,8 +1,8 @@
 //! Runs a benchmark: threads pull work packages from a queue, batch by batch.
 //!
-//! A batch is up to 4096 addresses, generated and checked off the clock; the clock runs while its accesses
-//! do. The time of a workload is the wall clock from the first thread's start to the last thread's end, less what threads
-//! spent on generating addresses on average, and at least what the busiest thread spent on accesses.
+//! A batch is up to 4096 addresses, generated and checked off the clock; the clock runs while its accesses do. The time
+//! of a workload is the wall clock from the first thread's start to the last thread's end. The average time of a thread
+//! for generating addresses is subtracted, but the result is at least the busiest thread's time for accesses.
 
 use crate::address::{Random, Slots};
 use crate::bounds::BATCH;
@@ -18,20 +18,20 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of one batch at most, so that a batch of large accesses ends soon after a run time or a signal.
+/// The most bytes of one batch, so that a batch of large accesses ends soon after the run time or a signal.
 const BATCH_BYTES: u64 = 4 << 20;
-/// The least and the most that is timed alone, in nanoseconds: a minute is no latency of memory.
+/// The longest latency that is recorded, in nanoseconds: a minute is no latency of memory.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// What is told while a benchmark runs.
+/// Receives the progress of a benchmark.
 pub trait Watch: Sync {
     /// Whether to stop now.
     fn stop(&self) -> bool;
-    /// A share of the work is done: 0 to 1.
+    /// The share of the work that is done: 0 to 1.
     fn progress(&self, share: f64);
 }
 
-/// Never stops, and tells nobody.
+/// Never stops, and reports to nobody.
 pub struct Unwatched;
 
 impl Watch for Unwatched {
@@ -41,18 +41,18 @@ impl Watch for Unwatched {
     fn progress(&self, _share: f64) {}
 }
 
-/// What one workload did.
+/// The figures of one workload.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Operations done.
+    /// The number of operations done.
     pub operations: u64,
-    /// Bytes accessed.
+    /// The number of bytes accessed.
     pub bytes: u64,
-    /// Seconds, as the head of this module says.
+    /// Seconds, as defined at the head of this module.
     pub seconds: f64,
-    /// Latencies of single operations in nanoseconds, where they were sampled.
+    /// Latencies of single operations in nanoseconds, if they were sampled.
     pub latencies: Option<Histogram<u64>>,
-    /// What a reading of the counter adds to each latency, in nanoseconds.
+    /// The time that a reading of the counter adds to each latency, in nanoseconds.
     pub clock_ns: f64,
     /// Page faults of the process during the workload, minor and major.
     pub page_faults: u64,
@@ -61,12 +61,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.seconds
     }
 
-    /// Operations a second.
+    /// Operations per second.
     pub fn rate(&self) -> f64 {
         self.operations as f64 / self.seconds
     }
@@ -77,7 +77,7 @@ impl Outcome {
     }
 }
 
-/// Where workloads run, kept open from one to the next where they can share it.
+/// The memory in which workloads run, kept open from one to the next if they can share it.
 pub struct Bench {
     target: Target,
     open: Option<Open>,
@@ -91,17 +91,17 @@ struct Open {
 }
 
 impl Bench {
-    /// Opens nothing yet.
+    /// A bench that has not opened anything yet.
     pub fn new(target: Target) -> Self {
         Self { target, open: None, dram: None }
     }
 
-    /// The medium, once something ran.
+    /// The medium, once a workload has run.
     pub fn medium(&self) -> Option<&Mapped> {
         self.open.as_ref().map(|open| &open.medium)
     }
 
-    /// The medium with `bytes` faulted in, for measuring by other means.
+    /// The medium with `bytes` faulted in, for other measurements.
     ///
     /// # Errors
     /// Those of opening it.
@@ -118,7 +118,7 @@ impl Bench {
     /// Runs a benchmark: all its workloads at once.
     ///
     /// # Errors
-    /// Those of opening the medium; nodes and cores that are not there.
+    /// Errors of opening the medium; missing nodes and cores.
     pub fn run(&mut self, benchmark: &Benchmark, watch: &dyn Watch) -> Result<Vec<Outcome>> {
         let workloads: Vec<&Workload> = benchmark.parts.iter().map(|part| &part.workload).collect();
         let Some(first) = workloads.first().copied() else { return Ok(Vec::new()) };
@@ -167,7 +167,7 @@ impl Bench {
         let outcomes = run_jobs(&jobs, watch);
         drop(jobs);
         if !first.prefault_memory {
-            // The next workload is to find the medium as it was said.
+            // The pages are faulted in now; the next workload needs a newly opened medium.
             self.open = None;
         }
         Ok(outcomes)
@@ -181,7 +181,7 @@ impl Bench {
                 && open.memory_nodes == placing.memory
         });
         if !fits {
-            // First, so that both are never there at once.
+            // Closed first, so that both are never open at once.
             self.open = None;
             let medium = self.target.open(bytes, workload, placing)?;
             let (huge_pages, memory_nodes) = (workload.huge_pages, placing.memory.clone());
@@ -198,7 +198,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What makes a store durable on the medium, once something ran.
+    /// How a store becomes durable on the medium, once a workload has run.
     pub fn granularity(&self) -> Option<Granularity> {
         self.medium().map(Persistent::granularity)
     }
@@ -217,40 +217,40 @@ impl Bench {
 /// How one step of an operation finds its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
-    /// A random slot behind `pad` bytes.
+    /// A random slot, after `pad` bytes.
     Random { pad: u64 },
     /// So many bytes from the address of an earlier step.
     Near { step: usize, bytes: i64 },
-    /// Behind the thread's last append.
+    /// After the thread's last append.
     Append,
 }
 
-/// What the threads of one workload share.
+/// The state that the threads of one workload share.
 struct Job<'m> {
     workload: &'m Workload,
     placing: &'m Placing,
     memory: Memory<'m>,
     dram: Option<Memory<'m>>,
     plan: Plan,
-    /// Next package of each partition.
+    /// The next package of each partition.
     queues: Vec<AtomicU64>,
     /// Operations in a package, and packages in a partition (or in one round of it).
     package: u64,
     packages: u64,
-    /// Whether packages go round until the run time is over.
+    /// Whether packages repeat until the run time is over.
     endless: bool,
     bucket: Option<Bucket>,
     done: AtomicU64,
     width: Width,
 }
 
-/// What a batch runs.
+/// The accesses of a batch.
 enum Plan {
     /// Independent accesses of one size.
     Plain(Option<Persist>),
-    /// Reads one after the other.
+    /// Reads that each wait for the previous one.
     Chase,
-    /// Everything else.
+    /// All other accesses.
     Chain { chain: Chain, steps: Vec<CustomStep>, aims: Vec<Aim> },
 }
 
@@ -289,7 +289,7 @@ impl<'m> Job<'m> {
         }
     }
 
-    /// Operations that one partition does, or that one round of it has.
+    /// The number of operations of one partition, or of one round of it.
     fn partition_operations(&self) -> u64 {
         let all = match self.workload.is_sequential() {
             true => self.workload.memory_range / self.workload.access_size,
@@ -323,7 +323,7 @@ impl Plan {
             }
             _ => {}
         }
-        // One access is a chain of one step, where it must be timed or slowed down alone.
+        // An access that must be timed or slowed down alone is a chain of one step.
         let one = CustomStep {
             kind: persist.map_or(StepKind::Read, StepKind::Write),
             dram: workload.dram_operation_ratio >= 1.0,
@@ -360,7 +360,7 @@ impl Plan {
         Self::Chain { chain: Chain::new(&compiled, width, dependent), steps, aims }
     }
 
-    /// Addresses that one operation takes.
+    /// The number of addresses that one operation takes.
     fn addresses(&self) -> usize {
         match self {
             Self::Plain(_) | Self::Chase => 1,
@@ -382,7 +382,7 @@ fn aims(steps: &[CustomStep]) -> Vec<Aim> {
         });
         *slot = Some(index);
     }
-    // A random place leaves room for whatever lies below it.
+    // A random place leaves room for the accesses below it.
     for index in 0..aims.len() {
         let (mut low, mut at) = (0i64, vec![None; aims.len()]);
         if let Some(place) = at.get_mut(index) {
@@ -405,7 +405,7 @@ fn aims(steps: &[CustomStep]) -> Vec<Aim> {
     aims
 }
 
-/// What a thread counted.
+/// The counts of one thread.
 #[derive(Default)]
 struct Counted {
     operations: u64,
@@ -469,7 +469,7 @@ fn outcome(job: &Job<'_>, counted: &[&Counted], page_faults: u64, complete: bool
     let operations: u64 = counted.iter().map(|c| c.operations).sum();
     let busiest = counted.iter().map(|c| c.busy).max().unwrap_or_default().as_secs_f64();
     let generating: f64 = counted.iter().map(|c| c.generating.as_secs_f64()).sum();
-    // From the first thread that runs: on a busy machine they wake late from the common start.
+    // From the start of the first thread that runs: on a busy machine threads wake late from the common start.
     let began = counted.iter().filter_map(|c| c.began).min();
     let ended = counted.iter().filter_map(|c| c.ended).max();
     let wall =
@@ -485,7 +485,7 @@ fn outcome(job: &Job<'_>, counted: &[&Counted], page_faults: u64, complete: bool
     Outcome {
         operations,
         bytes: operations * job.workload.operation_bytes(),
-        // 1 ns: nothing was done before a signal.
+        // 1 ns: a signal came before any work.
         seconds: (wall - generating / counted.len().max(1) as f64).max(busiest).max(1e-9),
         latencies,
         clock_ns,
@@ -502,10 +502,10 @@ struct Worker<'j, 'm> {
     dram: Option<Memory<'j>>,
     random: Random,
     slots: Vec<Slots>,
-    /// The next append in each memory, and where the thread's own share begins and ends.
+    /// The next append in each memory, and the start and end of the thread's share.
     append: [(u64, u64, u64); 2],
     offsets: Vec<u64>,
-    /// The share of operations to DRAM that is still owed, to decide the next batch.
+    /// The share of operations to DRAM that is still due; decides the next batch.
     owed: f64,
     counted: Counted,
 }
@@ -514,7 +514,7 @@ impl<'j, 'm> Worker<'j, 'm> {
     fn new(job: &'j Job<'m>, index: u64) -> Self {
         let workload = job.workload;
         let partitions = workload.partitions();
-        // Threads of a partition are neighbours.
+        // Threads of a partition have adjacent numbers.
         let per_partition = (workload.number_threads / partitions).max(1);
         let partition = (index / per_partition).min(partitions - 1);
         let part = |bytes: u64| {
@@ -606,7 +606,7 @@ impl<'j, 'm> Worker<'j, 'm> {
         let generating = Instant::now();
         let ratio = self.job.workload.dram_operation_ratio;
         self.owed += ratio;
-        // 1e-9: ten tenths are a whole.
+        // 1e-9: ten tenths are a whole, despite rounding.
         let to_dram = self.owed >= 1.0 - 1e-9;
         if to_dram {
             self.owed -= 1.0;
@@ -664,7 +664,7 @@ impl<'j, 'm> Worker<'j, 'm> {
         self.offsets = offsets;
     }
 
-    /// Bytes that `count` operations take from the medium.
+    /// Bytes of the medium that `count` operations access.
     fn medium_bytes(&self, count: u64) -> u64 {
         match &self.job.plan {
             Plan::Chain { steps, .. } => {
@@ -721,7 +721,7 @@ impl<'j, 'm> Worker<'j, 'm> {
     }
 }
 
-/// Bytes from the place of step `index` to the end of what later steps reach from it.
+/// Bytes from the place of step `index` to the end of the last access that depends on it.
 fn reach(steps: &[CustomStep], aims: &[Aim], index: usize) -> u64 {
     let mut at: Vec<Option<i64>> = vec![None; steps.len()];
     let mut end = 0i64;
@@ -741,7 +741,7 @@ fn reach(steps: &[CustomStep], aims: &[Aim], index: usize) -> u64 {
     end.unsigned_abs()
 }
 
-/// Page faults of this process so far: fields 10 and 12 of /proc/self/stat, behind the name in parentheses.
+/// Page faults of this process so far: fields 10 and 12 of /proc/self/stat, after the name in parentheses.
 fn page_faults() -> u64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();

@@ -19,7 +19,7 @@ pub const SUITE: [(&str, &str); 9] = [
     ("page_faults.yaml", include_str!("../workloads/page_faults.yaml")),
 ];
 
-/// Files of patterns of other systems, and of Duramen's own.
+/// Files with the access patterns of other systems and of Duramen.
 pub const PATTERNS: [(&str, &str); 4] = [
     ("duramen.yaml", include_str!("../workloads/duramen.yaml")),
     ("dash.yaml", include_str!("../workloads/dash.yaml")),
@@ -32,7 +32,7 @@ pub fn built_in(name: &str) -> Option<&'static str> {
     SUITE.iter().chain(&PATTERNS).find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// The points of the suite that make sense on this machine, and why others were left out.
+/// The points of the suite that make sense on this machine, and the reasons why others were left out.
 ///
 /// # Errors
 /// When `overrides` contradict a workload: a range that cannot be divided.
@@ -54,7 +54,7 @@ pub fn suite(overrides: &Overrides) -> Result<(Vec<Benchmark>, Vec<String>)> {
     Ok((all, notes))
 }
 
-/// Puts `persist` in the place of every persist instruction of `workload`'s steps on the medium.
+/// Replaces every persist instruction in the steps of `workload` on the medium.
 pub fn persist_with(workload: &mut Workload, small: Persist, wide: Persist) {
     for step in workload.custom_operations.iter_mut().filter(|step| !step.dram) {
         let persist = if step.bytes >= 256 { wide } else { small };

@@ -1,7 +1,7 @@
-//! Which memory and which cores: NUMA nodes, and a slower memory that is not there.
+//! The memory and the cores of a workload: NUMA nodes, and an emulated slower memory.
 //!
-//! The emulated slow tier is an emulation: it adds a fixed wait behind each step on the medium, and holds all
-//! threads together below a bandwidth by a bucket of tokens. It has neither the queues nor the bursts of a real device.
+//! The slow tier is only emulated: it adds a fixed wait after each step on the medium, and a token bucket keeps the
+//! bandwidth of all threads together below a limit. It has neither the queues nor the bursts of a real device.
 
 use crate::error::{Error, Result};
 use crate::kernel::policy;
@@ -20,11 +20,11 @@ pub struct Node {
     pub cores: Vec<usize>,
     /// Whether it has memory.
     pub has_memory: bool,
-    /// Distance to each node, in order; 10 is to itself.
+    /// Distance to each node, in order; 10 is the distance to itself.
     pub distances: Vec<u32>,
 }
 
-/// The nodes of this machine; one with all cores where the kernel knows none.
+/// The nodes of this machine; one with all cores if the kernel reports none.
 pub fn nodes() -> Vec<Node> {
     let found = nodes_at(Path::new("/sys/devices/system/node"));
     if found.is_empty() {
@@ -54,7 +54,7 @@ fn nodes_at(root: &Path) -> Vec<Node> {
         .collect()
 }
 
-/// A list of the kernel's: `0-3,8`.
+/// Parses a list as the kernel writes it: `0-3,8`.
 fn parse_list(text: &str) -> Vec<usize> {
     text.trim()
         .split(',')
@@ -74,7 +74,7 @@ pub fn allowed_cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// The node that the memory at `path` belongs to, where the kernel says so: a DAX device has a target node.
+/// The node of the memory at `path`, if the kernel reports it: a DAX device has a target node.
 pub(crate) fn node_of_device(path: &Path) -> Option<usize> {
     let name = std::fs::canonicalize(path).ok()?.file_name()?.to_str()?.to_owned();
     ["target_node", "numa_node"].iter().find_map(|attribute| {
@@ -83,20 +83,20 @@ pub(crate) fn node_of_device(path: &Path) -> Option<usize> {
     })
 }
 
-/// Where the memory and the threads of a workload go.
+/// The nodes for a workload's memory, and the cores for its threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placing {
-    /// Nodes that memory is taken from; empty: the kernel's choice.
+    /// The nodes from which memory is taken; empty: the kernel's choice.
     pub memory: Vec<usize>,
     /// The cores of each thread; empty: not bound.
     cores: Vec<Vec<usize>>,
 }
 
 impl Placing {
-    /// Decides for `workload`, whose medium belongs to node `home` where that is known.
+    /// Decides for `workload`, whose medium belongs to node `home` if that is known.
     ///
     /// # Errors
-    /// `InvalidInput`: a node or core is not there, or there is only one node and far was asked for.
+    /// `InvalidInput`: a node or core does not exist, or `far` was requested and there is only one node.
     pub fn of(workload: &Workload, home: Option<usize>) -> Result<Self> {
         Self::among(workload, home, &nodes(), &allowed_cores())
     }
@@ -119,7 +119,7 @@ impl Placing {
         let thread_nodes: Vec<usize> = match (workload.numa_pattern, workload.thread_nodes.as_slice()) {
             (_, [_, ..]) => workload.thread_nodes.clone(),
             (NumaPattern::Near, _) => match memory_node {
-                // A node of memory alone has no cores: the nearest that has.
+                // A node of memory alone has no cores: take the nearest node with cores.
                 Some(node) => nearest_with_cores(known(node), nodes, allowed).into_iter().collect(),
                 None => nodes.iter().filter(with_cores).map(|n| n.node).collect(),
             },
@@ -166,17 +166,17 @@ impl Placing {
         Ok(Self { memory, cores: bound })
     }
 
-    /// Binds the calling thread, which is the workload's `index`th.
+    /// Binds the calling thread, the workload's thread number `index`.
     pub(crate) fn bind_thread(&self, index: usize) {
         if let Some(cores) = index.checked_rem(self.cores.len()).and_then(|at| self.cores.get(at)) {
             let mut set = CpuSet::new();
             cores.iter().for_each(|core| set.set(*core));
-            // Refused where the cores were taken away meanwhile: the thread then runs where it may.
+            // Refused if the cores were taken away meanwhile: the thread then runs where it may.
             let _ = sched_setaffinity(None, &set);
         }
     }
 
-    /// Runs `take`, which takes memory, with pages from the nodes of this placing.
+    /// Runs `take`, which allocates memory, with pages from the nodes of this placing.
     ///
     /// # Errors
     /// `System` when the kernel refuses the nodes; those of `take`.
@@ -205,11 +205,11 @@ fn nearest_with_cores(home: Option<&Node>, nodes: &[Node], allowed: &[usize]) ->
         .map(|n| n.node)
 }
 
-/// A cap on bandwidth: bytes become due at a rate, and whoever takes more waits.
+/// A cap on bandwidth: tokens arrive at a rate, and a thread that takes more waits.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     bytes_per_second: f64,
-    /// When everything taken so far is paid for.
+    /// The time at which all bytes taken so far are paid for.
     paid: Mutex<Instant>,
 }
 
@@ -227,7 +227,7 @@ impl Bucket {
             *paid
         };
         let left = due.saturating_duration_since(Instant::now());
-        // A sleep may come back 60 µs late: the last stretch is spun.
+        // A sleep may end 60 µs late: the rest is spun.
         if left > Duration::from_micros(200) {
             std::thread::sleep(left - Duration::from_micros(100));
         }

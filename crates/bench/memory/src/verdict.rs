@@ -1,35 +1,35 @@
-//! The one page that follows from a run of the suite: what this medium is, and how to set Duramen for it.
+//! The one-page conclusion from a run of the suite: the properties of this medium, and the settings for Duramen.
 
 use crate::bounds::Bounds;
 use crate::kernel::Persist;
 use duramen_bench_report::{Argument, Finding, Measurement, Run, Unit, Verdict, figure};
 use duramen_media::{FlushInstruction, Granularity};
 
-/// A point within so much of the best counts as good as it: runs of one point differ by that much.
+/// A point within this share of the best counts as equally good: runs of one point differ by that much.
 const AS_GOOD: f64 = 0.95;
 
-/// So many times the bandwidth of plain stores pays for a flush that durability does not need: above what runs of one point
-/// differ by.
+/// A flush that durability does not need pays if it gives this many times the bandwidth of plain stores. This is more
+/// than the difference between runs of one point.
 const PAYS: f64 = 1.05;
 
-/// A bandwidth this many times that of every point beside it is taken for a mistake of the measurement.
+/// A bandwidth this many times that of every adjacent point counts as an error of measurement.
 ///
-/// 2: a size or a number of threads that is the next one gains at most its factor, mostly far less, and then the one
-/// behind it has as much. A burst of a host's clock, or a range that was still in a cache, stands alone.
+/// 2: the next size or number of threads gains at most its factor, mostly far less, and then the point after it has as
+/// much. Only a burst of a host's clock, or a range still in a cache, stands alone.
 const LONELY: f64 = 2.0;
 
-/// What a figure belongs to.
+/// The point to which a figure belongs.
 #[derive(Clone, Debug)]
 struct Found {
     value: f64,
     size: u64,
     threads: u64,
     persist: String,
-    /// The measurement that it is from.
+    /// The measurement that contains it.
     point: String,
 }
 
-/// The conclusion from `run`, whose medium has `granularity`, and the bounds where they were measured.
+/// The conclusion from `run`, whose medium has `granularity`, and from the bounds if they were measured.
 pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> Verdict {
     let mut verdict = Verdict::default();
     let mut say = |title: &str, value: String, detail: String| {
@@ -84,7 +84,7 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
     let cheapest = |group: &str, size: u64| {
         let mut all = of(run, group, "time");
         all.retain(|found| found.size == size);
-        // A plain store makes nothing durable where a line must be flushed.
+        // A plain store makes nothing durable if a line must be flushed.
         all.retain(|found| found.persist != "none");
         all.into_iter().min_by(|a, b| a.value.total_cmp(&b.value))
     };
@@ -113,11 +113,11 @@ pub fn verdict(run: &Run, granularity: Granularity, bounds: Option<&Bounds>) -> 
     }
     let kind = run.medium.kind.clone();
     let settings = &mut verdict.settings;
-    // "dram" is what people call it; a configuration file calls it volatile.
+    // Users call it "dram"; a configuration file calls it "volatile".
     settings.insert("medium.kind".to_owned(), if kind == "dram" { "volatile".to_owned() } else { kind });
     settings
         .insert("medium.flush-instruction".to_owned(), flush_instruction(run, granularity, wide.as_ref()));
-    // More threads than cores may win by chance; a server gains nothing by them.
+    // More threads than cores may win by chance; a server gains nothing from them.
     let bounded = |threads: u64| threads.min(run.machine.cores.max(1)).to_string();
     if let Some(threads) = read_threads {
         settings.insert("engine.recovery-threads".to_owned(), bounded(threads));
@@ -168,8 +168,8 @@ fn place_text(found: &Found) -> String {
     format!("at {} and {} {threads}", size_text(found.size), found.threads)
 }
 
-/// The points that others bear out, and those that stand alone: far above every point that differs by one step of size
-/// or of threads. A point without such neighbours is believed.
+/// The points that others confirm, and the isolated ones: far above every point that differs by one step of size or of
+/// threads. A point without such neighbours is accepted.
 fn believed(all: Vec<Found>) -> (Vec<Found>, Vec<Found>) {
     let next = |values: &mut Vec<u64>, of: u64| -> Vec<u64> {
         values.sort_unstable();
@@ -190,7 +190,7 @@ fn believed(all: Vec<Found>) -> (Vec<Found>, Vec<Found>) {
         !beside.is_empty() && beside.iter().all(|value| point.value > LONELY * value)
     };
     let (out, kept): (Vec<Found>, Vec<Found>) = all.iter().cloned().partition(lonely);
-    // Where nothing bears anything out, there is nothing better than what was measured.
+    // If no point is confirmed, the measured points are the best available.
     if kept.is_empty() { (out, kept) } else { (kept, out) }
 }
 
@@ -200,7 +200,7 @@ fn least_good(found: &[Found], key: impl Fn(&Found) -> u64) -> Option<u64> {
     found.iter().filter(|f| f.value >= AS_GOOD * best).map(key).min()
 }
 
-/// Whether writing lines back pays where it is not needed, or what it costs where it is.
+/// Whether writing lines back pays if it is not needed, or its cost if it is.
 fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
     let (plain, flushed) = plain_and_flushed(run)?;
     let ratio = flushed.value / plain.value;
@@ -223,7 +223,7 @@ fn flushing(run: &Run, granularity: Granularity) -> Option<(String, String)> {
     Some((value, detail))
 }
 
-/// The best bandwidth of plain stores, and of those that are flushed or go past the cache.
+/// The best bandwidth of plain stores, and that of stores that are flushed or go past the cache.
 fn plain_and_flushed(run: &Run) -> Option<(Found, Found)> {
     let (all, _) = believed(of(run, "persist_sequential_write", "bandwidth"));
     let best = |plain: bool| {
@@ -237,9 +237,9 @@ fn size_text(bytes: u64) -> String {
     crate::error::bytes_text(bytes)
 }
 
-/// The engine's step. Where lines must be flushed, `auto` flushes short records and stores long ones past the cache. Where
-/// they need not be, on persistent memory, `auto` does neither, and what was measured to pay is named. (On `shm` a step makes DRAM stand in for
-/// a medium whose lines must be flushed: it is for measuring.)
+/// The engine's step. If lines must be flushed, `auto` flushes short records and stores long ones past the cache. If
+/// they need not be, on persistent memory, `auto` does neither; the result names the step that paid in the measurement.
+/// (On `shm`, a step makes DRAM emulate a medium whose lines must be flushed: it is for measuring.)
 fn flush_instruction(run: &Run, granularity: Granularity, wide: Option<&Found>) -> String {
     let flush = |persist: &str| match persist {
         "cache" if cfg!(target_arch = "x86_64") => Some(FlushInstruction::Clwb),
@@ -395,7 +395,7 @@ mod tests {
         assert!(read.detail.contains("17.3 GB/s at 64 bytes and 1 thread left out"), "{}", read.detail);
         let size = found.findings.iter().find(|f| f.title == "best size to read").unwrap();
         assert_eq!(size.value, "256 bytes");
-        // Nor is it bought.
+        // Nor does price-performance count it.
         let left_out = run.measurements.iter().find(|m| m.group == "random_read").map(Measurement::point);
         assert_eq!(found.left_out, Vec::from_iter(left_out));
     }

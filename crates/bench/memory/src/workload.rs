@@ -1,6 +1,6 @@
-//! One workload: every knob with its meaning, bound and default, and what contradicts what.
+//! One workload: every knob with its meaning, bound and default, and the contradictions between knobs.
 //!
-//! This struct is the manual; docs/internals/bench-memory.md says it in a table, with the names that PerMA-Bench and its
+//! This struct is the manual. docs/internals/bench-memory.md has it as a table, with the names that PerMA-Bench and its
 //! successor have for each knob.
 
 use crate::error::bytes_text;
@@ -19,13 +19,13 @@ pub enum Operation {
 /// The order of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Upwards, once through the range, or round it for `run_time`.
+    /// Upwards, once through the range, or repeatedly for `run_time`.
     Sequential,
-    /// The same downwards.
+    /// Downwards, otherwise as `Sequential`.
     SequentialDescending,
     /// Random places, each independent of the others.
     Random,
-    /// Random places, each read only after the one before has arrived.
+    /// Random places; each read begins only after the previous one has arrived.
     DependentReads,
     /// As `custom_operations` says.
     Custom,
@@ -36,7 +36,7 @@ pub enum Mode {
 pub enum Distribution {
     /// All alike.
     Uniform,
-    /// A few are popular, as `zipf_alpha` says; the popular ones lie scattered.
+    /// A few are popular, as `zipf_alpha` says; the popular places lie scattered.
     Zipf,
 }
 
@@ -54,105 +54,105 @@ pub enum NumaPattern {
 pub enum Pin {
     /// To all cores of their node.
     Node,
-    /// Each to one core, round the cores of their node.
+    /// Each to one core, round-robin over the cores of their node.
     Core,
     /// Not at all.
     None,
 }
 
-/// What one step of a custom operation does.
+/// The action of one step of a custom operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// Reads at a random place, which depends on what was read before.
+    /// Reads at a random place, which depends on the data of the previous read.
     Read,
-    /// Writes `offset` bytes from where the last step on the same memory was, or at a random place if there was
+    /// Writes `offset` bytes from the place of the last step on the same memory, or at a random place if there was
     /// none.
     Write(Persist),
-    /// Writes behind what this thread appended before.
+    /// Writes right after this thread's last append.
     Append(Persist),
 }
 
 /// One step of a custom operation: `r_256`, `wd_64_cache_-128`, `a_256_cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CustomStep {
-    /// What it does.
+    /// The action.
     pub kind: StepKind,
-    /// Whether in the DRAM range.
+    /// Whether the step accesses the DRAM range.
     pub dram: bool,
     /// Bytes accessed: a power of two from 8 up.
     pub bytes: u64,
-    /// Bytes from where the last step on the same memory was; writes only.
+    /// Bytes from the place of the last step on the same memory; writes only.
     pub offset: i64,
 }
 
 /// The most steps in a custom operation. 64: a tree of that height holds more than any memory.
 pub(crate) const STEPS_MAX: usize = 64;
-/// 4096: above it the threads' stacks alone take gigabytes of address space, and no machine has the cores.
+/// 4096: with more, the threads' stacks alone take gigabytes of address space, and no machine has the cores.
 const THREADS_MAX: u64 = 4096;
 
 /// Everything that defines a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Bytes of the medium that are used. Default 10 GiB.
+    /// Bytes of the medium to use. Default 10 GiB.
     pub memory_range: u64,
-    /// Bytes of DRAM that are used besides. Default 0.
+    /// Bytes of DRAM to use in addition. Default 0.
     pub dram_memory_range: u64,
-    /// The share of random operations that go to the DRAM range, 0 to 1; whole batches of up to 4096 go to one or
-    /// the other. Default 0.
+    /// The share of random operations that go to the DRAM range, 0 to 1. Whole batches of up to 4096 go to one or the
+    /// other. Default 0.
     pub dram_operation_ratio: f64,
     /// Bytes of one access: a power of two from 8 up. Default 256.
     pub access_size: u64,
     /// Read or write. Default read.
     pub operation: Operation,
-    /// The order of accesses. Default sequential; custom where there are custom operations.
+    /// The order of accesses. Default sequential; custom if there are custom operations.
     pub exec_mode: Mode,
     /// How random places are chosen. Default uniform.
     pub random_distribution: Distribution,
     /// Skew of the zipfian distribution, above 0 up to 5. Default 0.9.
     pub zipf_alpha: f64,
-    /// What makes a write durable. Default `no_cache`.
+    /// The instruction that makes a write durable. Default `no_cache`.
     pub persist_instruction: Persist,
-    /// Random or custom operations, over all threads. Default 100,000,000, or without bound when there is a run time.
+    /// Random or custom operations, over all threads. Default 100,000,000, or unbounded if there is a run time.
     pub number_operations: Option<u64>,
-    /// Seconds after which the workload ends, if the operations have not ended it before. Default none.
+    /// Seconds after which the workload ends, unless the operations end earlier. Default none.
     pub run_time: Option<f64>,
     /// Threads: 1 to 4096. Default 1.
     pub number_threads: u64,
-    /// Disjoint parts of the range, each for its own threads; must divide the threads; 0 is one for each thread.
+    /// Disjoint parts of the range, each for its own threads; must divide the threads; 0 means one for each thread.
     /// Default 1.
     pub number_partitions: u64,
-    /// Bytes of one work package: threads pull packages from a queue. Default 64 MiB. Shrinks where there are
-    /// fewer packages than threads.
+    /// Bytes of one work package: threads pull packages from a queue. Default 64 MiB. Smaller if there would be fewer
+    /// packages than threads.
     pub min_io_chunk_size: u64,
-    /// Every how many operations one is timed alone. Default 0: none.
+    /// One in so many operations is timed alone. Default 0: none.
     pub latency_sample_frequency: u64,
-    /// Whether pages are there before the clock starts. Default true.
+    /// Whether pages are faulted in before the clock starts. Default true.
     pub prefault_memory: bool,
-    /// Whether to ask for huge pages where the medium can have them. Default true.
+    /// Whether to ask for huge pages if the medium can have them. Default true.
     pub huge_pages: bool,
-    /// The same for the DRAM range. Default true.
+    /// Whether to ask for huge pages in the DRAM range. Default true.
     pub dram_huge_pages: bool,
     /// Where threads run. Default near.
     pub numa_pattern: NumaPattern,
-    /// The nodes whose cores threads run on, instead of `numa_pattern`. Default empty.
+    /// The nodes on whose cores threads run, instead of `numa_pattern`. Default empty.
     pub thread_nodes: Vec<usize>,
-    /// The nodes that memory is taken from. Default empty: wherever the kernel takes it.
+    /// The nodes from which memory is taken. Default empty: the kernel chooses.
     pub memory_nodes: Vec<usize>,
     /// How threads are bound. Default node.
     pub pin: Pin,
-    /// The core of each thread, round the list, instead of `pin`. Default empty.
+    /// The core of each thread, round-robin over the list, instead of `pin`. Default empty.
     pub thread_cores: Vec<usize>,
     /// The steps of a custom operation.
     pub custom_operations: Vec<CustomStep>,
-    /// Whether each custom operation begins only after the data of the last has arrived. Default false.
+    /// Whether each custom operation begins only after the data of the previous one has arrived. Default false.
     pub dependent_operations: bool,
     /// The form of the loops. Default the widest that the CPU has.
     pub instruction_set: Option<Width>,
     /// Nanoseconds added to each step on the medium: an emulated slower memory. Default 0.
     pub emulate_latency_ns: u64,
-    /// Bytes a second that all threads together get from the medium, for an emulated slower memory. Default 0: no cap.
+    /// Bytes per second of the medium for all threads together, to emulate a slower memory. Default 0: no cap.
     pub emulate_bandwidth: u64,
-    /// Where random places start. Default 1.
+    /// The seed of random places. Default 1.
     pub seed: u64,
 }
 
@@ -192,14 +192,14 @@ impl Default for Workload {
     }
 }
 
-/// What is wrong with a workload: the knob to blame, and why.
+/// The error in a workload: the knob at fault, and why.
 pub(crate) type Fault = (&'static str, String);
 
 impl Workload {
-    /// Operations when neither they nor a run time are given.
+    /// The number of operations if neither it nor a run time is given.
     pub const OPERATIONS_DEFAULT: u64 = 100_000_000;
 
-    /// Bytes that one operation accesses.
+    /// The number of bytes that one operation accesses.
     pub fn operation_bytes(&self) -> u64 {
         match self.exec_mode {
             Mode::Custom => self.custom_operations.iter().map(|step| step.bytes).sum(),
@@ -212,12 +212,12 @@ impl Workload {
         matches!(self.exec_mode, Mode::Sequential | Mode::SequentialDescending)
     }
 
-    /// Parts of the range.
+    /// The number of parts of the range.
     pub fn partitions(&self) -> u64 {
         if self.number_partitions == 0 { self.number_threads } else { self.number_partitions }
     }
 
-    /// Whether anything is stored to the medium.
+    /// Whether it stores to the medium.
     pub fn writes(&self) -> bool {
         match self.exec_mode {
             Mode::Custom => self.custom_operations.iter().any(|s| s.kind != StepKind::Read && !s.dram),
@@ -229,8 +229,8 @@ impl Workload {
         self.dram_operation_ratio > 0.0 || self.custom_operations.iter().any(|step| step.dram)
     }
 
-    /// Checks what no knob can see alone. `given` says which knobs were set by the file for this point alone,
-    /// and not by a matrix whose other points may need them.
+    /// Checks what no knob can check alone. `given` says which knobs the file set for this point alone, and not by a
+    /// matrix whose other points may need them.
     pub(crate) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), Fault> {
         let (range, size) = (self.memory_range, self.access_size);
         if self.exec_mode == Mode::Custom {
@@ -290,7 +290,7 @@ impl Workload {
                 at = if matches!(step.kind, StepKind::Write(_)) { at + step.offset } else { 0 };
                 (low, high) = (low.min(at), high.max(at + step.bytes as i64));
             }
-            // A line at either end, so that places can be aligned.
+            // One line at either end, so that places can be aligned.
             let span = high.abs_diff(low) + 128;
             if high > low && span > range && !(dram && range == 0) {
                 let what = if dram { "dram_memory_range" } else { "memory_range" };
@@ -333,7 +333,7 @@ impl Workload {
         Ok(())
     }
 
-    /// The unit that parts of the range are made of.
+    /// The unit of which parts of the range consist.
     fn operation_line(&self) -> u64 {
         if self.exec_mode == Mode::Custom { 64 } else { self.access_size }
     }
@@ -409,7 +409,7 @@ impl Workload {
         Ok(())
     }
 
-    /// The persist instructions that it uses.
+    /// The persist instructions that the workload uses.
     pub(crate) fn persists(&self) -> Vec<Persist> {
         if self.exec_mode != Mode::Custom {
             return if self.operation == Operation::Write {
@@ -426,7 +426,7 @@ impl Workload {
     }
 }
 
-/// The names of persist instructions, the original's included.
+/// The names of persist instructions, including the original's.
 const PERSISTS: [(&str, Persist); 8] = [
     ("cache_invalidate", Persist::CacheInvalidate),
     ("cacheinv", Persist::CacheInvalidate),
@@ -443,7 +443,7 @@ pub(crate) fn persist_named(name: &str) -> Option<Persist> {
     PERSISTS.iter().find(|(known, _)| *known == name).map(|(_, persist)| *persist)
 }
 
-/// Threads, within their bound.
+/// The number of threads, if it is within its bounds.
 pub(crate) fn threads_in_bound(threads: u64) -> Result<u64, String> {
     if (1..=THREADS_MAX).contains(&threads) {
         Ok(threads)
@@ -491,7 +491,7 @@ fn parse_step(text: &str) -> Result<CustomStep, String> {
     }
     let (name, persist) = PERSISTS
         .iter()
-        // The longest name first, so that "cache_inv" is not "cache" and an offset.
+        // The longest name first, so that "cache_inv" is not read as "cache" and an offset.
         .filter(|(name, _)| {
             rest.strip_prefix(name).is_some_and(|more| more.is_empty() || more.starts_with('_'))
         })

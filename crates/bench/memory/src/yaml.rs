@@ -1,18 +1,18 @@
 //! A YAML file as a tree whose every node knows its line.
 //!
-//! Workload files are mappings, lists and scalars, and nothing else: tags and merge keys mean nothing here
-//! and are refused; anchors and aliases work. Every scalar is kept as its text, so `10G` and `010` are what they look like.
+//! Workload files are mappings, lists and scalars, and nothing else. Tags and merge keys mean nothing here and are
+//! refused; anchors and aliases work. Every scalar is kept as its text, so `10G` and `010` stay as written.
 
 use crate::error::{Error, Result};
 use saphyr_parser::{Event, Marker, Parser, Span};
 use std::collections::HashMap;
 
-// 32: a workload is five deep; far more is an attack on the stack.
+// 32: a workload is five levels deep; a much deeper file is an attack on the stack.
 const DEPTH_MAX: usize = 32;
 // Aliases of aliases grow without bound in a file of a few lines.
 const NODES_MAX: usize = 100_000;
 
-/// A value, and where it stands.
+/// A value and its place in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) line: usize,
@@ -47,7 +47,7 @@ impl Place<'_> {
 }
 
 impl Value {
-    /// For errors: what this is.
+    /// What this is, for errors.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Scalar(_) => "a single value",
@@ -60,7 +60,7 @@ impl Value {
 /// Reads one document. An empty file is an empty mapping.
 ///
 /// # Errors
-/// `file:line:` and what is wrong there.
+/// `file:line:` and the error.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Node> {
     let mut reader = Reader { file, events: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     let mut root = None;

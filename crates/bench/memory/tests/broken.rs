@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)] // A panic here is a failed test.
-//! Broken workload files are refused with file, line, what is wrong and a hint: testdata/bench/broken has each with
-//! the beginning of the message that is wanted.
+//! Broken workload files are refused with file, line, the error and a hint. Each file in testdata/bench/broken contains
+//! the beginning of its expected message.
 
 use duramen_bench_memory::{ErrorKind, Overrides, benchmarks};
 use std::path::Path;

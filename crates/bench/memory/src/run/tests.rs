@@ -1,4 +1,4 @@
-//! Workloads run as they say: counts, places, ends, latencies, emulation.
+//! Workloads run as specified: counts, places, ends, latencies, emulation.
 
 use super::*;
 use crate::plan::{Overrides, benchmarks};
@@ -68,7 +68,7 @@ fn random_and_custom_workloads_do_their_operations() {
 
 #[test]
 fn places_of_a_chain_stay_inside_also_in_the_smallest_range() {
-    // bind panics in the worker when one does not; the outcome is then incomplete.
+    // bind panics in the worker if an access is outside; the outcome is then incomplete.
     let found = run(
         "a:\n  matrix:\n    custom_ops: ['r_256,w_64_none_1024,w_64_none_-2048', 'w_64_none_-4096,r_1024']\n  \
          args: { memory_range: 8K, number_operations: 20000 }\n",
@@ -115,7 +115,7 @@ fn two_workloads_run_at_once() {
 fn first_touch_counts_page_faults_and_prefaulting_avoids_them() {
     let text = "exec_mode: sequential, operation: write, huge_pages: false, access_size: 4K";
     let cold = args(&format!("{text}, prefault_memory: false"))[0].page_faults;
-    // 16 MiB in pages of 4 KiB, less the first huge page's worth, which was there when the medium was opened.
+    // 16 MiB in pages of 4 KiB, less one huge page's worth, which existed when the medium was opened.
     assert!(cold >= 3000, "{cold}");
 }
 
