@@ -1,7 +1,7 @@
-//! Two runs beside each other: what got better, what got worse, and what cannot be told.
+//! Compares two runs: which figures are better, which are worse, and which differences cannot be decided.
 //!
-//! A difference counts only when the spreads do not touch: every sample of one lies on one side of every sample
-//! of the other. What was measured once has no spread, and nothing is concluded from it. Ratios are second / first.
+//! A difference counts only when the spreads do not touch: every sample of one lies on one side of every sample of the
+//! other. A figure that was measured once has no spread, and nothing is concluded from it. Ratios are second / first.
 
 pub use crate::judgement::Judgement;
 use crate::judgement::has_spread;
@@ -18,9 +18,9 @@ const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 /// The result of comparing two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// In what the circumstances of the two differ: machine, medium, tool. Each a sentence.
+    /// How the circumstances of the two runs differ: machine, medium, tool. Each is a sentence.
     pub circumstances: Vec<String>,
-    /// One for each figure that both have.
+    /// One row for each figure that both runs have.
     pub rows: Vec<Row>,
     /// Points of the first run that the second does not have.
     pub only_first: Vec<String>,
@@ -45,9 +45,9 @@ pub struct Row {
     pub second: Metric,
     /// Second / first, by the medians; absent when the first is 0.
     pub ratio: Option<f64>,
-    /// The lowest and the highest ratio that the samples allow; absent when nothing was measured twice, or is 0.
+    /// The lowest and the highest ratio that the samples allow; absent if nothing was measured twice, or a figure is 0.
     pub ratio_spread: Option<(f64, f64)>,
-    /// What may be said of it.
+    /// The judgement of the difference.
     pub judgement: Judgement,
 }
 
@@ -66,7 +66,7 @@ pub fn compare(first: &Run, second: &Run) -> Comparison {
     Comparison { circumstances: circumstances(first, second), rows, only_first, only_second }
 }
 
-/// Order of arguments does not matter.
+/// Whether both are of the same point; the order of arguments does not matter.
 pub(crate) fn same_point(a: &Measurement, b: &Measurement) -> bool {
     a.group == b.group && a.name == b.name && a.arguments == b.arguments
 }
@@ -108,7 +108,7 @@ fn ratio_spread(first: &Metric, second: &Metric) -> Option<(f64, f64)> {
     (known && first.min > 0.0 && second.min >= 0.0).then(|| (second.min / first.max, second.max / first.min))
 }
 
-/// What differs but for the measurements, each as a sentence.
+/// The differences other than the measurements, each as a sentence.
 pub(crate) fn circumstances(first: &Run, second: &Run) -> Vec<String> {
     let mut all = Vec::new();
     let mut differ = |what: &str, a: &str, b: &str| {

@@ -1,4 +1,4 @@
-//! What can go wrong with a file of results: it says place, found, wanted, and what to do.
+//! Errors of a file of results: place, found, wanted, and what to do.
 
 use std::fmt;
 

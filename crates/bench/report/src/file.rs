@@ -1,6 +1,6 @@
-//! Runs as files: JSON with the name and version of its form before anything else.
+//! Runs as files: JSON that begins with the schema's name and version.
 //!
-//! Another version is refused, not guessed at: a field that changed its meaning would be compared silently.
+//! Another version is refused, not guessed at: a field with another meaning would be compared silently.
 
 use crate::run::{Measurement, Metric, Run};
 use crate::{Error, Latency, Result};
@@ -9,9 +9,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// The form's name, the first field of a file.
+/// The schema's name, the first field of a file.
 pub const SCHEMA: &str = "duramen-bench-run";
-/// The form's version. It goes up with every change that an older reader would misread.
+/// The schema's version. It rises with every change that an older reader would misread.
 pub const SCHEMA_VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -21,7 +21,7 @@ struct Written<'a> {
     run: &'a Run,
 }
 
-/// What every version has.
+/// The fields that every version has.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<String>,
@@ -37,7 +37,7 @@ impl Run {
     /// The run as JSON, for people and programs: indented, with a newline at its end.
     ///
     /// # Errors
-    /// When a number is not finite, a spread does not hold its median, or two measurements are the same point.
+    /// When a number is not finite, a spread does not contain its median, or two measurements are of the same point.
     pub fn to_json(&self) -> Result<String> {
         self.check("the run to be written")?;
         let written = Written { schema: SCHEMA, schema_version: SCHEMA_VERSION, run: self };
@@ -47,7 +47,7 @@ impl Run {
         Ok(json)
     }
 
-    /// Writes the run to a file, whole or not at all: a file beside it is renamed over it.
+    /// Writes the run to a file, whole or not at all: a temporary file is renamed to it.
     ///
     /// # Errors
     /// As [`to_json`](Self::to_json), and when the file cannot be written.
@@ -111,7 +111,7 @@ impl Run {
 }
 
 impl Measurement {
-    /// Group, name and arguments in words: what tells one measurement from another.
+    /// Group, name and arguments in words: they identify a measurement.
     pub fn point(&self) -> String {
         let mut point = format!("{} / {}", self.group, self.name);
         for (name, value) in &self.arguments {
@@ -184,7 +184,7 @@ fn not_a_run(place: &str, error: &serde_json::Error) -> Error {
     ))
 }
 
-/// Writes `bytes` beside `path` and renames: a reader sees the old file or the new one.
+/// Writes `bytes` to a temporary file next to `path` and renames it: a reader sees the old file or the new one.
 ///
 /// # Errors
 /// When the file cannot be written; it says what to do.

@@ -1,43 +1,44 @@
-//! What a run comes to, for a reader who knows none of its terms: a sentence, and the bars behind it.
+//! The conclusion of a run, for a reader who knows none of its terms: a sentence, and the bars for it.
 //!
-//! Throughput is told by group (a workload, a command): the best point of each name. Where several names were measured
-//! (servers, engines), the first is compared with each other one, point by point; it is ahead only where the spread bears
-//! that out. Targets are told by how near they were reached. Other runs have no headline: their tool draws its own conclusion.
+//! Throughput is shown by group (a workload, a command): the best point of each name. If several names were measured
+//! (servers, engines), the first is compared with each other one, point by point. It is ahead only if the spread
+//! confirms it. Targets are shown by how nearly they were reached. Other runs have no headline: their tool draws its
+//! own conclusion.
 
 use crate::judgement::{Judgement, judge};
 use crate::run::{Measurement, Run};
 use crate::scale::{Scale, digits};
 use crate::{Better, Unit};
 
-/// What a run comes to.
+/// The conclusion of a run.
 pub(crate) struct Headline {
     /// One to three sentences.
     pub(crate) sentence: String,
-    /// What the bars show.
+    /// The quantity that the bars show.
     pub(crate) caption: &'static str,
     pub(crate) unit: Unit,
     pub(crate) bars: Vec<Length>,
-    /// What the colours stand for; one needs no name.
+    /// The names for which the colours stand; a single one needs no name.
     pub(crate) names: Vec<String>,
-    /// A line across the bars, and what it is.
+    /// A line across the bars, and its meaning.
     pub(crate) line: Option<(f64, &'static str)>,
 }
 
 /// One bar.
 pub(crate) struct Length {
     pub(crate) label: String,
-    /// Which of the names it is of.
+    /// The index of its name.
     pub(crate) of: usize,
     pub(crate) value: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
 
-/// More bars than this are not read; the sections have them all.
+/// A reader does not read more bars than this; the sections have them all.
 const BARS_MAX: usize = 40;
 const THROUGHPUT: &str = "throughput";
 
-/// What `run` comes to, where it can be told without its terms.
+/// The conclusion of `run`, if it can be stated without the run's terms.
 pub(crate) fn of(run: &Run) -> Option<Headline> {
     throughput(run).or_else(|| targets(run))
 }
@@ -120,7 +121,7 @@ fn throughput(run: &Run) -> Option<Headline> {
     })
 }
 
-/// What may be said of one point.
+/// The judgement of one point, in words.
 fn alone(judgement: Judgement) -> &'static str {
     match judgement {
         Judgement::Better | Judgement::Worse => "",
@@ -129,7 +130,7 @@ fn alone(judgement: Judgement) -> &'static str {
     }
 }
 
-/// At how many points the first is ahead or behind beyond the spread.
+/// The number of points at which the first is ahead or behind beyond the spread.
 fn counted(points: &[(f64, Judgement)]) -> String {
     let count = |wanted: Judgement| points.iter().filter(|(_, judgement)| *judgement == wanted).count();
     if count(Judgement::UnknownSpread) == points.len() {
@@ -139,14 +140,13 @@ fn counted(points: &[(f64, Judgement)]) -> String {
     format!("; beyond the spread it is ahead at {ahead} of them, and behind at {behind}")
 }
 
-/// How many operations a second `first` does for each of `other`, point by point, and what may be said of that: as
-/// measured in pairs where the run has that, which leaves out what changed between two turns; else from the figures of
-/// both.
+/// How many operations a second `first` does for each of `other`, point by point, with the judgement. Ratios measured
+/// in pairs come first, because they exclude changes between two turns. Without them, the figures of both are used.
 fn ratios(run: &Run, rated: &[&Measurement], first: &str, other: &str) -> Vec<(f64, Judgement)> {
     let pair = format!("{first} / {other}");
     let throughput = |m: &Measurement| m.metrics.get(THROUGHPUT).cloned();
     let paired = run.measurements.iter().filter(|m| m.name == pair).filter_map(throughput);
-    // In pairs it is ahead if it was so in each round.
+    // In pairs, the first is ahead if it was ahead in each round.
     let paired = paired.filter(|ratio| ratio.value.is_finite()).map(|ratio| {
         let judgement = match () {
             () if ratio.samples.len() < 2 && ratio.min >= ratio.max => Judgement::UnknownSpread,
@@ -169,14 +169,14 @@ fn ratios(run: &Run, rated: &[&Measurement], first: &str, other: &str) -> Vec<(f
     of_both.filter(|(ratio, _)| ratio.is_finite()).collect()
 }
 
-/// How near each target is: what was found over what is wanted, or the other way where more is better.
+/// How near each target is: the found figure over the wanted one, or the inverse if more is better.
 fn targets(run: &Run) -> Option<Headline> {
     let mut bars = Vec::new();
     for measurement in &run.measurements {
         let Some(target) = measurement.metrics.get("target").filter(|target| target.value > 0.0) else {
             continue;
         };
-        // Of a time in units of the machine, the figure in these units; else the first.
+        // The figure in units of the machine if the target is in such units; otherwise the first figure.
         let judged = measurement.metrics.iter().find(|(name, _)| name.starts_with("in "));
         let judged = judged.or_else(|| measurement.metrics.iter().find(|(name, _)| *name != "target"));
         let Some((_, judged)) = judged.filter(|(_, judged)| judged.unit == target.unit) else { continue };
@@ -212,7 +212,7 @@ fn targets(run: &Run) -> Option<Headline> {
     })
 }
 
-/// Lines of a terminal that show the bars.
+/// Lines of text that show the bars in a terminal.
 pub(crate) fn lines(headline: &Headline) -> String {
     const WIDE: f64 = 50.0;
     let reach = headline.bars.iter().map(|bar| bar.value).fold(0.0, f64::max);

@@ -1,8 +1,8 @@
-//! What may be said of the difference of two figures: by their spreads.
+//! The judgement of the difference of two figures, by their spreads.
 
 use crate::run::{Better, Metric};
 
-/// What may be said of a difference.
+/// The judgement of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// The second is better beyond the spread.
@@ -30,7 +30,7 @@ impl Judgement {
     }
 }
 
-/// Measured more than once.
+/// Whether it was measured more than once.
 pub(crate) fn has_spread(metric: &Metric) -> bool {
     metric.samples.len() > 1 || metric.min < metric.max
 }
@@ -39,7 +39,7 @@ pub(crate) fn judge(first: &Metric, second: &Metric) -> Judgement {
     if first.unit != second.unit {
         Judgement::OtherUnit
     } else if first.min <= second.max && second.min <= first.max {
-        // Touching spreads decide even when one of them is a single sample.
+        // Touching spreads decide, even if one of them is a single sample.
         if has_spread(first) || has_spread(second) {
             Judgement::NoDifference
         } else {

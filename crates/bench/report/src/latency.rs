@@ -1,4 +1,4 @@
-//! Latency of one operation: the percentiles that are read, and the whole histogram so that runs can be merged.
+//! Latency of one operation: selected percentiles to read, and the whole histogram so that runs can be merged.
 
 use crate::{Error, Result};
 use base64::Engine;
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-/// The percentiles that are kept.
+/// The selected percentiles.
 pub(crate) const PERCENTILES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
 
 /// Latency of one operation, in nanoseconds.
@@ -24,11 +24,11 @@ pub struct Latency {
     pub max: u64,
     /// 50, 90, 99, 99.9 and 99.99.
     pub percentiles: Vec<Percentile>,
-    /// All of them: an HdrHistogram of nanoseconds in its compressed V2 form, base64.
+    /// The whole distribution: an HdrHistogram of nanoseconds in its compressed V2 form, base64.
     pub histogram: String,
 }
 
-/// Most operations took at most so long.
+/// One percentile: that share of operations took at most so long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Percentile {
@@ -42,7 +42,7 @@ impl Latency {
     /// From a histogram of nanoseconds; `None` when it is empty.
     ///
     /// # Errors
-    /// When the histogram cannot be encoded: its range is wider than its format can say.
+    /// When the histogram cannot be encoded: its range is wider than its format can express.
     pub fn from_histogram(histogram: &Histogram<u64>) -> Result<Option<Self>> {
         if histogram.is_empty() {
             return Ok(None);
@@ -68,7 +68,7 @@ impl Latency {
     /// The histogram itself, to merge it with others or to read any percentile.
     ///
     /// # Errors
-    /// When the text is not what [`from_histogram`](Self::from_histogram) wrote.
+    /// When the text was not written by [`from_histogram`](Self::from_histogram).
     pub fn to_histogram(&self) -> Result<Histogram<u64>> {
         let wanted = "wanted an HdrHistogram in compressed V2 form as base64; measure again";
         let bytes = STANDARD

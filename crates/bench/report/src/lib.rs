@@ -1,8 +1,8 @@
-//! What a benchmark run found, and how it is shown: the machine it ran on, its measurements, latencies and
-//! bounds, as JSON to keep and as HTML to read. It measures nothing itself and knows neither a medium nor the engine.
+//! The data of a benchmark run, as JSON to keep and as HTML to read: the machine, the measurements, latencies and
+//! bounds. The crate measures nothing itself and knows neither a medium nor the engine.
 //!
 //! A [`Run`] is one execution of one tool. It holds [`Measurement`]s: a point in the tool's matrix (its
-//! *arguments*) and what was found there (*metrics*, latencies, time series, parts, the bound).
+//! *arguments*) and the results there (*metrics*, latencies, time series, parts, the bound).
 #![forbid(unsafe_code)]
 
 pub mod compare;

@@ -1,11 +1,11 @@
-//! The machine a run was made on, as far as the kernel tells: /proc and /sys. What cannot be read is empty or
-//! absent. No host name, no address: results are made to be shared.
+//! The machine of a run, as far as the kernel reports it in /proc and /sys. Unreadable values are empty or absent. No
+//! host name, no address: results are made to be shared.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// Features of a CPU that change what is measured: wide stores, flushes, checksums.
+/// CPU features that affect the measurements: wide stores, flushes, checksums.
 const FEATURES: [&str; 19] = [
     "sse2",
     "sse4_2",
@@ -28,15 +28,15 @@ const FEATURES: [&str; 19] = [
     "dcpop",
 ];
 
-/// Where a run was made.
+/// The machine of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// `x86_64`, `aarch64`.
     pub architecture: String,
-    /// The name that the CPU gives itself.
+    /// The CPU's name as the CPU reports it.
     pub cpu: String,
-    /// Those of its features that matter here.
+    /// The CPU's features out of [`FEATURES`].
     pub features: Vec<String>,
     /// Cores that this process may use.
     pub cores: u64,
@@ -48,25 +48,25 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Kernel, name and release.
     pub kernel: String,
-    /// Transparent huge pages of anonymous memory: `always`, `madvise`, `never`.
+    /// The setting of transparent huge pages for anonymous memory: `always`, `madvise`, `never`.
     #[serde(default)]
     pub huge_pages: String,
-    /// The same of tmpfs and shared memory.
+    /// The same setting for tmpfs and shared memory.
     #[serde(default)]
     pub huge_pages_shm: String,
-    /// The hypervisor, when the CPU or the firmware tells one.
+    /// The hypervisor, if the CPU or the firmware reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtualisation: Option<String>,
-    /// How the clock is governed; absent when the kernel does not do it.
+    /// The governor of the CPU's clock; absent if the kernel has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
-    /// Runnable threads over the minute before the run: anything near the number of cores disturbs it.
+    /// Runnable threads over the minute before the run: a value near the number of cores disturbs the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<f64>,
 }
 
 impl Machine {
-    /// The load before the run, where it was enough to disturb it.
+    /// The load before the run, if it was high enough to disturb it.
     pub fn busy(&self) -> Option<f64> {
         self.load.filter(|load| *load >= self.cores as f64 * 0.5)
     }
@@ -76,7 +76,7 @@ impl Machine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// 1 is nearest.
+    /// 1 is nearest to the core.
     pub level: u64,
     /// `Data`, `Instruction`, `Unified`.
     pub kind: String,
@@ -134,7 +134,7 @@ impl Machine {
     }
 }
 
-/// What a file holds, or nothing.
+/// The content of a file, or nothing.
 fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -210,7 +210,7 @@ fn kibibytes(meminfo: &str, name: &str) -> u64 {
     value.and_then(|v| v.trim().trim_end_matches(" kB").parse::<u64>().ok()).map_or(0, |n| n * 1024)
 }
 
-/// Of `always [madvise] never`, the word in brackets.
+/// The word in brackets of `always [madvise] never`.
 fn chosen(text: &str) -> String {
     text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(word, _)| word).to_owned()
 }

@@ -1,4 +1,4 @@
-//! Price-performance: what a medium costs for what it does, from a file of prices.
+//! Price-performance: the price of a medium relative to its performance, from a file of prices.
 //!
 //! ```toml
 //! [[medium]]
@@ -16,10 +16,11 @@
 //! per = 1e6
 //! ```
 //!
-//! Rates are bought: price / (rate / per), the best rate of the run. Time is paid with: price × (time / per), the
-//! shortest of the run, since a division would reward a slow medium. Less is better for both. The price is that of a GB,
-//! as PerMA-Bench has it, and beside it that of all devices. A run is billed by each price for its medium: those that
-//! name its path before those that name none. What the run's verdict left out is not counted.
+//! For a rate, the figure is price / (rate / per), with the best rate of the run. For a time, it is price × (time /
+//! per), with the shortest time of the run, since a division would reward a slow medium. Less is better for both. The
+//! price is that of a GB, as in PerMA-Bench; the price of all devices is also shown. A run is billed by each price for
+//! its medium. Prices that name its path take precedence over those without a path. Points that the run's verdict left
+//! out do not count.
 
 use crate::run::{Better, Measurement, Run, Unit};
 use crate::scale;
@@ -29,7 +30,7 @@ use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Prices of media, and the figures to put them beside.
+/// Prices of media, and the figures to relate them to.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prices {
@@ -38,7 +39,7 @@ pub struct Prices {
     figure: Vec<Figure>,
 }
 
-/// What one medium costs.
+/// The price of one medium.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MediumPrice {
@@ -52,7 +53,7 @@ struct MediumPrice {
     device_euro: f64,
 }
 
-/// A figure that is bought.
+/// A figure to relate prices to.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Figure {
@@ -62,29 +63,29 @@ struct Figure {
     per: f64,
 }
 
-/// What one figure of one run costs.
+/// The price of one figure of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// `GB of capacity`, `GB/s sequential read`.
     pub title: String,
-    /// Euro of a GB for one of it; for times, euro of a GB × time.
+    /// Euro of a GB for one unit of it; for times, euro of a GB × time.
     pub euro: f64,
     /// The same with the price of all devices.
     pub euro_all: f64,
     /// The figure, in words.
     pub found: String,
-    /// The measurement that it is from.
+    /// The measurement that contains it.
     pub point: String,
 }
 
-/// What one run's medium costs.
+/// The price of one run's medium.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bill {
     /// The medium's name in the file of prices.
     pub name: String,
-    /// All its devices.
+    /// The price of all its devices.
     pub euro: f64,
-    /// Capacity first, then each figure that the run has.
+    /// Capacity first, then each figure of the run.
     pub costs: Vec<Cost>,
 }
 
@@ -92,7 +93,7 @@ fn one() -> u32 {
     1
 }
 
-/// Title, words, unit and per of the figures that are always looked for.
+/// Title, words, unit and per of the built-in figures.
 const FIGURES: [(&str, &[&str], Unit, f64); 8] = [
     ("GB/s sequential read", &["seq", "read"], Unit::BytesPerSecond, 1e9),
     ("GB/s sequential write", &["seq", "writ"], Unit::BytesPerSecond, 1e9),
@@ -160,7 +161,7 @@ impl Prices {
         Ok(prices)
     }
 
-    /// What the medium of `run` costs for what it does, by each price for that medium.
+    /// The bills of `run`'s medium, one for each price for that medium.
     ///
     /// # Errors
     /// When there is no price for the run's medium.
@@ -209,7 +210,7 @@ impl Prices {
 }
 
 impl MediumPrice {
-    /// What it is for, in words.
+    /// The media for which the price is, in words.
     fn place(&self) -> String {
         match &self.path {
             Some(path) => format!("{:?} at {:?}", self.kind, path),
@@ -248,7 +249,7 @@ impl Figure {
         })
     }
 
-    /// Whether each word of the figure begins a word of the measurement's.
+    /// Whether each word of the figure is the beginning of a word of the measurement.
     fn is_of(&self, measurement: &Measurement) -> bool {
         let point = measurement.point().to_lowercase();
         let words: Vec<&str> = point.split(|c: char| !c.is_alphanumeric()).collect();
@@ -322,7 +323,7 @@ per = 1e6
         let [bill] = &bills[..] else { panic!("{bills:?}") };
         let costs: Vec<(&str, f64, f64)> =
             bill.costs.iter().map(|cost| (cost.title.as_str(), cost.euro, cost.euro_all)).collect();
-        // The price of a GB first: what a second device of the same kind leaves as it is.
+        // The price of a GB first: a second device of the same kind does not change it.
         assert_eq!(
             costs,
             [

@@ -1,7 +1,7 @@
 //! The data of one run. Everything is public and plain: tools fill it in, [`Run::write`] checks it.
 //!
 //! Invariants, checked when a run is written or read:
-//! 1. Every number is finite. What was not measured is absent, never 0 or NaN.
+//! 1. Every number is finite. A missing measurement is absent, never 0 or NaN.
 //! 2. `min <= value <= max` in a metric.
 //! 3. No two measurements agree in group, name and arguments.
 
@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The tool, as it is called: `duramen bench mem`.
+    /// The tool, by its command: `duramen bench mem`.
     pub tool: String,
     /// Its version.
     pub version: String,
@@ -25,69 +25,69 @@ pub struct Run {
     pub elapsed_s: f64,
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What was measured.
+    /// The medium.
     pub medium: Medium,
-    /// False when the run was interrupted: what is here was measured, what is missing was not.
+    /// False if the run was interrupted: the measurements here are valid, and the missing ones were not taken.
     pub complete: bool,
     /// What a reader should know before believing the figures.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// What was found, in the order in which it is shown.
+    /// The measurements, in the order in which they are shown.
     pub measurements: Vec<Measurement>,
-    /// The conclusion, when the tool draws one.
+    /// The conclusion, if the tool draws one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
-/// The memory or the storage that was measured.
+/// The memory or the storage under measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Medium {
     /// `devdax`, `fsdax`, `shm`, `file`, `volatile`, `dram`.
     pub kind: String,
-    /// Where it is; empty for anonymous memory.
+    /// The path; empty for anonymous memory.
     #[serde(default)]
     pub path: String,
-    /// `tmpfs`, `ext4`; empty where there is none.
+    /// `tmpfs`, `ext4`; empty without a file system.
     #[serde(default)]
     pub filesystem: String,
-    /// What makes a store durable: `byte`, `cache line`, `page`; empty where nothing does.
+    /// How a store becomes durable: `byte`, `cache line`, `page`; empty if nothing makes it durable.
     #[serde(default)]
     pub granularity: String,
     /// Bytes in a page of the mapping; 0 when unknown.
     #[serde(default)]
     pub page_bytes: u64,
-    /// What is set about huge pages, in the kernel's words.
+    /// The settings of huge pages, in the kernel's words.
     #[serde(default)]
     pub huge_pages: String,
 }
 
-/// What was found at one point of a matrix.
+/// The results at one point of a matrix.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measurement {
-    /// The benchmark: measurements of one group share a section, their numeric arguments become axes.
+    /// The benchmark: measurements of one group share a section, and their numeric arguments become axes.
     pub group: String,
     /// The line within the group: an operation, a system, a variant. May be the group's name.
     pub name: String,
     /// The point in the matrix. Names that end in `size`, `range` or `bytes` are shown as bytes.
     #[serde(default)]
     pub arguments: IndexMap<String, Argument>,
-    /// What was found. The first is the one that is plotted and compared first.
+    /// The figures. The first is plotted and compared first.
     #[serde(default)]
     pub metrics: IndexMap<String, Metric>,
     /// Latency by operation (`get`, `update`, ...).
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub latency: IndexMap<String, Latency>,
-    /// What changed over time or with growth.
+    /// Figures over time or growth.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Series>,
-    /// What one operation is made of.
+    /// The parts of one operation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub breakdown: Vec<Part>,
-    /// The time that the memory accesses take alone.
+    /// The time of the memory accesses alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
     /// What a reader should know of this measurement alone.
@@ -115,9 +115,9 @@ pub enum Argument {
 pub struct Metric {
     /// The median of the samples.
     pub value: f64,
-    /// What it counts.
+    /// The unit.
     pub unit: Unit,
-    /// Which direction is the good one.
+    /// Which direction is better.
     pub better: Better,
     /// The lowest sample.
     pub min: f64,
@@ -128,7 +128,7 @@ pub struct Metric {
     pub samples: Vec<f64>,
 }
 
-/// Units of figures, in the size in which they are stored. Shown scaled.
+/// Units of figures, at the scale at which they are stored. Shown scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unit {
     /// Nanoseconds.
@@ -140,10 +140,10 @@ pub enum Unit {
     /// Bytes.
     #[serde(rename = "B")]
     Bytes,
-    /// Bytes a second.
+    /// Bytes per second.
     #[serde(rename = "B/s")]
     BytesPerSecond,
-    /// Operations a second.
+    /// Operations per second.
     #[serde(rename = "op/s")]
     OperationsPerSecond,
     /// A count of something.
@@ -152,7 +152,7 @@ pub enum Unit {
     /// A quotient of two figures of one unit.
     #[serde(rename = "ratio")]
     Ratio,
-    /// Parts of a hundred.
+    /// Percent.
     #[serde(rename = "%")]
     Percent,
     /// Processor cycles.
@@ -166,7 +166,7 @@ pub enum Unit {
     Euro,
 }
 
-/// Which direction of a figure is the good one.
+/// Which direction of a figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -180,9 +180,9 @@ pub enum Better {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
-    /// What it shows: the line's name in the legend.
+    /// The line's name in the legend.
     pub name: String,
-    /// What x counts: `records`, `time`.
+    /// The quantity of x: `records`, `time`.
     pub x_name: String,
     /// Unit of x.
     pub x_unit: Unit,
@@ -202,11 +202,11 @@ pub struct Part {
     pub ns: f64,
 }
 
-/// The time that the same memory accesses take alone, on the same medium, in the same run.
+/// The time of the same memory accesses alone, on the same medium, in the same run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    /// What the accesses are: `index line + record lines`.
+    /// The accesses: `index line + record lines`.
     pub name: String,
     /// Nanoseconds per operation.
     pub ns: f64,
@@ -222,10 +222,11 @@ pub struct Verdict {
     pub summary: String,
     /// Each finding in a line.
     pub findings: Vec<Finding>,
-    /// Points that the conclusion does not count ([`Measurement::point`]): what stands alone, far above all points beside it.
+    /// Points that the conclusion does not count ([`Measurement::point`]): isolated ones, far above all adjacent
+    /// points.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// Recommended settings, by the name that a configuration file gives them.
+    /// Recommended settings, by their names in a configuration file.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub settings: IndexMap<String, String>,
 }
@@ -238,13 +239,13 @@ pub struct Finding {
     pub title: String,
     /// `12.3 GB/s`, scaled and with its unit.
     pub value: String,
-    /// What it means, or where it was found: `4 KiB, 2 threads`.
+    /// Its meaning, or its point: `4 KiB, 2 threads`.
     #[serde(default)]
     pub detail: String,
 }
 
 impl Metric {
-    /// The median, lowest and highest of `samples`; `None` when there is none, or one is not finite.
+    /// The median, lowest and highest of `samples`; `None` if there are none, or one is not finite.
     pub fn from_samples(samples: &[f64], unit: Unit, better: Better) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -262,7 +263,7 @@ impl Metric {
         Some(Self { value, unit, better, min, max, samples })
     }
 
-    /// A figure that was taken once.
+    /// A figure that was measured once.
     pub fn once(value: f64, unit: Unit, better: Better) -> Self {
         Self { value, unit, better, min: value, max: value, samples: Vec::new() }
     }
@@ -277,12 +278,12 @@ impl Bound {
 }
 
 impl Measurement {
-    /// A measurement with nothing found yet.
+    /// A measurement without figures.
     pub fn new(group: impl Into<String>, name: impl Into<String>) -> Self {
         Self { group: group.into(), name: name.into(), ..Self::default() }
     }
 
-    /// With one more coordinate.
+    /// Adds one coordinate.
     #[must_use]
     pub fn with(mut self, argument: impl Into<String>, value: impl Into<Argument>) -> Self {
         self.arguments.insert(argument.into(), value.into());

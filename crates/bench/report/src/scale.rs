@@ -1,6 +1,6 @@
-//! Figures in words: a unit that keeps them short, and as many digits as a measurement deserves (three).
+//! Figures in words: a unit that keeps them short, and three digits, which is as many as a measurement deserves.
 //!
-//! Sizes go by 1024 (KiB), rates and counts by 1000 (kB/s, Mop/s): as sizes are set and as devices are sold.
+//! Sizes go by 1024 (KiB), as they are configured; rates and counts go by 1000 (kB/s, Mop/s), as devices are sold.
 
 use crate::{Argument, Unit};
 
@@ -64,13 +64,13 @@ impl Scale {
         steps.iter().rev().find(fits).or(steps.first()).copied().unwrap_or(fixed(""))
     }
 
-    /// As nanoseconds, but stored in seconds.
+    /// Shown like nanoseconds, but stored in seconds.
     fn seconds(largest: f64) -> Self {
         let scale = Self::of(largest * 1e9, Unit::Nanoseconds);
         Self { factor: scale.factor / 1e9, label: scale.label }
     }
 
-    /// The figure alone; the column or axis says the unit.
+    /// The figure alone; the column or axis has the unit.
     pub(crate) fn number(self, value: f64) -> String {
         digits(value / self.factor)
     }
@@ -86,7 +86,7 @@ impl Scale {
     }
 }
 
-/// One figure with a unit of its own.
+/// A figure with its unit.
 pub fn figure(value: f64, unit: Unit) -> String {
     Scale::of(value, unit).with_unit(value)
 }
@@ -130,7 +130,7 @@ fn thousands(value: f64) -> String {
     grouped
 }
 
-/// A coordinate as it is shown: bytes scaled when its name says that it is bytes, and exact.
+/// A coordinate as shown: bytes scaled if its name says that it is bytes, and exact.
 pub(crate) fn argument(name: &str, value: &Argument) -> String {
     match value {
         Argument::Integer(bytes) if is_bytes(name) => exact_bytes(*bytes),

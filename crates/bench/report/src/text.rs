@@ -1,10 +1,10 @@
-//! Tables for a terminal: aligned columns, one unit a column.
+//! Tables for a terminal: aligned columns, one unit per column.
 
 use crate::run::{Measurement, Run, Verdict};
 use crate::scale::{self, Scale, figure};
 use crate::{Argument, Medium, Metric, Unit, headline};
 
-/// Rows of cells under a head. Numbers are set to the right.
+/// Rows of cells under a head. Numbers are aligned to the right.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<String>,
@@ -17,7 +17,7 @@ impl Table {
         Self { head: head.into_iter().map(|cell| printable(&cell.into())).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row; cells that are missing are empty, cells too many are not shown.
+    /// Adds a row; missing cells are empty, excess cells are not shown.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         let mut cells: Vec<String> = cells.into_iter().map(|cell| printable(&cell.into())).collect();
         cells.resize(self.head.len(), String::new());
@@ -29,8 +29,8 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The same in lines of at most `characters`: columns that do not fit stand in a further table below, which repeats
-    /// the first `keys` columns. A column of spreads stays beside its figures.
+    /// The table in lines of at most `characters`. Columns that do not fit stand in a further table below, which
+    /// repeats the first `keys` columns. A column of spreads stays next to its figures.
     fn render_within(&self, characters: usize, keys: usize) -> String {
         let widths: Vec<usize> = (0..self.head.len()).map(|column| self.width(column) + 2).collect();
         let fixed: usize = widths[..keys].iter().sum();
@@ -62,7 +62,8 @@ impl Table {
         tables.collect::<Vec<_>>().join("\n")
     }
 
-    /// The same in lines of at most `characters`, if the other columns leave the last one enough: it goes on in further lines.
+    /// The table in lines of at most `characters`, if the other columns leave the last one enough room; a long last
+    /// cell continues in further lines.
     fn render_last_within(&self, characters: usize) -> String {
         let last = self.head.len().saturating_sub(1);
         let taken: usize = (0..last).map(|column| self.width(column) + 2).sum();
@@ -114,7 +115,7 @@ impl Table {
     }
 }
 
-/// The text in lines of at most `characters`, broken at blanks; a longer word has a line of its own. One line at least.
+/// The text in lines of at most `characters`, broken at blanks; a longer word has a line to itself. At least one line.
 fn wrapped(text: &str, characters: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut taken = 0;
@@ -136,7 +137,7 @@ fn wrapped(text: &str, characters: usize) -> Vec<String> {
     lines
 }
 
-/// A paragraph; lines behind the first begin with blanks if the first has a `title`.
+/// A paragraph; lines after the first begin with blanks if the first has a `title`.
 fn paragraph(title: &str, text: &str) -> String {
     let indent = if title.is_empty() { "" } else { "  " };
     let whole = printable(&format!("{title}{text}"));
@@ -148,14 +149,14 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-// 120: what a terminal beside another one shows.
+// 120: the width of a terminal next to another one.
 const CHARACTERS_MAX: usize = 120;
-/// So many characters the last column of a verdict has in any case.
+/// The smallest width of a verdict's last column.
 const LAST_MIN: usize = 30;
-/// The head of a column that tells the spread of the one before.
+/// The head of a column with the spread of the previous column.
 const SPREAD: &str = "min to max";
 
-/// What a reader must know before any figure, as lines: which runs were interrupted, and which began on a busy machine.
+/// What a reader must know before any figure, as lines: interrupted runs, and runs that began on a busy machine.
 pub fn warnings(runs: &[Run]) -> String {
     let mut text = String::new();
     for (index, run) in runs.iter().enumerate() {
@@ -175,7 +176,7 @@ pub fn warnings(runs: &[Run]) -> String {
     text
 }
 
-/// The run as text: what to beware of, what it comes to, what it is, a table for each group.
+/// The run as text: warnings, the conclusion, the circumstances, a table for each group.
 pub fn run(run: &Run) -> String {
     let mut text = warnings(std::slice::from_ref(run));
     if let Some(headline) = headline::of(run) {
@@ -222,7 +223,7 @@ pub fn run(run: &Run) -> String {
     text
 }
 
-/// Each note once, with what it is on: a group, and the name where that is another.
+/// Each note once, with its subject: a group, and the name if that differs.
 pub(crate) fn notes<'a>(
     measurements: impl IntoIterator<Item = &'a Measurement>,
 ) -> Vec<(&'a str, Vec<String>)> {
@@ -243,7 +244,7 @@ pub(crate) fn notes<'a>(
     notes
 }
 
-/// What the verdict is drawn from, and what it recommends.
+/// The findings of the verdict, and its recommendations.
 fn findings(verdict: &Verdict) -> String {
     let mut text = String::new();
     let mut table = Table::new(["finding", "value", "where, or what it means"]);
@@ -327,7 +328,7 @@ pub(crate) fn varying_arguments<'a>(measurements: &[&'a Measurement]) -> Vec<&'a
     names
 }
 
-/// The arguments that are the same in all of a group, to be said once.
+/// The arguments that are the same in all of a group, shown once.
 pub(crate) fn common_arguments<'a>(
     measurements: &[&'a Measurement],
 ) -> impl Iterator<Item = (&'a str, &'a Argument)> {
@@ -385,7 +386,7 @@ fn group_table(measurements: &[&Measurement], arguments: &[&str]) -> Table {
             }
         }
         let bound = measurement.bound.as_ref().map_or(String::new(), |bound| scale::digits(bound.ratio));
-        // One line for each operation; what is not of one operation stands in the first line only.
+        // One line for each operation; figures that belong to no operation stand in the first line only.
         let operations: Vec<_> = measurement.latency.iter().map(Some).collect();
         let operations = if operations.is_empty() { vec![None] } else { operations };
         for (index, operation) in operations.iter().enumerate() {
@@ -426,7 +427,7 @@ fn has_spread(measurements: &[&Measurement], name: &str) -> bool {
     measurements.iter().any(|m| m.metrics.get(name).is_some_and(|metric| metric.min < metric.max))
 }
 
-/// Lowest to highest, or nothing when it was measured once.
+/// Lowest to highest, or nothing if it was measured once.
 pub(crate) fn spread(metric: &Metric, scale: Scale) -> String {
     if metric.min < metric.max {
         format!("{} to {}", scale.number(metric.min), scale.number(metric.max))

@@ -1,16 +1,16 @@
-//! Which plot shows a set of measurements: by how many of their arguments are numbers that vary.
+//! Chooses the plot for a set of measurements: by how many of their arguments are numbers that vary.
 
 use crate::run::Measurement;
 use crate::scale::{self};
 
-/// One measurement and the run it is from.
+/// One measurement and its run.
 #[derive(Clone, Copy)]
 pub(super) struct Member<'a> {
     pub(super) run: usize,
     pub(super) measurement: &'a Measurement,
 }
 
-/// Arguments of a set of measurements, by what they are good for.
+/// Arguments of a set of measurements, by the way they can be plotted.
 pub(super) struct Shape<'a> {
     /// Numeric arguments with more than one value, the most values first.
     pub(super) numeric: Vec<&'a str>,
@@ -47,7 +47,7 @@ impl<'a> Shape<'a> {
                 words.push(name);
             }
         }
-        // A stable sort: of two arguments with as many values, the first given stays first.
+        // A stable sort: of two arguments with equally many values, the first given stays first.
         numeric.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let first = members.first().map(|member| member.measurement.name.as_str());
         Self {
@@ -58,7 +58,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// What tells a member from others, but for the arguments in `axes` and its run.
+    /// The words that distinguish a member from others, without the arguments in `axes` and its run.
     pub(super) fn point(&self, member: Member<'_>, axes: &[&str]) -> String {
         let mut parts = Vec::new();
         if self.named {
@@ -74,7 +74,7 @@ impl<'a> Shape<'a> {
         parts.join(", ")
     }
 
-    /// The same with the run's letter before it, when there are several.
+    /// The same words, after the run's letter if there are several runs.
     pub(super) fn label(&self, member: Member<'_>, axes: &[&str]) -> String {
         let point = self.point(member, axes);
         match (self.runs, point.is_empty()) {
@@ -86,7 +86,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// The numbers that an argument takes, rising.
+/// The distinct numbers of an argument, ascending.
 pub(super) fn distinct(members: &[Member<'_>], argument: &str) -> Vec<f64> {
     let numbers = members.iter().filter_map(|member| member.measurement.arguments.get(argument)?.number());
     let mut numbers: Vec<f64> = numbers.filter(|number| number.is_finite()).collect();

@@ -1,8 +1,8 @@
-//! Runs as one HTML file that needs nothing else: no network, no font, no script but a few inline lines for
-//! tooltips. It is well-formed as XML too, so that its structure can be checked.
+//! Runs as one HTML file that needs nothing else: no network, no font, no script except a few inline lines for
+//! tooltips. It is also well-formed XML, so that its structure can be checked.
 //!
-//! The order is that of a reader in a hurry: what to beware of, the verdict, one section for each group with
-//! plots before tables, then what was run where.
+//! The order suits a reader in a hurry: warnings, the verdict, one section for each group with plots before tables,
+//! then the machine and medium.
 
 mod choose;
 mod section;
@@ -16,12 +16,12 @@ use crate::run::{Run, Verdict};
 use crate::scale;
 use crate::text;
 
-/// The page for one run, or for several beside each other. The first is what the others are compared with.
+/// The page for one run, or for several runs side by side. The others are compared with the first.
 pub fn page(runs: &[Run]) -> String {
     page_with_prices(runs, &[])
 }
 
-/// The same with what each figure costs.
+/// The page with the price of each figure.
 pub fn page_with_prices(runs: &[Run], bills: &[Bill]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for measurement in runs.iter().flat_map(|run| &run.measurements) {
@@ -99,7 +99,7 @@ fn contents(runs: &[Run], groups: &[&str], priced: bool) -> String {
     entries.iter().map(|(id, name)| format!("<li><a href=\"#{id}\">{}</a></li>", escape(name))).collect()
 }
 
-/// What a reader must know before any figure.
+/// What a reader must know before any figure: interruptions and busy machines.
 fn warnings(runs: &[Run]) -> String {
     let mut html = String::new();
     for (index, run) in runs.iter().enumerate().filter(|(_, run)| !run.complete) {
@@ -196,7 +196,7 @@ fn verdicts(runs: &[Run]) -> String {
     html + "</section>"
 }
 
-/// What a reader of the headline must know: how all was measured, and what the names are.
+/// What a reader of the headline must know: the conditions of all measurements, and the meaning of the names.
 fn circumstances(run: &Run, names: &[String]) -> String {
     let all: Vec<_> = run.measurements.iter().collect();
     let mut lines = Vec::from_iter(tables::common(&all));
@@ -204,12 +204,12 @@ fn circumstances(run: &Run, names: &[String]) -> String {
     lines.iter().map(|line| format!("<p class=\"soft\">{line}</p>")).collect()
 }
 
-/// Whether a note tells what one of the names is.
+/// Whether a note explains one of the names.
 fn is_of_a_name(note: &str, names: &[String]) -> bool {
     names.iter().any(|name| note.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(": ")))
 }
 
-/// How the other runs stand to the first, in numbers of figures; the figures are in their sections.
+/// How the other runs compare with the first, in numbers of figures; the figures are in their sections.
 fn compared(runs: &[Run]) -> String {
     let [first, others @ ..] = runs else { return String::new() };
     if others.is_empty() {
@@ -299,7 +299,7 @@ fn provenance(runs: &[Run]) -> String {
     });
     row("governor", &|run| escape(run.machine.governor.as_deref().unwrap_or("not told")));
     row("load before", &|run| run.machine.load.map_or(String::new(), |load| format!("{load:.2}")));
-    // Said in the verdict.
+    // The verdict already has these notes.
     let names = if let [run] = runs { headline::of(run).map(|headline| headline.names) } else { None };
     let names = names.unwrap_or_default();
     row("notes", &|run| {

@@ -8,14 +8,14 @@ use crate::plot::{Axis, Bar, Bars, Heat, Line, Lines, Point, Stack, escape, stac
 use crate::run::{Metric, Run};
 use crate::scale::{self, figure};
 
-// More lines than colours and markers tell apart are split over several plots.
+// If there are more lines than distinguishable colours and markers, they are split over several plots.
 const LINES_MAX: usize = 8;
-// A page of more maps than this is not read; the table has all figures.
+// A reader does not read more maps than this; the table has all figures.
 const MAPS_MAX: usize = 12;
 
 const SHARE_MIN: f64 = 0.05;
 
-/// The name of a section's place in the page.
+/// The id of a section in the page.
 pub(super) fn id(index: usize) -> String {
     format!("group-{index}")
 }
@@ -29,7 +29,7 @@ pub(super) fn section(index: usize, group: &str, runs: &[Run]) -> String {
         .collect();
     let mut html = format!("<section id=\"{}\"><h2>{}</h2>", id(index), escape(&scale::words(group)));
     html.push_str("<div class=\"plots\">");
-    // Measurements whose first figure is another one get a plot of their own.
+    // Measurements with another first figure get a separate plot.
     let first =
         |member: Member| member.measurement.metrics.first().map(|(name, metric)| (name.clone(), metric.unit));
     for (metric, members) in by(&members, first) {
@@ -53,7 +53,7 @@ fn metric_plots(metric: &str, members: &[Member], runs: usize) -> String {
         [x] => lines(metric, members, &shape, x, ""),
         [x, y, ..] => {
             let maps = heat_maps(metric, members, &shape, x, y);
-            // Lines beside the maps where they stay readable.
+            // Lines in addition to the maps, if they stay readable.
             let few = distinct(members, y).len() <= LINES_MAX
                 && by(members, |m| shape.label(m, &[x, y])).len() == 1;
             if few { lines(metric, members, &shape, x, "") + &maps } else { maps }
@@ -125,12 +125,12 @@ fn heat_maps(metric: &str, members: &[Member], shape: &Shape, x: &str, y: &str) 
     };
     let mut html = String::new();
     let all = by(members, |member| shape.label(member, &[x, y]));
-    // One map is of what the section says already.
+    // A single map needs no caption beyond the section's.
     let alone = all.len() == 1;
     for (label, members) in all.into_iter().take(MAPS_MAX) {
         let cell = |member: &Member| {
             let value = member.measurement.metrics.get(metric)?.value;
-            // The highest number on top, as on an axis.
+            // The highest number at the top, as on an axis.
             let row = rows.len() - 1 - place(&rows, *member, y)?;
             Some((row, place(&columns, *member, x)?, value))
         };
@@ -226,12 +226,12 @@ fn latency_plots(members: &[Member], runs: usize) -> String {
 /// Points of a percentile curve, from the fastest to the slowest operation.
 fn curve(name: &str, latency: &Latency) -> Option<Vec<Point>> {
     let histogram = latency.to_histogram().ok()?;
-    // The slowest of n operations stands where 1 in n does.
+    // The slowest of n operations is placed at 1 in n.
     let end = (histogram.len() as f64).log10().max(1.0);
     let mut points = Vec::new();
     for step in histogram.iter_quantiles(5) {
         let share = step.quantile_iterated_to();
-        // The few fastest would stretch the axis downwards; the table tells the very fastest.
+        // The few fastest would stretch the axis downwards; the table has the very fastest.
         if share < SHARE_MIN {
             continue;
         }
@@ -247,7 +247,7 @@ fn curve(name: &str, latency: &Latency) -> Option<Vec<Point>> {
     Some(points)
 }
 
-/// A percentile with its nines and nothing behind them.
+/// A percentile with its nines and no trailing zeros.
 fn trimmed(percent: f64) -> String {
     let text = format!("{percent:.5}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -272,7 +272,7 @@ fn series_plots(members: &[Member], runs: usize) -> String {
         for chunk in of.chunks(LINES_MAX) {
             let points = || chunk.iter().flat_map(|(_, series)| &series.points);
             let Some((_, first)) = chunk.first() else { continue };
-            // From 0, so that the axis is linear: time and growth are.
+            // From 0, so that the axis is linear, as time and growth are.
             let x =
                 Axis::of_figures(&scale::words(x_name), first.x_unit, points().map(|(x, _)| *x).chain([0.0]));
             let y = Axis::of_figures(&scale::words(name), first.y_unit, points().map(|(_, y)| *y));

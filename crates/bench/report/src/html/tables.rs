@@ -1,4 +1,4 @@
-//! Tables: every figure that the plots show, and those that they do not.
+//! Tables: every figure in the plots, and the figures that no plot shows.
 
 use super::choose::Member;
 use crate::compare::same_point;
@@ -15,7 +15,7 @@ use crate::{Better, Unit};
 const OPEN: &str = "<div class=\"wide\" tabindex=\"0\"><table><thead><tr>";
 const CLOSE: &str = "</tbody></table></div>";
 
-/// The table of a group: one run's figures, or all runs' beside each other.
+/// The table of a group: one run's figures, or all runs' figures side by side.
 pub(super) fn group(members: &[Member], runs: &[Run]) -> String {
     let table = if runs.len() > 1 { beside(members, runs) } else { single(members) };
     let mut html = constant(members);
@@ -36,7 +36,7 @@ fn measurements<'a>(members: &[Member<'a>]) -> Vec<&'a Measurement> {
     members.iter().map(|member| member.measurement).collect()
 }
 
-/// What all members have in common, said once.
+/// The arguments that all members have in common, once.
 fn constant(members: &[Member]) -> String {
     common(&measurements(members)).map_or(String::new(), |line| format!("<p class=\"soft\">{line}</p>"))
 }
@@ -49,7 +49,7 @@ pub(super) fn common(measurements: &[&Measurement]) -> Option<String> {
     (!common.is_empty()).then(|| format!("With {}.", escape(&common.join(", "))))
 }
 
-/// What is to be known of some measurements, each note once.
+/// The notes of some measurements, each once.
 pub(super) fn notes(runs: &[Run]) -> String {
     let notes: String = text::notes(runs.iter().flat_map(|run| &run.measurements))
         .into_iter()
@@ -121,7 +121,7 @@ fn metric_cell(metric: &Metric, scale: Scale, label: &str) -> String {
     format!("{}{label}{spread}", scale.number(metric.value))
 }
 
-/// A row for each figure of each point; a column for each run, and its ratio to the first.
+/// A row for each figure of each point; a column for each run, and its ratio to the first run.
 fn beside(members: &[Member], runs: &[Run]) -> String {
     let varying = varying(members);
     let mut points: Vec<&Measurement> = Vec::new();
@@ -197,7 +197,7 @@ fn latencies(members: &[Member], runs: usize) -> String {
     let varying = varying(members);
     let mut rows = String::new();
     let mut operations = members.iter().flat_map(|member| member.measurement.latency.keys());
-    // A single one is what the section is about.
+    // A single operation is the subject of the section, and needs no name.
     let operation = operations.next();
     let several = operations.any(|other| Some(other) != operation);
     for member in members {
@@ -236,7 +236,7 @@ fn latency_cells(latency: &Latency) -> String {
     cells.iter().map(|cell| format!("<td class=\"n\">{cell}</td>")).collect()
 }
 
-/// What each figure costs: a column for each medium.
+/// The price of each figure: a column for each medium.
 pub(super) fn prices(bills: &[Bill]) -> String {
     if bills.is_empty() {
         return String::new();

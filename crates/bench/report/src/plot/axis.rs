@@ -1,4 +1,4 @@
-//! Axes: where values lie, and which are named.
+//! Axes: the places of values, and the named values.
 
 use crate::Unit;
 use crate::scale::{Scale, digits};
@@ -9,7 +9,7 @@ pub(crate) struct Axis {
     low: f64,
     high: f64,
     log: bool,
-    /// Value and what stands beside it.
+    /// Value and label.
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
@@ -42,8 +42,8 @@ impl Axis {
         Self { title, low, high, log: false, ticks }
     }
 
-    /// An axis with a tick at each of `values` (as many as there is room for): logarithmic when they are sizes or
-    /// counts that go by factors.
+    /// An axis with a tick at each of `values`, as far as there is room. It is logarithmic if the values are sizes or
+    /// counts that grow by factors.
     pub(crate) fn of_points(title: &str, values: &[f64], name: impl Fn(f64) -> String) -> Self {
         let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -80,7 +80,7 @@ impl Axis {
         Self { title, low: 10_f64.powi(first), high: 10_f64.powi(last), log: true, ticks }
     }
 
-    /// Of percentiles, so that each nine takes as much room as the first: 0, 90, 99, 99.9 ...
+    /// An axis of percentiles on which each nine takes as much room as the first: 0, 90, 99, 99.9 ...
     pub(crate) fn of_percentiles(nines: usize) -> Self {
         let mut ticks = vec![(0.0, "0".to_owned()), (2_f64.log10(), "50".to_owned())];
         ticks.extend((1..=nines).map(|nine| (nine as f64, percent_of_nines(nine))));
@@ -94,7 +94,7 @@ impl Axis {
         }
     }
 
-    /// Where a value lies, from 0 to 1; below and above for what is outside.
+    /// The place of a value, from 0 to 1; smaller or greater if it is outside.
     pub(crate) fn at(&self, value: f64) -> f64 {
         if self.log {
             (value / self.low).ln() / (self.high / self.low).ln()
@@ -118,7 +118,7 @@ fn percent_of_nines(nines: usize) -> String {
     }
 }
 
-/// Lowest and highest of what is finite; 0 and 0 when there is nothing.
+/// The lowest and highest finite value; 0 and 0 if there is none.
 pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let finite = values.into_iter().filter(|value| value.is_finite());
     finite
@@ -129,7 +129,7 @@ pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
         .unwrap_or((0.0, 0.0))
 }
 
-/// The next of 1, 2, 5, 10, 20, ... that is not below `step`.
+/// The smallest of 1, 2, 5, 10, 20, ... that is not below `step`.
 fn nice_step(step: f64) -> f64 {
     if !(step.is_finite() && step > 0.0) {
         return 1.0;
@@ -139,7 +139,7 @@ fn nice_step(step: f64) -> f64 {
     nice.unwrap_or(10.0) * power
 }
 
-/// A round number as a tick shows it: no digits that it does not need.
+/// A round number as on a tick: without unneeded digits.
 fn plain(value: f64) -> String {
     let value = if value.abs() < 1e-12 { 0.0 } else { value };
     if value.abs() >= 1000.0 || (value != 0.0 && value.abs() < 0.001) {

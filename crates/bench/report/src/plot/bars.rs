@@ -7,17 +7,17 @@ use crate::scale::Scale;
 /// Bars that share an axis.
 pub(crate) struct Bars {
     pub(crate) caption: String,
-    /// What the axis counts.
+    /// The quantity on the axis.
     pub(crate) title: String,
     pub(crate) unit: Unit,
     pub(crate) bars: Vec<Bar>,
     /// Names of the styles that bars use, when they use more than one.
     pub(crate) legend: Vec<(usize, String)>,
-    /// A value that a line marks, and what it is.
+    /// The value of a reference line, and its meaning.
     pub(crate) reference: Option<(f64, &'static str)>,
 }
 
-/// One bar with its spread. A bar without a name belongs to the one above it.
+/// One bar with its spread. A bar without a name belongs to the previous one.
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) style: usize,
@@ -33,7 +33,7 @@ const TOP: f64 = 6.0;
 const RIGHT: f64 = 86.0;
 
 impl Bars {
-    /// The figure, or nothing when there is no bar.
+    /// The figure, or nothing if there is no bar.
     pub(crate) fn html(&self) -> String {
         let bars: Vec<&Bar> = self.bars.iter().filter(|bar| bar.value.is_finite()).collect();
         if bars.is_empty() {
@@ -41,7 +41,7 @@ impl Bars {
         }
         let (left, cut) = names_width(bars.iter().map(|bar| bar.name.as_str()));
         let reference = self.reference.map(|(value, _)| value);
-        // Bars start at 0: a length is read as a quantity, so no logarithm here.
+        // Bars start at 0: readers take a length as a quantity, so no logarithm here.
         let reach = bars.iter().map(|bar| bar.high.max(bar.value)).fold(reference.unwrap_or(0.0), f64::max);
         let span = Linear { left, width: WIDTH - left - RIGHT, reach: if reach > 0.0 { reach } else { 1.0 } };
         let height = TOP + ROW * bars.len() as f64 + 36.0;
@@ -169,7 +169,7 @@ fn row_name(name: &str, cut: usize, left: f64, y: f64) -> String {
     )
 }
 
-/// From 0 to `reach`.
+/// An axis from 0 to `reach`.
 struct Linear {
     left: f64,
     width: f64,

@@ -1,5 +1,5 @@
-//! Heat maps: one figure over two numeric arguments. The figure stands in each cell; colour only guides the eye,
-//! and brighter is better whichever direction that is.
+//! Heat maps: one figure over two numeric arguments. Each cell shows the figure. Colour only guides the eye; brighter
+//! is better in either direction.
 
 use super::{bar_sign, escape, figure, svg, text_width};
 use crate::scale::{Scale, digits};
@@ -17,7 +17,7 @@ pub(crate) struct Heat {
     pub(crate) cells: Vec<(usize, usize, f64)>,
     pub(crate) unit: Unit,
     pub(crate) better: Better,
-    /// Lowest and highest of all maps that are shown side by side.
+    /// The lowest and highest value of all maps that are shown side by side.
     pub(crate) extent: (f64, f64),
 }
 
@@ -25,7 +25,7 @@ const ROW_MIN: f64 = 26.0;
 const TOP: f64 = 6.0;
 const BOTTOM: f64 = 44.0;
 
-/// Red, green and blue from dark to bright; lightness rises evenly, so that it also reads in grey.
+/// Red, green and blue from dark to bright; lightness rises evenly, so that it is also readable in grey.
 const RAMP: [[f64; 3]; 6] = [
     [38.0, 32.0, 92.0],
     [52.0, 75.0, 140.0],
@@ -44,7 +44,7 @@ impl Heat {
         }
         let scale = Scale::of(self.extent.1.abs().max(self.extent.0.abs()), self.unit);
         let left = 34.0 + self.y.iter().map(|name| text_width(name)).fold(0.0, f64::max);
-        // Few rows are high, so that the name of their axis has room beside them.
+        // Few rows are tall, so that there is room for the name of their axis.
         let row_height = (text_width(&self.y_title) / self.y.len() as f64).clamp(ROW_MIN, 40.0);
         let names = self.x.iter().map(|name| text_width(name) + 10.0).fold(46.0, f64::max);
         let column = names.max((520.0 / self.x.len() as f64).min(72.0));
@@ -83,7 +83,7 @@ impl Heat {
         figure(&caption, &svg(width, height, &description, &body), &[], bar_sign)
     }
 
-    /// 0 for the worst, 1 for the best; by logarithm when the best is far from the worst.
+    /// 0 for the worst, 1 for the best; logarithmic if the best is far from the worst.
     fn share(&self, value: f64) -> f64 {
         let (low, high) = self.extent;
         if low >= high {

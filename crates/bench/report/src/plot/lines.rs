@@ -28,7 +28,7 @@ pub(crate) struct Point {
     pub(crate) tip: String,
 }
 
-// Two beside each other on a screen of 1280 pixels.
+// Two plots fit side by side on a screen of 1280 pixels.
 const WIDTH: f64 = 450.0;
 const HEIGHT: f64 = 300.0;
 const TOP: f64 = 14.0;

@@ -1,7 +1,7 @@
 //! Plots as inline SVG: text in the page's own fonts, colours from its style, so that light and dark both work.
 //!
-//! Every mark that stands for a figure carries it as `data-tip`. Numbers that are not finite are left out here,
-//! whatever a caller passes: a plot with a gap is read right, a path with NaN in it is not drawn at all.
+//! Every mark for a figure has the figure in `data-tip`. Numbers that are not finite are left out here, whatever a
+//! caller passes. A plot with a gap is still read correctly, but a browser does not draw a path with NaN at all.
 
 mod axis;
 mod bars;
@@ -13,7 +13,7 @@ pub(crate) use bars::{Bar, Bars, Stack, stacks};
 pub(crate) use heat::Heat;
 pub(crate) use lines::{Line, Lines, Point};
 
-/// Colours and markers that the style has before they repeat.
+/// The number of colours and markers in the style before they repeat.
 pub(crate) const COLORS: usize = 8;
 
 /// Text as it may stand in HTML and SVG, in attributes too. Characters that XML forbids are replaced.
@@ -45,12 +45,12 @@ pub(crate) fn shortened(text: &str, max: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Pixels that text of the plots' size takes, on the generous side.
+/// The width in pixels of text in the plots' size, estimated generously.
 pub(crate) fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 6.8
 }
 
-/// A picture of this size around `body`, said to be `description`.
+/// An image of this size around `body`, with `description` for screen readers.
 fn svg(width: f64, height: f64, description: &str, body: &str) -> String {
     let description = escape(description);
     format!(
@@ -78,7 +78,7 @@ fn figure(caption: &str, svg: &str, legend: &[(usize, String)], sign: fn(usize) 
     html
 }
 
-/// How a line looks, for a legend.
+/// The sign of a line in a legend.
 fn line_sign(style: usize) -> String {
     format!(
         "<line class=\"line d{}\" x1=\"0\" y1=\"6\" x2=\"18\" y2=\"6\"/>{}",
@@ -87,12 +87,12 @@ fn line_sign(style: usize) -> String {
     )
 }
 
-/// How a bar looks, for a legend.
+/// The sign of a bar in a legend.
 fn bar_sign(_style: usize) -> String {
     "<rect class=\"swatch\" x=\"2\" y=\"0\" width=\"14\" height=\"12\" rx=\"2\"/>".to_owned()
 }
 
-/// A mark whose shape tells its series also to those who do not see its colour.
+/// A mark whose shape identifies its series even without its colour.
 fn marker(style: usize, x: f64, y: f64, tip: &str) -> String {
     let tip = if tip.is_empty() { String::new() } else { format!(" data-tip=\"{}\"", escape(tip)) };
     match style % 4 {

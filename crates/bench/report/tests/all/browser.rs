@@ -1,11 +1,11 @@
-//! A real browser opens the page: nothing on its console, every plot is drawn where it can be seen, the tooltip
-//! and the theme button work. Left out, and said to be, where there is no Chromium.
+//! A real browser opens the page: its console stays empty, every plot is drawn where it can be seen, the tooltip and
+//! the theme button work. Skipped with a message if there is no Chromium.
 use crate::support::full_run;
 use duramen_bench_report::html;
 use std::path::Path;
 use std::process::Command;
 
-/// Appended to the page: looks at what was drawn and writes it where --dump-dom shows it.
+/// Appended to the page: inspects the drawn plots and writes the result where --dump-dom shows it.
 const PROBE: &str = "<script>
 addEventListener('load', () => {
   const out = [];

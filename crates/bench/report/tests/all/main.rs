@@ -1,4 +1,4 @@
-//! A report as others read it.
+//! Tests of the report through its public interface.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 

@@ -1,4 +1,4 @@
-//! The page holds together whatever a run holds: hostile names, nothing, one point, zeros, several runs.
+//! The page is sound whatever a run contains: hostile names, nothing, one point, zeros, several runs.
 use crate::support::full_run;
 use duramen_bench_report::{Argument, Better, Measurement, Metric, Run, Unit, html, text};
 
@@ -161,7 +161,7 @@ fn several_runs_stand_beside_each_other_with_ratios_and_their_differences_told()
     }
 }
 
-/// Every element is closed in its order, every attribute quoted and given once, every `&` a reference.
+/// Every element is closed in order, every attribute is quoted and unique, every `&` is a reference.
 fn assert_well_formed(page: &str) {
     let body = page.strip_prefix("<!doctype html>\n").unwrap();
     let mut open: Vec<&str> = Vec::new();
@@ -183,7 +183,7 @@ fn assert_well_formed(page: &str) {
             open.push(name);
         }
         if name == "script" || name == "style" {
-            // Raw text: whatever stands there ends at its own closing tag.
+            // Raw text: it ends at its own closing tag, whatever it contains.
             rest = &rest[rest.find(&format!("</{name}>")).unwrap()..];
         }
     }

@@ -1,4 +1,4 @@
-//! A run with a bit of everything.
+//! A run that contains every kind of data.
 
 use duramen_bench_report::{
     Better, Bound, Finding, Latency, Machine, Measurement, Medium, Metric, Part, Run, Series, Unit, Verdict,
@@ -21,7 +21,7 @@ fn latency(median: u64) -> Latency {
     Latency::from_histogram(&histogram).unwrap().unwrap()
 }
 
-/// Every kind of thing that a run may hold; throughput is multiplied by `speed`.
+/// A run with every kind of measurement; throughput is multiplied by `speed`.
 pub fn full_run(speed: f64) -> Run {
     let mut measurements = Vec::new();
     for threads in [1_u64, 2, 4] {
