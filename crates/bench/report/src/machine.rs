@@ -36,7 +36,7 @@ pub struct Machine {
     pub architecture: String,
     /// The CPU's name as the CPU reports it.
     pub cpu: String,
-    /// The CPU's features out of [`FEATURES`].
+    /// Its features that affect the measurements.
     pub features: Vec<String>,
     /// Cores that this process may use.
     pub cores: u64,

@@ -1,4 +1,4 @@
-//! Where a server listens, and a non-blocking stream to it.
+//! A server's address, and a non-blocking stream to it.
 
 use crate::{Failure, Result};
 use mio::event::Source;
@@ -46,7 +46,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Connects, waiting for it, then makes the stream non-blocking.
+    /// Connects with a blocking call, then makes the stream non-blocking.
     pub(crate) fn connect(&self) -> Result<Stream> {
         self.try_connect().map_err(|error| {
             Failure::new(format!(

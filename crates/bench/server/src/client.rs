@@ -1,9 +1,9 @@
 //! The client: one thread, one event queue, all connections.
 //!
 //! Invariants:
-//! 1. Replies come in the order of commands: the first of `pending` is the one that the next byte belongs to.
-//! 2. The clock is read once for each read of a socket, and all replies in it count as received then. The batch that
-//!    follows counts as sent at the same moment: what the client itself needs is part of the latency.
+//! 1. Replies come in the order of commands: the next byte belongs to the first command of `pending`.
+//! 2. The clock is read once for each read of a socket, and all replies in it count as received then. The following
+//!    batch counts as sent at the same moment: the client's own time is part of the latency.
 
 use crate::address::Stream;
 use crate::keys::{Keys, Values};
@@ -18,37 +18,37 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// What a load found.
+/// The figures of a load.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Commands whose replies came, without warm-up.
+    /// Commands with a reply, without those of the warm-up.
     pub commands: u64,
     /// From the end of the warm-up to the last reply.
     pub elapsed: Duration,
-    /// Nanoseconds from sending (in an open loop: from when it was due) to the reply.
+    /// Nanoseconds from sending (in an open loop: from when the command was due) to the reply.
     pub latency: Histogram<u64>,
     /// Share of the time that the client itself was on its core. Near 1, the client may be the limit.
     pub client_busy: f64,
 }
 
 impl Outcome {
-    /// Commands a second.
+    /// Commands per second.
     pub fn rate(&self) -> f64 {
         self.commands as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// Who watches a load.
+/// Receives the progress of a load.
 pub trait Watch {
     /// The warm-up is over: from here on commands count.
     fn begin(&self) {}
-    /// So much is done, from 0 to 1.
+    /// The share that is done, from 0 to 1.
     fn progress(&self, _share: f64) {}
-    /// The last reply that counts is there.
+    /// The last counted reply has arrived.
     fn end(&self) {}
 }
 
-/// Nobody watches.
+/// Ignores the progress.
 impl Watch for () {}
 
 const READ_BYTES: usize = 64 << 10;
@@ -57,13 +57,13 @@ const LOAD_DEPTH: u32 = 64;
 // Keys that are read back after a load.
 const CHECKED_MAX: u64 = 10_000;
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-// An hour: slower than this is recorded as this.
+// An hour: longer latencies are recorded as this.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 
 /// Runs one load: sets the keys, warms up, measures, reads keys back.
 ///
 /// # Errors
-/// When the plan cannot be, the server cannot be reached, falls silent, or gives a wrong reply.
+/// When the plan is impossible, the server cannot be reached, falls silent, or gives a wrong reply.
 pub fn run(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
     plan.check()?;
     let mut client = Client::connect(plan)?;
@@ -78,7 +78,7 @@ pub fn run(plan: &Plan, watch: &dyn Watch) -> Result<Outcome> {
         _ => {}
     }
     let (outcome, counts) = client.measure(plan, watch)?;
-    // Every so many-th key, starting at the first.
+    // One key in so many, starting at the first.
     let step = plan.keys.div_ceil(CHECKED_MAX).max(1);
     let checked = plan.keys.div_ceil(step);
     match plan.command {
@@ -106,7 +106,7 @@ struct Client {
     values: Values,
     keys: u64,
     evicts: bool,
-    // The CAS number of each key that [`Sent::Cas`] is about, 0 where it is not known.
+    // The CAS number of each key for [`Sent::Cas`], 0 if it is not known.
     numbers: Vec<u64>,
     connections: Vec<Connection>,
     poll: Poll,
@@ -148,7 +148,7 @@ impl Client {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// Sends `sent(0)` to `sent(count - 1)`, all replies judged.
+    /// Sends `sent(0)` to `sent(count - 1)`, and checks all replies.
     fn one_each(&mut self, count: u64, sent: impl Fn(u64) -> Sent) -> Result<()> {
         let mut next = 0;
         self.closed(
@@ -177,7 +177,7 @@ impl Client {
         let (mut number, mut key) = (0_u64, 0_u64);
         let (mut told, mut cpu) = (0, None);
         let next = |now: u64| {
-            // A stall may outlast the time: then it goes on until something was measured.
+            // A stall may outlast the time: then the load continues until a command is counted.
             if (now >= end && commands.get() > 0) || sent_warm >= most {
                 return None;
             }
@@ -278,7 +278,7 @@ impl Client {
         Ok(())
     }
 
-    /// Commands are due at a rate; a connection takes one when it has fewer than `depth` under way.
+    /// Commands are due at a rate; a connection takes one if it has fewer than `depth` in flight.
     fn open(
         &mut self,
         depth: u32,
@@ -319,7 +319,7 @@ impl Client {
             if !more && self.connections.iter().all(|connection| connection.pending.is_empty()) {
                 return Ok(());
             }
-            // The core is ours: waiting in the kernel would oversleep what is due.
+            // The client owns its core: a wait in the kernel would sleep past the due time.
             self.poll_for(&mut events, Some(Duration::ZERO))?;
             for event in &events {
                 heard = now;
@@ -332,7 +332,7 @@ impl Client {
         }
     }
 
-    /// Sends a batch; false when there was nothing left to send.
+    /// Sends a batch; returns false if there was nothing left to send.
     fn batch(
         &mut self,
         index: usize,
@@ -377,7 +377,7 @@ impl Client {
         Ok(())
     }
 
-    /// Reads what has come and judges it; gives the time at which the last of it was there.
+    /// Reads and checks the received bytes; returns the time at which the last of them had arrived.
     fn receive(&mut self, index: usize, done: &mut impl FnMut(Sent, u64, u64)) -> Result<u64> {
         let mut now = self.now();
         loop {
@@ -406,7 +406,7 @@ impl Client {
                 let used = judge.all(&mut connection.pending, &connection.input, now, done)?;
                 connection.input.drain(..used);
             }
-            // A short read has emptied the socket; the next bytes come with an event of their own.
+            // A short read has emptied the socket; the next bytes raise another event.
             if bytes < READ_BYTES {
                 return Ok(now);
             }
@@ -436,7 +436,7 @@ impl Client {
     }
 }
 
-/// Judges replies.
+/// Checks replies.
 struct Judge<'a> {
     protocol: Protocol,
     values: &'a Values,
@@ -446,7 +446,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Judges all replies that `input` has whole; how many bytes they take.
+    /// Checks all whole replies in `input`; returns the number of their bytes.
     fn all(
         &mut self,
         pending: &mut VecDeque<(Sent, u64)>,

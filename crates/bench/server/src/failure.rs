@@ -1,8 +1,8 @@
-//! What can stop a load: the words that are on it say what to do.
+//! Errors that stop a load; their messages say what to do.
 
 use std::fmt;
 
-/// Why a load did not run to its end.
+/// Why a load stopped before its end.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
@@ -17,12 +17,12 @@ impl Failure {
         Self { message: message.into(), usage: false }
     }
 
-    /// The caller asked for something that cannot be.
+    /// The caller asked for something impossible.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), usage: true }
     }
 
-    /// Whether it is the command line that is wrong.
+    /// Whether the command line is wrong.
     pub fn is_usage(&self) -> bool {
         self.usage
     }

@@ -1,6 +1,6 @@
-//! Which key is next, and the bytes of keys and values.
+//! The choice of the next key, and the bytes of keys and values.
 //!
-//! A key's value follows from its number, so that a reply can be judged without remembering what was written.
+//! A key's value follows from its number, so that a reply can be checked without a record of earlier writes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use std::str::FromStr;
 /// How often each key is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// All alike.
+    /// All keys alike.
     Uniform,
-    /// A few very often: the i-th with a share of 1 / i^theta. Below 1; YCSB uses 0.99.
+    /// A few keys very often: the i-th with a share of 1 / i^theta. theta is below 1; YCSB uses 0.99.
     Zipfian(f64),
 }
 
@@ -64,7 +64,7 @@ impl Keys {
         let random = self.random();
         match &self.zipf {
             None => scaled(random, self.count),
-            // Ranks are spread over the keys: neighbours in rank are not neighbours in the key space.
+            // Ranks are spread over the keys: adjacent ranks are not adjacent keys.
             Some(zipf) => mix(zipf.rank(random)) % self.count,
         }
     }
@@ -92,7 +92,7 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994.
+/// Zipfian ranks after Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994.
 struct Zipf {
     count: u64,
     theta: f64,
@@ -138,7 +138,7 @@ fn zeta(count: u64, theta: f64) -> f64 {
 /// Bytes of a key: `key:` or `num:` and 12 digits.
 pub(crate) const KEY_BYTES: usize = 16;
 
-/// A key: what it begins with, and a number.
+/// A key: its prefix, and a number.
 pub(crate) fn key(prefix: &[u8; 4], number: u64) -> [u8; KEY_BYTES] {
     let mut key = *b"    000000000000";
     key[..4].copy_from_slice(prefix);
@@ -153,11 +153,11 @@ pub(crate) fn key(prefix: &[u8; 4], number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// Where values are cut from: printable bytes without a pattern.
+/// The source of values, which are slices of it: printable bytes without a pattern.
 pub(crate) struct Values {
     pool: Vec<u8>,
     bytes: usize,
-    /// What stands before a value in a RESP reply: the same for all, so it is made once.
+    /// The bytes before a value in a RESP reply: the same for all, so they are made once.
     pub(crate) head: Vec<u8>,
 }
 

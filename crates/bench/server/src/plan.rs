@@ -1,4 +1,4 @@
-//! What is sent: the knobs of one load.
+//! The knobs of one load.
 
 use crate::keys::Distribution;
 use crate::protocol::{MGET_KEYS, MSET_KEYS};
@@ -8,12 +8,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What each command is.
+/// The commands of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Sets a key to its value.
     Set,
-    /// Gets a key, which exists.
+    /// Gets an existing key.
     Get,
     /// Adds 1 to a counter.
     Incr,
@@ -21,18 +21,19 @@ pub enum Command {
     Mset,
     /// Gets a hundred keys at once.
     Mget,
-    /// Gets a key with its CAS number, or sets one whose number is known if it is still that; about as many of each.
+    /// Gets a key with its CAS number, or sets a key with a known number if that is still current; about as many of
+    /// each.
     Cas,
     /// Sets the expiry time of a key.
     Touch,
-    /// Gets of this many in a hundred, sets otherwise.
+    /// So many gets in a hundred commands, and sets otherwise.
     Mixed(u8),
     /// A load of another type than strings, by its name.
     Typed(&'static Load),
 }
 
 impl Command {
-    /// Whether it is about the keys that are set before.
+    /// Whether it works on the keys that are set before the load.
     pub fn sets_keys(self) -> bool {
         !matches!(self, Self::Incr | Self::Typed(_))
     }
@@ -83,45 +84,45 @@ impl fmt::Display for Command {
     }
 }
 
-/// When a load ends.
+/// The end of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// After so long.
+    /// After this time.
     Time(Duration),
-    /// After so many commands.
+    /// After this number of commands.
     Commands(u64),
 }
 
 /// One load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where the server listens.
+    /// The server's address.
     pub address: Address,
-    /// What it speaks.
+    /// The server's protocol.
     pub protocol: Protocol,
-    /// What is sent.
+    /// The command to send.
     pub command: Command,
-    /// Commands under way on a connection, 1 to 10,000. In a closed loop they are sent as one batch.
+    /// Commands in flight on a connection, 1 to 10,000. In a closed loop they are sent as one batch.
     pub pipeline: u32,
     /// Connections, 1 to 10,000.
     pub connections: u32,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Keys that are chosen from. They are set before, and not counted.
+    /// The number of keys to choose from. They are set before the load and not counted.
     pub keys: u64,
-    /// How often each is chosen.
+    /// How often each key is chosen.
     pub distribution: Distribution,
-    /// Commands a second in an open loop; closed when absent.
+    /// Commands per second in an open loop; `None` means a closed loop.
     pub rate: Option<f64>,
-    /// When to end.
+    /// The end of the load.
     pub length: Length,
-    /// Sent before, not counted.
+    /// Commands are sent for this time before counting begins.
     pub warm_up: Duration,
-    /// Whether keys are set before. Not when an earlier load has done so.
+    /// Whether to set the keys first. Not needed if an earlier load has set them.
     pub load: bool,
-    /// Whether a key that was set may be absent, since the server evicts; then none is read back.
+    /// Whether a key that was set may be absent because the server evicts; then no key is read back.
     pub evicts: bool,
-    /// Makes the choice of keys.
+    /// The seed of the choice of keys.
     pub seed: u64,
 }
 
@@ -146,10 +147,10 @@ impl Plan {
         }
     }
 
-    /// Refuses what cannot be.
+    /// Refuses an impossible plan.
     ///
     /// # Errors
-    /// With the number, its bounds, and what to do.
+    /// A usage error with the number, its bounds, and what to do.
     pub fn check(&self) -> Result<()> {
         let within = |name: &str, value: u64, low: u64, high: u64| {
             if (low..=high).contains(&value) {

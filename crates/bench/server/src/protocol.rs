@@ -1,6 +1,7 @@
-//! Commands as bytes, and replies judged.
+//! Writes commands as bytes, and checks replies.
 //!
-//! A reply is parsed only as far as judging needs: what it must be is known, so most are compared as they are.
+//! A reply is parsed only as far as the check needs: the expected reply is known, so most replies are compared byte by
+//! byte.
 
 use crate::keys::{KEY_BYTES, Values, key as key_bytes};
 use crate::resp::{Verdict, bulk_string, decimal, exact};
@@ -13,7 +14,7 @@ pub(crate) const MSET_KEYS: u64 = 10;
 /// Keys in one MGET, or one `get` of memcached.
 pub(crate) const MGET_KEYS: u64 = 100;
 
-/// What a server speaks.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP 2.
@@ -43,14 +44,14 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// One command under way, and what its reply must be.
+/// One command in flight, and its expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Set this key: "done".
     Set(u64),
     /// Get this key: its value.
     Get(u64),
-    /// Count this key up: at least this number, since others count it too.
+    /// Increment this key: the reply is at least this number, since others increment it too.
     Incr(u64, u32),
     /// Read this counter: exactly this number.
     Counter(u64, u32),
@@ -82,11 +83,11 @@ impl Protocol {
         }
     }
 
-    /// Judges the reply at the start of `input`.
+    /// Checks the reply at the start of `input`.
     pub(crate) fn judge(self, sent: Sent, values: &Values, keys: u64, input: &[u8]) -> Verdict {
         match (self, sent) {
             (_, Sent::Mget(first)) => self.judge_many(first, values, keys, input),
-            // No plan has them for Redis: `Plan::check`.
+            // No plan has them for Redis: see `Plan::check`.
             (_, Sent::Gets(key)) => numbered_value(input, key, values),
             (_, Sent::Cas(..)) => match exact(input, &[b"STORED\r\n"]) {
                 Verdict::Wrong => exact(input, &[b"EXISTS\r\n"]),
@@ -110,7 +111,7 @@ impl Protocol {
         }
     }
 
-    /// Judges the reply to a command whose key may be absent.
+    /// Checks the reply to a command whose key may be absent.
     pub(crate) fn judge_miss(self, sent: Sent, input: &[u8]) -> Verdict {
         match (self, sent) {
             (Self::Redis, Sent::Get(_)) => exact(input, &[b"$-1\r\n"]),
@@ -155,7 +156,7 @@ fn many(first: u64, count: u64, keys: u64) -> impl Iterator<Item = u64> {
     (first..first + count).map(move |key| key % keys)
 }
 
-/// The CAS number that the reply to [`Sent::Gets`] tells, once its first line is there.
+/// The CAS number in the reply to [`Sent::Gets`], once its first line has arrived.
 pub(crate) fn cas_number(input: &[u8]) -> Option<u64> {
     let line = input.split(|byte| *byte == b'\r').next()?;
     std::str::from_utf8(line.rsplit(|byte| *byte == b' ').next()?).ok()?.parse().ok()
@@ -212,7 +213,7 @@ fn write_redis(sent: Sent, values: &Values, keys: u64, to: &mut Vec<u8>) {
             many(first, MGET_KEYS, keys).for_each(|key| redis_key(KEY, key, to));
         }
         Sent::Typed(typed) => typed.write(values, to),
-        // No plan has them: `Plan::check`.
+        // No plan has them: see `Plan::check`.
         Sent::Gets(_) | Sent::Cas(..) | Sent::Touch(_) => {}
     }
 }
@@ -234,7 +235,7 @@ fn write_memcached(sent: Sent, values: &Values, keys: u64, to: &mut Vec<u8>) {
         Sent::Touch(key) => (b"touch ", KEY, key),
         Sent::Counter(key, _) => (b"get ", COUNTER, key),
         Sent::Incr(key, _) => (b"incr ", COUNTER, key),
-        // No plan has them: `Plan::check`.
+        // No plan has them: see `Plan::check`.
         Sent::Typed(_) => return,
     };
     to.extend_from_slice(verb);
@@ -273,7 +274,7 @@ fn bulk(input: &[u8], value: &[u8]) -> Verdict {
 }
 
 fn memcached_value(input: &[u8], prefix: &[u8; 4], key: u64, value: &[u8]) -> Verdict {
-    // memcached pads a counter that has grown shorter with spaces; ours only grow.
+    // memcached pads a counter that has become shorter with spaces; these counters only grow.
     exact(input, &[&value_line(prefix, key, value), value, b"\r\nEND\r\n"])
 }
 

@@ -1,17 +1,17 @@
-//! Commands as RESP has them, and how far a reply is what it must be.
+//! Commands in RESP, and the comparison of a reply with the expected one.
 
-/// What is left to judge.
+/// The result of checking a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Right; it took so many bytes.
+    /// Right; the reply has so many bytes.
     Right(usize),
-    /// There is more to come.
+    /// More bytes must arrive.
     Incomplete,
     /// Wrong.
     Wrong,
 }
 
-/// A command of any parts.
+/// A command of arbitrary parts.
 pub(crate) fn command(parts: &[&[u8]], to: &mut Vec<u8>) {
     to.push(b'*');
     decimal(parts.len() as u64, to);
@@ -48,7 +48,7 @@ pub(crate) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// The parts of a reply, one after the other.
+/// Compares the input with the parts of a reply, one after the other.
 pub(crate) fn exact(input: &[u8], parts: &[&[u8]]) -> Verdict {
     let mut at = 0;
     for part in parts {

@@ -1,4 +1,4 @@
-//! Servers to measure: started on a core of their own, stopped while another has its turn, gone at the end.
+//! Servers under measurement: started on a separate core, stopped while another server has its turn, ended at the end.
 
 use crate::{Address, Failure, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 /// How to start a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub name: String,
-    /// What an acknowledged write survives, in words.
+    /// The failures that an acknowledged write survives, in words.
     pub durability: String,
-    /// Program and arguments; `{port}` and `{directory}` are filled in.
+    /// Program and arguments, with `{port}` and `{directory}` replaced.
     pub command: Vec<String>,
 }
 
-/// The servers that have a name of their own: name, durability, command.
+/// The known servers: name, durability, command.
 const KNOWN: [(&str, &str, &str); 8] = [
     (
         "duramen",
@@ -72,7 +72,7 @@ pub fn known() -> impl Iterator<Item = &'static str> {
 impl FromStr for Server {
     type Err = String;
 
-    /// A known name, `NAME=KNOWN` to measure a known one under another name, or `NAME=COMMAND`.
+    /// A known name, `NAME=KNOWN` to measure a known server under another name, or `NAME=COMMAND`.
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let (name, rest) = text.split_once('=').unwrap_or((text, text));
         if let Some((known, durability, command)) = KNOWN.iter().find(|(known, _, _)| *known == rest) {
@@ -99,7 +99,7 @@ impl FromStr for Server {
     }
 }
 
-/// Words apart by spaces; `""` is an empty one.
+/// Splits at spaces; `""` is an empty word.
 fn words(command: &str) -> Vec<String> {
     command
         .split_whitespace()
@@ -107,11 +107,11 @@ fn words(command: &str) -> Vec<String> {
         .collect()
 }
 
-/// A server that runs. It is killed when dropped, and its directory removed.
+/// A running server. When dropped, it is killed and its directory removed.
 pub struct Running {
     child: Child,
     pid: Pid,
-    /// Where it listens.
+    /// Its address.
     pub address: Address,
     directory: PathBuf,
 }
@@ -122,7 +122,8 @@ impl Running {
     /// Starts a server with a new directory below `place`, on the core `core`, and waits until it listens.
     ///
     /// # Errors
-    /// When it cannot be started, ends at once, or does not listen within 20 seconds; with the last line it said.
+    /// When it cannot be started, ends at once, or does not listen within 20 seconds; the message has its last line of
+    /// output.
     pub fn start(server: &Server, place: &Path, port: u16, core: Option<usize>) -> Result<Self> {
         let directory = place.join(format!("duramen-bench-server-{}-{port}", std::process::id()));
         fs::create_dir_all(&directory).map_err(|error| {
@@ -156,7 +157,7 @@ impl Running {
         Ok(running)
     }
 
-    /// A child takes over its parent's cores: they are changed for the moment of starting it.
+    /// A child inherits its parent's cores, so the parent changes its own cores while it starts the child.
     fn spawn(command: &[String], log: &Path, core: Option<usize>) -> std::io::Result<Child> {
         let log = fs::File::create(log)?;
         let before = sched_getaffinity(None)?;
@@ -195,18 +196,18 @@ impl Running {
         }
     }
 
-    /// Stops it where it is: it takes no core until [`resume`](Self::resume).
+    /// Stops the process: it uses no core until [`resume`](Self::resume).
     pub fn pause(&self) {
-        // Fails only when it is gone, which the next connection tells.
+        // Fails only if the process has ended, which the next connection detects.
         let _ = kill_process(self.pid, Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     pub fn resume(&self) {
         let _ = kill_process(self.pid, Signal::CONT);
     }
 
-    /// Nanoseconds that all its threads were on a core so far.
+    /// Nanoseconds that all its threads have been on a core so far.
     pub fn cpu_ns(&self) -> u64 {
         let tasks =
             fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero())).into_iter().flatten().flatten();
@@ -228,7 +229,7 @@ impl Drop for Running {
     }
 }
 
-/// Ties this thread, and what it starts, to one core.
+/// Binds this thread, and the processes it starts, to one core.
 ///
 /// # Errors
 /// When there is no such core for this process.

@@ -1,13 +1,14 @@
 //! Loads of Redis's other types: lists, sets, sorted sets, hashes, streams, HyperLogLogs, bitmaps.
 //!
-//! What takes away takes turns with what adds, so that there is always something to take: `lpop` is as many RPUSH as LPOP, and
-//! both count. Each load has keys of its own, which are deleted and filled before every turn. A reply is judged by its
-//! type and the number of its elements; a field and a score are compared as they are.
+//! Commands that remove elements alternate with commands that add them, so that there is always an element to remove.
+//! `lpop` is as many RPUSH as LPOP, and both count. Each load has separate keys, which are deleted and filled before
+//! every turn. A reply is checked by its type and the number of its elements; a field and a score are compared byte by
+//! byte.
 
 use crate::keys::{Values, key};
 use crate::resp::{Verdict, command, digits, exact};
 
-/// One command, to one key.
+/// One command on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Unlink,
@@ -36,16 +37,16 @@ pub(crate) enum Action {
     Setbit,
 }
 
-/// How much is in each key before a turn.
+/// The content of each key before a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filled {
     /// So many elements.
     With(u64),
-    /// What makes 100,000 elements of all keys, and no less than four in each.
+    /// Enough elements for 100,000 in all keys together, and at least four in each.
     Shared,
 }
 
-/// What is in the keys, and what is sent.
+/// The content of the keys, and the commands to send.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Load {
     pub(crate) name: &'static str,
@@ -59,7 +60,7 @@ const SHARED: u64 = 100_000;
 const SHARED_MIN: u64 = 4;
 /// Elements of the sets that are combined.
 const COMBINED: u64 = 100_000;
-/// A bitmap has so many bits at most.
+/// The most bits of a bitmap.
 const BITS: u64 = 8 * SHARED;
 
 macro_rules! loads {
@@ -102,7 +103,7 @@ static LOADS: &[Load] = loads! {
 };
 
 impl Load {
-    /// The one of this name.
+    /// The load of this name.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
         LOADS.iter().find(|load| load.name == name)
     }
@@ -119,7 +120,7 @@ impl Load {
         }
     }
 
-    /// Keys that are filled: what combines two needs two.
+    /// The number of keys to fill: a command that combines two sets needs two.
     pub(crate) fn keys(&self, keys: u64) -> u64 {
         if matches!(self.sends[0], Sinter | Sunionstore | Zunionstore) { keys.max(2) } else { keys }
     }
@@ -129,39 +130,39 @@ impl Load {
         Typed { prefix: self.prefix, action: Action::Unlink, key, element: 0 }
     }
 
-    /// Puts one element before a turn. Sets that are combined have half of their elements in common.
+    /// Puts one element before a turn. Combined sets have half of their elements in common.
     pub(crate) fn put(&self, key: u64, element: u64) -> Typed {
         let shift =
             if self.filled == With(COMBINED) && self.keys(1) == 2 { key % 2 * COMBINED / 2 } else { 0 };
         Typed { prefix: self.prefix, action: self.fill, key, element: element + shift }
     }
 
-    /// The `number`-th command of a turn.
+    /// Command `number` of a turn.
     pub(crate) fn send(&self, number: u64, key: u64, element: u64) -> Typed {
         let action = self.sends[(number % self.sends.len() as u64) as usize];
         Typed { prefix: self.prefix, action, key, element }
     }
 
-    /// Elements that are chosen from.
+    /// The number of elements to choose from.
     pub(crate) fn chosen_from(&self, keys: u64) -> u64 {
         match self.sends {
             [Setbit] => (BITS / keys).max(512),
             [Zrange(count)] => self.elements(keys) - u64::from(*count),
-            // They must be there.
+            // The elements must exist.
             [Hget | Zscore | Zrank] => self.elements(keys),
-            // All that is added is new, or there would be less and less.
+            // All added elements are new; otherwise fewer would be added than removed.
             [_, _] => 1_000_000_000_000,
             _ => SHARED,
         }
     }
 
-    /// Whether the `number`-th command is to the key of the one before.
+    /// Whether command `number` works on the same key as the previous one.
     pub(crate) fn goes_on(&self, number: u64) -> bool {
         !number.is_multiple_of(self.sends.len() as u64)
     }
 }
 
-/// One command, whole.
+/// One complete command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Typed {
     prefix: [u8; 4],
@@ -249,7 +250,7 @@ impl Typed {
     }
 }
 
-/// A whole reply of this type; an array of so many. None of it is nil or an error.
+/// Checks for a whole reply of this type; an array has so many elements. None of it is nil or an error.
 fn whole(input: &[u8], kind: u8, count: Option<i64>) -> Verdict {
     match after(input, 0, Some((kind, count))) {
         Ok(Some(end)) => Verdict::Right(end),
@@ -258,7 +259,7 @@ fn whole(input: &[u8], kind: u8, count: Option<i64>) -> Verdict {
     }
 }
 
-/// Where the reply at `at` ends, if it is whole.
+/// The end of the reply at `at`, if the reply is whole.
 fn after(input: &[u8], at: usize, wanted: Option<(u8, Option<i64>)>) -> Result<Option<usize>, ()> {
     let Some(line) = input[at..].iter().take(32).position(|byte| *byte == b'\n') else {
         return if input.len() - at >= 32 { Err(()) } else { Ok(None) };

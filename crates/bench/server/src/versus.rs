@@ -1,7 +1,7 @@
-//! Servers beside each other: all are started, and each has its turn while the others are stopped (SIGSTOP).
+//! Compares servers: all are started, and each has its turn while the others are stopped (SIGSTOP).
 //!
-//! At each point of the matrix the servers take turns, A B A B, at least five rounds: whatever else the machine does
-//! meets all of them. Ratios are made within a round, and their median, lowest and highest are given.
+//! At each point of the matrix the servers take turns, A B A B, in at least five rounds, so that other load on the
+//! machine affects all of them. Ratios are made within a round; their median, lowest and highest are reported.
 
 use crate::client::{self, Watch};
 use crate::plan::Plan;
@@ -12,26 +12,26 @@ use hdrhistogram::Histogram;
 use std::cell::Cell;
 use std::path::PathBuf;
 
-/// What to compare, and how.
+/// The servers to compare, and the settings.
 #[derive(Clone, Debug)]
 pub struct Versus {
-    /// Servers; each is compared with the first.
+    /// The servers; each is compared with the first.
     pub servers: Vec<Server>,
-    /// Where their data goes.
+    /// The directory for their data.
     pub place: PathBuf,
     /// The first port; each server takes the next.
     pub port: u16,
-    /// What is sent.
+    /// The commands to send.
     pub commands: Vec<Command>,
-    /// How many commands at a time.
+    /// The numbers of commands in flight.
     pub pipelines: Vec<u32>,
-    /// How often each has its turn.
+    /// The number of turns of each server.
     pub rounds: u32,
-    /// All else. The address is not used.
+    /// All other knobs. The address is not used.
     pub plan: Plan,
 }
 
-/// The measurements, and what a reader should know of them.
+/// The measurements, and notes for the reader.
 pub type Found = (Vec<Measurement>, Vec<String>);
 
 /// One turn of one server.
@@ -42,8 +42,8 @@ struct Turn {
     latency: Histogram<u64>,
 }
 
-/// Runs the comparison. `progress` is told what is measured and the share that is done; `stop` is asked between turns,
-/// and what is complete by then is kept.
+/// Runs the comparison. `progress` receives the name of the current measurement and the share that is done. `stop` is
+/// called between turns; the points completed by then are kept.
 ///
 /// # Errors
 /// When a server cannot be started, or a load fails.
@@ -138,7 +138,7 @@ fn turn(server: &Running, plan: &Plan) -> Result<Turn> {
     })
 }
 
-/// The server's time on its core while commands are counted.
+/// Measures the server's time on its core while commands are counted.
 struct CpuWindow<'a> {
     server: &'a Running,
     begun: Cell<u64>,

@@ -1,5 +1,5 @@
-//! Loads on real servers where they are installed (left out, and said to be, where they are not), and on sockets
-//! that answer wrongly, late or not at all.
+//! Loads on real servers if they are installed (otherwise skipped with a message), and on sockets that answer wrongly,
+//! late or not at all.
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 
 use duramen_bench_server::servers::{Running, Server};
@@ -120,7 +120,7 @@ fn servers_take_turns_and_ratios_are_made() {
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "the servers' directories are gone");
 }
 
-/// A socket that gives `answer` to each chunk of requests that arrives, until the other side goes.
+/// A socket that answers each received chunk of requests with `answer`, until the other side closes.
 fn answering(answer: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static) -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap().to_string());
@@ -171,7 +171,7 @@ fn a_closed_connection_and_an_absent_server_are_told() {
 
 #[test]
 fn an_open_loop_counts_the_wait_of_commands_that_were_due_during_a_stall() {
-    // Answers each SET and each GET of the one key; once, after 300 requests, it stops for 400 ms.
+    // Answers each SET and each GET of the one key; once, after 300 requests, it stalls for 400 ms.
     let count = std::sync::atomic::AtomicUsize::new(0);
     let value = std::sync::Mutex::new(Vec::new());
     let address = answering(move |requests| {

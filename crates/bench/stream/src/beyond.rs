@@ -1,9 +1,9 @@
-//! State ten times the memory that the process may have.
+//! State ten times as large as the memory of the process.
 //!
-//! A process sums by key, without windows, with checkpoints in a store on a disk. First each key comes once, so that the
-//! state has its full size; then keys come at random, which is the worst that can be asked of memory that is paged. Once
-//! the state is full, the process is bounded to a tenth of it, by a control group where one can be made and else by the
-//! limit on its data, and what it does from then on is measured.
+//! A process sums by key, without windows, with checkpoints in a store on a disk. First each key comes once, so that
+//! the state reaches its full size. Then keys come at random, which is the worst case for paged memory. Once the state
+//! is full, the process's memory is bounded to a tenth of it: by a control group if one can be made, otherwise by the
+//! limit on its data. The measurement begins then.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,28 +23,28 @@ use serde_json::{Value, json};
 
 use crate::{Failure, Found, Home, job};
 
-/// How many times the state is larger than what the process may have.
+/// The state is this many times as large as the memory of the process.
 const TIMES: u64 = 10;
 
-/// Of what the process may have the state's part on the heap; code, batches and pages on their way take of the rest.
+/// The state's heap gets this part of the process's memory; code, batches and pages in flight take from the rest.
 const HEAP_PART: u64 = 4;
 
-/// What is run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Beyond {
     /// Keys of the state.
     pub keys: u64,
     /// Threads of the job.
     pub threads: usize,
-    /// Where the store is made, and removed.
+    /// Where the store is made and removed.
     pub home: Home,
-    /// From checkpoint to checkpoint.
+    /// The time from one checkpoint to the next.
     pub every: Duration,
-    /// How long it runs bounded.
+    /// How long it runs with bounded memory.
     pub time: Duration,
 }
 
-/// Each key once, and then at random.
+/// Each key once, and then keys at random.
 struct Keys {
     keys: u64,
     next: u64,
@@ -106,17 +106,17 @@ fn held(progress: &Progress) -> u64 {
     progress.held.iter().map(|held| held.bytes as u64).sum()
 }
 
-/// What a process of it says each half second: records, bytes of state, checkpoints.
+/// Prints the process's progress each half second: records, bytes of state, checkpoints.
 fn say(progress: &Progress) {
     let checkpoints = progress.checkpoints.unwrap_or_default();
     let mut out = std::io::stdout().lock();
-    // Whoever listened may have gone.
+    // The reader of the output may have gone.
     let _ = writeln!(out, "{} {} {}", progress.records, held(progress), checkpoints.count)
         .and_then(|()| out.flush());
 }
 
-/// What the process does: the job, until it is killed. It bounds its own data to `bound` bytes once each key has come,
-/// if nobody else bounds it.
+/// Runs the job in the process until it is killed. With `bound`, it bounds its own data to so many bytes once each key
+/// has come; without, another process bounds it.
 ///
 /// # Errors
 /// When the store cannot be opened, or the job fails.
@@ -142,7 +142,7 @@ struct Group {
 }
 
 impl Group {
-    /// One of either version of control groups; none where the process may not make one.
+    /// A group of either version of control groups; `None` if the process may not make one.
     fn new() -> Option<Group> {
         let name = format!("duramen-bench-{}", std::process::id());
         [
@@ -162,7 +162,8 @@ impl Group {
         std::fs::write(self.path.join("cgroup.procs"), process.id().to_string())
     }
 
-    /// The kernel writes out what is above the bound, and refuses it as long as that has not succeeded.
+    /// Setting a bound makes the kernel write out the memory above it; the kernel refuses the bound until that has
+    /// succeeded.
     fn bound(&self, bytes: u64) -> std::io::Result<()> {
         let began = Instant::now();
         loop {
@@ -181,7 +182,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its process is gone, but perhaps not all that was counted to it.
+        // The process is gone, but some memory may still be charged to the group.
         let _ = std::fs::remove_dir(&self.path);
     }
 }
@@ -189,7 +190,7 @@ impl Drop for Group {
 /// Makes the command of a process that calls [`run`] with this store, so many bytes on the heap, and this bound.
 pub type StartBeyond<'s> = dyn Fn(&Beyond, &Path, u64, Option<u64>) -> Command + 's;
 
-/// Where the process stands.
+/// The progress of the process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stand {
     records: u64,
@@ -206,23 +207,23 @@ fn stand(output: &mut impl BufRead) -> Result<Stand, Failure> {
             );
         }
         let words: Result<Vec<u64>, _> = line.split_whitespace().map(str::parse).collect();
-        // Whatever else it says is not for us.
+        // Other output is ignored.
         if let Ok([records, held, checkpoints]) = words.as_deref() {
             return Ok(Stand { records: *records, held: *held, checkpoints: *checkpoints });
         }
     }
 }
 
-/// Bytes of state that so many keys come to: 16 for each place of a table that is at most 11/16 full, on each thread.
+/// Expected bytes of state for so many keys: 16 for each place of a table that is at most 11/16 full, on each thread.
 fn expected(keys: u64, threads: u64) -> u64 {
     ((keys / threads.max(1)) * 16 / 11).next_power_of_two() * 16 * threads.max(1)
 }
 
-/// Runs it, bounded.
+/// Runs the process with bounded memory.
 ///
 /// # Errors
-/// When a store cannot be made, the job fails, or a process cannot be started, bounded or killed; also when it is killed
-/// because it has taken too much.
+/// When a store cannot be made, the job fails, or a process cannot be started, bounded or killed; also when the process
+/// is killed because it has taken too much memory.
 pub fn measure(
     beyond: &Beyond,
     child: &StartBeyond<'_>,
@@ -249,7 +250,7 @@ pub fn measure(
         if let Some(group) = &group {
             group.bound(bound)?;
         }
-        // What was said before the bound held does not count.
+        // Progress from before the bound took effect does not count.
         let begun = Instant::now();
         let mut from = stand(&mut output)?;
         while begun.elapsed() < Duration::from_secs(1) {
@@ -323,7 +324,7 @@ mod tests {
 
     use super::*;
 
-    /// The bound of the heap alone: a whole process takes more than a small state can be ten times of.
+    /// Bounds the heap alone: a whole process takes more memory than a tenth of a small state.
     #[test]
     fn a_state_of_ten_times_the_heap_goes_on_and_is_there_again() {
         let directory = tempfile::tempdir().unwrap();
@@ -356,7 +357,7 @@ mod tests {
         }
     }
 
-    /// What the process of the test below has: its store, keys, bytes on the heap, bound.
+    /// The settings of the process in the test below: store, keys, bytes on the heap, bound.
     const CHILD: [&str; 4] = ["BEYOND_STORE", "BEYOND_KEYS", "BEYOND_HEAP", "BEYOND_BOUND"];
 
     fn beyond(keys: u64) -> Beyond {

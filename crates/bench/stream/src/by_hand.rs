@@ -1,15 +1,15 @@
-//! The loop that one would write for the headline query: a table with linear probing for each open window.
+//! A handwritten loop for the headline query: a table with linear probing for each open window.
 
 use duramen::Scratch;
 
 use crate::generator::{Columns, DELAY, SIZE};
 
-/// What is given, to see that two give the same: rows, and a sum over all of them in whatever order.
+/// The results, to compare two implementations: rows, and a sum over all of them in any order.
 #[derive(Default, Debug, PartialEq, Eq, Clone, Copy)]
 pub struct Given {
     /// Rows.
     pub rows: u64,
-    /// What they come to.
+    /// The sum over all rows.
     pub sum: i64,
 }
 
@@ -22,11 +22,11 @@ impl Given {
     }
 }
 
-/// What no key is.
+/// A value that no key has.
 pub const EMPTY: u64 = i64::MIN as u64;
 /// Places of a new table.
 const PLACES: usize = 64;
-/// Longer tables lie on huge pages, as those of the engine do.
+/// Longer tables use huge pages, as those of the engine do.
 const HUGE_LEAST: usize = 4 << 20;
 
 /// Key and sum.
@@ -35,12 +35,12 @@ pub type Entry = [u64; 2];
 /// Entries by place.
 enum Table {
     Small(Vec<Entry>),
-    /// And how many places there are.
+    /// The memory and the number of places.
     Huge(Scratch, usize),
 }
 
 impl Table {
-    /// So many empty places.
+    /// A table of so many empty places.
     fn new(places: usize) -> Table {
         let bytes = places * size_of::<Entry>();
         let scratch = if bytes < HUGE_LEAST { None } else { Scratch::in_memory(bytes).ok() };
@@ -81,8 +81,8 @@ impl Open {
     }
 }
 
-/// The loop and its state: watermark 5 s behind the greatest time, late records dropped, the sums of a window given
-/// when the watermark passes its end.
+/// The loop and its state. The watermark is 5 s before the greatest time, and late records are dropped. The sums of a
+/// window are emitted when the watermark passes its end.
 pub struct ByHand {
     windows: Vec<Open>,
     spare: Vec<Table>,
@@ -96,13 +96,13 @@ impl Default for ByHand {
     }
 }
 
-/// The hash that compiled code has.
+/// The hash function of compiled code.
 fn hash(key: i64) -> u64 {
     let product = u128::from(key as u64 ^ 0x5bd1_e995) * u128::from(0x9e37_79b9_7f4a_7c15u64);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// Adds a value; whether the key is new.
+/// Adds a value; returns whether the key is new.
 pub fn add(table: &mut [Entry], key: i64, value: i64) -> bool {
     let mask = table.len() - 1;
     let mut place = hash(key) as usize & mask;
@@ -121,7 +121,7 @@ pub fn add(table: &mut [Entry], key: i64, value: i64) -> bool {
 }
 
 impl ByHand {
-    /// Takes a batch.
+    /// Processes a batch.
     pub fn batch(&mut self, [times, keys, values, _]: &Columns) {
         let (mut row, rows) = (0, times.len());
         let (keys, values) = (&keys[..rows], &values[..rows]);
@@ -136,7 +136,7 @@ impl ByHand {
             let Open { table, count, .. } = &mut self.windows[current];
             let places = table.places();
             let (mut watermark, count_max) = (self.watermark, places.len() / 16 * 11);
-            // Until a row is of another window, the table must grow, or a window closes.
+            // Until a row belongs to another window, the table must grow, or a window closes.
             while row < rows && ((times[row] - start) as u64) < SIZE as u64 {
                 *count += usize::from(add(places, keys[row], values[row]));
                 watermark = watermark.max(times[row] - DELAY);
@@ -155,7 +155,7 @@ impl ByHand {
         }
     }
 
-    /// Where the open window is that begins then.
+    /// The index of the open window that begins at this time.
     fn window(&mut self, start: i64) -> usize {
         if let Some(place) = self.windows.iter().position(|window| window.start == start) {
             return place;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub const BATCH: usize = duramen_stream::run::BATCH_ROWS;
 /// Length of a window, in microseconds.
 pub const SIZE: i64 = 60_000_000;
-/// How far the watermark is behind the greatest time.
+/// The delay of the watermark after the greatest time.
 pub const DELAY: i64 = 5_000_000;
 
 /// Time, key, value, one more.
@@ -20,30 +20,30 @@ pub type Columns = [Vec<i64>; 4];
 pub struct Generator {
     keys: u64,
     random: u64,
-    /// 1,024th of microseconds from record to record.
+    /// The time from record to record, in 1,024ths of a microsecond.
     step: i64,
     next: u64,
 }
 
 impl Generator {
-    /// So many keys, so many records in a window.
+    /// A generator with so many keys, and so many records in a window.
     pub fn new(keys: u64, per_window: u64) -> Self {
         Generator { keys, random: 1, step: SIZE * 1024 / per_window as i64, next: 0 }
     }
 
-    /// Records that were made.
+    /// The number of records made.
     pub fn made(&self) -> u64 {
         self.next
     }
 
-    /// Replaces what is in the columns by the next batch.
+    /// Replaces the content of the columns with the next batch.
     pub fn fill(&mut self, [times, keys, values, extras]: &mut Columns) {
         // 2020-01-01.
         const BEGIN: i64 = 1_577_836_800_000_000;
         for column in [&mut *times, &mut *keys, &mut *values, &mut *extras] {
             column.clear();
         }
-        // A linear congruence: the high bits choose the key.
+        // A linear congruential generator: the high bits choose the key.
         let random = &mut self.random;
         extras.extend((0..BATCH).map(|_| {
             *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -57,15 +57,15 @@ impl Generator {
     }
 }
 
-/// What a source does besides.
+/// Observes a source and may make it wait.
 pub trait Watch: Send {
-    /// Whether it gives nothing for now.
+    /// Whether the source returns nothing for now.
     fn waits(&mut self, made: u64) -> bool;
 
-    /// A checkpoint took its place.
+    /// A checkpoint has taken the source's position.
     fn kept(&self, made: u64);
 
-    /// A batch was made: as many records as that with it.
+    /// A batch was made; `made` is the number of records including it.
     fn gave(&mut self, made: u64);
 }
 
@@ -73,13 +73,13 @@ pub trait Watch: Send {
 pub struct Made<W> {
     generator: Generator,
     buffer: Columns,
-    /// Which of the columns the job wants.
+    /// The columns that the job reads.
     reads: Vec<usize>,
     watch: W,
 }
 
 impl<W: Watch> Made<W> {
-    /// A source of the columns that are wanted.
+    /// A source of the columns in `reads`.
     pub fn new(generator: Generator, reads: &[usize], watch: W) -> Self {
         Made { generator, buffer: Columns::default(), reads: reads.to_vec(), watch }
     }

@@ -16,24 +16,24 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::generator::{Generator, Made, Watch};
 use crate::{Failure, Home, Settings, per_window};
 
-/// What a run came to.
+/// The figures of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ran {
-    /// Records that were read.
+    /// The number of records read.
     pub records: u64,
-    /// In so long.
+    /// The wall-clock time.
     pub clock: Duration,
-    /// CPU time of all threads of it, in seconds.
+    /// CPU time of all its threads, in seconds.
     pub cpu: f64,
-    /// The longest time between two batches, whatever was done in it: also the rows of a closed window.
+    /// The longest time between two batches, including all work in it, also the rows of a closed window.
     pub gap_max: Duration,
-    /// Checkpoints that became whole.
+    /// The number of completed checkpoints.
     pub checkpoints: u64,
     /// The longest time for which a checkpoint kept rows waiting.
     pub pause_max: Duration,
-    /// Of 100 such times 99 were at most so long, in the worst checkpoint.
+    /// The 99th percentile of such times, in the worst checkpoint.
     pub pause_p99: Duration,
-    /// How long the last checkpoint took beside the rows.
+    /// How long the last checkpoint took concurrently with the rows.
     pub took: Duration,
     /// Bytes of pages that it wrote.
     pub bytes: u64,
@@ -66,7 +66,7 @@ pub fn keep(path: &Path, home: &Home, every: Duration) -> Result<Keep, Failure> 
     keep_in(path, home, every, MemoryLimit::default())
 }
 
-/// The same with its state in a room.
+/// The same job with a memory limit for its state.
 pub fn keep_in(path: &Path, home: &Home, every: Duration, room: MemoryLimit) -> Result<Keep, Failure> {
     let options = Options {
         medium: home.medium,
@@ -127,8 +127,8 @@ impl Watch for Gaps {
     }
 }
 
-/// One run: it is stopped after the time that the settings say. Its last checkpoint, for which it waits, is not
-/// counted, nor is compiling.
+/// Runs the job once, and stops it after the time in the settings. The final checkpoint, for which it waits, is not
+/// counted; neither is compiling.
 pub fn run(keys: u64, home: Option<&Home>, threads: usize, settings: &Settings) -> Result<Ran, Failure> {
     let place = home.map(|home| tempfile::tempdir_in(&home.directory)).transpose()?;
     let keep = match (home, &place) {

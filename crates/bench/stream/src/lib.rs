@@ -1,9 +1,9 @@
-//! The headline query of continuous SQL, measured: sums by key in tumbling windows of 60 s, by event time, over records
-//! of 32 bytes, the generator in the process.
+//! Benchmarks of the headline query of continuous SQL: sums by key in tumbling windows of 60 s, by event time, over
+//! records of 32 bytes, with the generator in the process.
 //!
-//! It runs in memory, with checkpoints in stores, and by hand, in turn. All read the same records. What a commit costs
-//! the stream is what the engine tells; how soon a killed job gives its next result is measured on a process that is
-//! killed ([`restart`]). What a job does whose state is larger than its memory is asked by itself ([`beyond`]).
+//! The query runs in memory, with checkpoints in stores, and by hand, in turn. All read the same records. The engine
+//! reports the cost of a commit to the stream. [`restart`] kills a process and measures the time until the restarted
+//! job's next result. [`beyond`] measures a job whose state is larger than its memory, separately.
 #![forbid(unsafe_code)]
 
 pub mod beyond;
@@ -24,10 +24,10 @@ use self::by_hand::ByHand;
 use self::generator::{Columns, Generator};
 use self::job::Ran;
 
-/// What stopped it, in words.
+/// Why a benchmark stopped, in words.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// Where stores are made, and removed.
+/// Where stores are made and removed.
 #[derive(Debug, Clone)]
 pub struct Home {
     /// The directory.
@@ -36,39 +36,39 @@ pub struct Home {
     pub medium: MediumKind,
 }
 
-/// What is measured.
+/// The settings of a measurement.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Numbers of keys.
     pub keys: Vec<u64>,
-    /// How often everything is done, in turn.
+    /// The number of rounds, in turn.
     pub rounds: u32,
     /// How long each run takes.
     pub time: Duration,
-    /// From checkpoint to checkpoint.
+    /// The time from one checkpoint to the next.
     pub every: Duration,
-    /// Stores beside the run in memory.
+    /// Stores, in addition to the run in memory.
     pub homes: Vec<Home>,
-    /// Threads beside the runs on one, in memory and with the first of the stores; none if this is one.
+    /// Threads of the additional runs, in memory and with the first of the stores; no such runs if this is one.
     pub threads: usize,
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// One for each query and its home.
+    /// One for each query and home.
     pub measurements: Vec<Measurement>,
     /// Targets, and whether they are reached.
     pub verdict: Verdict,
 }
 
-/// Records in a window: as many as make every key come about five times, and at least two million.
+/// The number of records in a window: enough for every key to come about five times, and at least two million.
 #[must_use]
 pub fn per_window(keys: u64) -> u64 {
     (keys * 5).max(2_000_000)
 }
 
-/// Runs everything. `say` is told what begins.
+/// Runs everything. `say` receives the name of each run as it begins.
 ///
 /// # Errors
 /// When a store cannot be made, a job fails, or a process cannot be started or killed.
@@ -112,9 +112,9 @@ pub fn measure(
     Ok(reporting::found(&rows, settings))
 }
 
-/// The loop by hand for about so long; its tables grow in the first window, as those of a job do. Threads share nothing:
-/// each has its part of the keys, and makes its records itself. So several are what the machine gives, and not how a job
-/// could run.
+/// Runs the loop by hand for about this time; its tables grow in the first window, as those of a job do. Threads share
+/// nothing: each has its part of the keys and makes its own records. So several threads show the machine's capacity,
+/// and not how a job could run.
 fn by_hand(keys: u64, threads: usize, time: Duration) -> Ran {
     let (began, cpu) = (Instant::now(), job::cpu());
     let one = || {

@@ -1,7 +1,7 @@
-//! Nexmark's queries, each by itself: events that were made before, on one thread and on several, and by hand.
+//! Nexmark's queries, each alone: over events made in advance, on one thread and on several, and by hand.
 //!
 //! All queries read the same events from memory: columns are shared, not copied, and making events does not count.
-//! Sinks take rows and drop them. q4 and q6 are not there: they consume retractions. q9 is left out as well, as in the
+//! Sinks drop the rows. q4 and q6 are missing because they consume retractions. q9 is left out as well, as in the
 //! targets of the project.
 
 use std::path::Path;
@@ -24,30 +24,30 @@ use serde_json::{Value, json};
 use crate::by_hand::{EMPTY, Entry, add};
 use crate::{Failure, Found};
 
-/// What is run.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Nexmark {
-    /// Events, of all three tables together.
+    /// The number of events, of all three tables together.
     pub events: u64,
     /// Numbers of threads.
     pub threads: Vec<usize>,
-    /// How often each query runs.
+    /// The number of runs of each query.
     pub rounds: u32,
     /// The directory with the queries.
     pub queries: std::path::PathBuf,
-    /// Numbers of those that run; all if there are none.
+    /// Numbers of the queries to run; empty means all.
     pub only: Vec<u32>,
 }
 
-/// The queries.
+/// The numbers of the queries.
 pub fn numbers() -> impl Iterator<Item = u32> {
     (0..=22).filter(|number| ![4, 6, 9].contains(number))
 }
 
-/// Rows of a side input, and from key to key.
+/// The number of rows of a side input, and the step from key to key.
 const SIDE: (u64, u64) = (10_000, 3);
 
-/// All columns of a table, by turns of as many events as a batch may have rows.
+/// All columns of a table, in turns of as many events as a batch may have rows.
 struct Rows {
     name: &'static str,
     turns: Vec<Batch>,
@@ -92,7 +92,7 @@ impl Events {
     }
 }
 
-/// Gives a table's columns again.
+/// Replays a table's columns.
 struct Replay {
     events: Arc<Events>,
     table: usize,
@@ -123,7 +123,7 @@ impl RowSource for Replay {
     }
 }
 
-/// The sinks of a script, each of which drops what it takes.
+/// The sinks of a script; each drops its rows.
 fn plan(script: &str) -> Result<Vec<Sink>, Failure> {
     let mut session = Session::default();
     session.run(TABLES)?;
@@ -163,7 +163,7 @@ fn run_job(
     Ok(began.elapsed())
 }
 
-/// A store with the side input of q13; the directory goes with it.
+/// A store with the side input of q13; the directory is removed with it.
 fn side_input(directory: &Path) -> Result<Keep, Failure> {
     let options = Options {
         medium: MediumKind::Auto,
@@ -174,7 +174,7 @@ fn side_input(directory: &Path) -> Result<Keep, Failure> {
     let keep = Keep {
         store: options.open(directory.join("store"))?,
         name: "side".to_owned(),
-        // Never but at the end.
+        // Only at the end.
         every: Duration::from_secs(3600),
         from_start: false,
         note: String::new(),
@@ -199,7 +199,7 @@ fn side_input(directory: &Path) -> Result<Keep, Failure> {
 /// Runs all queries.
 ///
 /// # Errors
-/// When a query is not there, is refused, or fails.
+/// When a query is missing, is refused, or fails.
 pub fn measure(settings: &Nexmark, tell: &mut dyn FnMut(&str)) -> Result<Found, Failure> {
     tell(&format!("makes {} events", settings.events));
     let events = Arc::new(Events::make(settings.events)?);
@@ -239,7 +239,7 @@ pub fn measure(settings: &Nexmark, tell: &mut dyn FnMut(&str)) -> Result<Found, 
     Ok(found)
 }
 
-/// Rows that a loop by hand gives: words in a buffer that is used again, as compiled code gives its sinks.
+/// The rows of a loop by hand: words in a reused buffer, as compiled code passes them to its sinks.
 struct Given {
     buffer: Vec<u64>,
     rows: u64,
@@ -274,10 +274,11 @@ const PRICE: usize = 2;
 const TIME: usize = 5;
 const EXTRA: usize = 6;
 
-/// What a loop does with a batch.
+/// The function of a loop that processes a batch.
 type Each = Box<dyn FnMut(&Batch, &mut Given)>;
 
-/// The loop that one would write for a query, over the bids: rows that it gave, and its time. None for most.
+/// Runs the handwritten loop for a query over the bids; returns the number of rows and the time. `None` for most
+/// queries.
 fn by_hand(number: u32, bids: &Rows) -> Option<(u64, Duration)> {
     let mut given = Given { buffer: Vec::with_capacity(4096), rows: 0 };
     let mut each: Each = match number {
@@ -298,7 +299,7 @@ fn by_hand(number: u32, bids: &Rows) -> Option<(u64, Duration)> {
     for turn in &bids.turns {
         each(turn, &mut given);
     }
-    // An empty one says that the input has ended.
+    // An empty batch marks the end of the input.
     let mut end = bids.turns.first()?.clone();
     end.clear();
     each(&end, &mut given);
@@ -388,7 +389,7 @@ impl Hot {
         let (auctions, times) = (ints(bids, AUCTION), ints(bids, TIME));
         let (mut at, count) = (0, times.len());
         while at < count {
-            // Bids come in the order of their times: runs of one slice.
+            // Bids are in the order of their times: runs of one slice.
             let start = times[at].div_euclid(SLICE) * SLICE;
             let end =
                 at + times[at..].iter().take_while(|time| ((**time - start) as u64) < SLICE as u64).count();
@@ -397,7 +398,7 @@ impl Hot {
             at = end;
         }
         let bound = times.last().map_or(i64::MAX, |last| last - 4 * SECOND);
-        // The first window that has the first slice ends behind it.
+        // The first window that contains the first slice ends with that slice.
         while let Some(first) = self.slices.keys().next().copied() {
             let from = self.watermark.max(first + SLICE - WINDOW);
             if from + WINDOW - 1000 > bound {
@@ -420,7 +421,7 @@ impl Hot {
     }
 }
 
-/// q12: bids of each bidder in windows of 10 s by the clock. All come within one.
+/// q12: bids of each bidder in windows of 10 s of processing time. All come within one window.
 #[derive(Default)]
 struct Counts(Keyed);
 

@@ -1,4 +1,4 @@
-//! What was found, as measurements and beside the targets.
+//! The results, as measurements and compared with the targets.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::job::Ran;
 use crate::restart::Times;
 use crate::{Found, Home, Settings, per_window};
 
-/// What was found with one store.
+/// The results with one store.
 pub struct Stored {
     home: String,
     pub runs: Vec<Ran>,
     pub restarts: Vec<Times>,
 }
 
-/// What was found for one number of keys, by round.
+/// The results for one number of keys, by round.
 pub struct Row {
     keys: u64,
     pub by_hand: Vec<Ran>,
@@ -27,7 +27,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Nothing yet.
+    /// A row without results.
     pub fn new(keys: u64, homes: &[Home]) -> Row {
         let stored =
             |home: &Home| Stored { home: home.medium.to_string(), runs: Vec::new(), restarts: Vec::new() };
@@ -43,12 +43,12 @@ impl Row {
     }
 }
 
-/// Records a second of the clock.
+/// Records per second of wall-clock time.
 fn rate(ran: &Ran) -> f64 {
     ran.records as f64 / ran.clock.as_secs_f64().max(1e-9)
 }
 
-/// Records a second of CPU time.
+/// Records per second of CPU time.
 fn cpu_rate(ran: &Ran) -> f64 {
     ran.records as f64 / ran.cpu.max(1e-9)
 }
@@ -58,7 +58,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Metric::from_samples(&values, Unit::Ratio, Better::Higher).map(|metric| metric.value)
 }
 
-/// The median of what two that ran in turn have to each other.
+/// The median ratio of pairs of runs that ran in turn.
 fn ratio(of: &[Ran], to: &[Ran], rate: impl Fn(&Ran) -> f64) -> Option<f64> {
     median(of.iter().zip(to).map(|(of, to)| rate(of) / rate(to)))
 }
@@ -90,7 +90,7 @@ fn measurement(keys: u64, name: &str, runs: &[Ran], settings: &Settings) -> Meas
     found
 }
 
-/// Measurements of all rows, and the targets of `docs/internals/sql.md` that they tell about.
+/// Measurements of all rows, and the targets of `docs/internals/sql.md` that they cover.
 pub fn found(rows: &[Row], settings: &Settings) -> Found {
     let mut found = Found::default();
     let mut reached = (0, 0);
@@ -126,7 +126,7 @@ pub fn found(rows: &[Row], settings: &Settings) -> Found {
             found.measurements.push(measurement(keys, &name("by hand"), &row.threads_by_hand, settings));
             found.measurements.push(measurement(keys, &name("in memory"), &row.threads, settings));
             found.measurements.push(measurement(keys, &name("store"), &row.threads_stored, settings));
-            // 1.8 for two: nine tenths of what would be without loss.
+            // 1.8 for two: nine tenths of the rate without loss.
             let bound = 0.9 * count as f64;
             let title = |what: &str| format!("{keys} keys, {count} threads : one, {what}");
             let by_hand = ratio(&row.threads_by_hand, &row.by_hand, rate);

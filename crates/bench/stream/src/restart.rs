@@ -1,8 +1,9 @@
 //! From `kill -9` to the first new result.
 //!
-//! A process runs the query up to the moment before a window closes, waits there for a checkpoint, says so, and is
-//! killed. Another one goes on; its first result is of the window that the first had nearly filled. All of the time in
-//! between counts: starting, opening the store, compiling, reading the state back, and the records that were missing.
+//! A process runs the query up to the moment before a window closes, waits there for a checkpoint, reports it, and is
+//! killed. Another process resumes the job; its first result belongs to the window that the first process had nearly
+//! filled. The whole time in between counts: starting, opening the store, compiling, reading the state back, and the
+//! missing records.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,16 +18,16 @@ use crate::{Failure, Home, job, per_window};
 /// Makes the command of a process that calls [`run`] with this place, these keys and this home.
 pub type Start<'s> = dyn Fn(&Path, u64, &Home) -> Command + 's;
 
-/// What the process says when it may be killed, and when it takes its first record again.
+/// The process prints these lines when it may be killed, and when it has read its first record after the restart.
 const READY: &str = "ready";
 const FIRST: &str = "first record";
 
 /// Times since the kill.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// The first new record is read.
+    /// The time until the first new record is read.
     pub record: Duration,
-    /// The first new result is there.
+    /// The time until the first new result is there.
     pub result: Duration,
 }
 
@@ -39,7 +40,7 @@ fn started(command: &mut Command) -> Result<(Child, BufReader<std::process::Chil
     Ok((child, BufReader::new(stdout)))
 }
 
-/// The next line of a process.
+/// The next line of a process's output.
 fn line(output: &mut impl BufRead) -> Result<String, Failure> {
     let mut line = String::new();
     match output.read_line(&mut line)? {
@@ -81,20 +82,20 @@ pub(crate) fn measure(keys: u64, home: &Home, start: &Start<'_>) -> Result<Times
     times
 }
 
-/// Waits for a checkpoint a little before the first window closes.
+/// Waits for a checkpoint shortly before the first window closes.
 struct Stop {
     at: u64,
     /// Whether a checkpoint has begun there.
     kept: Arc<AtomicBool>,
-    /// Whether there is still something to be waited for; not known before the first record.
+    /// Whether it still has to wait; `None` before the first record.
     waits: Option<bool>,
-    /// Whether it gave records.
+    /// Whether it has given records.
     gave: bool,
 }
 
 impl Watch for Stop {
     fn waits(&mut self, made: u64) -> bool {
-        // Who goes on behind that checkpoint waits for nothing.
+        // A process that resumes from that checkpoint waits for nothing.
         let waits = self.waits.get_or_insert(made < self.at);
         *waits &= made <= self.at;
         *waits && made == self.at
@@ -107,7 +108,7 @@ impl Watch for Stop {
     }
 
     fn gave(&mut self, made: u64) {
-        // Nobody listens to the first process for this.
+        // Only a process that resumed begins after `at`; the first process prints nothing here.
         if !std::mem::replace(&mut self.gave, true) && made > self.at {
             say(FIRST);
         }
@@ -116,17 +117,17 @@ impl Watch for Stop {
 
 fn say(what: &str) {
     let mut out = std::io::stdout().lock();
-    // Whoever listened may have gone.
+    // The reader of the output may have gone.
     let _ = writeln!(out, "{what}").and_then(|()| out.flush());
 }
 
-/// What the process does: the job, with its results as lines on standard output, until it is killed.
+/// Runs the job in the process, with its results as lines on standard output, until it is killed.
 ///
 /// # Errors
 /// When the store cannot be opened, or the job fails.
 pub fn run(path: &Path, keys: u64, home: &Home) -> Result<(), Failure> {
     let keep = job::keep(path, home, Duration::from_millis(200))?;
-    // A batch or two before the watermark passes the end of the window, within a thousandth of it.
+    // One or two batches before the watermark passes the end of the window, within a thousandth of it.
     let records = per_window(keys);
     let close = records + records * DELAY as u64 / SIZE as u64;
     let at = (close - records / 1000) / BATCH as u64 * BATCH as u64;
@@ -142,7 +143,7 @@ pub fn run(path: &Path, keys: u64, home: &Home) -> Result<(), Failure> {
         if went_on || !kept.load(Ordering::Relaxed) {
             return;
         }
-        // Another one behind the one that was seen to begin: that is whole, then.
+        // A later checkpoint has completed after the first one began there: the first one is whole.
         if count > *whole.get_or_insert(count) {
             say(READY);
         }

@@ -299,7 +299,7 @@ fn provenance(runs: &[Run]) -> String {
     });
     row("governor", &|run| escape(run.machine.governor.as_deref().unwrap_or("not told")));
     row("load before", &|run| run.machine.load.map_or(String::new(), |load| format!("{load:.2}")));
-    // The verdict already has these notes.
+    // The verdict already has the notes on these names.
     let names = if let [run] = runs { headline::of(run).map(|headline| headline.names) } else { None };
     let names = names.unwrap_or_default();
     row("notes", &|run| {
