@@ -118,7 +118,7 @@ def frame(tables, partitions, query):
     context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(partitions))
     for name, rows in tables.items():
         batches = rows.to_batches(max_chunksize=8192)
-        # As many parts as it may use, so that each has its share.
+        # One part for each partition, so that each has its share.
         context.register_record_batches(name, [batches[part::partitions] for part in range(partitions)])
     return context.sql(query)
 
@@ -137,7 +137,7 @@ def measure(directory, partitions, rounds):
     return found
 
 
-# What ORDER BY leaves open is not compared: which of several bids of one millisecond or price comes first.
+# Columns that ORDER BY leaves open are not compared: several bids of one millisecond or price may come in any order.
 COMPARED = {18: [0, 1, 5], 19: [0, 2, 4]}
 
 
@@ -150,7 +150,7 @@ def as_printed(value):
 
 
 def batch(tables, number):
-    # As the dialect has it: a DECIMAL, the mean of integers is one, and a part that is not there is NULL.
+    # As in the dialect: prices are DECIMAL, the mean of integers is an integer, and a missing part is NULL.
     query = QUERIES[number].replace("0.908 * price", "arrow_cast(0.908, 'Decimal128(4, 3)') * price")
     query = query.replace("AVG(price)", "SUM(price) / COUNT(price)")
     query = re.sub(r"(split_part\([^)]*\))", r"nullif(\1, '')", query)
@@ -172,7 +172,7 @@ def printed(directory, number):
                 row = ", ".join(fields[field] for field in COMPARED[number])
             rows[row] += 1 if kind == "+" else -1
     if number == 12:
-        # Counts of windows by the clock of the run: all of a bidder's are one.
+        # Windows by processing time: all counts of a bidder are added up.
         bidders = collections.Counter()
         for row, times in rows.items():
             bidder, count = row.split(", ")[:2]

@@ -1,5 +1,5 @@
-//! Blocks of whole lines: free blocks by size, in DRAM, one collection for each session; and chunks of the medium, each
-//! for one size, from which new blocks are taken. The heap's lock is taken once for each chunk.
+//! Blocks of whole lines. Free blocks are kept by size, in DRAM, in one collection for each session. New blocks are
+//! taken from chunks of the medium, each for one size. The heap's lock is taken once for each chunk.
 
 use crate::layout::CHUNKS_AT;
 use crate::reclaim::{Block, Limbo};

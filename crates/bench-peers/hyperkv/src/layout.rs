@@ -25,9 +25,9 @@ pub(crate) const CHUNKS_AT: u64 = 24;
 pub(crate) const HEAD: u64 = 256;
 pub(crate) const LOG_AT: u64 = 4096;
 
-// 24: at p = 1/2 enough for 2^24 keys; with more keys, operations are slower. p = 1/4 takes 5 bytes less for each key.
-// At one million keys its inserts and descents took 15 to 20 % longer as measured: a further level costs a step, a
-// further node a miss.
+// 24: at p = 1/2 enough for 2^24 keys; with more keys, operations are slower. p = 1/4 takes 5 bytes less for each key,
+// but inserts and descents took 15 to 20 % longer at one million keys. A further level costs a step, a further node a
+// miss.
 pub(crate) const HEIGHT_MAX: usize = 24;
 
 /// The largest size of a key, in bytes.

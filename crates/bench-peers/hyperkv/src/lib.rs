@@ -17,9 +17,9 @@
 //! | update | new value, entry (node, new value) | value reference of the node | entry inactive |
 //! | delete | entry (node, predecessors) | state of the node, `next` of the predecessors | entry inactive |
 //!
-//! The word that makes an entry active also holds the checksum: of the entry, and of the new value and the new node
-//! that it points to. So these three need no order among them, and one drain is enough. (With a checksum of the entry
-//! alone, an entry could be durable before the node that it links; the crash test found that.) The state after a crash:
+//! The word that makes an entry active also holds a checksum of the entry, the new value and the new node. So these
+//! three need no order among them, and one drain is enough. (The crash test found why the checksum covers all:
+//! otherwise an entry could be durable before the node that it links.) The state after a crash:
 //!
 //! * before all of prepare's writes are durable: the checksum is wrong, or the entry is not active. Nothing reachable
 //!   was changed. The new blocks are not reachable and in no free list; the sweep finds them. The write did not happen.
@@ -54,7 +54,7 @@
 //!
 //! *Linked* is set before a node can be reached, not after. Nobody can take its lock before its links are committed,
 //! which is the flag's purpose, and its line need not be flushed twice. Free lists are in DRAM; recovery rebuilds them
-//! by a walk of all nodes. [`Options::rebuild`] can leave the walk out: an open then takes the same time whatever the
+//! by a walk of all nodes. [`Options::rebuild`] can leave the walk out. An open then takes the same time whatever the
 //! size, and earlier free space is not used until an open that does the walk.
 
 #![deny(unsafe_op_in_unsafe_fn)]

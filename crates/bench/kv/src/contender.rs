@@ -16,7 +16,8 @@ pub trait Contender {
     /// compared.
     fn durability(&self) -> String;
 
-    /// Where it makes its stores; `None` if its stores cannot collide with those of others.
+    /// The path of its stores: contenders with the same path cannot have stores at the same time. `None` never
+    /// conflicts.
     fn path(&self) -> Option<&Path> {
         None
     }

@@ -18,7 +18,7 @@ impl Failure {
         Self { text: text.into(), usage: false }
     }
 
-    /// A request that cannot be met: the user must ask for something else.
+    /// An impossible request: the user must ask for something else.
     pub fn usage(text: impl Into<String>) -> Self {
         Self { text: text.into(), usage: true }
     }

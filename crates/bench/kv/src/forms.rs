@@ -1,4 +1,5 @@
-//! The cost of the forms of a write compared with a plain put: under a lock, in a transaction, updatable, and of whole
+//! Compares the forms of a write with a plain put: under a lock, in a transaction, updatable, and of whole collections
+//! and tables.
 //! collections and tables.
 
 use crate::bound::batches;
@@ -9,8 +10,8 @@ use duramen::{Batch, ElementOrder, IndexKind, Meta, Stats, Store, Swap, Writer};
 use duramen_bench_report::{Better, Measurement, Metric, Unit};
 use std::time::{Duration, Instant};
 
-/// Space counts as free when at most one part in so many of the live bytes is dead, or at most `DEAD_BYTES`, as a small
-/// store leaves.
+/// Space counts as free when `1 / DEAD_SHARE` of the live bytes is dead at most, or `DEAD_BYTES`, as a small store
+/// leaves.
 const DEAD_SHARE: u64 = 2;
 const DEAD_BYTES: u64 = 64 << 20;
 const FREE_WITHIN: Duration = Duration::from_secs(60);
@@ -204,7 +205,7 @@ impl Forms<'_> {
         Ok(())
     }
 
-    /// Fills new collections of these names, each from its own thread and with its own keys, from a number on: with
+    /// Fills new collections of these names, each from its own thread and with its own keys, from a number on. With
     /// equal keys, threads would contend for the same locks. Returns wall-clock nanoseconds per element.
     fn fill(&self, store: &Store, collections: &[(&[u8], u64)]) -> Result<f64> {
         let ops = self.settings.ops;

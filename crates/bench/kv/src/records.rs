@@ -5,7 +5,7 @@
 //! | at | bytes | is |
 //! |---|---|---|
 //! | 0 | 8 | seal: the number's hash, its low half xor the version |
-//! | next multiple of 8 in the record | 8 | cell, which updates in place change: the number's other hash, its low half xor a count |
+//! | next multiple of 8 in the record | 8 | cell for in-place updates: the number's other hash, low half xor a count |
 //! | | | filler, random bytes that follow from number and version |
 //! | end - 8 | 8 | the seal again |
 //!

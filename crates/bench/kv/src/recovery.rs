@@ -29,7 +29,7 @@ impl Recovery {
     }
 }
 
-/// Copies the open store at `path` as it is on the medium now, and opens the copy: for recovery this is the same as
+/// Copies the open store at `path` as it is on the medium now, and opens the copy. For recovery this is the same as
 /// after kill -9. The copy's pages are in memory.
 ///
 /// # Errors

@@ -148,9 +148,9 @@ fn compaction(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<V
 /// flushes and drains gives the time without them; the difference is *persist*. (Timing drains one by one does not show
 /// it: the CPU continues and waits at the next store.) One over a medium whose calls are timed gives *log*: storing the
 /// record and beginning its write-back, less the reading of the clock. Calls over 50 µs are left out, because another
-/// process had the CPU in them. One counts bytes. *Index* is the time of a get of an absent key, which reads an index
-/// line and no record, less *epoch*: entering and leaving an epoch of readers, measured alone. *Rest* is the remainder:
-/// checksums, the old record, and the overlap by the CPU, which makes it smaller.
+/// process had the CPU in them. One counts bytes. *Index* is the time of a get of an absent key, less *epoch*; such a
+/// get reads an index line and no record. *Epoch* is entering and leaving an epoch of readers, measured alone. *Rest*
+/// is the remainder: checksums, the old record, and the overlap by the CPU, which makes it smaller.
 fn breakdown(place: &Place, settings: &Settings, watch: &dyn Watch) -> Result<Vec<Measurement>> {
     let mut all = Vec::new();
     for &shape in &settings.shapes {

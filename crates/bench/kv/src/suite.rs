@@ -1,8 +1,8 @@
 //! Workloads × record shapes × threads × contenders, in rounds: A B A B.
 //!
 //! In a round, each contender makes a store for each shape and number of threads, and runs the workloads on it in their
-//! given order. A workload gets a newly loaded store first, untimed, if the keys are no longer those of the load or if
-//! values were put in another way than it needs.
+//! given order. A workload may find other keys than those of the load, or values that were not put as it needs them.
+//! Then a new store is loaded first, untimed.
 //!
 //! If all workloads leave their stores unchanged, each contender loads one before the first round and keeps it. The
 //! contenders then take turns workload by workload. (Unless they share a device.)

@@ -14,8 +14,8 @@
 //! | `collection`, `collection-ordered` | records as elements of a collection: a map, or a map also ordered by value |
 //! | `ordered-cache-N` | an ordered index with N slots in its cache: 0, 16Ki, 64Ki, 256Ki, 1Mi, 4Mi |
 //!
-//! The engine does not offer two other choices: the index in place on the medium, and one block that all threads append
-//! to (a writer belongs to its thread).
+//! The engine does not offer two other choices: the index in place on the medium, and one block to which all threads
+//! append. (A writer belongs to its thread.)
 
 use crate::contender::{Contender, Duramen, Held, Opened};
 use crate::elsewhere::{Elsewhere, Kind};

@@ -1,7 +1,7 @@
 //! The memory and the cores of a workload: NUMA nodes, and an emulated slower memory.
 //!
-//! The slow tier is only emulated: it adds a fixed wait after each step on the medium, and a token bucket keeps the
-//! bandwidth of all threads together below a limit. It has neither the queues nor the bursts of a real device.
+//! The slow tier is only emulated. It adds a fixed wait after each step on the medium, and a token bucket limits the
+//! bandwidth of all threads together. It has neither the queues nor the bursts of a real device.
 
 use crate::error::{Error, Result};
 use crate::kernel::policy;

@@ -333,7 +333,7 @@ impl Workload {
         Ok(())
     }
 
-    /// The unit of which parts of the range consist.
+    /// The unit in which the range is divided into parts.
     fn operation_line(&self) -> u64 {
         if self.exec_mode == Mode::Custom { 64 } else { self.access_size }
     }

@@ -9,7 +9,7 @@
 //! device_gb = 32.0             # of 10^9 bytes, as they are sold
 //! device_euro = 160.0
 //!
-//! [[figure]]                   # optional: beside the built-in ones
+//! [[figure]]                   # optional: in addition to the built-in ones
 //! title = "million gets"
 //! words = ["get", "uniform"]   # each begins a word of the measurement's group, name or arguments
 //! unit = "op/s"

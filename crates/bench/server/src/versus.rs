@@ -1,7 +1,7 @@
 //! Compares servers: all are started, and each has its turn while the others are stopped (SIGSTOP).
 //!
-//! At each point of the matrix the servers take turns, A B A B, in at least five rounds, so that other load on the
-//! machine affects all of them. Ratios are made within a round; their median, lowest and highest are reported.
+//! At each point of the matrix the servers take turns, A B A B, in at least five rounds. So other load on the machine
+//! affects all of them. Ratios are made within a round; their median, lowest and highest are reported.
 
 use crate::client::{self, Watch};
 use crate::plan::Plan;

@@ -2,8 +2,8 @@
 //!
 //! A process sums by key, without windows, with checkpoints in a store on a disk. First each key comes once, so that
 //! the state reaches its full size. Then keys come at random, which is the worst case for paged memory. Once the state
-//! is full, the process's memory is bounded to a tenth of it: by a control group if one can be made, otherwise by the
-//! limit on its data. The measurement begins then.
+//! is full, the process's memory is bounded to a tenth of it. A control group bounds it if one can be made, otherwise
+//! the limit on its data does. The measurement begins then.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -50,7 +50,7 @@ enum What {
     },
 }
 
-/// What all of them are told.
+/// Arguments of all measurements.
 #[derive(Args)]
 pub struct Common {
     /// A directory to make and remove, on /dev/shm or a DAX file system

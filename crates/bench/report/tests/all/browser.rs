@@ -1,5 +1,5 @@
-//! A real browser opens the page: its console stays empty, every plot is drawn where it can be seen, the tooltip and
-//! the theme button work. Skipped with a message if there is no Chromium.
+//! A real browser opens the page. Its console stays empty, every plot is drawn where it can be seen, and the tooltip
+//! and the theme button work. Skipped with a message if there is no Chromium.
 use crate::support::full_run;
 use duramen_bench_report::html;
 use std::path::Path;
