@@ -129,7 +129,7 @@ impl<M: Medium> Store<M> {
             return Ok(false);
         }
         self.medium.drain();
-        // From here on the entry is as it was written: an invalid word was written so, or is damage.
+        // From here on the entry is as it was written: an invalid word was already invalid when written, or is damage.
         let node = self.checked("node of an entry", at, node)?;
         if action == Action::Update {
             self.modify(node + VALUE, value);

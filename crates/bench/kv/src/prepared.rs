@@ -1,5 +1,5 @@
-//! Throughput of bare operations: keys and values of the next few hundred operations are made while the clock stands.
-//! So the CPU may overlap an operation with the next, as in a program that has its keys at hand.
+//! Throughput of bare operations: keys and values of the next few hundred operations are made while the clock is
+//! stopped. So the CPU may overlap an operation with the next, as in a program that has its keys at hand.
 //!
 //! Besides the engine, only this runs while the clock runs: a step of a loop, the address of key and value, and a
 //! comparison of the returned value by length and one word.

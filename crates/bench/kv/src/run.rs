@@ -30,7 +30,7 @@ pub enum Latency {
     Every,
     /// All operations of a thread together: throughput alone.
     None,
-    /// A few hundred operations together; keys and values are made while the clock stands. With several threads the
+    /// A few hundred operations together; keys and values are made while the clock is stopped. With several threads the
     /// time is that of the slowest.
     Prepared,
 }
