@@ -54,7 +54,8 @@ pub fn suite(overrides: &Overrides) -> Result<(Vec<Benchmark>, Vec<String>)> {
     Ok((all, notes))
 }
 
-/// Replaces every persist instruction in the steps of `workload` on the medium.
+/// Replaces every persist instruction in the steps of `workload` on the medium: by `wide` from 256 bytes up, else
+/// `small`.
 pub fn persist_with(workload: &mut Workload, small: Persist, wide: Persist) {
     for step in workload.custom_operations.iter_mut().filter(|step| !step.dram) {
         let persist = if step.bytes >= 256 { wide } else { small };

@@ -71,7 +71,7 @@ fn warm(hyper: &mut Hyper<Mapped>, slots: usize, records: &Records, keys: u64) -
     check_all(hyper, records, keys_to_warm(slots, keys))
 }
 
-/// Four reads per slot leave one slot in fifty empty.
+/// Four keys per slot leave one slot in fifty empty.
 fn keys_to_warm(slots: usize, keys: u64) -> u64 {
     keys.min(4 * slots as u64)
 }

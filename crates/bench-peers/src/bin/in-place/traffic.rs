@@ -63,7 +63,8 @@ pub fn measure(common: &Common, values: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Write-backs are counted only where the engine asks for them, not where it asks for order alone.
+/// Takes a flush instruction by default: write-backs are counted only if the medium asks for them, not if order is
+/// enough.
 fn step(common: &Common) -> Option<FlushInstruction> {
     common.flush_instruction.or_else(|| FlushInstruction::available().first().copied())
 }
