@@ -1,9 +1,10 @@
-//! An index made at once, of all its slots: recovery finds them in no order, and a descent for each would take ten times as
-//! long.
+//! Builds an index from all its slots in one go: recovery finds them in no order, and one descent for each would take
+//! ten times as long.
 //!
-//! While records are read, their slots are gathered in parts, which a sample of the keys bounds ([`Parting`]). A part is small
-//! enough for a CPU's own caches: one thread puts it in order, by the 16 bytes of its keys behind those that its bounds share, and
-//! by records where these do not tell, and fills leaves from left to right, which are a chain of their own ([`super::chain`]).
+//! While records are read, their slots are gathered in parts; a sample of the keys gives the bounds ([`Parting`]). A
+//! part is small enough for a CPU's own caches. One thread sorts it by 16 bytes of each key, after the bytes that its
+//! bounds share, and by records where these are equal. It fills leaves from left to right; they are a chain of their
+//! own ([`super::chain`]).
 
 use super::OrderedIndex;
 use super::key::{shared_bytes, word_at};
@@ -14,17 +15,17 @@ use crate::index::{KeyBytes, Slot};
 
 /// A leaf has room for this share of its slots.
 const ROOM_SHARE: usize = 7;
-/// Entries of a part: 400 KiB of them, of the second cache of most CPUs less than half.
+/// Entries of a part: 400 KiB, less than half of most CPUs' second-level cache.
 const PART_ENTRIES: u64 = if cfg!(test) { 40 } else { 16 << 10 };
-/// Bounds what a thread writes to by turns: a line of each part stays in its caches.
+/// Limits how many places a thread writes to in turn: a line of each part stays in its caches.
 const PARTS_MAX: u64 = 4096;
 const CELLS_PER_BOUND: usize = 4;
 
 /// 16 bytes of a key, in its order.
 type Words = [u64; 2];
 
-/// A slot, and what tells most keys of a part apart: what they have behind that which all keys of the part share. Of an element of a
-/// collection, its position and its order.
+/// A slot, and the bytes that distinguish most keys of a part: those after the prefix that all keys of the part share.
+/// For an element of a collection, its position and its order.
 #[derive(Clone, Copy)]
 pub(crate) struct Sorted {
     pub(super) words: Words,
@@ -41,7 +42,7 @@ impl Sorted {
         self.words
     }
 
-    /// What to order the entries of a part by, before their keys.
+    /// The order of the entries of a part, before their keys are compared.
     #[inline]
     pub(crate) fn rank(&self) -> u128 {
         rank(self.words)
@@ -60,24 +61,24 @@ fn words(key: &[u8]) -> Words {
 
 /// Which keys belong to which part. All keys of a part are below those of the next.
 ///
-/// The first part has what is below all keys that begin as those of the sample do, and the last what is above.
+/// The first part has the keys below all that share the sample's prefix, and the last part those above.
 #[derive(Default)]
 pub(crate) struct Parting<'k> {
-    /// What all keys of the sample begin with.
+    /// The prefix of all keys of the sample.
     shared: &'k [u8],
     /// Where all parts but the first two and the last begin.
     bounds: Vec<Bound<'k>>,
     /// How many bytes all keys of each part share: those that its bounds share.
     skips: Vec<usize>,
-    /// So that most keys are compared with a bound or two: what bounds have of their first words is cut into cells of equal
-    /// width, and this says how many bounds lie in cells before each.
+    /// Number of bounds in the cells before each cell. The range of the bounds' first words is divided into cells of
+    /// equal width, so that most keys are compared with one or two bounds.
     before: Vec<u16>,
-    /// Where the cells begin, and by how much a word is shifted for the number of its cell.
+    /// Where the cells begin, and the shift of a word that gives the number of its cell.
     cells_from: u64,
     cells_shift: u32,
 }
 
-/// A key, and the rank of what it has behind that which all share.
+/// A key, and the rank of its bytes after the prefix that all share.
 #[derive(Clone, Copy)]
 struct Bound<'k> {
     rank: u128,
@@ -95,7 +96,7 @@ impl<'k> Bound<'k> {
 }
 
 impl<'k> Parting<'k> {
-    /// Parts for so many entries. The sample only makes them even.
+    /// Parts for this many entries. The sample only makes them even.
     pub(crate) fn new(sample: &[&'k [u8]], entries: u64) -> Self {
         let shared = match sample {
             [first, ..] => {
@@ -107,7 +108,7 @@ impl<'k> Parting<'k> {
         keys.sort_unstable_by(|a, b| a.rank.cmp(&b.rank).then_with(|| a.key.cmp(b.key)));
         let parts = (entries / PART_ENTRIES).clamp(1, PARTS_MAX) as usize;
         let numbers = (1..parts).map(|part| part * keys.len() / parts);
-        // As short as tells it from the key of the sample before it.
+        // Just long enough to differ from the previous key of the sample.
         let pair = |number: usize| Some((keys.get(number.checked_sub(1)?)?.key, keys.get(number)?.key));
         let bound = |(before, key): (&'k [u8], &'k [u8])| {
             let len = key.len().min(shared_bytes(before, key) + 1);
@@ -138,7 +139,7 @@ impl<'k> Parting<'k> {
             .collect();
     }
 
-    /// How many bounds are not above `key`, which has these words behind `shared`.
+    /// Number of bounds that are not above `key`, which has these words after `shared`.
     #[inline]
     fn bounds_below(&self, key: &[u8], words: Words) -> usize {
         let Some(last) = self.before.len().checked_sub(2) else { return 0 };
@@ -154,7 +155,7 @@ impl<'k> Parting<'k> {
         self.skips.len()
     }
 
-    /// The part of a key, and what is kept of it there.
+    /// The part of a key, and its entry there.
     #[inline]
     pub(crate) fn place(&self, key: &[u8], slot: Slot) -> (usize, Sorted) {
         let Some(rest) = key.strip_prefix(self.shared) else {
@@ -170,7 +171,7 @@ impl<'k> Parting<'k> {
         (part, Sorted { words, slot })
     }
 
-    /// What all keys of a part begin with.
+    /// The prefix of all keys of a part.
     fn shared(&self, part: usize) -> &'k [u8] {
         let bound = part.checked_sub(2).and_then(|bound| self.bounds.get(bound));
         &bound.map_or(self.shared, |bound| bound.key)[..self.skips[part]]
@@ -181,7 +182,7 @@ impl<'k> Parting<'k> {
         if part + 1 < self.parts() {
             return part.checked_sub(2).map_or(self.shared, |bound| self.bounds[bound].key).to_vec();
         }
-        // The next one that does not begin with `shared`.
+        // The lowest key above all that begin with `shared`.
         let len = self.shared.iter().rposition(|&byte| byte < 255).map_or(0, |last| last + 1);
         let mut low = self.shared[..len].to_vec();
         low.iter_mut().next_back().into_iter().for_each(|byte| *byte += 1);
@@ -190,14 +191,14 @@ impl<'k> Parting<'k> {
 }
 
 impl OrderedIndex {
-    /// No record of the keys that it is built of has a higher version.
+    /// Sets the versions of absent keys: no record of the keys that the index is built of has a higher version.
     pub(crate) fn observe_version(&self, version: Version) {
         self.stripes.raise_versions(version);
     }
 
-    /// Fills an index, which is empty and not shared yet, on so many threads. `in_order` makes a part of `parting`, in the order of
-    /// its keys, which are all different; `entries` says how many it has at most, and 0 only if there are none. Their versions are
-    /// told apart ([`OrderedIndex::observe_version`]).
+    /// Fills an index that is empty and not shared yet, on `threads` threads. `in_order` returns a part of `parting`,
+    /// sorted by keys, which all differ. `entries` holds the maximum number of entries for each part, 0 only if there
+    /// are none. Versions are reported separately ([`OrderedIndex::observe_version`]).
     pub(crate) fn build(
         &self,
         parting: &Parting<'_>,
@@ -222,7 +223,7 @@ impl OrderedIndex {
             let mut low = if number == 0 { Vec::new() } else { parting.low(part) };
             let mut rest = entries.chunks(each).zip(leaves..).peekable();
             while let Some((leaf, label)) = rest.next() {
-                // Where the next leaf begins: with the shortest key that is above all of this one.
+                // The next leaf begins with the shortest key that is above all of this one.
                 let next = match (leaf, rest.peek()) {
                     ([.., last], Some(([first, ..], _))) => Some(shortest_between(shared, last, first, keys)),
                     _ => parts.get(number + 1).map(|&(part, _)| parting.low(part)),
@@ -241,21 +242,23 @@ impl OrderedIndex {
     }
 }
 
-/// A key above that of `last`, and not above that of `next`, both of which begin with `shared`; short, if not the shortest.
+/// A key above that of `last`, and not above that of `next`; both begin with `shared`. It is short, but maybe not the
+/// shortest.
 fn shortest_between(shared: &[u8], last: &Sorted, next: &Sorted, keys: &impl KeyBytes) -> Vec<u8> {
     let bytes = |entry: &Sorted| entry.rank().to_be_bytes();
     let same = shared_bytes(&bytes(last), &bytes(next));
     if same < size_of::<Words>() {
-        // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
+        // At the first byte that differs, `next` is greater, so that byte is part of its key and not a zero after its
+        // end.
         return [shared, &bytes(next)[..=same]].concat();
     }
-    // What it is built of was verified.
+    // The records that the index is built of are verified.
     let key_of = |entry: &Sorted| keys.key_at(entry.slot.location()).unwrap_or_default();
     let next = key_of(next);
     next[..next.len().min(shared_bytes(key_of(last), next) + 1)].to_vec()
 }
 
-/// The eight bytes behind `skip` bytes of the key, from those at hand if they are among them.
+/// The eight bytes after `skip` bytes of the key, from the entry's words if they are among them.
 fn prefix(shared: &[u8], entry: &Sorted, skip: usize, keys: &impl KeyBytes) -> u64 {
     match skip.checked_sub(shared.len()) {
         Some(0) => entry.words[0],

@@ -1,8 +1,8 @@
 //! From a key's hash to the node whose leaf probably holds it, so that most point lookups need no descent.
 //!
-//! A slot is the address of a node and some bits of the hash. It is a guess: nobody takes it out when the key moves or
-//! the node goes, and there is no need (invariant 6 of the index): whoever follows it looks at the node's version, and
-//! finds the key there or does not.
+//! A slot is the address of a node and some bits of the hash. It is a guess: nothing removes it when the key moves or
+//! the node is removed. That is not needed (invariant 6 of the index): a reader that follows it looks at the node's
+//! version, and finds the key there or does not.
 
 use super::Node;
 use crate::index::memory::Table;
@@ -11,11 +11,11 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::sync::reclaim::Guard;
 
-/// What an address of a node, aligned to 64 bytes of 48 bits, leaves for the tag.
+/// The bits for the tag: those not used by the address of a node, which has 48 bits and is aligned to 64 bytes.
 const TAG_MASK: usize = !0x0000_ffff_ffff_ffc0;
 /// Slots in use at first: a page of them.
 const SLOTS_FIRST: usize = 512;
-/// Counters of hits and misses: one line each, and a thread keeps to one.
+/// Counters of hits and misses: one line each, and each thread uses one.
 const COUNTERS: usize = if cfg!(loom) { 1 } else { 64 };
 
 #[repr(align(128))]
@@ -26,16 +26,16 @@ struct Counter {
 }
 
 pub(super) struct Cache {
-    /// As many as there may be. The system backs those that are touched.
+    /// The maximum number of slots. The system backs those that are touched.
     slots: Table<AtomicPtr<Node>>,
-    /// The hash's top bits choose the slot: so many less than 64, that the slots in use are as many as the index has use for.
-    /// When there are more of them, a key has another slot, and is looked for in the list once more.
+    /// The hash's top bits choose the slot: the shift is 64 minus the number of these bits, so it sets how many slots
+    /// are in use. When more come into use, a key gets another slot, and is looked for in the list once more.
     shift: AtomicU32,
     counters: [Counter; COUNTERS],
 }
 
 impl Cache {
-    /// With `slots` slots, or as many as the next power of two; 0: none.
+    /// With `slots` slots, rounded up to a power of two; 0: none.
     pub(super) fn new(slots: usize) -> Self {
         let slots = if slots == 0 { 0 } else { slots.next_power_of_two().max(2) };
         Self {
@@ -51,7 +51,7 @@ impl Cache {
         self.slots.get((hash >> self.shift.load(Relaxed)) as usize)
     }
 
-    /// Takes as many slots in use as `keys` want, never fewer than before.
+    /// Sets how many slots are in use, by the slots that `keys` want; never fewer than before.
     pub(super) fn fit(&self, keys: u64) {
         let most = self.slots.len().max(2) as u64;
         let slots = keys.clamp(2, most).next_power_of_two();
@@ -90,7 +90,7 @@ impl Cache {
     pub(super) fn put(&self, hash: u64, node: &Node) {
         let Some(slot) = self.slot(hash) else { return };
         let word = node.pointer().as_ptr().map_addr(|address| address | Self::tag(hash));
-        // Relaxed: who follows it pairs with whoever changed the node, at its version.
+        // Relaxed: a reader that follows it pairs with the writer that changed the node, at its version.
         if slot.load(Relaxed) != word {
             slot.store(word, Relaxed);
         }
@@ -114,7 +114,7 @@ impl Cache {
     }
 }
 
-/// A number of this thread, one after the other.
+/// A number for this thread; threads are numbered in order.
 #[cfg(not(loom))]
 #[inline]
 pub(super) fn place() -> usize {

@@ -1,16 +1,17 @@
-//! A list made from left to right, in pieces that several threads make and one joins: an index that nobody else sees yet.
+//! A list made from left to right. Several threads make pieces and one thread joins them; nobody else sees the index
+//! yet.
 
 use super::node::{LockedNode, Node};
 use super::{HEIGHT_MAX, OrderedIndex};
 use crate::sync;
 use crate::sync::reclaim;
 
-/// Nodes one behind the other.
+/// Nodes in sequence.
 #[derive(Default)]
 pub(super) struct Chain<'g> {
-    /// Of each level the first and the last, if it has any.
+    /// The first and the last node of each level, if it has any.
     ends: [Option<(&'g Node, &'g Node)>; HEIGHT_MAX],
-    /// The index's head, while its leaf is to be the next.
+    /// The index's head, while its leaf is still to be filled.
     head: Option<&'g Node>,
 }
 
@@ -19,14 +20,14 @@ impl<'g> Chain<'g> {
         Self { ends: [Some((head, head)); HEIGHT_MAX], head: Some(head) }
     }
 
-    /// Puts a node behind all others.
+    /// Appends a node.
     fn push(&mut self, node: &'g Node, height: usize) {
         for level in 0..height {
             self.join_level(level, (node, node));
         }
     }
 
-    /// Puts another one behind this.
+    /// Appends another chain.
     fn join(&mut self, behind: &Self) {
         for (level, &ends) in behind.ends.iter().enumerate() {
             if let Some(ends) = ends {
@@ -47,8 +48,9 @@ impl<'g> Chain<'g> {
 }
 
 impl OrderedIndex {
-    /// Fills an index, which is empty and not shared yet: on one of so many threads, `make` adds the leaves of each item to a chain of their
-    /// own ([`OrderedIndex::add`]). Returns what `make` did, in the order of the items, which is that of the leaves.
+    /// Fills an index that is empty and not shared yet, on `threads` threads. For each item, `make` adds its leaves to
+    /// a chain of their own ([`OrderedIndex::add`]). Returns the results of `make`, in the order of the items, which is
+    /// that of the leaves.
     pub(super) fn fill_with<I: Send, T: Send>(
         &self,
         threads: usize,
@@ -75,7 +77,7 @@ impl OrderedIndex {
         results
     }
 
-    /// An empty leaf behind all others of the chain. The first of all is the head's, which has its lowest key already.
+    /// Appends an empty leaf to the chain. The first of all is the head's, which has its lowest key already.
     pub(super) fn add<'g>(&self, chain: &mut Chain<'g>, low: &[u8], label: u64) -> LockedNode<'g> {
         if let Some(head) = chain.head.take() {
             return head.hold(&self.waits);

@@ -10,8 +10,8 @@
 //! | 8 | label |
 //! | | the lowest key; then the slots, then their prefixes, 8 bytes each |
 //!
-//! A page holds leaves of one moment each, taken under their locks; see [`crate::recovery::checkpoint`] for why that is
-//! enough.
+//! A page holds each leaf as it was at one moment, copied under its lock; see [`crate::recovery::checkpoint`] for why
+//! that is enough.
 
 use super::OrderedIndex;
 use super::key::Sought;
@@ -27,7 +27,7 @@ use crate::sync::reclaim::{self, Guard};
 /// A page is full from here on.
 const PAGE_BYTES: usize = 16 << 10;
 const LEAF_FIXED_BYTES: usize = 24;
-/// Pages that a thread reads before it takes others.
+/// Pages that a thread takes at a time.
 const PAGES_AT_ONCE: usize = 4;
 /// Leaves that are passed under one guard.
 const LEAVES_WALKED: usize = 256;
@@ -47,7 +47,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// The leaf that a page goes on with, and what is behind it.
+/// The first leaf of `bytes`, and the bytes after it.
 fn leaf(bytes: &[u8]) -> Option<(Leaf<'_>, &[u8])> {
     let (fixed, rest) = bytes.split_at_checked(LEAF_FIXED_BYTES)?;
     let (low, rest) = rest.split_at_checked(u32_at(fixed, 0) as usize)?;
@@ -99,8 +99,8 @@ fn fill(held: &mut LockedNode<'_>, leaf: &Leaf<'_>, counts: &KeepFilter) {
     held.set_order(Order::of(count));
 }
 
-/// Appends a leaf, from `low` on, without its first `skipped` slots. Those that it appends are counted in `counted`; where their
-/// writers have not settled them `pending` says what is written.
+/// Appends a leaf, from `low` on, without its first `skipped` slots. Appended slots are counted in `counted`. For a
+/// slot that is pending, `pending` returns the slot to write.
 fn encode(
     held: &LockedNode<'_>,
     low: &[u8],
@@ -128,9 +128,9 @@ fn encode(
 }
 
 impl OrderedIndex {
-    /// Hands pages of all leaves to `emit`, in the order of their keys, until that says false. Returns what was handed out, if
-    /// it was all. No page may be unread. `pending` says of each slot that is, while its record is
-    /// there, what is written in its place, which may be nothing.
+    /// Hands pages of all leaves to `emit`, in the order of their keys, until it returns false. Returns the count of
+    /// the emitted slots if all were emitted. All pages must have been read. For a slot that is pending, `pending`
+    /// returns, while its record is there, the slot to write in its place, which may be empty.
     pub(crate) fn dump(
         &self,
         keys: &impl KeyBytes,
@@ -151,7 +151,7 @@ impl OrderedIndex {
         Ok(Some(counted))
     }
 
-    /// Fills a page with leaves of keys from `from` on, and says where the next one begins.
+    /// Fills a page with leaves of keys from `from` on, and says where the next page begins.
     fn dump_page(
         &self,
         from: &[u8],
@@ -171,7 +171,7 @@ impl OrderedIndex {
                 break held;
             }
         };
-        // A leaf that was merged since holds keys that the page before has already.
+        // A leaf that was merged since holds keys that the previous page already has.
         let is_low = held.node.low_order(&sought, &guard).is_eq();
         let mut skipped = match is_low {
             true => 0,
@@ -186,21 +186,22 @@ impl OrderedIndex {
             encode(&held, &low, skipped, page, counted, pending);
             leaves += 1;
             page[..4].copy_from_slice(&leaves.to_le_bytes());
-            // Under the lock: what is behind the leaf is behind what was just written of it.
+            // Under the lock: the leaf's successor is the successor of the slots just written.
             let next = held.node.next(0, &guard)?;
             low.clear();
             low.extend_from_slice(next.low(&mut LowBuffer::default(), &guard));
             if page.len() >= PAGE_BYTES {
                 return Some(low);
             }
-            // Before this one is given back: else the next could be merged into it.
+            // Before this one is unlocked: otherwise the next could be merged into it.
             held = next.hold(&self.waits);
             skipped = 0;
         }
     }
 
-    /// Fills an index, which is empty, from its pages ([`is_page`]), with those slots that count; each page is read when it is first touched. Until
-    /// then one leaf stands for it, with the lowest key of its first. `Err`: what is wrong with the pages; the index is of no use then.
+    /// Fills an empty index from its pages ([`is_page`]), with the slots that `counts` keeps. Each page is read when it
+    /// is first touched. Until then one leaf stands for it, with the lowest key of its first leaf. `Err`: the fault in
+    /// the pages; the index cannot be used then.
     ///
     /// # Safety
     /// The bytes of the pages are valid, and not stored to, until [`OrderedIndex::pages_left`] says 0 or the index is dropped.
@@ -223,7 +224,7 @@ impl OrderedIndex {
         Ok(())
     }
 
-    /// Looks whether the pages are those of an index.
+    /// Checks that the pages are those of an index.
     fn check(pages: &PagesOf<'_>) -> std::result::Result<(), String> {
         let is_wrong = |&(number, page): &(u64, &[u8])| {
             leaves(page).next().map(|first| first.low.is_empty()) != Some(number == 0)
@@ -235,9 +236,9 @@ impl OrderedIndex {
         }
     }
 
-    /// Fills a leaf that is still a page with what that holds, and adds the other leaves of the page behind it.
+    /// Fills a leaf that is still a page from that page, and adds the page's other leaves after it.
     ///
-    /// Whoever wants the leaf meanwhile waits for its lock, or for its change to end.
+    /// A thread that wants the leaf meanwhile waits for its lock, or for its change to end.
     #[cold]
     pub(super) fn read_page(&self, node: &Node, guard: &Guard) {
         let mut held = node.hold(&self.waits);
@@ -253,7 +254,8 @@ impl OrderedIndex {
         for leaf in leaves {
             // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
             let new: &Node = unsafe { self.memory.take().as_ref() };
-            // The leaf's own may have been raised since, and labels are in the order of the list. Those behind it only grew.
+            // The first leaf's label may have been raised since, and labels are in the order of the list. Labels after
+            // it only grew.
             let label = leaf.label.max(node.label.load(Relaxed));
             fill(&mut new.init(leaf.low, self.height_of(leaf.low), label), &leaf, counts);
             new.set_next(0, behind);
@@ -275,7 +277,7 @@ impl OrderedIndex {
         self.attached.as_ref().map_or(0, Attached::left)
     }
 
-    /// Reads the pages that are left, until `stops`.
+    /// Reads the remaining pages, until `stops` returns true.
     pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
         let mut low = Vec::new();
         loop {

@@ -1,9 +1,9 @@
-//! Entries that one thread gathers in parts ([`super::build`]), before anything is in order.
+//! Entries that one thread gathers in parts ([`super::build`]), before they are sorted.
 //!
-//! In memory of their own, on huge pages, which goes back to the system as soon as the index is built: an allocator would keep
-//! it, and it is nearly as much as the index.
+//! They lie in separate memory on huge pages, which returns to the system as soon as the index is built. An allocator
+//! would keep it, and it is nearly as large as the index.
 //!
-//! *Invariant*: pieces of a part lie in `memory`, which goes with them; those in front of its last one are full.
+//! *Invariant*: pieces of a part lie in `memory`, which is freed with them; all but its last one are full.
 
 use super::build::{Parting, Sorted};
 use crate::index::Slot;
@@ -13,7 +13,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::statics::AtomicU64;
 use std::ptr::NonNull;
 
-/// Entries of a piece: 3 KiB, so that what is left of the last ones of some thousand parts is little.
+/// Entries of a piece: 3 KiB, so that the unused ends of the last pieces of some thousand parts are small.
 const PIECE_ENTRIES: usize = if cfg!(loom) { 2 } else { 128 };
 
 #[repr(C, align(64))]
@@ -33,7 +33,7 @@ unsafe impl Send for Part {}
 // SAFETY: as above.
 unsafe impl Sync for Part {}
 
-/// What one thread has gathered.
+/// The entries that one thread has gathered.
 pub(crate) struct Gathered {
     memory: Memory<Entries>,
     parts: Vec<Part>,
@@ -59,12 +59,12 @@ impl Gathered {
         part.len += 1;
     }
 
-    /// How many entries there are of a part.
+    /// Number of entries of a part.
     pub(crate) fn len(&self, part: usize) -> usize {
         self.parts[part].len
     }
 
-    /// Copies the entries of a part behind `into`.
+    /// Appends the entries of a part to `into`.
     pub(crate) fn copy(&self, part: usize, into: &mut Vec<Sorted>) {
         let Part { pieces, len } = &self.parts[part];
         for (number, piece) in pieces.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Keys as the ordered index compares them: by words, as far as words tell.
+//! Keys as the ordered index compares them: by words first.
 
-/// Eight bytes of `key` from `from` on, as a number in the order of the bytes; what is behind the end counts as zeros.
+/// Eight bytes of `key` from `from` on, as a number in the order of the bytes; bytes after its end count as zeros.
 #[inline]
 pub(super) fn word_at(key: &[u8], from: usize) -> u64 {
     if let Some(word) = key.get(from..).and_then(|rest| rest.first_chunk()) {
@@ -16,7 +16,7 @@ pub(super) fn word_at(key: &[u8], from: usize) -> u64 {
     }
 }
 
-/// How many bytes two keys begin with in common.
+/// Length of the common prefix of two keys.
 pub(super) fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

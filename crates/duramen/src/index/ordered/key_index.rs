@@ -35,7 +35,7 @@ impl KeyIndex for OrderedIndex {
         }
     }
 
-    /// Where the cache knows the key's leaf.
+    /// The leaf of the key, if the cache knows it.
     #[inline]
     fn candidate<'k>(&self, hash: u64, key: impl FnOnce() -> &'k [u8], guard: &Guard) -> Option<Slot> {
         let node = self.cache.get(hash, guard)?;

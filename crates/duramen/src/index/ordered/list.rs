@@ -1,16 +1,18 @@
-//! The list: how a leaf is found, split, and taken away.
+//! The list: how a leaf is found, split, and removed.
 //!
-//! *Split*: under the lock of the full leaf a node is made with the upper half, and linked behind it on level 0; both are
-//! marked as changing meanwhile. Then it is linked on its other levels, one by one, each under the lock of the node before
-//! it there.
+//! *Split*: under the lock of the full leaf, a new node gets the upper half and is linked after the leaf on level 0.
+//! Both are marked as changing meanwhile. Then the node is linked on its other levels, one by one, each under the lock
+//! of its predecessor there.
 //!
-//! *Taking away*: under the locks of a leaf and of the next, the next one's slots move to the first, and level 0 leads past
-//! it. Then it is unlinked on its other levels. Whoever comes to a node that is gone on the level it works at helps.
+//! *Removal*: under the locks of a leaf and the next one, the next one's slots move to the first, and level 0 skips it.
+//! Then it is unlinked on its other levels. A thread that finds a removed node on the level it works at helps to unlink
+//! it.
 //!
-//! *Damaged records* have slots and no key. The leaf keeps eight bytes of it, and so knows where the slot belongs among those that have
-//! others there; among those that have the same, its *run*, it may lie anywhere. So a run with damaged records is parted only where
-//! nothing else can be, with their slots on both sides ([`OrderedIndex::split_run`]); and when such a record is superseded, its slot gets
-//! its right place ([`super::locked::Place::repair`]). Whole records of a run are in order always.
+//! *Damaged records* have slots and no key. The leaf keeps eight bytes of the key, which place the slot among slots
+//! with other bytes. Among slots with the same bytes, its *run*, it may lie anywhere. So a run with damaged records is
+//! divided only when the leaf cannot be divided elsewhere; their slots then go to both sides
+//! ([`OrderedIndex::split_run`]). When such a record is superseded, its slot gets its right place
+//! ([`super::locked::Place::repair`]). Whole records of a run are always in order.
 
 use super::cache::place;
 use super::key::{Sought, shared_bytes, word_at};
@@ -27,15 +29,15 @@ use std::ptr::NonNull;
 
 /// Labels are cursors, which clients keep in doubles. In tests they run out.
 pub(super) const LABEL_MAX: u64 = if cfg!(test) { 1 << 20 } else { 1 << 53 };
-/// The second half of the labels is for leaves behind the last one, so far apart: enough for 2^32 of them.
+/// The second half of the labels is for leaves after the last one, at this distance: enough for 2^32 of them.
 const LABEL_STEP_LAST: u64 = if cfg!(test) { 1 << 4 } else { 1 << 20 };
-/// Where the leaf that was split last is split again, its keys come in order. Then a new leaf takes 1 in 2 to this of the
-/// labels between two, on the side where none will come.
+/// A leaf that is split right where the last split was gets its keys in order. Then a new leaf takes 1 in 2^this of the
+/// labels between its neighbours, on the side where no keys will come.
 const LABEL_SHARE_IN_ORDER: u32 = if cfg!(test) { 4 } else { 10 };
-/// Labels between two leaves after room was made, for each doubling of the leaves that were raised. So the more
-/// leaves are raised, the longer it takes until they are raised again.
+/// Labels between two leaves after room was made, for each doubling of the raised leaves. So the more leaves are
+/// raised, the longer it takes until they are raised again.
 const LABEL_ROOM_MIN: u64 = if cfg!(test) { 2 } else { 64 };
-/// Leaves that are raised at a time at most, all of which are locked: a quarter of a millisecond.
+/// Maximum number of leaves that are raised, and locked, together: a quarter of a millisecond.
 const LABEL_RAISED_MAX: usize = 4096;
 
 /// A leaf, and a version at which it was the right one.
@@ -45,7 +47,7 @@ pub(super) struct At<'g> {
     pub version: u64,
 }
 
-/// A node that is gone, on its way to be used again.
+/// A removed node, on its way to be used again.
 struct RetiredNode(NonNull<Node>);
 
 // SAFETY: a node is made of atomics, and lies in memory that the index shares.
@@ -75,13 +77,14 @@ impl OrderedIndex {
         self.descend(|node| node.begins_by(key, guard), guard)
     }
 
-    /// The last living leaf that `is_by` says yes to: it does to some of the first nodes and to none behind them.
+    /// The last living leaf for which `is_by` is true. It is true for some of the first nodes and false for all after
+    /// them.
     pub(super) fn descend<'g>(&self, is_by: impl Fn(&'g Node) -> bool, guard: &'g Guard) -> At<'g> {
         'again: loop {
             let mut node = self.head(guard);
             for level in (1..self.height()).rev() {
                 node.fetch_next(level - 1);
-                // A node that is gone may point to what was freed before we came (invariant 5): not there.
+                // A removed node may point to a node that was freed before we came (invariant 5): do not step there.
                 while let Some(next) = node.next(level, guard).filter(|next| is_by(next) && !next.is_gone()) {
                     node = next;
                     node.fetch_next(level - 1);
@@ -91,7 +94,7 @@ impl OrderedIndex {
             loop {
                 let Some(version) = node.at_rest() else { continue 'again };
                 match node.next(0, guard).filter(|next| is_by(next)) {
-                    // It was unlinked since.
+                    // It has been unlinked since.
                     Some(next) if next.is_gone() => {}
                     Some(next) => {
                         node = next;
@@ -105,7 +108,7 @@ impl OrderedIndex {
         }
     }
 
-    /// The last node before `key` on a level. It was alive; what was gone behind it is unlinked.
+    /// The last node before `key` on a level, alive when it was seen. Removed nodes after it are unlinked.
     fn before<'g>(&self, level: usize, key: &Sought<'_>, guard: &'g Guard) -> &'g Node {
         'again: loop {
             let mut node = self.head(guard);
@@ -125,7 +128,7 @@ impl OrderedIndex {
         }
     }
 
-    /// Links a node on its levels above 0, so that it may go again.
+    /// Links a node on its levels above 0, so that it may be removed again.
     pub(super) fn link(&self, node: &Node, guard: &Guard) {
         let mut buffer = [0; 16];
         let low = Sought::new(node.low(&mut buffer, guard));
@@ -135,7 +138,7 @@ impl OrderedIndex {
                 let before = self.before(level, &low, guard);
                 let next = before.next(level, guard);
                 if let Some(gone) = next.filter(|next| next.is_gone()) {
-                    // Maybe with the same lowest key, and a node is behind nothing that is not below it.
+                    // It may have the same lowest key, and only nodes with a lower one may precede a node.
                     self.unlink_from(before, level, gone, guard);
                     continue;
                 }
@@ -150,7 +153,7 @@ impl OrderedIndex {
         node.set_linked();
     }
 
-    /// Unlinks a node that is gone on its levels above 0.
+    /// Unlinks a removed node on its levels above 0.
     fn unlink(&self, node: &Node, guard: &Guard) {
         let mut buffer = [0; 16];
         let low = Sought::new(node.low(&mut buffer, guard));
@@ -158,7 +161,7 @@ impl OrderedIndex {
             loop {
                 let before = self.before(level, &low, guard);
                 let behind = before.next(level, guard);
-                // Others that are gone with the same lowest key may be before it.
+                // Other removed nodes with the same lowest key may precede it.
                 let gone = behind.filter(|next| next.is_gone() && next.begins_by(&low, guard));
                 let Some(gone) = gone else { break };
                 self.unlink_from(before, level, gone, guard);
@@ -186,7 +189,8 @@ impl OrderedIndex {
         low
     }
 
-    /// The same among slots of damaged records, whose keys are not known: behind the last that is known to be below it.
+    /// The same among slots of damaged records, whose keys are unknown: after the last slot that is known to be below
+    /// it.
     #[cold]
     fn rank_slowly(held: &LockedNode<'_>, key: &[u8], keys: &impl KeyBytes) -> usize {
         let want = word_at(key, held.node.skip());
@@ -206,7 +210,7 @@ impl OrderedIndex {
         held.set_order(order.with(rank, position));
     }
 
-    /// Adds a key that is not there to the leaf to which it belongs; returns the node where it is now.
+    /// Adds a missing key to the leaf to which it belongs; returns its node.
     pub(super) fn insert<'g>(
         &self,
         held: LockedNode<'g>,
@@ -237,7 +241,7 @@ impl OrderedIndex {
         let entries = &entries[..count];
         entries.iter().for_each(|(_, slot)| keys.prefetch_at(slot.location()));
         let next = left.next(0, guard);
-        // Keys that come in order fill leaves, instead of leaving halves behind.
+        // Keys that come in order fill leaves, and leave no half-empty ones.
         let appended = (rank == count && next.is_none()).then_some(key);
         let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
         let is_damaged = keys.may_be_damaged() && entries.iter().any(|entry| key_of(entry).is_none());
@@ -255,7 +259,7 @@ impl OrderedIndex {
         let right = node.init(low, self.height_of(low), self.new_label(left, next, guard));
         let skip = left.skip();
         let (mut buffer, mut next_buffer) = ([0; 16], [0; 16]);
-        // Of keys that are not known no other part can be taken. What all keys shared they still share.
+        // With unknown keys the prefixes cannot start at another byte. The bytes that all keys shared they still share.
         let (skip_left, skip_right) = match is_damaged {
             true => (skip, skip),
             false => (
@@ -294,8 +298,8 @@ impl OrderedIndex {
         target
     }
 
-    /// How many slots of a full leaf stay, and where the others begin: at the shortest key that is above all that stay. `appended` is the new
-    /// key, if it comes behind all others.
+    /// How many slots of a full leaf stay, and where the others begin: at the shortest key that is above all that stay.
+    /// `appended` is the new key, if it comes after all others.
     fn halved(entries: &[(u64, Slot)], appended: Option<&[u8]>, keys: &impl KeyBytes) -> (usize, Vec<u8>) {
         let key_at = |at: usize| keys.key_at(entries[at].1.location()).unwrap_or_default();
         let stay = if appended.is_some() { entries.len() } else { entries.len() / 2 };
@@ -304,8 +308,9 @@ impl OrderedIndex {
         (stay, first[..first.len().min(shared + 1)].to_vec())
     }
 
-    /// How many slots of a full leaf stay when `key` is added, and where the others begin, if keys of some are not known: where what the
-    /// leaf has of its keys tells them apart, or whole records do. `None`: the leaf has the same of all, and of the new key.
+    /// How many slots of a full leaf stay when `key` is added, and where the others begin, if some keys are unknown. It
+    /// divides where the leaf's bytes of two keys differ, or where whole records differ. `None`: the leaf has the same
+    /// bytes for all keys and for the new one.
     #[cold]
     fn parted(
         left: &Node,
@@ -317,7 +322,8 @@ impl OrderedIndex {
         let (count, skip) = (entries.len(), left.skip());
         let key_of = |entry: &(u64, Slot)| keys.key_at(entry.1.location());
         let by_words = |below: u64, above: u64| {
-            // The byte that tells them apart is above another one, so it is of the key and not a zero behind its end.
+            // At the first byte that differs, `above` is greater, so that byte is part of the key and not a zero after
+            // its end.
             let (below, above) = (below.to_be_bytes(), above.to_be_bytes());
             let mut buffer = [0; 16];
             let shared = left.low(&mut buffer, guard).get(..skip)?;
@@ -332,7 +338,7 @@ impl OrderedIndex {
             if last.0 < first.0 {
                 return by_words(last.0, first.0);
             }
-            // One that is damaged may be of a key on either side.
+            // A damaged slot may belong to a key on either side.
             let (below, above) = (key_of(last)?, key_of(first)?);
             is_whole(first.0).then(|| above[..=shared_bytes(below, above)].to_vec())
         };
@@ -349,9 +355,10 @@ impl OrderedIndex {
         }
     }
 
-    /// Splits a full leaf that has the same of all its keys and of the new one, some of which are not known. Each of these may belong on
-    /// either side, and a lookup of its key must come to its slot, or it would be absent without a word: so its slot goes to both. When it
-    /// turns out whose it is, the others go ([`OrderedIndex::forget_copies`]).
+    /// Splits a full leaf whose keys and the new key all have the same bytes in the leaf, and some of whose keys are
+    /// unknown. Each of these may belong on either side. A lookup of its key must find its slot, or the key would
+    /// silently seem absent; so its slot goes to both sides. When its key becomes known,
+    /// [`OrderedIndex::forget_copies`] removes the others.
     #[cold]
     fn split_run<'g>(
         &self,
@@ -385,7 +392,8 @@ impl OrderedIndex {
             parts.push((low.to_vec(), with_damaged(below)));
             parts.push((first[..first.len().min(shared + 1)].to_vec(), with_damaged(above)));
         } else {
-            // They leave no room beside them. Of the new key it is known what it has.
+            // The damaged slots leave no room for another slot. The new key itself is known, so it gets a leaf of its
+            // own.
             let behind = [key, &[0]].concat();
             if low != key {
                 parts.push((low.to_vec(), with_damaged(&[])));
@@ -400,12 +408,12 @@ impl OrderedIndex {
             held.set_skip(skip);
             held.set_order(Order::of(slots.len()));
         };
-        // From right to left: each points to the one behind it before it can be found.
+        // From right to left: each points to its successor before it can be found.
         let (mut behind, mut added) = (next, Vec::with_capacity(2));
         for (low, slots) in parts[1..].iter().rev() {
             // SAFETY: `Memory` gives memory of a node, which it keeps (invariant 6).
             let node: &'g Node = unsafe { self.memory.take().as_ref() };
-            // What was added is locked: labels behind it are not raised.
+            // The added nodes are locked: labels after them are not raised.
             let label = match added.is_empty() {
                 true => self.new_label(left, behind, guard),
                 false => label_between(left, behind),
@@ -423,16 +431,16 @@ impl OrderedIndex {
         drop((held, added));
         self.splits.fetch_add(nodes.len() as u64, Relaxed);
         nodes.iter().for_each(|node| self.link(node, guard));
-        // The leaf where the key is, unless it moved on.
+        // The leaf that has the key, unless it moved.
         self.seek(&Sought::new(key), guard).node
     }
 
-    /// Takes away what slots still point to the damaged record at `at`, which turned out to be of `key` and is
-    /// superseded: copies that [`OrderedIndex::split_run`] made, in leaves that have `skip` bytes less of keys. The
+    /// Removes the remaining slots of the damaged record at `at`, which turned out to belong to `key` and is
+    /// superseded. These are copies that [`OrderedIndex::split_run`] made, in leaves whose keys share `skip` bytes. The
     /// caller has the key's lock.
     #[cold]
     pub(super) fn forget_copies(&self, at: Offset, key: &[u8], skip: usize, guard: &Guard) {
-        // All of those keys begin so, but for zeros that are none.
+        // All of those keys have this prefix. Trailing zeros are dropped, since they may be padding.
         let mut run = &key[..key.len().min(skip + 8)];
         while let [before @ .., 0] = run {
             run = before;
@@ -456,12 +464,12 @@ impl OrderedIndex {
         }
     }
 
-    /// A label for a new leaf between two, of which the caller has locked the left one.
+    /// A label for a new leaf between two; the caller has locked the left one.
     fn new_label(&self, left: &Node, next: Option<&Node>, guard: &Guard) -> u64 {
         let from = left.label.load(Relaxed);
         let Some(next) = next else {
             return match LABEL_MAX.checked_sub(from) {
-                // Whatever lies between the first leaf and the last gets half of all labels.
+                // The leaves between the first and the last share half of all labels.
                 Some(_) if from < LABEL_MAX / 2 => LABEL_MAX / 2,
                 Some(room) => from + LABEL_STEP_LAST.min(room / 2),
                 None => from,
@@ -483,8 +491,8 @@ impl OrderedIndex {
         label
     }
 
-    /// Makes room for a label behind `left`, which the caller has locked: the leaves from `next` on get greater labels, as few leaves as
-    /// lie too close together. Where that are more than may be locked at a time, nothing changes.
+    /// Makes room for a label after `left`, which the caller has locked: the leaves from `next` on get greater labels,
+    /// as few leaves as lie too close together. If these are more than may be locked together, nothing changes.
     #[cold]
     fn raise_labels<'g>(&self, left: &Node, next: &'g Node, guard: &'g Guard) {
         let from = left.label.load(Relaxed);
@@ -496,7 +504,7 @@ impl OrderedIndex {
             let end = behind.map_or(LABEL_MAX, |behind| behind.label.load(Relaxed));
             let gap = end.saturating_sub(from) / gaps;
             let Some(node) = behind else {
-                // Nothing bounds them but the last label of all, and those are not had again.
+                // Only the greatest label bounds these leaves, and used labels do not come back.
                 break gap.min(wanted.max(gap >> LABEL_SHARE_IN_ORDER));
             };
             if gap >= wanted {
@@ -505,14 +513,14 @@ impl OrderedIndex {
             if raised.len() == LABEL_RAISED_MAX {
                 return;
             }
-            // From left to right, as locks of nodes are taken.
+            // From left to right, the order of node locks.
             raised.push(node.hold(&self.waits));
             behind = node.next(0, guard);
         };
         // From right to left: at each moment the labels are in the order of the list.
         for (node, number) in raised.iter().map(|held| held.node).rev().zip((1..=raised.len() as u64).rev()) {
             let label = node.label.load(Relaxed).max(from + gap * number);
-            // Release: pairs with the Acquire of a scan, which finds the labels behind this one raised too.
+            // Release: pairs with the Acquire of a scan, which then also finds the labels after this one raised.
             node.label.store(label, Release);
         }
     }
@@ -521,7 +529,7 @@ impl OrderedIndex {
         (1 + self.heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
     }
 
-    /// Looks whether every level points to living nodes in the order of their lowest keys, and level 0 to all of them.
+    /// Checks that every level points to living nodes in the order of their lowest keys, and level 0 to all of them.
     #[cfg(test)]
     pub(crate) fn check_levels(&self, guard: &Guard) {
         let lows = |level| {
@@ -546,21 +554,21 @@ impl OrderedIndex {
         }
     }
 
-    /// What a node that begins with `low` has in a list of this seed.
+    /// The height of a node with lowest key `low` in a list of this seed.
     #[cfg(all(test, loom))]
     pub(crate) fn height_for(seed: u64, low: &[u8]) -> usize {
         let heights = crate::index::Hasher::new(seed, u64::MAX);
         (1 + heights.hash(low).trailing_zeros() as usize).min(HEIGHT_MAX)
     }
 
-    /// A leaf has lost a key: maybe it and a neighbour are one leaf better.
+    /// A leaf has lost a key: merges it with a neighbour if both fit into one leaf.
     pub(super) fn shrink(&self, node: &Node, keys: &impl KeyBytes, guard: &Guard) {
         let count = node.order().len();
-        // With more than a third left the look at the neighbour is not worth it.
+        // Above a third, looking at the neighbour is not worth it.
         if count > (self.leaf_slots / 3).max(1) || self.merge(node, keys, guard) || count > 0 {
             return;
         }
-        // An empty leaf goes to whichever neighbour: a queue's keys must not leave its leaves behind.
+        // An empty leaf merges with either neighbour: a queue's keys must not leave empty leaves.
         let mut buffer = [0; 16];
         let low = node.low(&mut buffer, guard);
         if !low.is_empty() {
@@ -568,7 +576,7 @@ impl OrderedIndex {
         }
     }
 
-    /// Makes one leaf of `left` and the next one, if they fit.
+    /// Merges the next leaf into `left`, if both fit.
     fn merge(&self, left: &Node, keys: &impl KeyBytes, guard: &Guard) -> bool {
         let mut held = left.hold(&self.waits);
         if !held.is_alive() {
@@ -585,7 +593,7 @@ impl OrderedIndex {
         for (_, slot) in held.entries().chain(other.entries()) {
             keys.prefetch_at(slot.location());
         }
-        // What is kept of a key that is not known cannot be made anew.
+        // The bytes kept of an unknown key cannot be computed again.
         let is_damaged = |(_, slot): (u64, Slot)| keys.key_at(slot.location()).is_none();
         if keys.may_be_damaged() && held.entries().chain(other.entries()).any(is_damaged) {
             return false;
@@ -624,7 +632,7 @@ impl OrderedIndex {
         true
     }
 
-    /// Makes `before` lead past a node that is gone; false when `before` is gone too.
+    /// Makes `before` skip a removed node; false when `before` is removed too.
     fn unlink_from(&self, before: &Node, level: usize, gone: &Node, guard: &Guard) -> bool {
         let held = before.hold(&self.waits);
         if held.is_alive() && is_same(before.next(level, guard), Some(gone)) {
@@ -635,7 +643,7 @@ impl OrderedIndex {
     }
 }
 
-/// A label in the middle between two leaves; without room the same as the left one's.
+/// A label in the middle between two leaves; without room, the left one's label.
 fn label_between(left: &Node, next: Option<&Node>) -> u64 {
     let from = left.label.load(Relaxed);
     let to = next.map_or(LABEL_MAX, |next| next.label.load(Relaxed));

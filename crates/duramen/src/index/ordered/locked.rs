@@ -1,4 +1,4 @@
-//! What a writer holds while it changes a key.
+//! The state of a writer while it changes a key.
 
 use super::OrderedIndex;
 use super::key::Sought;
@@ -17,11 +17,11 @@ pub(crate) struct Locked<'a> {
     guard: &'a Guard,
     hash: u64,
     stripe: LockedStripe<'a>,
-    /// Where the key was last looked for, and whether it is its place also if it was not found there.
+    /// Where the key was last looked for, and whether a key that was not found there belongs there.
     at: Cell<Option<(At<'a>, bool)>>,
 }
 
-/// The slot of a locked key. Nobody else changes it, wherever it moves.
+/// The slot of a locked key. No other thread changes it, wherever it moves.
 pub(crate) struct Place<'p> {
     index: &'p OrderedIndex,
     guard: &'p Guard,
@@ -131,7 +131,7 @@ impl KeyPlace for Place<'_> {
         self.slot.set(slot);
     }
 
-    /// The record is damaged, and was of this key: its place in the leaf was a guess until now.
+    /// The record is damaged, and belonged to this key: its place in the leaf was a guess until now.
     #[cold]
     fn repair(&self, _: &[u8], slot: Slot, keys: &impl KeyBytes) {
         if planted(Mutant::DamagedPlacedByGuess) {

@@ -1,5 +1,5 @@
-//! The ordered index: a concurrent skip list whose nodes are fat, after the lazy skip list of Herlihy, Lev,
-//! Luchangco and Shavit (SIROCCO 2007), with leaves read as in Masstree (Mao, Kohler, Morris: EuroSys 2012).
+//! The ordered index: a concurrent skip list with fat nodes. The list follows the lazy skip list of Herlihy, Lev,
+//! Luchangco and Shavit (SIROCCO 2007). Leaves are read as in Masstree (Mao, Kohler, Morris: EuroSys 2012).
 //!
 //! ```text
 //! level 2  head ───────────────────────────▶ node ──────────────────▶
@@ -9,19 +9,20 @@
 //!          leaf     leaf      leaf     leaf   leaf      leaf     up to 14 slots each, in the order of their keys
 //! ```
 //!
-//! A node owns its *lowest key*, which is as short as it may be: keys from there up to the next node's are its own. So a
-//! descent reads no records. A leaf holds of each key eight bytes behind those that all its keys share; two keys that
-//! agree there are told apart by their records. One slot for each record, and a miss for each leaf instead of each key,
-//! is what lets a scan fetch ahead.
+//! A node owns its *lowest key*, a short separator. The keys from there up to the next node's lowest key belong to it,
+//! so a descent reads no records. All keys of a leaf share a prefix; the leaf holds the next eight bytes of each key.
+//! Two keys that agree in these bytes are distinguished by their records. There is one slot for each record, and one
+//! miss for each leaf instead of each key, so a scan can fetch ahead.
 //!
-//! In front lies a cache of references from hashes to nodes ([`cache`]). Why it may be wrong without damage: 6.
+//! In front lies a cache of references from hashes to nodes ([`cache`]). A stale entry is harmless because of invariant
+//! 6.
 //!
-//! Who may do what:
+//! Rules for threads:
 //!
-//! * *Readers* take no lock. They hold a guard, read a leaf between two looks at its version, and begin anew when it
-//!   has changed; while positions of that very leaf are being changed (some dozen stores) they wait.
-//! * *Writers* of a key hold its stripe ([`super::stripes`]), from before they look for it until its slot is set. Leaves and
-//!   links are locked for the stores that change them alone, and stripes are never waited for under such a lock.
+//! * *Readers* take no lock. They hold a guard, compare a leaf's version before and after they read it, and retry when
+//!   it has changed. While positions of that very leaf are being changed (some dozen stores) they wait.
+//! * *Writers* of a key hold its stripe ([`super::stripes`]) from before they look it up until its slot is set. Leaves
+//!   and links are locked only for the stores that change them. A thread never waits for a stripe under such a lock.
 //! * A thread that locks two nodes locks the left one first.
 //!
 //! Invariants:
@@ -29,12 +30,13 @@
 //! 2. A node's lowest key, height and memory stay while a guard can see it.
 //! 3. A link changes only under the lock of the node it lies in, and never once that node is gone.
 //! 4. Level 0 points to every living node and, from living nodes, to no other. It and a leaf's bounds change only
-//!    together with the leaf's version. Higher levels are short cuts: they may miss a node, and point to one that is
-//!    gone.
-//! 5. A node goes only when it is linked on all its levels. It is handed to reclamation when no link of a node that new
-//!    guards can reach points to it, on any level.
-//! 6. The memory of a node is never anything else, and its version never repeats. So any reference to a node may be
-//!    followed under a guard: if its version says "alive", it is a leaf of this index now, and what it holds is true.
+//!    together with the leaf's version. Higher levels are shortcuts: they may miss a node, and may point to a removed
+//!    one.
+//! 5. A node is removed only when it is linked on all its levels. It is handed to reclamation when no link of a node
+//!    that new guards can reach points to it, on any level.
+//! 6. The memory of a node never becomes anything else, and its version never repeats. So any reference to a node may
+//!    be followed under a guard. If its version says "alive", it is a leaf of this index now, and its contents are
+//!    valid.
 //! 7. A leaf that is still a page of a checkpoint has no slots yet, and is neither split nor merged: a descent that
 //!    ends there reads the page first. All leaves of the page lie between it and the next node.
 
@@ -72,24 +74,24 @@ pub(crate) use locked::{Locked, Place};
 pub(in crate::index) use node::Node;
 pub(crate) use walk::Chunk;
 
-/// One node in two has a level more: 2^24 nodes fill this, and more only make the way along the top longer.
+/// One node in two has one level more. 2^24 nodes fill this; more nodes only lengthen the walk along the top level.
 const HEIGHT_MAX: usize = if cfg!(loom) { 3 } else { 24 };
-/// Slots of the cache unless told otherwise: 8 MiB.
+/// Default slots of the cache: 8 MiB.
 pub(crate) const CACHE_SLOTS: usize = 1 << 20;
 
-/// Threads that add keys in order at a time, each for itself.
+/// Threads that can add keys in order concurrently, each with its own label.
 const LABELS_LAST: usize = if cfg!(loom) { 1 } else { 8 };
 
 pub(crate) struct OrderedIndex {
     head: NonNull<Node>,
-    /// Levels that have a node, or are about to.
+    /// Levels that have a node, or are about to have one.
     height: AtomicU64,
     memory: Arc<Memory<Node>>,
-    /// Chooses heights: seeded, so that nobody can ask for a list without levels.
+    /// Chooses heights. It is seeded, so that no client can force a list without levels.
     heights: Hasher,
     stripes: Arc<Stripes>,
     cache: Cache,
-    /// The label that was last given between two leaves, by threads: see `list`.
+    /// The label that was last given between two leaves, per thread slot: see `list`.
     labels_last: [AtomicU64; LABELS_LAST],
     splits: AtomicU64,
     merges: AtomicU64,
@@ -107,7 +109,7 @@ unsafe impl Send for OrderedIndex {}
 unsafe impl Sync for OrderedIndex {}
 
 impl OrderedIndex {
-    /// An index by itself.
+    /// An index with its own stripes.
     #[cfg(any(test, loom))]
     pub(crate) fn new(seed: u64, cache_slots: usize, leaf_slots: usize) -> Self {
         Self::on(Arc::default(), seed, cache_slots, leaf_slots)
@@ -136,7 +138,7 @@ impl OrderedIndex {
     }
 
     fn head<'g>(&self, _guard: &'g Guard) -> &'g Node {
-        // SAFETY: dressed in `new`, and never taken away.
+        // SAFETY: initialized in `on`, and never removed.
         unsafe { self.head.as_ref() }
     }
 
@@ -156,7 +158,7 @@ impl OrderedIndex {
         (self.splits.load(Relaxed), self.merges.load(Relaxed))
     }
 
-    /// How often a leaf was waited for by who wanted to lock it.
+    /// How often a writer had to wait for a leaf's lock.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Relaxed)
     }
@@ -166,19 +168,20 @@ impl OrderedIndex {
         self.cache.counted()
     }
 
-    /// Lets the cache grow with the leaves. With four slots for each key that they have room for, few keys share one.
+    /// Lets the cache grow with the leaves. It has four slots for each key that the leaves have room for, so few keys
+    /// share one.
     fn fit_cache(&self) {
         self.cache.fit(4 * self.memory.bytes() / size_of::<Node>() as u64 * LEAF_SLOTS as u64);
     }
 
-    /// Bytes of DRAM that the index takes.
+    /// Bytes of DRAM that the index uses.
     pub(crate) fn bytes(&self) -> u64 {
         self.memory.bytes() + self.cache.bytes()
     }
 
-    /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is
-    /// returned, even if the slot changes meanwhile.
-    // Apart: the hash index's lookups stay as short as they were.
+    /// Looks up the slot of `key` without a lock; `look` recognises it. Returns the slot that `look` saw and its
+    /// result, even if the slot changes meanwhile.
+    // Not inlined: the hash index's lookups stay short.
     #[inline(never)]
     pub(crate) fn find_with<T>(
         &self,
@@ -204,7 +207,7 @@ impl OrderedIndex {
         }
     }
 
-    /// By way of the cache. A key that is not found so may be there all the same.
+    /// Looks in the cache only. A miss does not mean that the key is absent.
     #[inline]
     fn find_cached<'g, T>(
         &self,
@@ -234,7 +237,7 @@ impl Drop for OrderedIndex {
             next = node.next(0, &guard);
             node.deinit();
         }
-        // What was taken away holds our memory.
+        // The retired nodes hold a reference to our memory.
         drop(guard);
         reclaim::collect();
     }

@@ -1,12 +1,12 @@
-//! A node: a leaf of sorted slots, and the tower by which it is found.
+//! A node: a leaf of sorted slots, and the tower of links through which it is found.
 //!
 //! | line | holds |
 //! |---|---|
 //! | 0 | what a descent reads: the lowest key, marks, label, the two lowest links, the rest of the tower |
 //! | 1 to 4 | the leaf: version, order, and of each slot the word and a prefix of its key |
 //!
-//! A slot never moves inside its leaf: `order` says which positions are taken, and in which order of their keys.
-//! The invariants are those of [`super`].
+//! A slot never moves inside its leaf: `order` says which positions are taken, and their order by key. The invariants
+//! are those of [`super`].
 
 use super::key::{Sought, shared_bytes, word_at};
 use crate::index::memory::Piece;
@@ -31,9 +31,9 @@ pub(super) const LEAF_SLOTS: usize = if cfg!(loom) { 2 } else { 14 };
 const LEVELS_INLINE: usize = 2;
 
 const LOCKED: u64 = 1;
-/// Positions are being changed: what is read meanwhile may not fit together.
+/// Positions are being changed: values that are read meanwhile may be inconsistent.
 const CHANGING: u64 = 2;
-/// Linked, or about to be; never again for this life of the node once it was taken away.
+/// Linked, or about to be. Once the node is removed, it is never set again in this life of the node.
 const ALIVE: u64 = 4;
 /// Versions are counted in steps of this.
 const ONE: u64 = 8;
@@ -45,7 +45,7 @@ pub(in crate::index) struct Node {
     low: [AtomicU64; LOW_BYTES_INLINE / 8],
     low_bytes: AtomicU32,
     height: AtomicU8,
-    /// Taken away: a descent does not step here any more.
+    /// Removed: a descent no longer steps here.
     gone: AtomicBool,
     /// On all its levels.
     linked: AtomicBool,
@@ -59,7 +59,7 @@ pub(in crate::index) struct Node {
     order: AtomicU64,
     /// Bytes that all keys of the leaf share, now and later: its bounds share them.
     skip: AtomicU32,
-    /// The page of a checkpoint that the leaf still is, and others behind it, and one more; 0: none.
+    /// The checkpoint page, plus one, that holds this leaf, and maybe others after it, until it is read; 0: none.
     page: AtomicU32,
     _unused: [u32; 2],
     prefixes: [AtomicU64; LEAF_SLOTS],
@@ -81,7 +81,7 @@ impl Order {
     }
 
     pub(super) fn at(self, rank: usize) -> usize {
-        // A word that is read while it changes elsewhere must not point out of the leaf.
+        // A torn read must not give a position outside the leaf.
         ((self.0 >> (4 + 4 * rank)) as usize & 15).min(LEAF_SLOTS - 1)
     }
 
@@ -89,7 +89,7 @@ impl Order {
         (0..self.len().min(LEAF_SLOTS)).map(move |rank| self.at(rank))
     }
 
-    /// The first `count` of them.
+    /// The first `count` positions.
     pub(super) fn of(count: usize) -> Self {
         (0..count).fold(Self(0), |order, position| order.with(position, position))
     }
@@ -98,7 +98,7 @@ impl Order {
         Self(self.0 & ((1 << (4 + 4 * count)) - 1) & !15 | count as u64)
     }
 
-    /// With one more, at `rank`.
+    /// With one more position, at `rank`.
     pub(super) fn with(self, rank: usize, position: usize) -> Self {
         let at = 4 + 4 * rank;
         let low = self.0 & ((1 << at) - 1);
@@ -113,19 +113,19 @@ impl Order {
         Self((low | high) - 1)
     }
 
-    /// A position that is not taken.
+    /// A free position.
     pub(super) fn free(self) -> Option<usize> {
         let taken = self.positions().fold(0u32, |taken, position| taken | 1 << position);
         (0..LEAF_SLOTS).find(|position| taken >> position & 1 == 0)
     }
 }
 
-/// What `Node::look` found.
+/// The result of `Node::look`.
 pub(super) enum Seen<T> {
     Found(Slot, T),
-    /// Not there, if the node is the one where it belongs.
+    /// Absent, if the key belongs to this node.
     Absent,
-    /// The leaf is no longer what it was at the version.
+    /// The leaf has changed since the version.
     Changed,
 }
 
@@ -137,11 +137,11 @@ impl Node {
         }
         // SAFETY: a tower has `height - LEVELS_INLINE` links.
         let link = unsafe { self.tower.load(Relaxed).add(level - LEVELS_INLINE) };
-        // SAFETY: it is there before the node is linked, and goes with it (invariant 2).
+        // SAFETY: it is there before the node is linked, and is freed with it (invariant 2).
         unsafe { &*link }
     }
 
-    /// The node behind this one on a level below the height.
+    /// The next node on a level below the height.
     #[inline]
     pub(super) fn next<'g>(&self, level: usize, _guard: &'g Guard) -> Option<&'g Node> {
         // Acquire: pairs with the Release in `set_next`; the node is whole.
@@ -149,7 +149,7 @@ impl Node {
         unsafe { self.link(level).load(Acquire).as_ref() }
     }
 
-    /// As `next`, when only the address is wanted.
+    /// As `next`, but only the address.
     #[inline]
     pub(super) fn fetch_next(&self, level: usize) {
         let next = self.link(level).load(Relaxed);
@@ -170,8 +170,8 @@ impl Node {
 
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
-        // Acquire: pairs with the Release in `LockedNode::mark_removed`: who does not step here finds no link to it
-        // below.
+        // Acquire: pairs with the Release in `LockedNode::mark_removed`: a thread that does not step here finds no link
+        // to it below.
         self.gone.load(Acquire)
     }
 
@@ -199,7 +199,7 @@ impl Node {
         self.fetch_leaf();
     }
 
-    /// The lowest key; short ones by way of `buffer`.
+    /// The lowest key; short ones are copied to `buffer`.
     pub(super) fn low<'b, 'g: 'b>(&self, buffer: &'b mut LowBuffer, _guard: &'g Guard) -> &'b [u8] {
         let bytes = self.low_bytes.load(Relaxed) as usize;
         if bytes > LOW_BYTES_INLINE {
@@ -223,7 +223,7 @@ impl Node {
     pub(super) fn low_order(&self, key: &Sought<'_>, guard: &Guard) -> std::cmp::Ordering {
         let low = [self.low[0].load(Relaxed), self.low[1].load(Relaxed)];
         low.cmp(&key.words).then_with(|| {
-            // Equal as far as 16 bytes, padded with zeros, tell.
+            // Equal in the first 16 bytes, padded with zeros.
             let bytes = self.low_bytes.load(Relaxed) as usize;
             if bytes <= LOW_BYTES_INLINE || key.bytes.len() <= LOW_BYTES_INLINE {
                 bytes.cmp(&key.bytes.len())
@@ -233,7 +233,8 @@ impl Node {
         })
     }
 
-    /// A version of a living leaf at rest, waiting for a change to end; `None` once it is gone.
+    /// The version of a living leaf that is not being changed; waits for a change to end. `None` once the leaf is
+    /// removed.
     #[inline]
     pub(super) fn at_rest(&self) -> Option<u64> {
         let mut backoff = Backoff::default();
@@ -253,12 +254,12 @@ impl Node {
     /// The page of a checkpoint that still holds the leaf.
     #[inline]
     pub(super) fn page(&self) -> Option<usize> {
-        // Acquire: pairs with the Release in `LockedNode::set_page`: who sees none sees that the leaf has changed. And
-        // see `is_still`.
+        // Acquire: pairs with the Release in `LockedNode::set_page`: a thread that sees no page sees that the leaf has
+        // changed. And see `is_still`.
         (self.page.load(Acquire) as usize).checked_sub(1)
     }
 
-    /// Whether nothing moved since `version`: what was read in between, by Acquire, fits together.
+    /// Whether nothing moved since `version`: values read in between, by Acquire, are consistent.
     #[inline]
     pub(super) fn is_still(&self, version: u64) -> bool {
         planted(Mutant::LeafNotLookedAtAgain) || self.version.load(Relaxed) & !LOCKED == version
@@ -305,7 +306,7 @@ impl Node {
         for position in self.order().positions() {
             if self.prefix(position) == want {
                 let slot = self.slot(position);
-                // Before the record is read: the slot of a leaf that is gone may point to anything.
+                // Before the record is read: the slot of a removed leaf may point to anything.
                 if !self.is_still(version) {
                     return Seen::Changed;
                 }
@@ -317,7 +318,7 @@ impl Node {
         if self.is_still(version) { Seen::Absent } else { Seen::Changed }
     }
 
-    /// Locks the leaf, alive or not. Counts in `waits` if somebody else had it.
+    /// Locks the leaf, alive or not. Counts in `waits` if another thread had the lock.
     pub(super) fn hold(&self, waits: &AtomicU64) -> LockedNode<'_> {
         let mut backoff = Backoff::default();
         loop {
@@ -336,8 +337,8 @@ impl Node {
         }
     }
 
-    /// Begins the node's life: nobody can reach it but through an old reference of the cache, which sees that it
-    /// is changing until the lock is given back.
+    /// Begins the node's life. Only an old reference of the cache can reach it, and that sees that it is changing until
+    /// the lock is released.
     pub(super) fn init(&self, low: &[u8], height: usize, label: u64) -> LockedNode<'_> {
         let version = (self.version.load(Relaxed) & !(LOCKED | CHANGING)) | ALIVE;
         self.version.store(version | LOCKED | CHANGING, Relaxed);
@@ -364,7 +365,7 @@ impl Node {
         LockedNode { node: self, version, changing: true }
     }
 
-    /// Frees what the node alone points to; nobody can reach it any more.
+    /// Frees the memory that only the node points to; nobody can reach the node any more.
     pub(super) fn deinit(&self) {
         let low_bytes = self.low_bytes.swap(0, Relaxed) as usize;
         if low_bytes > LOW_BYTES_INLINE {
@@ -402,10 +403,10 @@ impl LockedNode<'_> {
         self.version == version
     }
 
-    /// From now on positions change, and who reads them waits.
+    /// From now on positions change, and readers of them wait.
     pub(super) fn change(&mut self) {
         if !planted(Mutant::LeafChangedUnmarked) {
-            // Relaxed: whatever is stored after it is stored by Release, so who sees that sees this too.
+            // Relaxed: all later stores are Release, so a thread that sees one of them sees this too.
             self.node.version.store(self.version | LOCKED | CHANGING, Relaxed);
         }
         self.changing = true;
@@ -436,7 +437,7 @@ impl LockedNode<'_> {
         self.node.skip.store(skip as u32, Release);
     }
 
-    /// The leaf ends here; another holds what it held.
+    /// The leaf's life ends; another leaf holds its keys.
     pub(super) fn mark_removed(&mut self) {
         self.change();
         // Release: pairs with the Acquire in `Node::is_gone`.
@@ -444,7 +445,7 @@ impl LockedNode<'_> {
         self.version &= !ALIVE;
     }
 
-    /// Where a slot with the location of `slot` lies.
+    /// The rank of the slot with the location of `slot`.
     pub(super) fn rank_of(&self, slot: Slot) -> Option<usize> {
         let order = self.node.order();
         order.positions().position(|p| self.node.slot(p).location() == slot.location())

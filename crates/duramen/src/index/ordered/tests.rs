@@ -1,4 +1,4 @@
-//! The ordered index by itself: the location of a key's record is its number in a list of keys.
+//! The ordered index alone: the location of a key's record is its number in a list of keys.
 
 use super::{Chunk, OrderedIndex, Parting};
 use crate::format::Version;
@@ -102,7 +102,7 @@ fn who_waits_for_a_lock_is_counted_once_and_who_does_not_is_not() {
                 assert!(!waiting.is_finished(), "it did not wait: {:?}", waits());
                 std::thread::yield_now();
             }
-            // It looks for the lock many times more.
+            // It tries to lock many more times.
             std::thread::sleep(std::time::Duration::from_millis(5));
             held();
         });
@@ -116,7 +116,7 @@ fn who_waits_for_a_lock_is_counted_once_and_who_does_not_is_not() {
     assert_eq!(get(&index, &log, b"b"), Some(Log::at(1).0));
 }
 
-/// What a walk finds, chunk by chunk.
+/// The result of a walk, chunk by chunk.
 fn walk(
     index: &OrderedIndex,
     log: &Log,
@@ -194,10 +194,10 @@ fn keys(random: &mut Random, count: usize) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Makes the index, which is empty, of some of the keys at once, as recovery does, and says of which.
+/// Builds the empty index from some of the keys, as recovery does, and returns these.
 fn build_some(random: &mut Random, log: &Log, index: &OrderedIndex, count: usize) -> BTreeMap<Vec<u8>, u64> {
     let some: Vec<usize> = (0..count).filter(|_| random.below(3) > 0).collect();
-    // Some are below or above all that begin as those of the sample do.
+    // Some are below or above all that share the sample's prefix.
     let sampled = |number: &&usize| *number % 20 != 7 && *number % 20 != 17;
     let sample: Vec<&[u8]> =
         some.iter().filter(sampled).map(|&number| &log.keys[number][..]).step_by(9).collect();
@@ -239,7 +239,7 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
     let log = Log::new(keys);
     let index = OrderedIndex::new(seed, cache_slots, leaf_slots);
     let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-    // Every other one is made at once of some of the keys.
+    // Every other one is built from some of the keys.
     if seed.is_multiple_of(2) {
         model = build_some(&mut random, &log, &index, count);
     }
@@ -324,7 +324,7 @@ fn ascending_and_descending_keys_fill_and_leave_nothing_behind() {
 #[test]
 fn one_step_of_a_scan_shows_few_keys_wherever_they_were_added() {
     let (others, count) = if cfg!(miri) { (50, 200) } else { (1000, 8000) };
-    // In random order, so that leaves behind have labels close to each other.
+    // In random order, so that later leaves have labels close to each other.
     let mut random = Random(5);
     let mut behind: Vec<Vec<u8>> = (0..others).map(|i| format!("z:{i:06}").into_bytes()).collect();
     (1..others).rev().for_each(|at| behind.swap(at, random.below(at + 1)));
@@ -409,7 +409,7 @@ fn the_cache_of_a_small_table_is_small_and_grows_with_it() {
         let found = |number: usize| get(&index, &log, &log.keys[number]);
         (0..count).for_each(|number| assert_eq!(found(number), Some(Log::at(number).0)));
     };
-    // What the cache knew before it last grew has other slots now; the first round finds it again.
+    // The keys cached before the last growth have other slots now; the first round finds them again.
     get_all();
     let before = index.cached();
     get_all();
@@ -418,7 +418,7 @@ fn the_cache_of_a_small_table_is_small_and_grows_with_it() {
     reclaim::collect();
 }
 
-/// Ends the writers, also when what they are watched for fails.
+/// Stops the writers, also when the check fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -427,7 +427,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What is there before and stays is seen by every walk exactly once and in order, while neighbours come and go.
+/// Every walk sees the keys that stay exactly once and in order, while neighbours come and go.
 fn check_threads(leaf_slots: usize) {
     let count = if cfg!(miri) { 150 } else { 3_000 };
     let mut random = Random(leaf_slots as u64);
@@ -453,7 +453,7 @@ fn check_threads(leaf_slots: usize) {
             });
         }
         let _stop = Stop(stop);
-        // Beside other work the writers may come to nothing for a while.
+        // With other work on the machine the writers may make no progress for a while.
         for round in (0..100 * rounds).take_while(|&round| round < rounds || index.grown().1 <= 2) {
             for reverse in [false, true] {
                 let mut seen = walk(index, log, (Unbounded, Unbounded), 1 + round * 7 % 50, reverse);

@@ -1,25 +1,26 @@
 //! Walks: in the order of the keys, forward and backward, and by a cursor that is a number.
 //!
-//! What a walk sees of a leaf is the leaf at one moment, with its bounds: all keys from its lowest to the next one's. So a
-//! walk that goes on at that bound sees each key that stays once, in order, whatever is split or merged meanwhile.
+//! A walk sees each leaf at one moment, with its bounds: all keys from its lowest to the next leaf's lowest. So a walk
+//! that resumes at that bound sees each key that stays once, in order, whatever is split or merged meanwhile.
 //!
-//! A *cursor* says where a walk stopped, in eight bytes, with nothing kept for it. Leaves have *labels*, numbers in the
-//! order of the list: 0 at first, and a new leaf's lies between those of its neighbours. A cursor is the label of the leaf to
-//! go on with, and stands for a bound: that leaf's lowest key at the time. All keys below it have been seen. To go on means to
-//! begin at the leaf with the greatest label that is not above the cursor. No key that stays is missed, since that leaf
-//! never begins above the bound. For the leaf that covers the bound has a label that is not below the cursor, always:
+//! A *cursor* says in eight bytes where a walk stopped; the index keeps nothing for it. Leaves have *labels*, numbers
+//! in the order of the list: 0 at first, and a new leaf's label lies between those of its neighbours. A cursor is the
+//! label of the leaf to resume at, and stands for a bound: that leaf's lowest key at the time. All keys below it have
+//! been seen. A walk resumes at the leaf with the greatest label that is not above the cursor. It misses no key that
+//! stays, since that leaf never begins above the bound: the leaf that covers the bound always has a label that is not
+//! below the cursor.
 //!
 //! * at first it is the leaf that the cursor was made of;
-//! * the label of a leaf never falls. Where there is no room between two leaves, those behind get greater ones
+//! * the label of a leaf never falls. If there is no room between two leaves, those after them get greater labels
 //!   ([`super::list`]), from right to left, so that labels are in order at each moment;
 //! * where the leaf is split at or below the bound, the new one covers it, and its label is not below the left one's;
 //! * where the leaf is merged, the left one covers the bound and gets the right one's label.
 //!
-//! Cursors grow with each step, so a walk ends. It may see keys again whose leaves got greater labels meanwhile: as many leaves as
-//! there are labels too close together where keys are being added.
+//! Cursors grow with each step, so a walk ends. It may see keys again whose leaves got greater labels meanwhile. These
+//! are as many leaves as have labels too close together where keys are being added.
 //!
-//! Where room cannot be made, the new leaf has the left one's label. Leaves of one label are one for cursors: this takes some
-//! 10^10 leaves behind the last one, or 10^8 in one place, since the index was last opened.
+//! If no room can be made, the new leaf has the left one's label. Leaves of one label are one for cursors. This takes
+//! some 10^10 leaves after the last one, or 10^8 in one place, since the index was last opened.
 
 use super::key::Sought;
 use super::node::Node;
@@ -32,15 +33,15 @@ use std::ops::Bound;
 /// Where a walk begins and ends.
 pub(crate) type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
-/// What a walk found.
+/// The result of a walk.
 #[derive(Default)]
 pub(crate) struct Chunk {
     pub slots: Vec<Slot>,
-    /// The key to go on from.
+    /// The key to resume from.
     pub onward: Vec<u8>,
 }
 
-/// What of a leaf a walk needs.
+/// The state of a leaf that a walk needs.
 struct Seen<'g> {
     slots: [Slot; LEAF_SLOTS],
     count: usize,
@@ -58,8 +59,8 @@ impl Seen<'_> {
     }
 }
 
-/// How many of these slots, in the order of their keys, are of keys below `key`, or not above it. Of one that is damaged only its place
-/// tells: it counts if one behind it does.
+/// How many of these slots, in the order of their keys, are of keys below `key`, or not above it. A damaged slot counts
+/// if a later one counts: only its place is known.
 pub(super) fn count_below(slots: &[Slot], key: &[u8], or_equal: bool, keys: &impl KeyBytes) -> usize {
     let is_below = |its: &[u8]| its < key || or_equal && its == key;
     if keys.may_be_damaged() {
@@ -78,7 +79,7 @@ fn sought_at(end: Bound<&[u8]>) -> Option<Sought<'_>> {
 }
 
 impl OrderedIndex {
-    /// A living leaf at one moment; `None` when it is gone. With a version: only as it was then.
+    /// A living leaf at one moment; `None` when it is removed. With a version: only as it was then.
     fn see<'g>(&self, node: &Node, at: Option<u64>, guard: &'g Guard) -> Option<Seen<'g>> {
         loop {
             let version = node.at_rest()?;
@@ -100,9 +101,9 @@ impl OrderedIndex {
         }
     }
 
-    /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included; false
-    /// when there are none up to the end. Records are fetched as soon as they are known. The last slots may lie behind
-    /// the end.
+    /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included;
+    /// false when there are none up to the end. Records are fetched as soon as their slots are known. The last slots
+    /// may lie after the end.
     pub(crate) fn forward(
         &self,
         (from, end): Bounds<'_>,
@@ -126,7 +127,7 @@ impl OrderedIndex {
             }
         };
         loop {
-            // The next leaf's lines come while the records of this one are asked for.
+            // The next leaf's lines arrive while the records of this one are fetched.
             if let Some(next) = seen.next {
                 next.fetch();
             }
@@ -143,7 +144,7 @@ impl OrderedIndex {
             match more {
                 Some(more) => (node, seen) = (next, more),
                 None => {
-                    // Enough, or the leaf is gone: its keys are found again by its lowest one.
+                    // Enough, or the leaf is removed: its lowest key finds its keys again.
                     onward.clear();
                     onward.extend_from_slice(next.low(&mut [0; 16], guard));
                     return true;
@@ -152,8 +153,8 @@ impl OrderedIndex {
         }
     }
 
-    /// The same, descending from the end: the key to go on from is then excluded, and the last slots may lie before the
-    /// beginning.
+    /// The same, descending from the end: the key to resume from is then excluded, and the last slots may lie before
+    /// the beginning.
     pub(crate) fn backward(
         &self,
         (end, from): Bounds<'_>,
@@ -211,7 +212,8 @@ impl OrderedIndex {
         let first_of = |wanted| {
             let node = self.descend(|node| label(node) < wanted, guard).node;
             let next = node.next(0, guard).filter(|next| label(next) == wanted);
-            // After `next`: a leaf that took in the one behind it meanwhile has its label now, and is itself the first.
+            // After `next`: if `node` merged with its successor meanwhile, it has that one's label now, and is itself
+            // the first.
             if label(node) < wanted { next.unwrap_or(node) } else { node }
         };
         let mut node = first_of(cursor);
@@ -220,8 +222,8 @@ impl OrderedIndex {
         }
         loop {
             let Some(seen) = self.see(node, None, guard) else {
-                // Gone: its keys are in the leaf that its lowest one points to. Not from the cursor once more: where
-                // many leaves have one label, one of them would be gone each time.
+                // Removed: its lowest key finds the leaf that has its keys. Do not start from the cursor again: where
+                // many leaves have one label, one of them would be removed each time.
                 node = self.seek(&Sought::new(node.low(&mut [0; 16], guard)), guard).node;
                 continue;
             };
@@ -234,7 +236,7 @@ impl OrderedIndex {
         }
     }
 
-    /// A slot that `random` picks, each place in the memory of leaves as likely as any other, if it is taken.
+    /// A slot that `random` picks, if it is taken. All places in the memory of leaves are equally likely.
     pub(crate) fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot> {
         // SAFETY: memory of a node, which may be read whatever became of it (invariant 6).
         let node = unsafe { self.memory.any(random[0])?.as_ref() };
