@@ -10,21 +10,22 @@
 //!
 //! All of 1 come first, in the order of their positions, then 2, then 3, in the order of the tree, then 4.
 //!
-//! A page is written at a time, and others change the index between two pages. So the pages are not of one moment, and this is what
-//! holds, of records in blocks that the checkpoint keeps ([`crate::recovery::checkpoint`]):
+//! One page is written at a time, and others change the index between two pages. So the pages are not of one moment.
+//! The following holds for records in blocks that the checkpoint keeps ([`crate::recovery::checkpoint`]):
 //!
-//! * What was an element from the beginning to the end is in the map and in the tree: an element's position never changes, and pages of
-//!   the map are not put together meanwhile; the tree is walked on behind the last entry, by its order and key.
-//! * The map has all that the tree has, since it is written first, and nothing in a kept block becomes an element meanwhile. There is
-//!   one exception: what a transaction superseded, and becomes an element again where the transaction does not count.
-//!   The map has that, in place of what the transaction wrote; the tree has it not.
-//! * What ceased to be in the tree while it was written is in the map or not, and in the tree or not. Something superseded it: either that
-//!   counts, and recovery reads it; or not, since a transaction wrote it, and then it is an element after all. So all
-//!   of it is written behind the tree, with what transactions had superseded when the map was written. Recovery adds
-//!   what of that is in the map then.
+//! * An element that stays from the beginning to the end is in the map and in the tree. An element's position never
+//!   changes, and pages of the map are not merged meanwhile. The walk of the tree resumes after the last entry, by its
+//!   order and key.
+//! * The map has all elements of the tree, since it is written first, and no record in a kept block becomes an element
+//!   meanwhile. There is one exception: an element that a transaction superseded becomes an element again if the
+//!   transaction does not count. The map has that element, in place of the transaction's record; the tree lacks it.
+//! * An element that was removed from the tree while it was written may or may not be in the map, and in the tree. A
+//!   record superseded it. Either that counts, and recovery reads it; or not, since a transaction wrote it, and then
+//!   the old one is an element after all. So all removed elements are written after the tree, with those that
+//!   transactions had superseded when the map was written. Recovery adds those of them that are in the map then.
 //!
-//! If nothing was changed meanwhile, all of this is of one moment, and nothing is to be put right: the index is read as a whole when it is
-//! first used. Else recovery does that ([`super::merge`]).
+//! If nothing was changed meanwhile, all of this is of one moment and needs no correction: the index is read as a whole
+//! when it is first used. Otherwise recovery corrects it ([`super::merge`]).
 
 use super::indexes::{Indexes, compared};
 use super::map::{Head, Loading, Map};
@@ -41,7 +42,7 @@ const HEAD_BYTES: usize = 8;
 const MAP_HEAD_BYTES: usize = 8;
 const OVERFLOW_BYTES: usize = 24;
 const ENTRY_BYTES: usize = 16;
-/// A page is handed out when it has so much.
+/// A page is handed out when it has this many bytes.
 const PAGE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 64 << 10 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +54,7 @@ enum Holds {
     Lacking,
 }
 
-/// What a page holds, and where; `None`: it is none.
+/// The kind of a page's contents, and their bytes; `None`: it is not a page.
 fn parts(page: &[u8]) -> Option<(Holds, &[u8])> {
     let (head, body) = page.split_at_checked(HEAD_BYTES)?;
     let holds = match u64_at(head, 0) {
@@ -66,7 +67,7 @@ fn parts(page: &[u8]) -> Option<(Holds, &[u8])> {
     Some((holds, body))
 }
 
-/// The first page of a map in these bytes, and what follows it.
+/// The first page of a map in these bytes, and the bytes after it.
 fn next_page(bytes: &[u8]) -> Option<(Head, &[u8], &[u8])> {
     let (head, overflow) = bytes.split_at_checked(MAP_HEAD_BYTES)?;
     let head = Head { bits: head[0].into(), depth: head[1].into(), known: head[2].into() };
@@ -115,7 +116,7 @@ pub(crate) fn slots(page: &[u8]) -> impl Iterator<Item = Slot> {
     in_pages.filter(|slot| !slot.is_empty()).chain(in_rest)
 }
 
-/// Whether these pages, of which each is one, are an index together; `Err` says why they are not.
+/// Checks that these pages, each of which is one, are together an index; `Err` gives the reason.
 pub(super) fn check(pages: &PagesOf<'_>, has_tree: bool) -> std::result::Result<(), String> {
     let (mut next, mut before) = (Some(0), Holds::Pages);
     let mut has_pages = false;
@@ -140,11 +141,11 @@ pub(super) fn check(pages: &PagesOf<'_>, has_tree: bool) -> std::result::Result<
     if has_pages && next.is_some() { Err("pages of a collection are missing".into()) } else { Ok(()) }
 }
 
-/// Gathers what is handed out into pages.
+/// Gathers words into pages.
 struct Writer<'e> {
     emit: &'e mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     page: Vec<u8>,
-    /// Where what is in the page begins.
+    /// Where the contents of the page begin.
     first: u64,
 }
 
@@ -155,7 +156,7 @@ enum Stop {
 }
 
 impl Writer<'_> {
-    /// Words that belong together follow.
+    /// Appends words that belong together.
     fn put(&mut self, holds: Holds, first: u64, words: &[&[u64]]) {
         if self.page.is_empty() {
             self.page.extend_from_slice(&(holds as u64).to_le_bytes());
@@ -177,17 +178,18 @@ impl Writer<'_> {
     }
 }
 
-/// An index that is handed out. Its lock is held for one page at a time.
+/// A dump of an index. It holds the index's lock for one page at a time.
 struct Dump<'d, K> {
     indexes: &'d Mutex<Indexes, { rank::INDEXES }>,
     keys: &'d K,
-    /// What a slot that is pending is once it is settled: elsewhere where a transaction wrote it.
+    /// The slot that a pending slot becomes once it is finalized. It points elsewhere if a transaction wrote it.
     durable_slot: &'d dyn Fn(Slot) -> Slot,
     writer: Writer<'d>,
     loaded: Loaded,
 }
 
-/// Hands the pages of an index to `emit`, until that says false; what was in them, if it was all.
+/// Hands the pages of an index to `emit`, until it returns false. Returns the count of their contents, if all were
+/// emitted.
 pub(super) fn dump(
     indexes: &Mutex<Indexes, { rank::INDEXES }>,
     keys: &impl KeyBytes,
@@ -241,11 +243,11 @@ impl<K: KeyBytes> Dump<'_, K> {
         Ok(())
     }
 
-    /// `before`: how many there were when the first page was written.
+    /// `before`: the number of such elements when the first page was written.
     fn overflow(&mut self, before: usize) -> std::result::Result<(), Stop> {
         let mut indexes = lock(self.indexes);
         if indexes.map.rest_len() > before {
-            // It may have been in a page when that was written.
+            // The new one may have been in a page when that was written.
             return Err(Stop::NoRoom);
         }
         let mut put_back = Vec::new();
@@ -274,7 +276,7 @@ impl<K: KeyBytes> Dump<'_, K> {
             };
             last = None;
             while let Some((order, slot)) = cursor.forward() {
-                // Its marks are of when it came here.
+                // Its marks date from when it was entered here.
                 self.writer.put(Holds::Entries, order, &[&[order, Slot::new(slot.location()).0]]);
                 if self.writer.is_full()
                     && let Some(key) = self.keys.key_at(slot.location())
@@ -303,7 +305,7 @@ impl<K: KeyBytes> Dump<'_, K> {
     }
 }
 
-/// What is written in the place of a slot, and counted. What it points back to is noted.
+/// The slot to write in place of `slot`, which is counted. A slot that points back to an older record is noted.
 fn to_durable(
     slot: Slot,
     durable_slot: &dyn Fn(Slot) -> Slot,
@@ -323,7 +325,7 @@ fn to_durable(
     now
 }
 
-/// What the pages of a checkpoint have of the tree.
+/// The tree's part of a checkpoint's pages.
 pub(super) struct OfTree<'p> {
     entries: Vec<&'p [u8]>,
     lacking: Vec<&'p [u8]>,
@@ -332,12 +334,12 @@ pub(super) struct OfTree<'p> {
 }
 
 impl<'p> OfTree<'p> {
-    /// The entries that count, in the order of the tree.
+    /// The entries that `counts` keeps, in the order of the tree.
     pub(super) fn entries(&self) -> impl Iterator<Item = (u64, Slot)> {
         self.counted(&self.entries)
     }
 
-    /// Those of them that the tree may lack, and is to have if they are in the map.
+    /// The entries that the tree may lack. It must have those that are in the map.
     pub(super) fn lacking(&self) -> impl Iterator<Item = (u64, Slot)> {
         self.counted(&self.lacking)
     }
@@ -351,13 +353,13 @@ impl<'p> OfTree<'p> {
         })
     }
 
-    /// The pages are needed no more.
+    /// The pages are no longer needed.
     pub(super) fn done(self) {
         self.attached.firsts().for_each(|_| self.attached.done());
     }
 }
 
-/// Fills a map that is empty from the pages that its index is attached to.
+/// Fills an empty map from the pages that its index is attached to.
 pub(super) fn read_map<'p>(map: &mut Map, attached: &'p Attached) -> OfTree<'p> {
     let mut loading = Loading::default();
     let mut of_tree = OfTree { entries: Vec::new(), lacking: Vec::new(), counts: None, attached };
@@ -380,7 +382,7 @@ pub(super) fn read_map<'p>(map: &mut Map, attached: &'p Attached) -> OfTree<'p> 
             }
             Some((Holds::Entries, body)) => of_tree.entries.push(body),
             Some((Holds::Lacking, body)) => of_tree.lacking.push(body),
-            // All were looked at before.
+            // The pages were checked before.
             None => {}
         }
     }
@@ -388,7 +390,7 @@ pub(super) fn read_map<'p>(map: &mut Map, attached: &'p Attached) -> OfTree<'p> 
     of_tree
 }
 
-/// Fills an index that is empty from the pages that it is attached to, which are of one moment.
+/// Fills an empty index from the pages that it is attached to, which are of one moment.
 pub(super) fn read(map: &mut Map, tree: Option<&mut Tree>, attached: &Attached) {
     let of_tree = read_map(map, attached);
     if let Some(tree) = tree {

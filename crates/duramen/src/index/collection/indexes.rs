@@ -1,6 +1,6 @@
-//! Map and tree of a collection, which are changed together.
+//! Map and tree of a collection, which change together.
 //!
-//! Who changes which record an element points to changes both; who changes but a mark changes the map alone.
+//! A writer that repoints an element changes both; one that only changes a mark changes the map alone.
 
 use super::map::Map;
 use super::tree::Tree;
@@ -8,10 +8,11 @@ use crate::index::ordered::Sorted;
 use crate::index::{KeyBytes, Slot};
 use std::cmp::Ordering;
 
-/// What orders the elements of a collection, by 8 bytes as a big-endian number; equal ones are ordered by their keys.
+/// The order of a collection's elements: 8 bytes as a big-endian number. Elements with equal numbers are ordered by
+/// their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Nothing.
+    /// No order.
     None,
     /// The beginning of the value.
     Value,
@@ -19,7 +20,7 @@ pub(crate) enum Order {
     Key,
 }
 
-/// The number that bytes begin with.
+/// The number in the first bytes.
 fn number(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);
@@ -32,11 +33,11 @@ pub(super) struct Indexes {
     pub(super) map: Map,
     pub(super) tree: Option<Tree>,
     order: Order,
-    /// How often what an element points to was changed.
+    /// How often elements were added, removed or repointed.
     pub(super) changes: u64,
-    /// What is in the tree no more, by its order, while a checkpoint of it is written.
+    /// Entries removed from the tree, with their order, while a checkpoint of it is written.
     lacking: Option<Vec<(u64, Slot)>>,
-    /// A tree that is forgotten, while some of its pages are left.
+    /// A forgotten tree, while some of its pages are left.
     forgotten: Option<Tree>,
 }
 
@@ -50,7 +51,7 @@ impl Order {
     }
 }
 
-/// Puts elements in order, and those of one order in that of their keys.
+/// Sorts elements by their order, then by their keys.
 pub(super) fn put_in_order(elements: &mut [Sorted], keys: &impl KeyBytes) {
     let order = |element: &Sorted| element.words()[1];
     elements.sort_unstable_by_key(order);
@@ -61,10 +62,10 @@ pub(super) fn put_in_order(elements: &mut [Sorted], keys: &impl KeyBytes) {
     }
 }
 
-/// Puts elements of one order in that of their keys.
+/// Sorts elements of equal order by their keys.
 fn sort_by_keys(elements: &mut [Sorted], keys: &impl KeyBytes) {
     let key_of = |element: &Sorted| keys.key_at(element.slot.location()).unwrap_or(&[]);
-    // In the place of the position, which is needed no more: it tells most keys apart without a look at their records.
+    // It replaces the position, which is no longer needed. It distinguishes most keys without reading their records.
     for element in elements.iter_mut() {
         let [_, order] = element.words();
         *element = Sorted::new([number(key_of(element)), order], element.slot);
@@ -74,7 +75,7 @@ fn sort_by_keys(elements: &mut [Sorted], keys: &impl KeyBytes) {
     });
 }
 
-/// Compares what a slot points to with `key`.
+/// Compares the record that a slot points to with `key`.
 pub(super) fn compared<'k>(key: &'k [u8], keys: &'k impl KeyBytes) -> impl FnMut(Slot) -> Ordering + 'k {
     move |slot| keys.key_at(slot.location()).unwrap_or(&[]).cmp(key)
 }
@@ -84,8 +85,8 @@ impl Indexes {
         Self { map, tree, order, changes: 0, lacking: None, forgotten: None }
     }
 
-    /// The elements have no order any more: gives back so many pages of the tree; whether that was all. (To look for something in it its
-    /// records are compared, and those may go now.)
+    /// Called when the elements have no order any more. Gives back up to `pages_max` pages of the tree, and says
+    /// whether that was all. (A search in the tree compares records, and those may be removed now.)
     pub(super) fn forget_order(&mut self, pages_max: usize) -> bool {
         if let Some(tree) = self.tree.take() {
             self.forgotten = Some(tree);
@@ -97,23 +98,22 @@ impl Indexes {
         is_all
     }
 
-    /// A checkpoint of it is about to be written; how often it was changed, and how many elements are in no page of the
-    /// map.
+    /// Begins a checkpoint. Returns how often the index was changed, and how many elements are in no page of the map.
     pub(super) fn begin_dump(&mut self) -> (u64, usize) {
         self.map.block_merges(true);
         self.lacking = Some(Vec::new());
         (self.changes, self.map.rest_len())
     }
 
-    /// The checkpoint has what it is to have. Whether anything that has an order was changed meanwhile, and what is in
-    /// the tree no more.
+    /// Ends a checkpoint. Returns whether anything that has an order was changed meanwhile, and the entries removed
+    /// from the tree.
     pub(super) fn end_dump(&mut self, changes: u64) -> (bool, Vec<(u64, Slot)>) {
         self.map.block_merges(false);
         (self.tree.is_some() && self.changes != changes, self.lacking.take().unwrap_or_default())
     }
 
-    /// The checkpoint has these elements, which transactions have superseded, in the place of what those wrote; whether
-    /// the tree lacks any by that.
+    /// Notes elements that the checkpoint has in place of the records of transactions that superseded them. Returns
+    /// whether the tree may lack any of them.
     pub(super) fn lacks(&mut self, put_back: &[Slot], keys: &impl KeyBytes) -> bool {
         let (true, Some(lacking)) = (self.tree.is_some(), &mut self.lacking) else { return false };
         let slots = put_back.iter().filter(|slot| !slot.is_empty() && !slot.is_tombstone());
@@ -121,20 +121,20 @@ impl Indexes {
         !put_back.is_empty()
     }
 
-    /// The order of what an element points to.
+    /// The order of the record that `slot` points to.
     pub(super) fn order_at(&self, slot: Slot, keys: &impl KeyBytes) -> u64 {
         self.order.at(slot, keys)
     }
 
-    /// What `slot` points to, with this key, becomes an element.
+    /// The record that `slot` points to, with this key, becomes an element.
     pub(super) fn enter(&mut self, key: &[u8], slot: Slot, keys: &impl KeyBytes) {
         if let Some(tree) = self.tree.as_mut().filter(|_| !slot.is_tombstone()) {
             tree.insert(self.order.at(slot, keys), slot, compared(key, keys));
         }
     }
 
-    /// The element of this key is what `slot` points to, and no more what `old` does. Where its order stays, so does
-    /// its place.
+    /// The element of this key now is the record that `slot` points to, and no longer the one of `old`. If its order
+    /// stays, so does its place.
     pub(super) fn repoint(&mut self, key: &[u8], old: Slot, slot: Slot, keys: &impl KeyBytes) {
         let Some(tree) = &mut self.tree else { return };
         let order = self.order.at(slot, keys);
@@ -153,7 +153,7 @@ impl Indexes {
         }
     }
 
-    /// What `slot` points to is no element any more.
+    /// The record that `slot` points to is no longer an element.
     pub(super) fn leave(&mut self, slot: Slot, keys: &impl KeyBytes) {
         let Some(tree) = &mut self.tree else { return };
         if slot.is_tombstone() {
@@ -165,13 +165,13 @@ impl Indexes {
         }
         let found = keys.key_at(slot.location()).and_then(|key| tree.remove(order, compared(key, keys)));
         if found.is_none_or(|found| found.location() != slot.location()) {
-            // It is damaged, or one that is stood in the way of the search: where it was is not known.
+            // The element is damaged, or a damaged one obstructed the search: its place is unknown.
             forget(tree, slot);
         }
     }
 }
 
-/// Takes out what points to a record, wherever it is: makes the tree anew without it.
+/// Removes the entry of a record, wherever it is: rebuilds the tree without it.
 #[cold]
 fn forget(tree: &mut Tree, slot: Slot) {
     let mut entries = Vec::with_capacity(tree.len() as usize);

@@ -1,45 +1,43 @@
-//! A collection's map: from the hash of a subkey to the place of its element, by extendible hashing.
+//! A collection's map: from the hash of a subkey to the location of its element, by extendible hashing.
 //!
 //! ```text
 //! position (the hash, spread): | node | node ... to the page's depth | home bucket: 6 | fingerprint: 14 | ...
 //! root → node of 8 to 512 entries → ... → page of 64 buckets → bucket of 8 slots, one line
 //! ```
 //!
-//! All is ordered by *position*: a page has the elements whose positions begin with its prefix of `depth` bits, and a
-//! bucket those of the next bits. An element lies in its *home* bucket, or, where that is full, in one of the buckets
-//! behind it in the same page, round its end. Two bits of the slot's fingerprint field say how many buckets behind, 3
-//! for three or more, and 14 hold the bits of the position that follow the home bucket's. Bit 63 of a bucket's slots
-//! is a count in unary: how many elements were put further behind because this bucket was full; 8 means 8 or more, and
-//! stays. A lookup goes on to the next bucket as long as that is not 0.
+//! Everything is ordered by *position*. A page has the elements whose positions begin with its prefix of `depth` bits,
+//! and a bucket those of the next bits. An element lies in its *home* bucket. If that is full, it lies in one of the
+//! next buckets of the same page, wrapping around at its end. Two bits of the slot's fingerprint field give the
+//! distance in buckets, 3 for three or more; 14 bits hold the bits of the position that follow the home bucket's. Bit
+//! 63 of a bucket's slots is a count in unary: how many elements were put further on because this bucket was full; 8
+//! means 8 or more, and stays. A lookup continues with the next bucket as long as that is not 0.
 //!
-//! *Growth* is one operation at all sizes: all buckets are parted by the first bit of the fingerprints. While the map
-//! is one page of fewer than 64 buckets, that page becomes twice as large; later a page becomes two. No record is
-//! read, but for elements three or more buckets from home, and when few bits of the fingerprints are left
-//! ([`KNOWN_MIN`]): then all of the page, once in seven times. *Shrinking* is the reverse, and reads nothing else.
+//! *Growth* is one operation at all sizes: all buckets are split by the first bit of the fingerprints. While the map is
+//! one page of fewer than 64 buckets, that page becomes twice as large; later one page becomes two. No record is read,
+//! with two exceptions: elements three or more buckets from home, and all of the page when few bits of the fingerprints
+//! are left ([`KNOWN_MIN`]), once in seven times. *Shrinking* is the reverse, and reads nothing else.
 //!
-//! *Spread*: pages of hashes that are spread evenly would fill, and split, all at the same time, and be half empty
-//! afterwards. So hashes are bent ([`skew`]): there are twice as many elements about one end of the positions as
-//! about the other, and pages split one after the other while the map doubles. Pages are then about 60 % full at any
-//! size.
+//! *Spread*: with evenly spread hashes all pages would fill and split at the same time, and be half empty afterwards.
+//! So hashes are skewed ([`skew`]): positions at one end are twice as dense as those at the other, and pages split one
+//! after the other while the map doubles. Pages are then about 60 % full at any size.
 //!
-//! *Nodes* are the directory, a trie of pages: an entry points to a page, as do all others of the page's prefix, or to
-//! a node for the next bits. A node doubles up to 512 entries; then a page that needs more bits gets a node of its
-//! own. So no insertion does more than part one page and double one node of 4 KiB.
+//! *Nodes* are the directory, a trie of pages. An entry points to a page, as do all other entries of the page's prefix,
+//! or to a node for the next bits. A node doubles up to 512 entries; then a page that needs more bits gets its own
+//! node. So no insertion does more than split one page and double one node of 4 KiB.
 //!
-//! *The rest* is a list of the elements that no page has: of a page that is full of equal positions, which no split
-//! would part, and those whose records are damaged, so that nobody knows their positions.
+//! *The rest* is a list of the elements that are in no page. These are elements of a full page of equal positions,
+//! which no split would separate, and elements with damaged records, whose positions are unknown.
 //!
-//! Costs: at most 14 bytes of DRAM an element from 10,000 on; below, up to 18 just after the map grew, and up to 20 where elements came in
-//! the order of their positions, which leaves pages half full. A lookup loads
-//! an entry of one or two nodes, most of which are in the CPU's caches, and one line of a page, seldom another next to
-//! it.
+//! Costs: at most 14 bytes of DRAM an element from 10,000 on. Smaller maps take up to 18 just after they grew. They
+//! take up to 20 if elements came in the order of their positions, which leaves pages half full. A lookup loads an
+//! entry of one or two nodes, most of which are in the CPU's caches, and one line of a page, seldom another next to it.
 //!
 //! Invariants:
-//! 1. An element is in one slot of the page of its position, between its home and the first bucket behind with a count
-//!    of 0, or in the rest.
-//! 2. All entries of a page's prefix in a node are equal but for the count, which the first of them has.
+//! 1. An element is in one slot of the page of its position, between its home and the first bucket from there with a
+//!    count of 0, or in the rest.
+//! 2. All entries of a page's prefix in a node are equal, except that the first of them holds the count.
 //! 3. A page at a depth above 0 has 64 buckets. A node with entries for nodes has 512, each of one entry.
-//! 4. Nobody moves elements out of the rest, so a scan that comes to it last misses none.
+//! 4. Elements never move out of the rest, so a scan that visits it last misses none.
 
 mod build;
 mod checkpoint;
@@ -56,17 +54,18 @@ use node::Entry;
 pub(super) use checkpoint::{Head, Loading};
 
 const PAGE_BITS_MAX: u32 = Class::LARGEST.doublings();
-/// Bits of the position in a slot, and how many of them must be known at least: 8 slots are then taken for another in
-/// one probe of 32.
+/// Bits of the position in a slot, and the minimum of them that must be known. With 8 slots, one probe in 32 then
+/// mistakes a slot for another.
 const FINGERPRINT_BITS: u32 = 14;
 const KNOWN_MIN: u32 = 8;
 const AWAY_SHIFT: u32 = FINGERPRINT_SHIFT + FINGERPRINT_BITS;
-/// As many buckets from home as a slot can say, or more.
+/// The greatest distance in buckets from home that a slot can hold; it also stands for more.
 const AWAY_MANY: u32 = 3;
 const DEPTH_MAX: u32 = 40;
-/// The most of a page that is taken before it grows or splits. Just before, one element in eight is away from home.
+/// The share of slots that may be taken before a page grows or splits. Just before, one element in eight is away from
+/// home.
 const FULL_SHARE: (u32, u32) = (29, 32);
-/// A page that has this share becomes half as large; two with the same share of both become one.
+/// A page with this share of its slots taken becomes half as large; two with the same share of both become one.
 const SHRINK_SHARE: u32 = 4;
 
 const _: () = assert!(DEPTH_MAX + PAGE_BITS_MAX + FINGERPRINT_BITS <= 64);
@@ -79,7 +78,7 @@ pub(crate) fn skew(hash: u64) -> u64 {
     hash + (bend >> 5) * 11
 }
 
-/// The top `bits` of a word; 0 of none.
+/// The top `bits` of a word; 0 if `bits` is 0.
 #[inline]
 fn top(word: u64, bits: u32) -> u32 {
     (word >> 1 >> (63 - bits)) as u32
@@ -89,7 +88,7 @@ fn top(word: u64, bits: u32) -> u32 {
 #[derive(Clone, Copy)]
 struct Overflow {
     position: u64,
-    /// How many bits of the position are known.
+    /// Number of known bits of the position.
     known: u32,
     slot: Slot,
 }
@@ -100,29 +99,29 @@ impl Overflow {
     }
 }
 
-/// What is known of the position of an element: the bits behind the page's prefix.
+/// The known part of an element's position, after the page's prefix, and the element's word.
 type Partial = (u64, u64);
 
 pub(crate) struct Map {
     pages: Pages,
     root: Entry,
-    /// Elements, with those that are tombstones.
+    /// Elements, including tombstones.
     slots: u64,
     tombstones: u64,
-    /// Those that are pending.
+    /// Pending elements.
     pending: u64,
     overflow: Vec<Overflow>,
-    /// How many pages there are of each depth above 0.
+    /// Number of pages of each depth above 0.
     depths: Vec<u32>,
-    /// What [`Map::clear_some`] has yet to free.
+    /// Entries that [`Map::clear_some`] has yet to free.
     leaving: Vec<Entry>,
     /// See [`Map::block_merges`].
     blocks_merges: bool,
 }
 
-/// Where an element is.
+/// The place of an element.
 enum Place {
-    /// Page, home bucket, how many buckets from there, slot in the bucket.
+    /// Page, home bucket, distance from it in buckets, slot in the bucket.
     Page(u32, u32, u32, u32),
     Overflow(usize),
 }
@@ -142,7 +141,7 @@ impl Map {
         }
     }
 
-    /// Elements that are no tombstones.
+    /// Elements without tombstones.
     pub(crate) fn len(&self) -> u64 {
         self.slots - self.tombstones
     }
@@ -151,7 +150,7 @@ impl Map {
         self.tombstones
     }
 
-    /// Whether none is pending.
+    /// Whether no element is pending.
     pub(crate) fn is_stable(&self) -> bool {
         self.pending == 0
     }
@@ -180,7 +179,7 @@ impl Map {
         self.find_at(skew(hash), is)
     }
 
-    /// The same, by its position.
+    /// The same, by position.
     #[inline]
     pub(crate) fn find_at(&self, position: u64, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
         self.place(position, self.entry(position), is).map(|(_, slot)| slot)
@@ -231,7 +230,7 @@ impl Map {
         Some((Place::Overflow(at), self.overflow[at].slot))
     }
 
-    /// Bucket `at`, counted round the end, of a page of `1 << bits`.
+    /// Bucket `at` of a page of `1 << bits` buckets, wrapping around at its end.
     #[inline]
     fn line(&self, page: u32, bits: u32, at: u32) -> &[AtomicU64; LINE_WORDS] {
         let words = self.pages.words(page + (at & ((1 << bits) - 1)), LINE_WORDS);
@@ -241,12 +240,12 @@ impl Map {
         }
     }
 
-    /// Adds an element that is not there.
+    /// Adds an absent element.
     pub(crate) fn insert(&mut self, hash: u64, slot: Slot, keys: &impl Keys) {
         self.insert_at(skew(hash), slot, keys);
     }
 
-    /// The same, by its position.
+    /// The same, by position.
     pub(crate) fn insert_at(&mut self, position: u64, slot: Slot, keys: &impl Keys) {
         self.slots += 1;
         self.count(slot);
@@ -268,13 +267,13 @@ impl Map {
         self.write(found.at, entry.with_count(entry.count() + 1));
     }
 
-    /// Puts a slot into a page that has room; `behind` is what follows the page's prefix in the position.
+    /// Puts a slot into a page that has room; `behind` is the position without the page's prefix.
     fn put(&self, entry: Entry, behind: u64, word: u64) {
         let (bits, home) = (entry.bits(), top(behind, entry.bits()));
         let word = word & !(FINGERPRINT_MASK | BUCKET_BIT) | fingerprint(behind, bits);
         for away in 0..1 << bits {
             let line = self.line(entry.page(), bits, home + away);
-            // An empty slot has nothing but the bucket's bit; in the high half few others have nothing.
+            // An empty slot has at most the bucket's bit set; few others have an empty high half.
             let mut which = High::of(line).matching(0, !BUCKET_BIT & u64::from(u32::MAX) << 32);
             while let Some(empty) = line.get(which.trailing_zeros() as usize) {
                 let now = empty.load(Relaxed);
@@ -283,7 +282,7 @@ impl Map {
                 }
                 which &= which - 1;
             }
-            // One more that this bucket had no room for.
+            // One more element that this bucket had no room for.
             if let Some(unmarked) = line.iter().find(|word| word.load(Relaxed) & BUCKET_BIT == 0) {
                 unmarked.store(unmarked.load(Relaxed) | BUCKET_BIT, Relaxed);
             }
@@ -291,12 +290,12 @@ impl Map {
         unreachable!("a page has no room for what its count has room for");
     }
 
-    /// Changes the slot of the element that `is` recognises, and returns what it was.
+    /// Changes the slot of the element that `is` recognises, and returns the old slot.
     pub(crate) fn set(&mut self, hash: u64, slot: Slot, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
         self.set_at(skew(hash), slot, is)
     }
 
-    /// The same, by its position.
+    /// The same, by position.
     pub(crate) fn set_at(&mut self, position: u64, slot: Slot, is: impl FnMut(Slot) -> bool) -> Option<Slot> {
         let entry = self.entry(position);
         let (place, old) = self.place(position, entry, is)?;
@@ -313,13 +312,13 @@ impl Map {
         Some(old)
     }
 
-    /// Counts the marks of a slot that is there from now on ...
+    /// Counts the marks of a new slot ...
     fn count(&mut self, slot: Slot) {
         self.tombstones += u64::from(slot.is_tombstone());
         self.pending += u64::from(slot.is_pending());
     }
 
-    /// ... or until now.
+    /// ... and of a removed one.
     fn discount(&mut self, slot: Slot) {
         self.tombstones -= u64::from(slot.is_tombstone());
         self.pending -= u64::from(slot.is_pending());
@@ -359,8 +358,8 @@ impl Map {
         Some(old)
     }
 
-    /// The elements of a page with what is known of their positions behind its prefix, which is read anew if that is
-    /// asked for. Those whose records would have to be read and are damaged go to the rest.
+    /// The elements of a page with the known part of their positions after its prefix. With `anew` this is read from
+    /// the records again. Elements whose records would have to be read and are damaged go to the rest.
     fn gather(&mut self, position: u64, entry: Entry, anew: bool, keys: &impl Keys) -> Vec<Partial> {
         let mut all = Vec::with_capacity(entry.count() as usize);
         let bits = entry.bits();
@@ -397,7 +396,7 @@ impl Map {
         }
     }
 
-    /// Fills a page that is all zeros.
+    /// Fills a page of zeros.
     fn fill(&self, entry: Entry, all: impl Iterator<Item = Partial>) -> Entry {
         let mut count = 0;
         for (behind, word) in all {
@@ -407,7 +406,7 @@ impl Map {
         entry.with_count(count)
     }
 
-    /// Makes a page larger, or parts it into two. Says whether that was of any use.
+    /// Makes a page larger, or splits it into two. Returns whether that helped.
     fn part(&mut self, position: u64, found: node::Found, keys: &impl Keys) -> bool {
         let entry = found.entry;
         let (page, bits, depth) = (entry.page(), entry.bits(), entry.depth());
@@ -439,7 +438,7 @@ impl Map {
         true
     }
 
-    /// Whether the page has an element at another position, so that splits part the two sooner or later.
+    /// Whether the page has an element at another position, so that splits separate the two sooner or later.
     fn would_part(&self, position: u64, entry: Entry, keys: &impl Keys) -> bool {
         if entry.depth() >= DEPTH_MAX {
             return false;
@@ -461,7 +460,7 @@ impl Map {
         parts
     }
 
-    /// Makes a page from which an element was removed smaller, or one with its sibling, if both have little.
+    /// Shrinks a page from which an element was removed, or merges it with its sibling, if few slots are taken.
     fn shrink(&mut self, position: u64, keys: &impl Keys) {
         if self.blocks_merges {
             return;
@@ -522,15 +521,15 @@ impl Map {
         }
     }
 
-    /// Removes all elements, which `visit` is told, page by page, at most so many pages at a call. Says whether that
-    /// was all. From the first call on the map is empty, and may be used as such.
+    /// Removes all elements and passes them to `visit`, page by page, at most `pages_max` pages a call. Returns whether
+    /// that was all. From the first call on the map is empty, and may be used as such.
     pub(crate) fn clear_some(&mut self, pages_max: usize, visit: &mut dyn FnMut(Slot)) -> bool {
         if !self.root.is_none() {
             self.leaving.push(std::mem::replace(&mut self.root, Entry::NONE));
         }
         self.depths = Vec::new();
         (self.slots, self.tombstones, self.pending) = (0, 0, 0);
-        // The rest has been told when it is empty; it is short.
+        // The rest is visited in one go; it is short.
         std::mem::take(&mut self.overflow).iter().for_each(|overflow| visit(overflow.slot));
         for _ in 0..pages_max {
             let Some(entry) = self.leaving.pop() else { break };
@@ -560,7 +559,7 @@ fn full(bits: u32) -> u32 {
     slots(bits) * FULL_SHARE.0 / FULL_SHARE.1
 }
 
-/// The fingerprint, where a slot holds it, of what follows the page's prefix.
+/// The part of the position after the page's prefix, as the fingerprint in a slot.
 #[inline]
 fn fingerprint(behind: u64, bits: u32) -> u64 {
     behind << bits >> (64 - FINGERPRINT_BITS) << FINGERPRINT_SHIFT

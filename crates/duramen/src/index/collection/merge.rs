@@ -1,8 +1,8 @@
-//! An index from the pages of a checkpoint, and from elements that recovery has read besides.
+//! An index from the pages of a checkpoint, and from additional elements that recovery has read.
 //!
-//! Both are in order: so map and tree are not changed element by element, where that can be avoided. The map gets the
-//! checkpoint's pages, and then each element that was read. The tree is made of the checkpoint's entries, without those
-//! that were superseded, and of the new ones.
+//! Both are sorted, so map and tree need not be changed element by element, where that can be avoided. The map gets the
+//! checkpoint's pages, and then each element that was read. The tree is made of the checkpoint's entries, without the
+//! superseded ones, and of the new ones.
 
 use super::checkpoint::{self, OfTree};
 use super::indexes::{Indexes, put_in_order};
@@ -17,13 +17,13 @@ use duramen_media::Offset;
 /// Elements whose cache misses are under way while one is looked at.
 const AHEAD: usize = 8;
 
-/// Which of two records of a key counts: one that was read, or the checkpoint's. With the slot that points to it.
+/// Which of two records of a key counts, with its slot: the one that was read, or the checkpoint's.
 pub(crate) enum Counted {
     Read(Slot),
     Checkpointed(Slot),
 }
 
-/// What becomes of the checkpoint's tree.
+/// The changes to the checkpoint's tree.
 #[derive(Default)]
 struct Changes {
     /// Entries that are superseded.
@@ -62,7 +62,7 @@ pub(super) fn merge(
     of_tree.done();
 }
 
-/// Enters an element in the map, and notes what that changes of the tree.
+/// Enters an element in the map, and notes the resulting changes of the tree.
 fn enter(
     indexes: &mut Indexes,
     element: &Sorted,
@@ -99,7 +99,7 @@ impl Changes {
         }
     }
 
-    /// Adds what the checkpoint's tree may lack and its map has.
+    /// Adds the elements that the checkpoint's tree may lack and its map has.
     fn add_lacking(&mut self, of_tree: &OfTree<'_>, map: &Map, keys: &impl KeyBytes) {
         for (order, slot) in of_tree.lacking() {
             let Some(position) = keys.hash_at(slot.location()).map(skew) else { continue };
@@ -118,7 +118,7 @@ fn fill_tree(tree: &mut Tree, of_tree: &OfTree<'_>, changes: Changes, keys: &imp
     }
     removed.sort_unstable();
     put_in_order(&mut added, keys);
-    // What ceased to be in the tree twice.
+    // Elements that were removed from the tree twice.
     added.dedup_by_key(|element| element.slot.location());
     let mut entries = Vec::with_capacity(of_tree.entries().count());
     let mut from = 0;
@@ -134,7 +134,7 @@ fn fill_tree(tree: &mut Tree, of_tree: &OfTree<'_>, changes: Changes, keys: &imp
     tree.fill(all.len() as u64, all.into_iter());
 }
 
-/// Entries in order, with those that are added, also in order; one that is there already is not added.
+/// Merges `added` into the entries; both are sorted. Entries that are there already are not added.
 fn merged(entries: &[(u64, Slot)], added: &[Sorted], keys: &impl KeyBytes) -> Vec<(u64, Slot)> {
     let mut all = Vec::with_capacity(entries.len() + added.len());
     let mut overflow = entries;

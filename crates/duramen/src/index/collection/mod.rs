@@ -1,16 +1,16 @@
-//! The indexes of a collection: from its elements to the places of their records.
+//! The indexes of a collection: from its elements to the locations of their records.
 //!
-//! A collection is a key whose value is many records, its elements: a Redis hash, set, sorted set, list or stream. Its
-//! index has them and nothing else does. As with the index of a table, a slot is one word that points to a record, and
-//! whoever looks something up compares the key there.
+//! A collection is a key whose value is many records, its elements: a Redis hash, set, sorted set, list or stream. Only
+//! its own index holds them. As with the index of a table, a slot is one word that points to a record, and a lookup
+//! compares the key there.
 //!
 //! | index | is | DRAM an element, at most | for |
 //! |---|---|---|---|
 //! | [`Map`] | extendible hashing by the hash of the subkey | 14 bytes | all elements |
 //! | [`Tree`] | a counted B+ tree by an order key of 8 bytes | 20 bytes | besides, where elements have an order |
 //!
-//! Whoever uses an index holds the lock of the collection's key, also to read: nothing here is concurrent. All lies in
-//! pages that are addressed by number ([`Pages`]), without a pointer in them, so a checkpoint may copy them; threads
+//! A caller of an index holds the lock of the collection's key, even to read: nothing here is concurrent. All data lies
+//! in pages that are addressed by number ([`Pages`]) and contain no pointers, so a checkpoint may copy them. Threads
 //! with different collections share only the arena that pages come from.
 
 pub(crate) mod checkpoint;

@@ -1,4 +1,4 @@
-//! No model has collections: nothing in one is concurrent but the lock around each step.
+//! Models have no collections: nothing in one is concurrent but the lock around each step.
 
 use crate::Result;
 use crate::index::key_index::{KeyIndex, KeyPlace, LockedKey, Numbers};

@@ -204,7 +204,8 @@ impl OrderedIndex {
     /// the pages; the index cannot be used then.
     ///
     /// # Safety
-    /// The bytes of the pages are valid, and not stored to, until [`OrderedIndex::pages_left`] says 0 or the index is dropped.
+    /// The bytes of the pages are valid, and not stored to, until [`OrderedIndex::pages_left`] returns 0 or the index
+    /// is dropped.
     pub(crate) unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,

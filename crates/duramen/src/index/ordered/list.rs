@@ -392,8 +392,7 @@ impl OrderedIndex {
             parts.push((low.to_vec(), with_damaged(below)));
             parts.push((first[..first.len().min(shared + 1)].to_vec(), with_damaged(above)));
         } else {
-            // The damaged slots leave no room for another slot. The new key itself is known, so it gets a leaf of its
-            // own.
+            // The damaged slots leave no room for another slot. The new key itself is known and gets a separate leaf.
             let behind = [key, &[0]].concat();
             if low != key {
                 parts.push((low.to_vec(), with_damaged(&[])));

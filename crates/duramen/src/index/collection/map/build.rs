@@ -4,7 +4,7 @@ use super::*;
 use crate::index::ordered::Sorted;
 
 impl Map {
-    /// Fills a map that is empty with these elements, in the order of their positions, which are their first words.
+    /// Fills an empty map with these elements, sorted by their positions, which are their first words.
     pub(in crate::index::collection) fn build(&mut self, elements: &[Sorted]) {
         debug_assert!(self.root.is_none() && self.overflow.is_empty(), "it is empty");
         self.slots = elements.len() as u64;
@@ -16,10 +16,10 @@ impl Map {
         }
     }
 
-    /// Makes the pages of the elements whose positions begin as `prefix` does, for `depth` bits.
+    /// Makes the pages of the elements whose positions share the first `depth` bits of `prefix`.
     fn build_pages(&mut self, elements: &[Sorted], prefix: u64, depth: u32, pages: &mut Vec<(u64, Entry)>) {
         let (Some(first), Some(last)) = (elements.first(), elements.last()) else {
-            // One without elements, beside one that was parted.
+            // An empty page, the sibling of a split one.
             if depth > 0 {
                 self.build_page(elements, prefix, depth, pages);
             }
@@ -30,7 +30,7 @@ impl Map {
             return self.build_page(elements, prefix, depth, pages);
         }
         if position(first) == position(last) || depth == DEPTH_MAX {
-            // No split would part them.
+            // No split would separate them.
             let (fit, overflow) = elements.split_at(elements.len().min(slots(PAGE_BITS_MAX) as usize));
             self.overflow.extend(overflow.iter().map(|it| Overflow {
                 position: position(it),

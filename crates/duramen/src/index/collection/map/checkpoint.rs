@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a checkpoint says of a page of a map, beside its words.
+/// The description of a map's page in a checkpoint, besides its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::index::collection) struct Head {
     pub bits: u32,
@@ -15,7 +15,7 @@ impl Head {
         Class::doubled(self.bits).words()
     }
 
-    /// Whether a map has such pages.
+    /// Whether a map can have such pages.
     pub(in crate::index::collection) fn is_right(self) -> bool {
         self.bits <= PAGE_BITS_MAX
             && self.depth <= DEPTH_MAX
@@ -23,7 +23,7 @@ impl Head {
             && (1..=FINGERPRINT_BITS).contains(&self.known)
     }
 
-    /// Where the page behind one at `position` begins; `Err` where no such page can begin there.
+    /// Where the page after one at `position` begins; `Err` if no such page can begin there.
     pub(in crate::index::collection) fn behind(self, position: u64) -> Result<Option<u64>, ()> {
         let Some(step) = 1u64.checked_shl(64 - self.depth) else {
             return if position == 0 { Ok(None) } else { Err(()) };
@@ -32,7 +32,7 @@ impl Head {
     }
 }
 
-/// The pages of a map that is filled, in the order of their positions.
+/// The pages of a map that is being filled, in the order of their positions.
 #[derive(Default)]
 pub(in crate::index::collection) struct Loading {
     pages: Vec<(u64, Entry)>,
@@ -40,14 +40,14 @@ pub(in crate::index::collection) struct Loading {
 }
 
 impl Map {
-    /// From now on pages are not put together, so that those of [`Map::dump_page`], taken one after the other, are those of one map; or
-    /// they are again.
+    /// Blocks or allows merges of pages. While they are blocked, the pages that [`Map::dump_page`] returns one after
+    /// the other are those of one map.
     pub(in crate::index::collection) fn block_merges(&mut self, keeps: bool) {
         self.blocks_merges = keeps;
     }
 
-    /// The page at this position, its words as `to_durable` makes them of those that have slots, and where the next
-    /// begins. `None`: there is none.
+    /// The page at this position, with each slot as `to_durable` returns it, and where the next page begins. `None`:
+    /// there is none.
     pub(in crate::index::collection) fn dump_page(
         &self,
         at: u64,
@@ -70,12 +70,12 @@ impl Map {
         self.overflow.len()
     }
 
-    /// These: position, how much of it is known, and the slot.
+    /// The elements in no page: position, number of its known bits, and slot.
     pub(in crate::index::collection) fn dump_rest(&self) -> impl Iterator<Item = (u64, u32, Slot)> {
         self.overflow.iter().map(|overflow| (overflow.position, overflow.known, overflow.slot))
     }
 
-    /// Adds the next page to a map that has nothing else, with those of its slots that `keep` makes something of. Pages come in order, and
+    /// Adds the next page to a map that has nothing else; `keep` returns the slots to keep. Pages come in order, and
     /// are those of one map.
     pub(in crate::index::collection) fn load(
         &mut self,
@@ -118,7 +118,7 @@ impl Map {
     }
 }
 
-/// The word of a page with what `change` makes of the slot in it, if it has one. What it says of its bucket stays.
+/// Applies `change` to the slot in a word of a page, if it has one. The bucket's bit stays.
 fn with_slot(word: u64, change: &mut dyn FnMut(Slot) -> Slot) -> u64 {
     let slot = Slot::of_word(word);
     if slot.is_empty() {

@@ -7,7 +7,7 @@ use crate::index::collection::pages::{Class, LINE_WORDS};
 const NODE_BITS_MIN: u32 = LINE_WORDS.ilog2();
 const NODE_BITS_MAX: u32 = NODE_BITS_MIN + Class::LARGEST.doublings();
 
-/// What points to a page or a node.
+/// A reference to a page or a node.
 ///
 /// | bits | of a page | of a node |
 /// |---|---|---|
@@ -76,15 +76,15 @@ impl Entry {
     }
 }
 
-/// Where an entry stands: page and number; `None` is the root.
+/// The place of an entry: page and number; `None` is the root.
 pub(super) type At = Option<(u32, u32)>;
 
-/// The node that has an entry.
+/// The node that contains an entry.
 #[derive(Clone, Copy)]
 struct Node {
     entry: Entry,
     at: At,
-    /// Bits of the position in front of those that choose among its entries.
+    /// Bits of the position before those that choose among its entries.
     used: u32,
 }
 
@@ -102,7 +102,7 @@ fn class(bits: u32) -> Class {
 }
 
 impl Map {
-    /// The entry of the page of a position; what it says of the count is of no use.
+    /// The entry of the page of a position; its count is not valid.
     #[inline]
     pub(super) fn entry(&self, position: u64) -> Entry {
         let (mut entry, mut left) = (self.root, position);
@@ -184,7 +184,7 @@ impl Map {
         Node { entry, ..node }
     }
 
-    /// Two pages have become one. Nodes that are larger than they need be shrink.
+    /// Two pages have become one. Nodes larger than necessary shrink.
     pub(super) fn point_to_merged(&mut self, position: u64, merged: Entry) {
         let Some(node) = self.locate(position).node else { return };
         self.repoint(position, node, merged);
@@ -212,8 +212,8 @@ impl Map {
         }
     }
 
-    /// What points to these pages, which are all with the same first `used` bits of their positions, in order: the only
-    /// page itself, or a node, as small as it can be.
+    /// An entry for these pages, sorted by position, whose positions all share their first `used` bits. It is the only
+    /// page itself, or a node, as small as possible.
     pub(super) fn directory(&mut self, pages: &[(u64, Entry)], used: u32) -> Option<Entry> {
         let &(_, first) = pages.first()?;
         if first.depth() <= used {
@@ -240,7 +240,7 @@ impl Map {
         Some(node)
     }
 
-    /// What a node points to goes to the list of what is to be freed, and the node is freed.
+    /// Moves the entries of a node to the list of entries to be freed, and frees the node.
     pub(super) fn leave_node(&mut self, node: Entry) {
         let mut last = Entry::NONE;
         let entries: Vec<_> = self.entries(node).collect();
@@ -253,8 +253,8 @@ impl Map {
         self.pages.give(node.page(), class(node.bits()));
     }
 
-    /// Panics unless a node is as it should be; what it points to is left in `work`, each with the prefix and the depth
-    /// that it should have.
+    /// Panics unless a node is valid. Adds the pages and nodes that it points to to `work`, each with the prefix and
+    /// the depth that it should have.
     #[cfg(test)]
     fn check_node(&self, node: Entry, prefix: u64, depth: u32, work: &mut Vec<(Entry, u64, u32)>) {
         let (bits, all) = (node.bits(), self.entries(node).collect::<Vec<_>>());
@@ -282,8 +282,8 @@ impl Map {
         assert!(is_needed, "a node is larger than it need be");
     }
 
-    /// Walks all pages and panics unless nodes and pages are as the head of the map's file says. Returns how many
-    /// there are.
+    /// Walks all pages and panics unless nodes and pages satisfy the invariants in `map.rs`. Returns the number of
+    /// pages.
     #[cfg(test)]
     pub(in crate::index::collection) fn check(&self, hash_of: &dyn Fn(super::Slot) -> u64) -> u64 {
         use super::*;
@@ -328,7 +328,7 @@ impl Map {
             for (bucket, &passed_by) in passed_by.iter().enumerate() {
                 let line = self.line(entry.page(), entry.bits(), bucket as u32);
                 let marks = line.iter().filter(|word| word.load(Relaxed) & BUCKET_BIT != 0).count();
-                // Once there were eight or more, nobody knows.
+                // At eight the number is unknown: eight or more.
                 assert!(marks == passed_by || marks == LINE_WORDS, "{marks} marks of {passed_by}");
             }
             assert_eq!(here, entry.count(), "the count of a page");

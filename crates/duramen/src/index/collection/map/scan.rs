@@ -1,23 +1,23 @@
-//! Scans of a map, and elements drawn at random.
+//! Scans of a map, and random elements.
 
 use super::*;
 
-/// How often a slot is drawn before one is looked for in order: with one slot in a hundred taken, all are empty in one
-/// call of 20,000.
+/// Maximum number of draws before a search in order: with one slot in a hundred taken, all draws fail in one call of
+/// 20,000.
 const DRAWS: u32 = 1000;
 
 impl Map {
     /// Visits the elements at `cursor`, those of a bucket and maybe others, and returns the cursor of the next; 0 at
     /// the end.
     ///
-    /// A cursor is a position, its bits in reverse, so that it is as small as the map: all elements of lower positions
-    /// have been visited. An element's position never changes, so none that stays is missed, whatever splits and
-    /// merges meanwhile. Some may be visited twice.
+    /// A cursor is a position with its bits in reverse, so that it is as small as the map. All elements of lower
+    /// positions have been visited. An element's position never changes, so a scan misses no element that stays,
+    /// whatever splits and merges meanwhile. Some may be visited twice.
     pub(crate) fn scan(&self, cursor: u64, visit: &mut dyn FnMut(Slot)) -> u64 {
         self.scan_by(cursor, &|_| None, visit)
     }
 
-    /// The same; none is visited twice while nobody changes the map, but what is damaged.
+    /// The same; while nobody changes the map, only damaged elements may be visited twice.
     pub(crate) fn scan_once(&self, cursor: u64, keys: &impl Keys, visit: &mut dyn FnMut(Slot)) -> u64 {
         self.scan_by(cursor, &|slot| keys.hash_at(slot.location()).map(skew), visit)
     }
@@ -47,8 +47,8 @@ impl Map {
         }
     }
 
-    /// Visits the elements of a home bucket. Slots three or more buckets from home do not say which it is: those of others are visited
-    /// as well, where `home_of` does not know it.
+    /// Visits the elements of a home bucket. Slots three or more buckets from home do not say which one it is: those of
+    /// other buckets are visited as well if `home_of` does not know it.
     fn each_of_bucket(
         &self,
         entry: Entry,
@@ -76,7 +76,7 @@ impl Map {
         }
     }
 
-    /// Visits all elements once, with tombstones.
+    /// Visits all elements once, including tombstones.
     pub(crate) fn each(&self, visit: &mut dyn FnMut(Slot)) {
         let mut position = Some(0);
         while let Some(at) = position {
@@ -87,10 +87,11 @@ impl Map {
         self.overflow.iter().for_each(|overflow| visit(overflow.slot));
     }
 
-    /// Visits the elements of the page at `position`, with tombstones; where the next page begins. From 0 on all elements are visited
-    /// once, while nothing is changed but that tombstones are removed.
+    /// Visits the elements of the page at `position`, including tombstones, and returns where the next page begins. A
+    /// walk from 0 visits all elements once if the only changes are removals of tombstones.
     ///
-    /// Where they are, pages become one. Such a page may begin before `position`; what it has from there was visited.
+    /// Removals merge pages. A merged page may begin before `position`; its elements before `position` were visited
+    /// already.
     pub(crate) fn each_at(
         &self,
         position: u64,
@@ -101,7 +102,7 @@ impl Map {
         if position << entry.depth() == 0 {
             self.each_of_page(entry, visit);
         } else {
-            // A damaged record is visited, maybe twice: who reads it is told.
+            // A damaged record is visited, maybe twice: its reader gets an error.
             self.each_of_page(entry, &mut |slot| {
                 if keys.hash_at(slot.location()).is_none_or(|hash| skew(hash) >= position) {
                     visit(slot);
@@ -121,18 +122,18 @@ impl Map {
         }
     }
 
-    /// An element that is no tombstone, each as likely as any other; `random` gives random words.
+    /// An element without a tombstone, all equally likely; `random` gives random words.
     ///
-    /// A page is drawn by a random position, and passed over as often as makes all pages equally likely; of its slots
-    /// one is drawn, until one is taken. Where hardly any is, because nearly all are tombstones, the next one behind a
-    /// random position is taken, which is not as even.
+    /// A page is drawn by a random position, and skipped just often enough that all pages are equally likely. One of
+    /// its slots is drawn; all this repeats until a taken slot is found. If hardly any is, because nearly all are
+    /// tombstones, the next element after a random position is taken, which is less even.
     pub(crate) fn random(&self, mut random: impl FnMut() -> u64) -> Option<Slot> {
         if self.len() == 0 {
             return None;
         }
         let is_live = |slot: &Slot| !slot.is_empty() && !slot.is_tombstone();
         let deepest = (self.depths.len() as u32).saturating_sub(1);
-        // Each slot of a page is drawn with the chance of one in this many, and so must those of the rest be.
+        // Each slot of a page is drawn with a chance of one in this many; the rest's slots must be as likely.
         let in_pages =
             u64::from(slots(if deepest == 0 { self.root.bits() } else { PAGE_BITS_MAX })) << deepest;
         for _ in 0..DRAWS {
@@ -147,7 +148,7 @@ impl Map {
         }
         let mut cursor = random().reverse_bits();
         let mut live = None;
-        // From the end it goes on at the beginning, and there is one somewhere.
+        // After the end the scan restarts at the beginning, and there is a live element somewhere.
         while live.is_none() {
             cursor = self.scan(cursor, &mut |slot| live = live.or(Some(slot).filter(is_live)));
         }
@@ -157,8 +158,8 @@ impl Map {
     /// A slot of the page that `position` draws, or an empty one.
     fn draw(&self, deepest: u32, position: u64, draw: u64) -> Slot {
         let entry = self.entry(position);
-        // A page is hit as often as it has positions. One with twice as many has no more slots: it is passed over
-        // every other time.
+        // A page is hit in proportion to its range of positions. One with twice the range has no more slots: it is
+        // skipped every other time.
         let more = deepest.saturating_sub(entry.depth());
         if !entry.is_page() || top(draw, more) != 0 {
             return Slot::default();
@@ -170,13 +171,13 @@ impl Map {
     }
 }
 
-/// Where the page behind that of a position begins.
+/// Where the page after that of a position begins.
 pub(super) fn behind(entry: Entry, position: u64) -> Option<u64> {
     let step = 1u64.checked_shl(64 - entry.depth()).filter(|_| entry.is_page())?;
     (position & !(step - 1)).checked_add(step)
 }
 
-/// A number below `most`, of a random word.
+/// A number below `most`, from a random word.
 fn below(random: u64, most: u64) -> u64 {
     ((u128::from(random) * u128::from(most)) >> 64) as u64
 }
