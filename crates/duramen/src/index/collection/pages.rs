@@ -6,24 +6,25 @@
 //! ```
 //!
 //! A page has 64 bytes to 4 KiB, a power of two: its *class*. A frame is one page of 4 KiB, or holds smaller ones of
-//! one class. A frame without pages is free for any class, and a span without pages goes back to the system, as long
-//! as some free frames are left. Numbers reach 256 GiB.
+//! one class. A frame without pages is free for any class. A span without pages goes back to the system, as long as
+//! some free frames are left. Numbers reach 256 GiB.
 //!
 //! Costs: a page's address is two loads from tables of some KiB. Taking or giving a page takes the arena's lock for
-//! some tens of nanoseconds, or microseconds where a span comes or goes. That happens once in hundreds of elements:
-//! threads with different collections hardly meet there, and nowhere else. What the arena knows of a frame takes 24
-//! bytes (0.6 %).
+//! some tens of nanoseconds, or microseconds when a span is added or given back. That happens once in hundreds of
+//! elements: threads with different collections rarely contend there, and nowhere else. The arena's data on a frame
+//! takes 24 bytes (0.6 %).
 //!
-//! Words of a page are atomics, which are loaded and stored relaxed, so plainly. A page belongs to one collection,
-//! whose holder has the lock of its key; that lock orders all accesses. They are atomics so that pages of all
-//! collections may lie in one piece of memory on huge pages without a promise to the compiler about who holds which.
+//! Words of a page are atomics with relaxed loads and stores, which are plain instructions. A page belongs to one
+//! collection. Its user has the lock of the collection's key, and that lock orders all accesses. They are atomics so
+//! that pages of all collections may share one piece of memory on huge pages, without promising the compiler that their
+//! users do not alias.
 //!
 //! Invariants:
-//! 1. A frame has pages of one class. It is in the list of that class when some but not all of its pages are taken, in
-//!    the list of free frames when none is, and in no list when all are.
+//! 1. A frame has pages of one class. It is in the list of that class if some but not all of its pages are taken. It is
+//!    in the list of free frames if none is, and in no list if all are.
 //! 2. A span that was handed out by the memory stays readable for as long as the arena lives, also after it was given
 //!    back.
-//! 3. What [`Pages::take`] returns reads as zeros.
+//! 3. The page that [`Pages::take`] returns reads as zeros.
 
 use crate::index::memory::{Memory, Piece};
 use crate::index::prefetch;
@@ -42,12 +43,12 @@ const SPANS_MAX: u32 = u32::MAX / SPAN_LINES;
 /// Spans in the first table; each further one is twice as long.
 const TABLE_SPANS: u32 = 16;
 const TABLES: usize = 19;
-/// Free frames that the arena keeps, besides a part of those in use, before it gives spans back.
+/// Free frames that the arena keeps, plus a share of those in use, before it gives spans back.
 const FREE_FRAMES_KEPT: u32 = 2 * SPAN_FRAMES;
 
 const _: () = assert!(cfg!(miri) || (TABLE_SPANS as u64) * ((1 << TABLES) - 1) >= SPANS_MAX as u64);
 
-/// How large a page is: 64 bytes, doubled so many times.
+/// The size of a page: 64 bytes, doubled this many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Class(u8);
 
@@ -105,7 +106,7 @@ const NONE: u32 = u32::MAX;
 
 const _: () = assert!(size_of::<Frame>() == 24);
 
-/// What the arena knows of a frame.
+/// The arena's data on a frame.
 #[derive(Clone, Copy)]
 struct Frame {
     /// Its pages that are not taken, as bits.
@@ -126,7 +127,7 @@ impl Frame {
 
 struct State {
     frames: Vec<Frame>,
-    /// The first frame of each list: those of a class with room, and, of the largest, those that are free.
+    /// The first frame of each list: frames of a class with room, and, for the largest class, the free frames.
     lists: [u32; Class::LARGEST.0 as usize + 1],
     frames_free: u32,
     /// Spans that were given back.
@@ -161,7 +162,7 @@ impl State {
     }
 }
 
-/// Where all pages of a store's collections lie.
+/// The memory of all pages of a store's collections.
 pub(crate) struct Arena {
     memory: Memory<Span>,
     /// The spans by number. A span that was given back is null.
@@ -209,7 +210,7 @@ impl Arena {
         }
     }
 
-    /// The words of the page, or of so many of its lines.
+    /// The first `lines` lines of the page, as words.
     #[inline]
     fn words(&self, page: u32, words: usize) -> &[AtomicU64] {
         let first = (page % SPAN_LINES) as usize * LINE_WORDS;
@@ -267,7 +268,7 @@ impl Arena {
     /// Adds a span of free frames.
     fn add_span(&self, state: &mut State) {
         let span = state.spans_given.pop().unwrap_or(state.frames.len() as u32 / SPAN_FRAMES);
-        // As every allocation in this process does when there is no memory left.
+        // Panics as every allocation in this process does when there is no memory left.
         assert!(span < SPANS_MAX, "the collections' index has {SPANS_MAX} spans of 64 KiB, which are all");
         let first = span * SPAN_FRAMES;
         if first as usize == state.frames.len() {
@@ -276,7 +277,7 @@ impl Arena {
         let (table, place) = Self::table_of(span);
         let spans = || (0..TABLE_SPANS << table).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
         let table = self.tables[table].get_or_init(spans);
-        // Release: pairs with the Acquire in `span`; whoever has a number from here reads zeros there.
+        // Release: pairs with the Acquire in `span`; a thread that has a number from here reads zeros there.
         table[place].store(self.memory.take().as_ptr(), Release);
         (first..first + SPAN_FRAMES).rev().for_each(|frame| state.link(frame));
         state.frames_free += SPAN_FRAMES;
@@ -302,7 +303,7 @@ impl Arena {
         }
     }
 
-    /// Bytes of DRAM that the arena holds: spans, and what it knows of their frames.
+    /// Bytes of DRAM that the arena holds: spans, and its data on their frames.
     pub(crate) fn bytes(&self) -> u64 {
         self.memory.bytes() + (lock(&self.state).frames.len() * size_of::<Frame>()) as u64
     }
@@ -366,7 +367,7 @@ impl Pages {
         &self.arena
     }
 
-    /// Others of the same table.
+    /// Pages of another index of the same table.
     pub(crate) fn another(&self) -> Self {
         Self::new(Arc::clone(&self.arena), Arc::clone(&self.account))
     }
@@ -395,7 +396,7 @@ impl Pages {
         self.words(page, class.words()).iter().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// The first so many words of a page.
+    /// The first words of a page.
     #[inline]
     pub(super) fn words(&self, page: u32, words: usize) -> &[AtomicU64] {
         self.arena.words(page, words)
@@ -413,7 +414,7 @@ impl Pages {
         self.words(line, LINE_WORDS)[at % LINE_WORDS].store(word, Relaxed);
     }
 
-    /// Hints that so many lines of a page are read soon.
+    /// Hints that this many lines of a page are read soon.
     #[inline]
     pub(super) fn prefetch(&self, page: u32, lines: u32) {
         self.words(page, lines as usize * LINE_WORDS).iter().step_by(LINE_WORDS).for_each(prefetch);

@@ -1,14 +1,14 @@
-//! The index of a collection behind the door of [`KeyIndex`], for who comes to an element by its record: writers of
-//! elements, recovery, the compactor.
+//! The index of a collection as a [`KeyIndex`], for callers that find an element by its record: writers of elements,
+//! recovery, the compactor.
 //!
-//! A map has all elements, with tombstones, by the hashes of their keys. Where they have an order ([`Order`]), a tree has those that are
-//! no tombstones besides; its entries point to the same records, but say nothing of what is pending or stale. Who
-//! changes which record an element points to changes both ([`Place::lead`]); who changes but a mark changes the map
+//! A map has all elements, including tombstones, by the hashes of their keys. If they have an order ([`Order`]), a tree
+//! has those without tombstones, too. Its entries point to the same records, but do not say what is pending or stale. A
+//! writer that repoints an element changes both ([`Place::repoint`]). A writer that only changes a mark changes the map
 //! alone ([`Place::set`]).
 //!
-//! As in the other indexes who writes an element holds the stripe of its key. The mutex here is held for one step at a time, and
-//! nothing is waited for meanwhile, so it may be taken by whoever holds whatever. What has to see several elements at one moment holds
-//! the lock of the collection's key, which all others who write the collection hold.
+//! As in the other indexes, a writer of an element holds the stripe of its key. The mutex here is held for one step at
+//! a time, and its holder waits for nothing, so it may be taken under any other lock. A caller that must see several
+//! elements at one moment holds the lock of the collection's key, which all other writers of the collection hold.
 
 use super::checkpoint;
 use super::indexes::{Indexes, Order, compared, put_in_order};
@@ -29,17 +29,17 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock, rank};
 use std::cell::Cell;
 use std::cmp::Ordering;
 
-/// Pages of a tree that go between two looks at the clock.
+/// Pages of a tree that are given back between two looks at the clock.
 const FORGOTTEN_TOGETHER: usize = 16;
 
-/// Slots of elements that may be the one looked for. Mostly there is one; at worst one search in 32 meets another.
+/// Slots of elements that may match. Mostly there is one; at worst one search in 32 finds another.
 const CANDIDATES_MAX: usize = 4;
 
 pub(crate) struct CollectionIndex {
     stripes: Arc<Stripes>,
     order: Order,
     indexes: Mutex<Indexes, { rank::INDEXES }>,
-    /// The pages of a checkpoint that it is filled from when it is first used.
+    /// The pages of a checkpoint that fill it when it is first used.
     attached: Option<Attached>,
 }
 
@@ -64,12 +64,12 @@ impl CollectionIndex {
         indexes
     }
 
-    /// Elements that are no tombstones.
+    /// Elements without tombstones.
     pub(crate) fn len(&self) -> u64 {
         self.indexes().map.len()
     }
 
-    /// The mutex is not held while `look` waits for records: writers, readers and the compactor want it at each step.
+    /// The mutex is not held while `look` waits for records: writers, readers and the compactor need it at each step.
     fn find<T>(&self, hash: u64, mut look: impl FnMut(Slot) -> Option<T>) -> Option<(Slot, T)> {
         let mut candidates = [None; CANDIDATES_MAX];
         let mut count = 0;
@@ -94,8 +94,8 @@ impl CollectionIndex {
         candidates.into_iter().flatten().find_map(|slot| Some((slot, look(slot)?)))
     }
 
-    /// Hints that elements of these hashes are looked for soon: overlaps the misses of the map for all of them, and calls `each` with the
-    /// likeliest slot of each that has one.
+    /// Hints that elements of these hashes are looked for soon. Overlaps the misses of the map for all of them, and
+    /// calls `each` with the likeliest slot of each that has one.
     pub(crate) fn prefetch_all(&self, hashes: &[u64], each: impl FnMut(Slot)) {
         // A hint is not worth waiting for.
         if let Some(indexes) = self.indexes.try_lock() {
@@ -104,7 +104,7 @@ impl CollectionIndex {
         }
     }
 
-    /// The slot of an element that has one, if no other may be of its hash.
+    /// The slot of an element, if it is the only slot that may be of its hash.
     fn find_sole(&self, hash: u64) -> Option<Slot> {
         let mut sole = None;
         let second = self.indexes().map.find(hash, |slot| sole.replace(slot).is_some());
@@ -121,22 +121,22 @@ impl CollectionIndex {
         self.indexes().map.each_at(position, keys, visit)
     }
 
-    /// An element that is no tombstone, each as likely.
+    /// An element without a tombstone, all equally likely.
     pub(crate) fn random(&self, random: impl FnMut() -> u64) -> Option<Slot> {
         self.indexes().map.random(random)
     }
 
-    /// The order of the record at `at`; a damaged one comes first, by chance or not: then nobody knows where it was.
+    /// The order of the record at `at`; 0 if it is damaged: its place is then unknown.
     pub(crate) fn order_at(&self, at: Slot, keys: &impl KeyBytes) -> u64 {
         self.order.at(at, keys)
     }
 
-    /// Whether there are pages of a checkpoint that it has not read.
+    /// Whether it has unread pages of a checkpoint.
     pub(crate) fn is_attached(&self) -> bool {
         self.pages_left() > 0
     }
 
-    /// Fills an index that is empty with elements of different keys, by position and order, in the order of their positions. For recovery.
+    /// Fills an empty index with elements of different keys, by position and order, sorted by position. For recovery.
     pub(crate) fn build(&self, mut elements: Vec<Sorted>, keys: &impl KeyBytes) {
         let mut indexes = self.indexes();
         indexes.map.build(&elements);
@@ -146,9 +146,9 @@ impl CollectionIndex {
         tree.fill(elements.len() as u64, elements.iter().map(|it| (it.words()[1], it.slot)));
     }
 
-    /// Fills an index that has read none of the pages that it is attached to, with what they have, and with these elements of different
-    /// keys, by position and order, in the order of their positions. `combine` says of a record and of the checkpoint's
-    /// of the same key which counts. For recovery.
+    /// Fills an index that has read none of its attached pages, from those and from these elements of different keys.
+    /// The elements have position and order, and are sorted by position. Of a record and the checkpoint's of the same
+    /// key, `combine` says which counts. For recovery.
     pub(crate) fn merge(
         &self,
         elements: &[Sorted],
@@ -160,28 +160,28 @@ impl CollectionIndex {
         }
     }
 
-    /// How many elements come before the one with this order and key; those without an order say `None`.
+    /// How many elements precede the one with this order and key; `None` if the elements have no order.
     pub(crate) fn rank(&self, order: u64, key: &[u8], keys: &impl KeyBytes) -> Option<u64> {
         let indexes = self.indexes();
         Some(indexes.tree.as_ref()?.rank(order, compared(key, keys)))
     }
 
-    /// How many elements have an order below this one, or, if `behind`, not above it.
+    /// How many elements have an order below this one, or, with `behind`, not above it.
     pub(crate) fn rank_of_order(&self, order: u64, behind: bool) -> Option<u64> {
         let indexes = self.indexes();
         let side = if behind { Ordering::Less } else { Ordering::Greater };
         Some(indexes.tree.as_ref()?.rank(order, |_| side))
     }
 
-    /// The slots of up to `count` elements from the one of this rank on, or before it in reverse, without marks; whether no element is
-    /// pending.
+    /// Appends the slots, without marks, of up to `count` elements from this rank on, or before it in reverse. Returns
+    /// whether no element is pending.
     pub(crate) fn ranked(&self, rank: u64, reverse: bool, count: usize, into: &mut Vec<Slot>) -> bool {
         let indexes = self.indexes();
         let Some(tree) = &indexes.tree else { return true };
         let mut cursor = tree.cursor_at(rank);
         for _ in 0..count {
             let Some((_, slot)) = (if reverse { cursor.back() } else { cursor.forward() }) else { break };
-            // Its marks are of when it came here.
+            // Its marks date from when it was entered here.
             into.push(Slot::new(slot.location()));
         }
         indexes.map.is_stable()
@@ -194,7 +194,7 @@ impl KeyIndex for CollectionIndex {
     const KIND: u8 = 2;
 
     fn numbers(&self, _: &Guard) -> Numbers {
-        // As it is: what is not read yet takes no DRAM.
+        // Without reading attached pages: unread ones take no DRAM.
         let indexes = lock(&self.indexes);
         let bytes = indexes.map.bytes() + indexes.tree.as_ref().map_or(0, Tree::bytes);
         Numbers { bytes, ..Numbers::default() }
@@ -247,7 +247,7 @@ impl KeyIndex for CollectionIndex {
     }
 
     fn draw(&self, random: [u64; 2], _: &Guard) -> Option<Slot> {
-        // It draws until it hits: more words than these two.
+        // It draws until it hits, and may need more words than these two.
         let mut words = Words::of(random[0] ^ random[1].rotate_left(32));
         self.random(|| words.next())
     }

@@ -5,27 +5,27 @@
 //! leaf:       | order of each | slot of each |                                                       2 KiB: 128
 //! ```
 //!
-//! An entry is an order key of 8 bytes and a slot. Entries are ordered by the key, and equal keys by what is in the
-//! records, which the caller compares. An inner node has, for each child, the first entry below it (so a descent reads
-//! a record only where order keys are equal) and the number of entries below it: the rank of an entry, the n-th one,
-//! and so a random one, are descents. The number of entries of a leaf stands only in its parent.
+//! An entry is an order key of 8 bytes and a slot. Entries are ordered by the key, and equal keys by their records,
+//! which the caller compares. An inner node has, for each child, the first entry below it and the number of entries
+//! below it. So a descent reads a record only where order keys are equal. The rank of an entry, the n-th entry, and so
+//! a random one, each take one descent. The number of entries of a leaf is only in its parent.
 //!
 //! *Fill*: a full leaf moves entries to a neighbour that has room; two full ones become three. So leaves are some 85 %
-//! full when entries come in any order. At an end of the tree a new leaf is begun instead: what comes in order fills
-//! leaves. A leaf that is half empty becomes one with a neighbour, if both fit into three quarters. A root is as small
-//! as what is in it: 64 bytes for 4 entries.
+//! full when entries come in any order. At an end of the tree a new leaf is begun instead: entries that come in order
+//! fill leaves. A leaf that is half empty is merged with a neighbour, if both fit into three quarters. A root is as
+//! small as its contents: 64 bytes for 4 entries.
 //!
-//! *Tombstones* do not lie in the tree, but in the map beside it. Counts and positions in leaves are then the same, so an
-//! n-th entry is read where it is, and a list from whose end much was taken has no leaves of tombstones to step over.
+//! *Tombstones* are not in the tree, but only in the map. So counts are positions in leaves, and the n-th entry is read
+//! directly. A list from whose end much was taken has no leaves of tombstones to step over.
 //!
 //! There are no links between leaves. A cursor knows its rank: at the end of a leaf it descends to that.
 //!
-//! Costs: 20 bytes of DRAM an entry at most, 16.5 of entries that came in order. An operation reads a node on each
-//! level; at 10 million entries there are four above the leaves, of which the CPU's caches hold three. A change moves
-//! half a leaf.
+//! Costs: at most 20 bytes of DRAM an entry, 16.5 for entries that came in order. An operation reads a node on each
+//! level. At 10 million entries there are four levels above the leaves; the CPU's caches hold three of them. A change
+//! moves half a leaf.
 //!
 //! Invariants:
-//! 1. What a node says of a child is exact: its first entry (order, and the location in its slot) and its count.
+//! 1. A parent's data on a child is exact: its first entry (order, and the location in its slot) and its count.
 //! 2. No node is empty. Without entries there is no root.
 //! 3. Pages below the root have the class of their level.
 //! 4. There are at most 2^32 - 1 entries, as many as Redis allows.
@@ -43,38 +43,38 @@ use std::cmp::Ordering;
 const LEAF: Class = Class::doubled(5);
 const INNER: Class = Class::doubled(4);
 const INNER_MIN: Class = Class::doubled(2);
-/// A node is made when one of its level is full, which was half empty before: of 21 nodes that are made, one at most
-/// is of the level above. So no number of insertions makes more.
+/// A node is made when one of its level is full, which was half empty before. Of 21 new nodes, at most one is of the
+/// level above. So no number of insertions makes more levels.
 const LEVELS_MAX: usize = 16;
 
 pub(crate) struct Tree {
     pages: Pages,
     root: u32,
-    /// The root's.
+    /// The root's class.
     class: Class,
     /// Levels above the leaves.
     height: u32,
     len: u64,
-    /// What [`Tree::clear_some`] has yet to free.
+    /// Nodes that [`Tree::clear_some`] has yet to free.
     leaving: Vec<Node>,
 }
 
-/// A page of the tree, by itself.
+/// A page of the tree, alone.
 #[derive(Clone, Copy)]
 struct Node {
     page: u32,
     class: Class,
     level: u32,
-    /// Entries, of a leaf.
+    /// Number of entries, if it is a leaf.
     count: u32,
 }
 
-/// The way from the root to an entry, or to where it would be.
+/// The path from the root to an entry, or to where it would be.
 #[derive(Clone, Copy)]
 struct Path {
     /// By level: the page, and the number of the child, or of the entry.
     steps: [(u32, u32); LEVELS_MAX],
-    /// Entries of the leaf.
+    /// Number of entries of the leaf.
     count: u32,
 }
 
@@ -121,7 +121,7 @@ impl Tree {
         Inner(self.pages.words(page, self.class_of(level).words()))
     }
 
-    /// Goes down to the leaf that has the last entry which is not `after`, or to the first leaf.
+    /// Descends to the leaf that has the last entry which is not `after`, or to the first leaf.
     #[inline]
     fn descend(&self, mut after: impl FnMut(u64, Slot) -> bool) -> Path {
         let mut path = Path { steps: [(0, 0); LEVELS_MAX], count: self.len as u32 };
@@ -139,8 +139,8 @@ impl Tree {
         path
     }
 
-    /// The way to an entry, and whether it is there: `compare` says how the element of a slot with this order lies to
-    /// it.
+    /// The path to an entry, and whether it is there. `compare` says how the element of a slot with this order compares
+    /// with it.
     #[inline]
     fn path(&self, order: u64, mut compare: impl FnMut(Slot) -> Ordering) -> (Path, bool) {
         let mut path = self.descend(|other, slot| match other.cmp(&order) {
@@ -171,8 +171,8 @@ impl Tree {
         is_there.then(|| self.leaf(path.steps[0].0).slot(path.at()))
     }
 
-    /// How many entries lie before this one, which need not be there. With a `compare` that says the same of all, it
-    /// is a bound: before all entries of the order (`Greater`), or behind them (`Less`).
+    /// How many entries precede this one, which need not be there. With a `compare` that returns the same for all, it
+    /// is a bound: before all entries of the order (`Greater`), or after them (`Less`).
     #[inline]
     pub(crate) fn rank(&self, order: u64, compare: impl FnMut(Slot) -> Ordering) -> u64 {
         self.rank_at(&self.path(order, compare).0)
@@ -187,7 +187,7 @@ impl Tree {
         rank
     }
 
-    /// Goes down to the entry of this rank, which is below `len`.
+    /// Descends to the entry of this rank, which is below `len`.
     fn descend_to(&self, mut rank: u64) -> Path {
         let mut path = Path { steps: [(0, 0); LEVELS_MAX], count: self.len as u32 };
         let mut page = self.root;
@@ -225,17 +225,17 @@ impl Tree {
         self.nth(self.len.checked_sub(1)?)
     }
 
-    /// An entry that a random word picks, each as likely as any other.
+    /// An entry that a random word picks, all equally likely.
     pub(crate) fn random(&self, random: u64) -> Option<(u64, Slot)> {
         self.nth(((u128::from(random) * u128::from(self.len)) >> 64) as u64)
     }
 
-    /// A cursor in front of the entry of this rank, or at the end.
+    /// A cursor before the entry of this rank, or at the end.
     pub(crate) fn cursor_at(&self, rank: u64) -> Cursor<'_> {
         Cursor { tree: self, rank: rank.min(self.len), page: 0, at: 0, count: 0 }
     }
 
-    /// A cursor in front of this entry, or of where it would be: see [`Tree::rank`].
+    /// A cursor before this entry, or before where it would be: see [`Tree::rank`].
     pub(crate) fn seek(&self, order: u64, compare: impl FnMut(Slot) -> Ordering) -> Cursor<'_> {
         let (path, _) = self.path(order, compare);
         let (page, at) = path.steps[0];
@@ -250,8 +250,8 @@ impl Tree {
         }
     }
 
-    /// Removes all entries, whose slots `visit` is told, at most so many pages at a call. Says whether that was all.
-    /// From the first call on the tree is empty, and may be used as such.
+    /// Removes all entries and passes their slots to `visit`, at most `pages_max` pages a call. Returns whether that
+    /// was all. From the first call on the tree is empty, and may be used as such.
     pub(crate) fn clear_some(&mut self, pages_max: usize, visit: &mut dyn FnMut(Slot)) -> bool {
         if self.len > 0 {
             let (page, class, level) = (self.root, self.class, self.height);
@@ -289,20 +289,19 @@ impl Drop for Tree {
 pub(crate) struct Cursor<'a> {
     tree: &'a Tree,
     rank: u64,
-    /// The leaf of an entry beside it, if `count` is not 0; then the place is in front of its entry `at`, or at its
-    /// end.
+    /// The leaf of an adjacent entry, if `count` is not 0. Then the place is before its entry `at`, or at its end.
     page: u32,
     at: u32,
     count: u32,
 }
 
 impl Cursor<'_> {
-    /// How many entries lie before it.
+    /// How many entries precede it.
     pub(crate) fn rank(&self) -> u64 {
         self.rank
     }
 
-    /// The entry behind it, which it passes.
+    /// Returns the next entry and passes it.
     pub(crate) fn forward(&mut self) -> Option<(u64, Slot)> {
         if self.at == self.count {
             if self.rank == self.tree.len {
@@ -317,7 +316,7 @@ impl Cursor<'_> {
         Some(found)
     }
 
-    /// The entry before it, which it passes.
+    /// Returns the previous entry and passes it.
     pub(crate) fn back(&mut self) -> Option<(u64, Slot)> {
         if self.at == 0 {
             self.go_to(self.rank.checked_sub(1)?);
@@ -336,7 +335,7 @@ impl Cursor<'_> {
     }
 }
 
-/// The first number of which `is_before` does not hold; it holds of none behind.
+/// The first number for which `is_before` is false; it is false for all after it.
 #[inline]
 fn partition(mut from: usize, mut to: usize, mut is_before: impl FnMut(usize) -> bool) -> usize {
     while from < to {

@@ -3,12 +3,12 @@
 use super::node::{Child, Words};
 use super::*;
 
-/// Of a leaf that has room for 128 entries, and of a node that has room for 42 children, so many are taken: what is inserted first after
-/// that splits no leaf.
+/// A leaf has room for 128 entries, and a node for 42 children; a build fills fewer, so that the first insertions split
+/// no leaf.
 const LEAF_FILL: u64 = 120;
 const INNER_FILL: u64 = 40;
 
-/// The smallest class from `least` on in which so many of `room` each find room.
+/// The smallest class from `least` on with room for `count`.
 fn class_for(least: Class, count: u64, room: impl Fn(Class) -> usize) -> Class {
     let mut class = least;
     while (room(class) as u64) < count {
@@ -17,14 +17,14 @@ fn class_for(least: Class, count: u64, room: impl Fn(Class) -> usize) -> Class {
     class
 }
 
-/// Shares `count` out evenly, at most `most` to each.
+/// Divides `count` evenly into shares of at most `most`.
 fn shares(count: u64, most: u64) -> impl Iterator<Item = u64> {
     let parts = count.div_ceil(most).max(1);
     (0..parts).map(move |part| count * (part + 1) / parts - count * part / parts)
 }
 
 impl Tree {
-    /// Fills a tree that is empty with these `len` entries, which come in order.
+    /// Fills an empty tree with these `len` entries, which are sorted.
     pub(crate) fn fill(&mut self, len: u64, mut entries: impl Iterator<Item = (u64, Slot)>) {
         debug_assert_eq!(self.len, 0, "it is empty");
         assert!(len <= u64::from(u32::MAX), "a collection has at most {} elements", u32::MAX);
@@ -58,7 +58,7 @@ impl Tree {
         self.root = self.add_inner(self.class, children).page();
     }
 
-    /// The first entry of a leaf that is filled.
+    /// The first entry of a leaf being filled.
     fn fill_leaf(
         &self,
         page: u32,
@@ -73,7 +73,7 @@ impl Tree {
         leaf.entry(0)
     }
 
-    /// What points to a node of these children.
+    /// Makes a node of these children, and returns its parent's data on it.
     fn add_inner(&mut self, class: Class, children: Vec<Child>) -> Child {
         let page = self.pages.take(class);
         let count = children.iter().map(|child| child.count()).sum();

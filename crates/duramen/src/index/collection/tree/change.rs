@@ -1,17 +1,17 @@
-//! Insertion and removal, and what they do to nodes.
+//! Insertion and removal, and their changes of nodes.
 //!
-//! An insertion that meets a full leaf changes one thing that brings room nearer (a larger page, a level more, a node
-//! split, entries moved to a neighbour), and descends again. So each of these steps leaves a whole tree.
+//! An insertion that finds a full leaf makes one change towards room (a larger page, a new level, a split node, entries
+//! moved to a neighbour), and descends again. So each of these steps leaves a valid tree.
 
 use super::node::{Child, Words};
 use super::*;
 
 /// A neighbour with less room than this share counts as full.
 const ROOM_SHARE: usize = 12;
-/// What comes in this last part of the last leaf, or this first part of the first, comes in order, more or less.
+/// Entries inserted in this last part of the last leaf, or this first part of the first, come more or less in order.
 const END_SHARE: usize = 4;
 
-/// The most of two neighbours that become one.
+/// The maximum number of entries of two neighbours that are merged.
 fn merged_most(room: usize) -> usize {
     room * 3 / 4
 }
@@ -87,7 +87,7 @@ impl Tree {
         Some(old)
     }
 
-    /// So many entries more on the way down.
+    /// Adds `more` to the counts on the path.
     fn count(&mut self, path: &Path, more: i64) {
         self.len = self.len.wrapping_add_signed(more);
         for level in 1..=self.height {
@@ -96,7 +96,8 @@ impl Tree {
         }
     }
 
-    /// If the path points to the first thing of a node, what the nodes above say of it is made true (invariant 1).
+    /// If the path points to the first entry or child of a node, updates the data on it in the nodes above (invariant
+    /// 1).
     fn update_first(&mut self, path: &Path, level: u32) {
         let (page, at) = path.steps[level as usize];
         if at != 0 || level == self.height {
@@ -130,7 +131,7 @@ impl Tree {
         path.steps[above as usize..=self.height as usize].iter().all(|step| step.1 == 0)
     }
 
-    /// Brings room for an entry nearer where the path leads, to a full leaf.
+    /// Makes one change towards room for an entry in a full leaf.
     fn make_room(&mut self, path: &Path) {
         if self.height == 0 {
             return if self.class < LEAF { self.enlarge_root() } else { self.add_level() };
@@ -147,7 +148,7 @@ impl Tree {
             let emptiest = neighbours.into_iter().flatten().min_by_key(|&child| count(child));
             if let Some(other) = emptiest.filter(|&child| count(child) + full / ROOM_SHARE <= full) {
                 let mut moved = (full - count(other)) / 2;
-                // What comes in order, more or less, is to leave full leaves behind: the one at the end gets little.
+                // Entries that come more or less in order must leave full leaves: the leaf at the end gets few.
                 if other == last && self.is_last(path, 2) || other == 0 && self.is_first(path, 2) {
                     moved = moved.min(full / ROOM_SHARE);
                 }
@@ -160,7 +161,8 @@ impl Tree {
             return self.split(path, 1);
         }
         if is_last || is_first {
-            // Where it comes. It then finds room in the first of the two, or, at the very end, in the second.
+            // Split at the new entry's place. It then finds room in the first of the two, or, at the very end, in the
+            // second.
             let left = behind.clamp(1, full - 1);
             self.share(page, at, 1, &[left, full - left]);
         } else if last == 0 {
@@ -177,7 +179,7 @@ impl Tree {
         }
     }
 
-    /// Shares the entries of so many leaves out anew, among as many leaves as there are `counts`.
+    /// Redistributes the entries of `leaves` leaves among as many leaves as there are `counts`.
     fn share(&mut self, parent: u32, first: usize, leaves: usize, counts: &[usize]) {
         let inner = self.inner(parent, 1);
         let mut entries = Vec::with_capacity(LEAF.words());
@@ -210,7 +212,7 @@ impl Tree {
         }
     }
 
-    /// Brings room for a child nearer in the node of a level, which is full.
+    /// Makes one change towards room for a child in a full node of a level.
     fn split(&mut self, path: &Path, level: u32) {
         if level == self.height {
             return if self.class < INNER { self.enlarge_root() } else { self.add_level() };
@@ -245,7 +247,7 @@ impl Tree {
         }
     }
 
-    /// A root of one child above the root, which is of the class of its level.
+    /// Adds a root with the old root as its only child, which gets the class of its level.
     fn add_level(&mut self) {
         let first = match self.height {
             0 => self.leaf(self.root).entry(0),
@@ -281,7 +283,7 @@ impl Tree {
         (self.root, self.class) = (root, class);
     }
 
-    /// Frees the node of a level, which is empty, and those above that become so. Returns the level of the last.
+    /// Frees the empty node of a level, and those above that become empty. Returns the level of the last.
     fn remove_node(&mut self, path: &Path, level: u32) -> u32 {
         self.pages.give(path.steps[level as usize].0, self.class_of(level));
         if level == self.height {
@@ -298,11 +300,11 @@ impl Tree {
         level
     }
 
-    /// After a removal: nodes on the way, from this level on, that are half empty become one with a neighbour, and the
-    /// root smaller.
+    /// After a removal: merges half-empty nodes on the path, from this level on, with a neighbour, and shrinks the
+    /// root.
     fn shrink(&mut self, path: &Path, from: u32) {
         for level in from..self.height {
-            // Where a node was freed, the path points to what follows it, or behind the last.
+            // Where a node was freed, the path points to its successor, or after the last.
             let (above, at) = path.steps[level as usize + 1];
             let parent = self.inner(above, level + 1);
             let at = at as usize;
@@ -349,13 +351,13 @@ impl Tree {
         }
     }
 
-    /// What a node of a level has room for.
+    /// The room of a node of a level.
     fn room(&self, level: u32) -> usize {
         let words = self.class_of(level).words();
         if level == 0 { words / 2 } else { (words - 1) / 3 }
     }
 
-    /// How many entries or children a child has, whose level that is.
+    /// How many entries or children a child of this level has.
     fn size(&self, parent: Inner<'_>, level: u32, child: usize) -> usize {
         match level {
             0 => parent.count(child) as usize,
@@ -363,7 +365,7 @@ impl Tree {
         }
     }
 
-    /// Walks all nodes and panics unless they are as the head of the file says. Returns how many leaves there are.
+    /// Walks all nodes and panics unless they satisfy the invariants of the tree. Returns the number of leaves.
     #[cfg(test)]
     pub(in crate::index::collection) fn check(&self, compare: &dyn Fn(Slot, Slot) -> Ordering) -> u64 {
         let mut seen = std::collections::BTreeSet::new();

@@ -4,7 +4,7 @@ use super::Relaxed;
 use crate::index::{LOCATION_MASK, Slot};
 use crate::sync::atomic::AtomicU64;
 
-/// An entry as it is moved about: order and slot.
+/// An entry while it is moved: order and slot.
 pub(super) type Words = (u64, u64);
 
 #[inline]
@@ -64,7 +64,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// What an inner node says of a child: the first entry below it, and its page and count in one word.
+/// A parent's data on a child: the first entry below it, and its page and count in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Child {
     pub order: u64,
@@ -130,14 +130,14 @@ impl<'a> Inner<'a> {
         (self.link(child) >> 32) as u32
     }
 
-    /// The entries below the first so many children.
+    /// The number of entries below the first `children` children.
     #[inline]
     pub(super) fn counts(self, children: usize) -> u64 {
         let links = &self.0[1 + 2 * self.room()..][..children];
         links.iter().map(|link| link.load(Relaxed) >> 32).sum()
     }
 
-    /// The child that has the entry of this rank, and how many lie before the child.
+    /// The child that has the entry of this rank, and how many entries precede the child.
     #[inline]
     pub(super) fn child_of(self, rank: u64) -> (usize, u64) {
         let mut before = 0;
@@ -175,7 +175,7 @@ impl<'a> Inner<'a> {
         link.store(link.load(Relaxed).wrapping_add_signed(more << 32), Relaxed);
     }
 
-    /// Fills the node anew.
+    /// Replaces the contents of the node.
     pub(super) fn fill(self, children: impl Iterator<Item = Child>) {
         let mut count = 0;
         for child in children {
