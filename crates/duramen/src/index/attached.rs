@@ -1,11 +1,11 @@
-//! What an index has not read yet of the checkpoint that it comes from. An open attaches the index to the checkpoint's
-//! pages, which takes a time that hardly depends on their number; each is read when it is first touched.
+//! The unread pages of the checkpoint that an index comes from. An open attaches the index to the checkpoint's pages,
+//! in a time that hardly depends on their number. Each page is read when it is first touched.
 //!
 //! Invariants:
-//! 1. The bytes of the pages stay where they are, and as they are, until `left` is 0: that is the promise that
-//!    [`Attached::new`] asks for.
-//! 2. Each page is read once, by whoever claims it. `left` falls when what was read can be found, so who sees 0 needs no
-//!    page any more.
+//! 1. The bytes of the pages stay in place and unchanged until `left` is 0: that is the promise that [`Attached::new`]
+//!    asks for.
+//! 2. Each page is read once, by the thread that claims it. `left` falls once the page's slots can be found in the
+//!    index, so a thread that sees 0 needs no page any more.
 
 use super::{Loaded, PagesOf, Slot};
 use crate::mutants::{Mutant, planted};
@@ -22,8 +22,9 @@ pub(super) struct Attached {
 /// Which slots of a checkpoint count.
 pub(crate) enum KeepFilter {
     All,
-    /// Those that point into kept blocks: a bit for each extent, which has this many bytes. (The blocks' own entries
-    /// take a thousand times as much memory, and to ask them would be a miss for each slot.) Who else knows of old records of their keys is not known any more.
+    /// Those that point into kept blocks: a bit for each extent, which has `extent_bytes` bytes. (The blocks' own
+    /// entries take a thousand times as much memory, and asking them would be a miss for each slot.) A kept slot's
+    /// count of stale records is no longer certain.
     Kept {
         extents: Vec<u64>,
         extent_bytes: u64,
@@ -31,7 +32,7 @@ pub(crate) enum KeepFilter {
 }
 
 impl KeepFilter {
-    /// The slot as the index is to have it, if it counts.
+    /// The slot for the index, if it counts.
     #[inline]
     pub(crate) fn keep(&self, slot: Slot) -> Option<Slot> {
         let Self::Kept { extents, extent_bytes } = self else { return Some(slot) };
@@ -62,7 +63,7 @@ unsafe impl Sync for Page {}
 
 impl Attached {
     /// # Safety
-    /// The bytes of `pages` are valid, and not stored to, until [`Attached::left`] says 0 or the result is dropped.
+    /// The bytes of `pages` are valid, and not stored to, until [`Attached::left`] returns 0 or the result is dropped.
     pub(super) unsafe fn new(pages: &PagesOf<'_>, counts: KeepFilter) -> Self {
         let page = |&(first, bytes): &(u64, &[u8])| Page {
             first,
@@ -73,10 +74,11 @@ impl Attached {
         Self { pages: pages.iter().map(page).collect(), left, counts }
     }
 
-    /// The bytes of a page, and which slots of it count, for the first who asks; that one calls [`Attached::done`] afterwards.
+    /// The bytes of a page, and the filter of its slots, for the first caller, which calls [`Attached::done`]
+    /// afterwards.
     pub(super) fn claim(&self, page: usize) -> Option<(&[u8], &KeepFilter)> {
         let page = self.pages.get(page)?;
-        // Relaxed: the bytes have been there from the beginning, and what is made of them is published elsewhere.
+        // Relaxed: the bytes have been there from the beginning, and the slots read from them are published elsewhere.
         if page.claimed.swap(true, Relaxed) && !planted(Mutant::PageReadTwice) {
             return None;
         }
@@ -84,9 +86,9 @@ impl Attached {
         Some((unsafe { page.bytes.as_ref() }, &self.counts))
     }
 
-    /// A claimed page was read, and what it held can be found.
+    /// A claimed page was read, and its slots can be found in the index.
     pub(super) fn done(&self) {
-        // Release: pairs with the Acquire in `left`; whoever frees the pages comes after who read them.
+        // Release: pairs with the Acquire in `left`; the thread that frees the pages comes after the readers.
         self.left.fetch_sub(1, Release);
     }
 

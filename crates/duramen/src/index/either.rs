@@ -1,4 +1,4 @@
-//! The index of a store, of whatever kind: each call goes to the [`KeyIndex`] that it is, which says what it does.
+//! The index of a store, of any kind: each call goes to the [`KeyIndex`] inside, where it is documented.
 
 use super::collection::{self, CollectionIndex};
 use super::hash::{self, HashIndex};
@@ -13,9 +13,9 @@ use crate::sync::reclaim::Guard;
 
 pub(crate) enum Index {
     Hash(HashIndex),
-    /// Boxed: it brings its counters along, and a hash index should not be moved by their size.
+    /// Boxed: it includes its counters, and a hash index should not be moved with their size.
     Ordered(Box<OrderedIndex>),
-    /// Of a collection's elements.
+    /// The index of a collection's elements.
     Collection(Box<CollectionIndex>),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Place<'a> {
     Collection(collection::Place<'a>),
 }
 
-/// What is said of `$it`, whichever index it is.
+/// Calls a method of `$it`, whichever index it is.
 macro_rules! index {
     ($self:ident, $it:ident => $said:expr) => {
         match $self {
@@ -50,7 +50,7 @@ macro_rules! index {
     };
 }
 
-/// The same of a locked key, or of its place.
+/// The same for a locked key, or for its place.
 macro_rules! locked {
     ($self:ident, $it:ident => $said:expr) => {
         match $self {
@@ -61,7 +61,7 @@ macro_rules! locked {
     };
 }
 
-// As `KeyIndex` has them.
+// These methods are those of `KeyIndex`.
 impl Index {
     pub(crate) fn numbers(&self, guard: &Guard) -> Numbers {
         index!(self, it => KeyIndex::numbers(it, guard))
@@ -210,7 +210,7 @@ impl Index {
 }
 
 impl Index {
-    /// The ordered index, if it is one: it alone can walk in the order of the keys.
+    /// The ordered index, if it is one: only that can walk in the order of the keys.
     #[inline]
     pub(crate) fn ordered(&self) -> Option<&OrderedIndex> {
         if let Self::Ordered(index) = self { Some(index) } else { None }
@@ -222,8 +222,8 @@ impl Index {
         if let Self::Collection(index) = self { Some(index) } else { None }
     }
 
-    /// Hints that the key of `hash` is written next, and may be inserted. Not of an element: its index is locked right away, and to
-    /// lock it once more costs what it saves.
+    /// Hints that the key of `hash` is written next, and may be inserted. Not for an element: its index is locked right
+    /// away, and locking it once more costs as much as this saves.
     #[inline(always)]
     pub(crate) fn prefetch_next(&self, hash: u64, insert: bool, guard: &Guard) {
         if !matches!(self, Self::Collection(_)) {
@@ -253,7 +253,7 @@ impl Index {
         self.find_with(hash, key, guard, |slot| is_key(slot).then_some(())).map(|(slot, ())| slot)
     }
 
-    /// The lock of the key of `hash` alone, for who looks at its [candidate](Self::candidate) only.
+    /// Locks the key of `hash`, for callers that only look at its [candidate](Self::candidate).
     #[inline(always)]
     pub(crate) fn hold(&self, hash: u64) -> LockedStripe<'_> {
         self.stripes().lock(hash)
@@ -262,7 +262,7 @@ impl Index {
     /// Locks the keys of several indexes that have the same stripes, each given with its hash. The result is in their
     /// order.
     pub(crate) fn lock_all<'g>(keys: &[(&'g Self, u64)], guard: &'g Guard) -> Vec<Locked<'g>> {
-        // Keys first, then elements, whose stripes are others.
+        // Keys first, then elements, which have other stripes.
         let mut held: Vec<Option<LockedStripe<'g>>> = keys.iter().map(|_| None).collect();
         for elements in [false, true] {
             let of: Vec<usize> =
@@ -296,8 +296,9 @@ impl Index {
         sync::each_on_threads(threads, pages.iter(), count).into_iter().fold(Loaded::default(), Loaded::plus)
     }
 
-    /// As [`KeyIndex::attach`], for recovery alone: the pages lie on the medium of the store to which the index will
-    /// belong, and that frees their extents only when [`Index::pages_left`] says 0 (`Maintenance::free_checkpoint`).
+    /// As [`KeyIndex::attach`], only for recovery. The pages lie on the medium of the store to which the index will
+    /// belong. That store frees their extents only when [`Index::pages_left`] returns 0
+    /// (`Maintenance::free_checkpoint`).
     pub(crate) fn attach(
         &mut self,
         pages: &PagesOf<'_>,
@@ -305,7 +306,7 @@ impl Index {
         threads: usize,
     ) -> std::result::Result<(), String> {
         match self {
-            // SAFETY: a store's medium goes after its index, and nobody stores to extents that are not freed.
+            // SAFETY: a store's medium is dropped after its index, and nobody stores to extents that are not freed.
             Self::Hash(index) => unsafe { KeyIndex::attach(index, pages, counts, threads) },
             // SAFETY: as above.
             Self::Ordered(index) => unsafe { KeyIndex::attach(&mut **index, pages, counts, threads) },
@@ -315,7 +316,7 @@ impl Index {
     }
 }
 
-// As `LockedKey` has them.
+// These methods are those of `LockedKey`.
 impl<'a> Locked<'a> {
     #[inline(always)]
     pub(crate) fn has_transaction_records(&self) -> bool {
@@ -395,7 +396,7 @@ impl<'a> Locked<'a> {
     }
 }
 
-// As `KeyPlace` has them.
+// These methods are those of `KeyPlace`.
 impl Place<'_> {
     #[inline]
     pub(crate) fn get(&self) -> Slot {

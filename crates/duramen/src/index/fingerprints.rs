@@ -1,10 +1,10 @@
-//! All fingerprints of a bucket compared at once.
+//! Compares all fingerprints of a bucket at once.
 //!
-//! Slot by slot, the branch that finds the right one depends on the line just fetched from memory: the CPU
-//! guesses it wrong at almost every lookup, and what it had begun of the next lookups is lost. Compared at once, the
-//! number of the right slot is data, not a branch, and the cache misses of neighbouring lookups overlap.
+//! Slot by slot, the branch that finds the right one depends on the line just fetched from memory. The CPU mispredicts
+//! it at almost every lookup, and discards the work begun for the next lookups. Compared at once, the number of the
+//! right slot is data, not a branch, and the cache misses of neighbouring lookups overlap.
 //!
-//! What matches is a hint about which slots to load: whoever uses it loads the slot again and compares it there.
+//! A match is a hint about which slots to load: the caller loads the slot again and compares it there.
 
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 use super::FINGERPRINT_SHIFT;
@@ -52,7 +52,7 @@ impl High {
         Self([unsafe { halves(a, b) }, unsafe { halves(c, d) }])
     }
 
-    /// The slots, as bits, whose word equals `want` in the bits of `mask`, both of which have bits in the high half only.
+    /// The slots, as bits, whose word equals `want` in the bits of `mask`; both have bits in the high half only.
     #[inline]
     pub(super) fn matching(self, want: u64, mask: u64) -> u32 {
         // SAFETY: every x86-64 CPU has SSE2.
@@ -88,7 +88,7 @@ impl High {
         Self(std::array::from_fn(|i| slots[i].load(crate::sync::atomic::Ordering::Relaxed)))
     }
 
-    /// The slots, as bits, whose word equals `want` in the bits of `mask`, both of which have bits in the high half only.
+    /// The slots, as bits, whose word equals `want` in the bits of `mask`; both have bits in the high half only.
     #[inline]
     pub(super) fn matching(self, want: u64, mask: u64) -> u32 {
         (0..BUCKET_SLOTS).fold(0, |found, i| found | u32::from((self.0[i] ^ want) & mask == 0) << i)

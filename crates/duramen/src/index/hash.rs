@@ -4,38 +4,39 @@
 //! hash: | directory: top `depth` bits | fingerprint: the next 16 |  ...  | secondary: 16 | primary: 16 |
 //! ```
 //!
-//! A directory entry points to a segment; the segment has `BUCKETS` buckets of 8 slots, one line each.
-//! A key lies in its primary bucket, or else in its secondary one, or else in the segment's stash.
-//! A slot never moves inside its segment.
+//! A directory entry points to a segment; the segment has `BUCKETS` buckets of 8 slots, one line each. A key lies in
+//! its primary bucket, or else in its secondary one, or else in the segment's stash. A slot never moves inside its
+//! segment.
 //!
-//! Growth splits one segment at a time, into two new ones, by the hash bit that follows the segment's
-//! depth. That bit is the first of the fingerprint, so a split reads no keys: fingerprints shift by
-//! one, and the segment knows one bit of them less. When few are left, that split reads the keys
-//! and fills them up again (once in nine).
+//! Growth splits one segment at a time, into two new ones, by the hash bit that follows the segment's depth. That bit
+//! is the first of the fingerprint, so a split reads no keys: fingerprints shift by one, and the segment knows one bit
+//! of them less. When few bits are left, a split reads the keys and computes full fingerprints again (once in nine).
 //!
-//! Shrinking is the reverse: a removal that leaves a segment and its sibling with little joins the two into a new one. The
-//! bit that parted them becomes the first of the fingerprints again, so that reads no keys either, and each slot keeps its bucket. Little is a
-//! quarter of a segment: much must come before it splits again, and much go before its halves are joined. The
-//! directory halves when no segment needs its last bit.
+//! Shrinking is the reverse: a removal that leaves few keys in a segment and its sibling merges the two into a new one.
+//! The bit that separated them becomes the first of the fingerprints again, so a merge reads no keys either, and each
+//! slot keeps its bucket. Few is a quarter of a segment: many keys must come before it splits again, and many must go
+//! before its halves are merged. The directory halves when no segment needs its last bit.
 //!
-//! Who may do what:
+//! Rules for threads:
 //!
-//! * *Readers* take no lock. They hold an epoch guard from before they read the directory until they
-//!   are done with what they found.
-//! * *Writers* of a key hold its stripe ([`super::stripes`]), from before they look up the segment. Whoever holds it may
-//!   change slots of the stripe's keys, wherever they lie, and claim empty slots. The keys of several stripes share the
-//!   buckets of a segment as long as there are few segments; then slots are changed by compare-and-swap. From a depth on a
-//!   segment belongs to one stripe, whose holder changes it alone ([`Change`]).
-//! * *A split* holds all stripes whose keys the segment has, *a merge* those of both. So nobody changes them meanwhile, and who
-//!   waits finds what took their place. Whoever holds a stripe may rely on its segments; who read an entry before must read it again.
-//! * *Who holds several stripes* never waits for a split: an insertion that finds no room goes to the stash, and the segment is split
-//!   at once if nobody else holds a stripe of it ([`HashIndex::try_split`]), or else when the stripes are given back.
+//! * *Readers* take no lock. They hold an epoch guard from before they read the directory until they no longer use the
+//!   result.
+//! * *Writers* of a key hold its stripe ([`super::stripes`]), from before they look up the segment. The holder may
+//!   change slots of the stripe's keys, wherever they lie, and claim empty slots. While there are few segments, the
+//!   keys of several stripes share the buckets of a segment; then slots are changed by compare-and-swap. From a certain
+//!   depth on a segment belongs to one stripe, and only the stripe's holder changes it ([`Change`]).
+//! * *A split* holds all stripes whose keys the segment has, *a merge* those of both. So nobody changes the segments
+//!   meanwhile, and a waiting thread finds their replacements. The holder of a stripe may rely on its segments; a
+//!   thread that read an entry before must read it again.
+//! * *A holder of several stripes* never waits for a split: an insertion that finds no room goes to the stash. The
+//!   segment is split at once if no other thread holds a stripe of it ([`HashIndex::try_split`]), or else when the
+//!   stripes are released.
 //!
 //! Invariants:
 //! 1. At most one slot holds a key.
 //! 2. Bit 63 of slot 1 of a bucket is set when a key with this primary lies elsewhere.
-//! 3. A segment that was split or merged never changes again until no guard can see it; a reader that still
-//!    reads it sees the state of that moment, which lies within its call.
+//! 3. A segment that was split or merged never changes again until no guard can see it. A reader that still reads it
+//!    sees the state of that moment, which lies within its call.
 //! 4. Nothing is merged while a checkpoint is dumped: its pages must follow each other without a gap or an overlap.
 
 pub(super) mod checkpoint;
@@ -59,19 +60,18 @@ use std::ptr::NonNull;
 /// 255 buckets and the segment's own line are 16 KiB.
 const BUCKETS: usize = if cfg!(loom) { 2 } else { 255 };
 const SEGMENT_SLOTS: usize = BUCKETS * BUCKET_SLOTS;
-/// A segment splits when an insertion finds both buckets full and this much is taken. Below, the
-/// stash takes the key: then the hash has many equal keys, which a split would not part.
+/// A segment splits when an insertion finds both buckets full and this many slots are taken. With fewer, the stash
+/// takes the key: then many keys have equal hashes, which a split would not separate.
 pub(crate) const SPLIT_COUNT_MIN: u32 = (SEGMENT_SLOTS * 7 / 10) as u32;
-/// ... or when the stash has this many: with many equal hashes it would have to be searched by all.
+/// ... or when the stash has this many: with many equal hashes every lookup would have to search it.
 const STASH_SLOTS: usize = if cfg!(loom) { 1 } else { 7 };
-/// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a
-/// record in vain.
+/// Fingerprint bits that a segment must know at least: 1 probe in 32 of the 8 slots then reads a record needlessly.
 const KNOWN_BITS_MIN: u32 = 8;
 /// Buckets whose keys are fetched ahead while a split reads keys: some 16 misses at a time.
 const REFRESH_AHEAD: usize = 3;
 const DEPTH_INITIAL: u32 = 1;
-/// Two segments are merged when they have at most this share of the keys with which one may split: a quarter of its slots. By
-/// then a bucket of eight overflows in one pair of twenty; that one waits for further removals.
+/// Two segments are merged when they have at most this share of the keys with which one may split: a quarter of its
+/// slots. By then a bucket of eight overflows in one pair of twenty; such a pair waits for further removals.
 const MERGE_SHARE: (u32, u32) = (5, 14);
 /// Directory bits and fingerprint bits must not reach the 16 bits of the primary bucket.
 const DEPTH_MAX: u32 = 64 - 16 - FINGERPRINT_BITS;
@@ -89,7 +89,7 @@ struct Stash {
 impl Stash {
     #[inline]
     fn behind(link: &AtomicPtr<Self>) -> Option<&Self> {
-        // SAFETY: stash lines are freed with their segment only, which whoever has the link keeps.
+        // SAFETY: stash lines are freed with their segment only, which the holder of the link keeps.
         unsafe { link.load(Acquire).as_ref() }
     }
 }
@@ -107,9 +107,9 @@ pub(super) struct Segment {
 const _: () = assert!(cfg!(loom) || size_of::<Segment>() == 16 << 10);
 const _: () = assert!(cfg!(loom) || size_of::<Stash>() == 64);
 
-/// A directory entry: bits 0 to 4 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. A pointer all
-/// the time, not a number, so that Miri can tell what it may reach. With no known bit the segment is still a page of an
-/// checkpoint, and its number stands in the segment's place.
+/// A directory entry: bits 0 to 4 known fingerprint bits, 6 to 47 the segment, 56 to 63 its depth. It always is a
+/// pointer, not a number, so that Miri knows what it may reach. With no known bits the segment is still a page of a
+/// checkpoint, and the page's number takes the segment's place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct DirEntry(*mut Segment);
 
@@ -162,7 +162,7 @@ impl Directory {
         Self { depth, entries, deepest }
     }
 
-    /// Segments of this depth came, or went.
+    /// Adds to the number of segments of this depth.
     fn count_at(&self, depth: u32, more: i64) {
         if depth == self.depth {
             self.deepest.store(self.deepest.load(Relaxed).wrapping_add_signed(more), Relaxed);
@@ -184,30 +184,31 @@ impl Directory {
     }
 }
 
-/// How words of a segment that others may read are changed.
+/// How a thread changes words of a segment that others may read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// Nobody else changes any: stores. They cost no fence, behind which all that was stored before had to leave the CPU.
+    /// No other thread changes any: stores. They cost no fence, which would wait until all earlier stores had left the
+    /// CPU.
     Alone,
-    /// Holders of other stripes change theirs meanwhile.
+    /// Holders of other stripes change theirs concurrently.
     Shared,
 }
 
 impl Change {
-    /// Of who holds one of the stripes, in a segment of this depth.
+    /// For a holder of one of the stripes, in a segment of this depth.
     #[inline]
     fn at_depth(depth: u32, stripes: &Stripes) -> Self {
         let alone = depth >= stripes.bits() || planted(Mutant::SharedSegmentAlone);
         if alone { Self::Alone } else { Self::Shared }
     }
 
-    /// Changes a slot by `change`, as long as that says how: the new word of the old one. Whether it did.
+    /// Replaces a slot's word by `change` of it, unless that returns `None`. Returns whether it did.
     #[inline]
     fn slot(self, slot: &AtomicU64, mut change: impl FnMut(u64) -> Option<u64>) -> bool {
         let mut now = slot.load(Relaxed);
         while let Some(word) = change(now) {
             if self == Self::Alone {
-                // Release: pairs with the Acquire in `look_at`; publishes the record behind the location.
+                // Release: pairs with the Acquire in `look_at`; publishes the record at the location.
                 slot.store(word, Release);
                 reclaim::published();
                 return true;
@@ -228,8 +229,8 @@ impl Change {
     }
 }
 
-/// What is looked for, and in which segment. Two words: a larger one would be handed on through memory, and wait there behind
-/// what was stored before.
+/// A key to look for, and its segment. Two words: a larger value would be passed through memory, and wait there for
+/// earlier stores.
 #[derive(Clone, Copy)]
 struct Probe {
     hash: u64,
@@ -254,7 +255,7 @@ impl Probe {
         bucket_of(self.hash)
     }
 
-    /// Where the key lies if it is not in its primary bucket, which most lookups need not know.
+    /// The bucket of a key that is not in its primary bucket; most lookups do not need it.
     #[inline]
     fn secondary(self) -> usize {
         let secondary = bucket_of(self.hash >> 16);
@@ -268,7 +269,7 @@ impl Probe {
 }
 
 impl Probe {
-    /// What `look` says of the slot, if it may be the one.
+    /// The result of `look` for the slot, if the slot may be the key's.
     #[inline(always)]
     fn look_at<'a, T>(
         self,
@@ -281,7 +282,7 @@ impl Probe {
     }
 }
 
-/// The 16 hash bits behind the top `depth`, where a slot holds them.
+/// The 16 hash bits after the top `depth`, where a slot holds them.
 #[inline]
 fn fingerprint(hash: u64, depth: u32) -> u64 {
     ((hash << depth) >> (64 - FINGERPRINT_BITS)) << FINGERPRINT_SHIFT
@@ -309,7 +310,7 @@ impl Bucket {
         })
     }
 
-    /// The slot of the key of `probe`, if it is here, and no other with its fingerprint before it.
+    /// The slot of the key of `probe`, if it is here and no other slot before it has its fingerprint.
     #[inline]
     fn candidate(&self, probe: Probe) -> Option<Slot> {
         // Acquire: as in `look_at`.
@@ -328,13 +329,13 @@ impl Segment {
         })
     }
 
-    /// The place that holds the key of `probe`, and what `look` says of it: it recognises the key.
+    /// The place of the key of `probe`, which `look` recognises, and the result of `look`.
     #[inline]
     fn find<T>(&self, probe: Probe, look: impl FnMut(Slot) -> Option<T>) -> Option<(&AtomicU64, T)> {
         self.find_or_room(probe, look, |_| ())
     }
 
-    /// The same; `room` is told which slots of the primary bucket are probably empty.
+    /// The same; also sets `room` to the slots of the primary bucket that are probably empty.
     #[inline(always)]
     fn find_or_room<T>(
         &self,
@@ -347,7 +348,7 @@ impl Segment {
         room(empty(words));
         let (mut line, mut which) = (&primary.0[..], words.matching(probe.want(), probe.mask()));
         let mut stash = None;
-        // `look` is called at one place, so that it is inlined there and what it uses stays in registers.
+        // `look` is called at one place, so that it is inlined there and its data stays in registers.
         loop {
             while let Some(slot) = line.get(which.trailing_zeros() as usize) {
                 which &= which - 1;
@@ -363,9 +364,9 @@ impl Segment {
         }
     }
 
-    /// The next of the lines where the key of `probe` may lie if not in its primary bucket, and which of its slots may hold it;
-    /// `stash` points to the one after it, from the second call on. Apart, so that the code of nearly all lookups is
-    /// short.
+    /// The next line outside the primary bucket where the key of `probe` may lie, and those of its slots that may hold
+    /// the key. From the second call on, `stash` points to the line after it. Not inlined, so that the code of nearly
+    /// all lookups is short.
     #[inline(never)]
     fn line_elsewhere<'a>(
         &'a self,
@@ -382,8 +383,8 @@ impl Segment {
         Some((&line.slots, (1 << STASH_SLOTS) - 1))
     }
 
-    /// Puts a slot where there is room, in the primary bucket into a slot of `room`; whoever calls holds the key's stripe, or
-    /// the segment is not yet shared. Says whether the segment may have to split.
+    /// Puts a slot where there is room, in the primary bucket into a slot of `room`. The caller holds the key's stripe,
+    /// or the segment is not yet shared. Returns whether the segment may have to split.
     #[inline]
     fn insert(&self, probe: Probe, slot: Slot, change: Change, room: u32) -> bool {
         let word = slot.0 & !FINGERPRINT_MASK & !BUCKET_BIT | probe.want();
@@ -419,7 +420,7 @@ impl Segment {
         }
     }
 
-    /// Puts a slot where it does not matter whether there is room.
+    /// Puts a slot into the stash, which always has room.
     #[cold]
     fn stash(&self, word: u64, change: Change) {
         if self.stashes().any(|stash| claim(stash.slots.iter(), word, change)) {
@@ -430,7 +431,7 @@ impl Segment {
         let stash = Box::into_raw(stash);
         let mut head = self.stash.load(Acquire);
         loop {
-            // SAFETY: not yet shared; it was just made.
+            // SAFETY: it was just made, and is not yet shared.
             unsafe { &*stash }.next.store(head, Relaxed);
             // AcqRel: pairs with the Acquire in `stashes`; publishes the line's slot.
             match self.stash.compare_exchange(head, stash, AcqRel, Acquire) {
@@ -447,7 +448,7 @@ fn empty(words: High) -> u32 {
     words.matching(0, !BUCKET_BIT & u64::from(u32::MAX) << 32)
 }
 
-/// Claims the first that is empty for `word`.
+/// Claims the first empty slot for `word`.
 #[inline]
 fn claim<'a>(mut slots: impl Iterator<Item = &'a AtomicU64>, word: u64, change: Change) -> bool {
     let claimed = |now| (now & LOCATION_MASK == 0).then_some(word | now & BUCKET_BIT);
@@ -473,20 +474,20 @@ impl Place<'_> {
     }
 }
 
-/// The lock of a key's stripe, and where the key belongs.
+/// The lock of a key's stripe, and the place where the key belongs.
 pub(crate) struct Locked<'a> {
     held: LockedStripe<'a>,
     segment: &'a Segment,
     probe: Probe,
     /// How the segment is changed.
     change: Change,
-    /// Where in its primary bucket there was room when the key was looked for. Nobody else adds it meanwhile, so that a
-    /// slot which was freed since may be passed over.
+    /// The empty slots of its primary bucket when the key was looked for. Nobody else adds the key meanwhile, so slots
+    /// that became free since may be passed over.
     room: Cell<u32>,
 }
 
 impl<'a> Locked<'a> {
-    /// The place of the record that `look` recognises, and what it says of it.
+    /// The place of the record that `look` recognises, and the result of `look`.
     #[inline]
     pub(crate) fn find_with<T>(&self, look: impl FnMut(Slot) -> Option<T>) -> Option<(Place<'a>, T)> {
         let found = self.segment.find_or_room(self.probe, look, |room| self.room.set(room));
@@ -499,7 +500,7 @@ impl<'a> Locked<'a> {
         self.find_with(|slot| is_key(slot).then_some(())).map(|(place, ())| place)
     }
 
-    /// The slot of a key that is known to have one, if no other has its fingerprint: found without a look at any record.
+    /// The slot of a key that is known to have one, if no other has its fingerprint: found without reading any record.
     #[inline]
     pub(crate) fn find_sole(&self) -> Option<Place<'a>> {
         let mut matching = 0;
@@ -516,8 +517,8 @@ impl<'a> Locked<'a> {
         Place { slot, change: self.change }
     }
 
-    /// Adds a key that was looked for and is not there. Says whether [`HashIndex::split`] should be called, once no lock
-    /// is held any more.
+    /// Adds a key that was looked for and is absent. Returns whether [`HashIndex::split`] should be called, once no
+    /// lock is held any more.
     #[inline(always)]
     #[must_use]
     pub(crate) fn insert(&self, slot: Slot) -> bool {
@@ -542,14 +543,14 @@ pub(crate) struct HashIndex {
     merges: AtomicU64,
     /// Held while segments are merged, and while a checkpoint is dumped (invariant 4).
     merging: Mutex<(), { rank::MERGING }>,
-    /// There may be segments to be merged that no removal would come upon: at first, and when one could not.
+    /// There may be mergeable segments that no removal would find: at first, and when a removal could not merge.
     unmerged: AtomicBool,
     /// The checkpoint that the index was attached to, if it was.
     attached: Option<Attached>,
 }
 
 impl HashIndex {
-    /// An index by itself.
+    /// An index with its own stripes.
     #[cfg(any(test, loom))]
     pub(crate) fn new() -> Self {
         Self::on(Arc::default())
@@ -591,8 +592,8 @@ impl HashIndex {
         self
     }
 
-    /// Makes an index that is empty ready for this many keys: as many segments as it would have grown to, which know all
-    /// bits of their fingerprints.
+    /// Prepares an empty index for this many keys: as many segments as it would have grown to, which know all bits of
+    /// their fingerprints.
     pub(crate) fn reserve(&mut self, keys: u64) {
         let segments = keys.div_ceil(self.split_count_min.max(1).into()).next_power_of_two();
         let depth = segments.ilog2().min(DEPTH_MAX);
@@ -619,7 +620,7 @@ impl HashIndex {
         self.merges.load(Relaxed)
     }
 
-    /// Bytes of DRAM that the index takes.
+    /// Bytes of DRAM that the index uses.
     pub(crate) fn bytes(&self, guard: &Guard) -> u64 {
         self.memory.bytes() + self.directory(guard).entries.len() as u64 * 8
     }
@@ -650,7 +651,7 @@ impl HashIndex {
         super::prefetch(&self.segment(entry, guard).buckets[bucket_of(hash)]);
     }
 
-    /// Hints that a key of `hash` is inserted soon: more often than not into a bucket that is full.
+    /// Hints that a key of `hash` is inserted soon, more often than not into a full bucket.
     #[inline]
     pub(crate) fn prefetch_insert(&self, hash: u64, guard: &Guard) {
         let entry = self.entry(hash, guard);
@@ -660,8 +661,8 @@ impl HashIndex {
         super::prefetch(&segment.count);
     }
 
-    /// The slot of the key that `look` recognises and what it says of it, without a lock. What was looked at is what
-    /// is returned, even if the slot changes meanwhile.
+    /// Looks up the slot of the key that `look` recognises, without a lock. Returns the slot that `look` saw and its
+    /// result, even if the slot changes meanwhile.
     #[inline]
     pub(crate) fn find_with<T>(
         &self,
@@ -685,8 +686,8 @@ impl HashIndex {
         self.find_with(hash, guard, |slot| is_key(slot).then_some(())).map(|(slot, ())| slot)
     }
 
-    /// The likeliest slot of a key of `hash`. If the record that it points to is of that key, it was the key's when it
-    /// was read.
+    /// The likeliest slot of a key of `hash`. If the record that it points to is of that key, it was the key's slot
+    /// when it was read.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64, guard: &Guard) -> Option<Slot> {
         let entry = self.entry(hash, guard);
@@ -729,7 +730,7 @@ impl HashIndex {
         each.map(|((held, &hash), early)| self.locked(held, hash, early, guard)).collect()
     }
 
-    /// The segment of `hash` before its lock is held, which a planted bug goes by.
+    /// The segment of `hash` before its lock is held, which a planted bug uses.
     #[inline]
     fn early(&self, hash: u64, guard: &Guard) -> Option<DirEntry> {
         planted(Mutant::SegmentBeforeLock).then(|| self.entry(hash, guard))
@@ -761,7 +762,7 @@ impl HashIndex {
         true
     }
 
-    /// Splits the segment of `hash`, if it is crowded, of which stripes are `held`: all of those that had the keys of `before`.
+    /// Splits the segment of `hash`, if it is crowded. All stripes that had the keys of `before` are `held`.
     fn split_held(
         &self,
         hash: u64,
@@ -770,8 +771,8 @@ impl HashIndex {
         keys: &impl Keys,
         guard: &Guard,
     ) {
-        // Somebody else may have split it meanwhile, or merged it: then the stripes held are not all of it. Nobody does from
-        // here on, and nobody changes it.
+        // Another thread may have split it meanwhile, or merged it: after a merge the held stripes do not cover it.
+        // From here on nobody splits, merges or changes it.
         let entry = self.entry(hash, guard);
         if entry.depth() < before.depth() || !self.is_crowded(entry, guard) {
             return;
@@ -779,7 +780,7 @@ impl HashIndex {
         let (segment, depth) = (self.segment(entry, guard), entry.depth());
         let mut known = if entry.known() <= KNOWN_BITS_MIN { FINGERPRINT_BITS } else { entry.known() - 1 };
         if known == FINGERPRINT_BITS && entry.known() > 1 && self.has_damaged(segment, keys) {
-            // Fingerprints stay as they are for as long as they tell anything.
+            // Fingerprints are kept for as long as they have known bits.
             known = entry.known() - 1;
         }
         let halves = [self.memory.take(), self.memory.take()];
@@ -799,7 +800,7 @@ impl HashIndex {
         reclaim::collect();
     }
 
-    /// A segment that the directory points to no more is used again when nobody can see it.
+    /// Lets a segment that the directory no longer points to be used again once nobody can see it.
     fn retire(&self, entry: DirEntry, guard: &Guard) {
         let (memory, old) = (Arc::clone(&self.memory), Retired(entry.segment()));
         if planted(Mutant::SegmentReusedAtOnce) {
@@ -884,14 +885,14 @@ impl Drop for HashIndex {
             }
             last = Some(entry);
         }
-        // What was retired holds our memory.
+        // The retired segments hold a reference to our memory.
         drop(guard);
         reclaim::collect();
     }
 }
 
-/// A segment whose slots go to two halves, by the next bit of their hashes. Nobody but us sees the halves yet: what is changed of them need not
-/// be one step.
+/// A segment whose slots go to two halves, by the next bit of their hashes. Nobody else sees the halves yet: changes of
+/// them need not be atomic.
 struct Halving<'g> {
     segment: &'g Segment,
     entries: [DirEntry; 2],
@@ -902,7 +903,7 @@ struct Halving<'g> {
 const HALF_BIT: u64 = 1 << (FINGERPRINT_SHIFT + FINGERPRINT_BITS - 1);
 
 impl Halving<'_> {
-    /// Fills the halves of a segment at `depth`; with `refresh` their fingerprints are made anew, from the keys.
+    /// Fills the halves of a segment at `depth`; with `refresh` their fingerprints are computed again, from the keys.
     fn fill(&self, depth: u32, refresh: bool, keys: &impl Keys) {
         let (mut taken, mut taken_ones) = (0, 0);
         for (b, bucket) in self.segment.buckets.iter().enumerate() {
@@ -949,7 +950,7 @@ impl Halving<'_> {
             self.segment.stashes().flat_map(|stash| &stash.slots).map(|slot| Slot(slot.load(Relaxed)));
         for slot in words.filter(|slot| !slot.is_empty()) {
             let Some(hash) = keys.hash_at(slot.location()) else {
-                // Its buckets are not known. They are marked, in both halves, so it is looked for in the stash.
+                // Its buckets are unknown. They are marked, in both halves, so it is looked for in the stash.
                 let half = self.halves[usize::from(slot.0 & HALF_BIT != 0)];
                 half.count_add(1, Change::Alone);
                 half.stash(slot.0 & !FINGERPRINT_MASK | (slot.0 << 1) & FINGERPRINT_MASK, Change::Alone);

@@ -1,13 +1,13 @@
-//! What stands in for mapped memory under index segments where the build watches memory: in Miri, zeroed memory of
-//! the allocator; in a model, segments of loom's atomics, which zeroed memory is not.
+//! Replaces mapped memory under index segments in builds that watch memory. In Miri it is zeroed memory of the
+//! allocator. In a model it is segments of loom's atomics, which zeroed memory is not.
 
 use std::ptr::NonNull;
 
-/// All that a model makes, in one piece: locks are ordered by address, and each execution must find the same order.
+/// All pieces of a model, in one chunk: locks are ordered by address, and each execution must find the same order.
 #[cfg(loom)]
 const PIECES: usize = 8;
 
-/// As [`super::memory`]'s: plain memory, which its owner gives back by [`unmap_chunk`].
+/// As in [`super::memory`]: plain memory, which its owner gives back by [`unmap_chunk`].
 pub(super) struct Chunk {
     pub base: NonNull<u8>,
     pub bytes: usize,

@@ -1,8 +1,8 @@
-//! What every index of a store does: from a key to its slot, by the hash of the key.
+//! The interface of every index of a store: from a key to its slot, by the hash of the key.
 //!
 //! [`HashIndex`](super::hash::HashIndex), [`OrderedIndex`](super::ordered::OrderedIndex) and
 //! [`CollectionIndex`](super::collection::CollectionIndex) implement it, and [`Index`](super::either::Index) is one of
-//! them. What only one of them has to do is nothing by default: a hash index alone is ever crowded and has to be split
+//! them. Methods that only one of them needs do nothing by default: only a hash index is ever crowded and must be split
 //! by its users.
 
 use super::stripes::{LockedStripe, Stripes};
@@ -24,7 +24,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Those of two indexes together.
+    /// The sums of the numbers of two indexes.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,
@@ -44,7 +44,7 @@ pub(crate) trait KeyIndex {
     where
         Self: 'a;
 
-    /// What the superblock and a checkpoint call it.
+    /// Its number in the superblock and in checkpoints.
     const KIND: u8;
 
     /// Whether a candidate whose record is of the key was the key's slot when it was read. In an ordered index the key
@@ -59,7 +59,7 @@ pub(crate) trait KeyIndex {
     /// Hints that the key of `hash` is looked for soon.
     fn prefetch(&self, hash: u64, guard: &Guard);
 
-    /// The same, when what `prefetch` asked for has come.
+    /// The same, once the lines that `prefetch` asked for have arrived.
     #[inline]
     fn prefetch_more(&self, _hash: u64, _guard: &Guard) {}
 
@@ -69,14 +69,14 @@ pub(crate) trait KeyIndex {
         self.prefetch(hash, guard);
     }
 
-    /// The likeliest slot of `key`, whose record is to be fetched. A hash index does not ask for the key.
+    /// The likeliest slot of `key`, whose record is to be fetched. A hash index does not use the key.
     #[inline]
     fn candidate<'k>(&self, _hash: u64, _key: impl FnOnce() -> &'k [u8], _guard: &Guard) -> Option<Slot> {
         None
     }
 
-    /// The slot of `key`, which `look` recognises, and what it says of it, without a lock. What was looked at is what is
-    /// returned, even if the slot changes meanwhile.
+    /// Looks up the slot of `key` without a lock; `look` recognises it. Returns the slot that `look` saw and its
+    /// result, even if the slot changes meanwhile.
     fn find_with<T>(
         &self,
         hash: u64,
@@ -91,27 +91,28 @@ pub(crate) trait KeyIndex {
     /// The key of `hash`, whose stripe is held.
     fn locked<'g>(&'g self, held: LockedStripe<'g>, hash: u64, guard: &'g Guard) -> Self::Locked<'g>;
 
-    /// What [`LockedKey::insert`] asked for. No lock may be held.
+    /// Does the split that [`LockedKey::insert`] asked for. No lock may be held.
     fn split(&self, _hash: u64, _keys: &impl KeyBytes, _guard: &Guard) {}
 
-    /// The same for who holds stripes for several writes; false if somebody else has a stripe that it takes.
+    /// The same for a caller that holds stripes for several writes; false if another thread has a stripe that it needs.
     fn try_split(&self, _hash: u64, _keys: &impl KeyBytes, _guard: &Guard) -> bool {
         true
     }
 
-    /// The key of `hash` was removed: gives back what is not needed any more. No lock may be held.
+    /// The key of `hash` was removed: gives back memory that is no longer needed. No lock may be held.
     fn shrink(&self, _hash: u64, _guard: &Guard) {}
 
-    /// Gives back what no removal came upon, in some of the index; where to go on, if there is more to look at.
+    /// Gives back memory that no removal found, in some of the index. Returns where to continue, if there is more to
+    /// look at.
     fn shrink_from(&self, _from: Option<u64>) -> Option<u64> {
         None
     }
 
-    /// Visits some slots from `cursor` on, and returns the cursor to go on from, 0 at the end. A key that stays is
+    /// Visits some slots from `cursor` on, and returns the cursor to continue from, 0 at the end. A key that stays is
     /// visited at least once.
     fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64;
 
-    /// The same; none is visited twice while nobody changes the index, but what is damaged.
+    /// The same; while nobody changes the index, only damaged ones may be visited twice.
     fn scan_once(&self, cursor: u64, _keys: &impl Keys, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
         self.scan(cursor, guard, visit)
     }
@@ -127,12 +128,12 @@ pub(crate) trait KeyIndex {
         }
     }
 
-    /// A cursor as it is shown outside.
+    /// A cursor as clients see it.
     fn cursor_shown(&self, cursor: u64) -> u64 {
         cursor
     }
 
-    /// The cursor that was shown so. Whatever number it is, it is one.
+    /// The cursor that a client's number means. Any number is valid.
     fn cursor_meant(&self, shown: u64) -> u64 {
         shown
     }
@@ -140,13 +141,13 @@ pub(crate) trait KeyIndex {
     /// A cursor at a place that `random` picks.
     fn cursor_at(&self, random: u64, guard: &Guard) -> u64;
 
-    /// A slot that `random` picks, each as likely as any other; `None` where it picks none, which happens the more often
-    /// the fewer of the index's slots are taken.
+    /// A slot that `random` picks, all equally likely; `None` if it picks none, which is the more frequent the fewer of
+    /// the index's slots are taken.
     fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot>;
 
-    /// Hands pages for a checkpoint to `emit`, with where the keys of each begin, until that says false. Returns what
-    /// was handed out, if it was all. No page of a checkpoint may be unread. `pending` says of each slot that is, while
-    /// its record is there, what is written in its place, which may be nothing.
+    /// Hands pages for a checkpoint to `emit`, each with where its keys begin, until it returns false. Returns the
+    /// count of the emitted slots if all were emitted. All pages of a checkpoint must have been read. For a slot that
+    /// is pending, `pending` returns, while its record is there, the slot to write in its place, which may be empty.
     fn dump(
         &self,
         keys: &impl KeyBytes,
@@ -154,11 +155,11 @@ pub(crate) trait KeyIndex {
         emit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
     ) -> Result<Option<Loaded>>;
 
-    /// Fills the index, which is empty, with those slots of a checkpoint that count; each page is read when it is first
-    /// touched. `Err`: what is wrong with the checkpoint; the index is of no use then.
+    /// Fills an empty index with the slots of a checkpoint that `counts` keeps; each page is read when it is first
+    /// touched. `Err`: the fault in the checkpoint; the index cannot be used then.
     ///
     /// # Safety
-    /// The pages stay as they are until [`Self::pages_left`] says 0, or the index goes.
+    /// The pages stay as they are until [`Self::pages_left`] returns 0, or the index is dropped.
     unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
@@ -166,16 +167,16 @@ pub(crate) trait KeyIndex {
         threads: usize,
     ) -> std::result::Result<(), String>;
 
-    /// Pages of the checkpoint that it was attached to that are not read yet.
+    /// Unread pages of the checkpoint that it was attached to.
     fn pages_left(&self) -> u64 {
         0
     }
 
-    /// Reads the pages that are left, until `stops`.
+    /// Reads the remaining pages, until `stops` returns true.
     fn read_pages(&self, _stops: &dyn Fn() -> bool) {}
 
-    /// Its table is dead, and nobody reads it any more: its elements have no order from now on, since their records go one by one. Until
-    /// `stops`; whether that is done.
+    /// Its table is dead, and nobody reads it any more. From now on its elements have no order, since their records are
+    /// removed one by one. Works until `stops` returns true; returns whether it is done.
     fn forget_order(&self, _stops: &dyn Fn() -> bool) -> bool {
         true
     }
@@ -208,13 +209,13 @@ pub(crate) trait LockedKey<'a> {
         self.held().next_version(floor)
     }
 
-    /// Recovery has met a record of the key.
+    /// Recovery has read a record of the key.
     #[inline]
     fn observe_version(&self, version: Version) {
         self.held().observe_version(version);
     }
 
-    /// The place of the record of `key` that `look` recognises, and what it says of it.
+    /// The place of the record of `key` that `look` recognises, and the result of `look`.
     fn find_with<'k, T>(
         &self,
         key: &'k [u8],
@@ -223,7 +224,7 @@ pub(crate) trait LockedKey<'a> {
     where
         'a: 'k;
 
-    /// The slot of `key`, which is known to have one, if that can be told without a look at records.
+    /// The slot of `key`, which is known to have one, if it can be determined without reading records.
     #[inline]
     fn find_sole<'k>(&self) -> Option<Self::Place<'k>>
     where
@@ -232,7 +233,7 @@ pub(crate) trait LockedKey<'a> {
         None
     }
 
-    /// Adds a key that was looked for and is not there. Says whether [`KeyIndex::split`] should be called, once no lock
+    /// Adds a key that was looked for and is absent. Returns whether [`KeyIndex::split`] should be called, once no lock
     /// is held any more.
     #[must_use]
     fn insert(&self, key: &[u8], slot: Slot, keys: &impl KeyBytes) -> bool;
@@ -240,14 +241,14 @@ pub(crate) trait LockedKey<'a> {
     fn remove(&self, place: &Self::Place<'_>, keys: &impl KeyBytes);
 }
 
-/// The slot of a locked key. Nobody else changes it, wherever it moves.
+/// The slot of a locked key. No other thread changes it, wherever it moves.
 pub(crate) trait KeyPlace {
     fn get(&self) -> Slot;
 
-    /// Changes marks of the slot, which points where it did.
+    /// Changes marks of the slot; its location stays.
     fn set(&self, slot: Slot);
 
-    /// The slot points elsewhere from now on: to another record of its key.
+    /// From now on the slot points elsewhere: to another record of its key.
     #[inline]
     fn repoint(&self, _key: &[u8], slot: Slot, _keys: &impl KeyBytes) {
         self.set(slot);

@@ -1,9 +1,9 @@
-//! Memory for index segments and nodes: large zeroed chunks on huge pages where the kernel gives them, since a
-//! probe on 4 KiB pages pays as much for address translation as for the memory.
+//! Memory for index segments and nodes: large zeroed chunks, on huge pages if the kernel gives them. On 4 KiB pages a
+//! probe pays as much for address translation as for the memory.
 //!
 //! Invariants:
-//! 1. A chunk is unmapped only when the whole `Memory` is dropped, so a pointer to a piece stays
-//!    readable for as long as the index lives, whatever became of the piece. (The pages of free pieces may go before.)
+//! 1. A chunk is unmapped only when the whole `Memory` is dropped, so a pointer to a piece stays readable for as long
+//!    as the index lives, whatever became of the piece. (The system may get the pages of free pieces back earlier.)
 //! 2. All pieces of one `Memory` are of one type.
 
 #[cfg(any(loom, miri))]
@@ -32,7 +32,7 @@ struct Chunk {
 #[cfg(not(any(loom, miri)))]
 unsafe impl Send for Chunk {}
 
-/// What lies in a `Memory`: made of atomics, and whole when it is all zeros.
+/// The contents of a `Memory`: made of atomics, and valid when all zeros.
 #[cfg(not(loom))]
 pub(super) trait Piece: Sync {}
 /// The same of loom's atomics, which zeroed memory is not.
@@ -65,7 +65,7 @@ impl<T: Piece> Memory<T> {
     /// Zeroed memory for one piece.
     ///
     /// # Panics
-    /// When the system has no memory left, as every allocation in this process does.
+    /// If the system has no memory left, as every allocation in this process does.
     pub(super) fn take(&self) -> NonNull<T> {
         let mut state = lock(&self.state);
         if let Some(piece) = state.free.pop() {
@@ -92,7 +92,8 @@ impl<T: Piece> Memory<T> {
         unsafe { base.add(used) }.cast()
     }
 
-    /// Takes a piece back, which is all zeros; nobody uses it any more. Where more is free than in use, the system gets its pages back.
+    /// Takes a piece back. It must be all zeros and unused. If more is free than in use, the system gets its pages
+    /// back.
     pub(super) fn give(&self, piece: NonNull<T>) {
         #[cfg(not(any(loom, miri)))]
         if size_of::<T>().is_multiple_of(4096) && self.is_mostly_free() {
@@ -109,7 +110,7 @@ impl<T: Piece> Memory<T> {
         (state.free.len() * size_of::<T>()) as u64 * 2 > self.mapped.load(Relaxed)
     }
 
-    /// Some piece that was handed out once, each as likely, in use or not; `None` when there is none.
+    /// A random piece that was handed out once, all equally likely, in use or not; `None` if there is none.
     pub(super) fn any(&self, random: u64) -> Option<NonNull<T>> {
         let state = lock(&self.state);
         let last = state.chunks.len().checked_sub(1)?;
@@ -126,7 +127,7 @@ impl<T: Piece> Memory<T> {
         Some(unsafe { state.chunks[at].base.add(left * size_of::<T>()) }.cast())
     }
 
-    /// Bytes handed out and in use, of those mapped.
+    /// Bytes of the pieces in use.
     pub(super) fn bytes(&self) -> u64 {
         let state = lock(&self.state);
         let full: usize = state.chunks.iter().rev().skip(1).map(|c| c.bytes).sum();
@@ -186,7 +187,7 @@ impl<T: Piece> Drop for Memory<T> {
     }
 }
 
-/// As many of `T` as are asked for, all zeros at first, of which the system backs what is touched.
+/// A table of `T`, all zeros at first. The system backs only the parts that are touched.
 #[cfg(not(loom))]
 pub(super) struct Table<T> {
     chunk: Option<Chunk>,
@@ -208,8 +209,8 @@ impl<T> Table<crate::sync::atomic::AtomicPtr<T>> {
         table
     }
 
-    /// That about the first `slots` of them are in use from now on: whether they are worth huge pages, each of which the
-    /// system backs as a whole.
+    /// Announces that about the first `slots` slots are in use from now on. This decides whether they are worth huge
+    /// pages, each of which the system backs as a whole.
     pub(super) fn used(&self, slots: usize) {
         #[cfg(not(miri))]
         if slots * size_of::<crate::sync::atomic::AtomicPtr<T>>() >= HUGE_PAGE_BYTES {

@@ -1,8 +1,7 @@
-//! From a key to the place of its newest record.
+//! From a key to the location of its newest record.
 //!
-//! The index holds no keys: a slot is one word, with a fingerprint of the hash and the location of a
-//! record, and whoever looks something up compares the key in the record. It lives in DRAM and is
-//! rebuilt from the log on open.
+//! The index holds no keys. A slot is one word, with a fingerprint of the hash and the location of a record; a lookup
+//! compares the key in the record. The index lives in DRAM and is rebuilt from the log on open.
 
 mod attached;
 #[cfg(not(loom))]
@@ -28,11 +27,11 @@ use duramen_media::{Offset, prefetch_line};
 
 pub(crate) use attached::KeepFilter;
 
-/// Hashes keys; seeded with the store's id, so that an attacker cannot choose collisions and
-/// recovery of the same bytes always builds the same index.
+/// Hashes keys. It is seeded with the store's id, so that an attacker cannot choose collisions, and recovery of the
+/// same bytes always builds the same index.
 pub(crate) struct Hasher {
     secrets: rapidhash::v3::RapidSecrets,
-    /// All ones, but for tests that want collisions.
+    /// All ones, except in tests that need collisions.
     mask: u64,
 }
 
@@ -78,7 +77,8 @@ pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 pub(crate) struct Slot(u64);
 
 impl Slot {
-    /// A slot for the record at `at`, which recovery has read, or which is reachable (`read::reachable`): 8-byte aligned, below [`MEDIUM_BYTES_MAX`].
+    /// A slot for the record at `at`, which recovery has read, or which is reachable (`read::reachable`). `at` is
+    /// 8-byte aligned and below [`MEDIUM_BYTES_MAX`].
     #[inline]
     pub(crate) fn new(at: Offset) -> Self {
         debug_assert!(at.0.is_multiple_of(8) && at.0 < MEDIUM_BYTES_MAX);
@@ -105,7 +105,7 @@ impl Slot {
         self.0 & TOMBSTONE != 0
     }
 
-    /// Whether it points to a value that is no matter of anything in progress.
+    /// Whether it points to a value and is not pending.
     #[inline]
     pub(crate) fn is_ready_value(self) -> bool {
         self.0 & (PENDING | TOMBSTONE) == 0
@@ -121,7 +121,7 @@ impl Slot {
         Self(if tombstone { self.0 | TOMBSTONE } else { self.0 & !TOMBSTONE })
     }
 
-    /// The slot in a word of a bucket, without what is the bucket's.
+    /// The slot in a word of a bucket, without the bucket's bits.
     #[inline]
     pub(crate) fn of_word(word: u64) -> Self {
         Self(word & !(FINGERPRINT_MASK | BUCKET_BIT))
@@ -133,20 +133,20 @@ impl Slot {
         Self(self.0 & !LOCATION_MASK | (at.0 / 8))
     }
 
-    /// What a transaction record of a transaction keeps of the slot whose place its own takes: all but the fingerprint,
-    /// where the lane of its writer is.
+    /// The part of a superseded slot that a transaction record keeps: all but the fingerprint, in whose place it holds
+    /// its writer's transaction slot.
     #[inline]
     pub(crate) fn as_previous(self, transaction_slot: u16) -> u64 {
         self.0 & !(FINGERPRINT_MASK | BUCKET_BIT) | u64::from(transaction_slot) << FINGERPRINT_SHIFT
     }
 
-    /// The transaction slot in what [`Slot::as_previous`] made.
+    /// The transaction slot in a result of [`Slot::as_previous`].
     #[inline]
     pub(crate) fn transaction_slot_of(previous: u64) -> u16 {
         (previous >> FINGERPRINT_SHIFT) as u16
     }
 
-    /// The slot in what [`Slot::as_previous`] made; its fingerprint is not that of any key.
+    /// The slot in a result of [`Slot::as_previous`]; its fingerprint is not that of any key.
     #[inline]
     pub(crate) fn of_previous(previous: u64) -> Self {
         Self::of_word(previous)
@@ -158,13 +158,13 @@ const _: () = assert!(FINGERPRINT_BITS == 16, "a transaction slot has as many bi
 /// The pages of an index checkpoint: where the keys of each begin, and its bytes.
 pub(crate) type PagesOf<'a> = [(u64, &'a [u8])];
 
-/// What an index was filled with from a checkpoint.
+/// The slots that an index got from a checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loaded {
     pub slots: u64,
-    /// Those that are no tombstones.
+    /// Those without tombstones.
     pub keys: u64,
-    /// The pages are not of one moment, so that recovery has to put them right: of a collection with an order alone.
+    /// The pages are not of one moment, so recovery has to correct them. Only for a collection with an order.
     pub changed: bool,
 }
 
@@ -190,8 +190,8 @@ pub(crate) fn prefetch<T>(what: &T) {
     prefetch_line(std::ptr::from_ref(what).cast());
 }
 
-/// What the index asks of the log: the hash of the key of the record at a location; `None` when it is damaged. Then nobody knows
-/// the key, but lookups of it must still come to the slot, or it would be absent without a word.
+/// The log, as the index needs it: the hash of the key of the record at a location; `None` if it is damaged. Then the
+/// key is unknown, but its lookups must still find the slot, or the key would silently seem absent.
 pub(crate) trait Keys {
     fn hash_at(&self, at: Offset) -> Option<u64>;
 
@@ -204,10 +204,10 @@ pub(crate) trait Keys {
     }
 }
 
-/// ... and the key itself, where order matters.
+/// ... and the key itself, if order matters.
 pub(crate) trait KeyBytes: Keys {
     fn key_at(&self, at: Offset) -> Option<&[u8]>;
 
-    /// The value of the record at `at`, where that orders elements.
+    /// The value of the record at `at`, if it determines the order of elements.
     fn value_at(&self, at: Offset) -> Option<&[u8]>;
 }

@@ -10,9 +10,9 @@
 //! | 263 | 32 | of each bucket: whether a key with this primary lies elsewhere, one bit each |
 //! | 295 | | the slots that are taken, 8 bytes each, bucket by bucket, then those of the stash |
 //!
-//! A page is read without a lock while others write, so its slots are not of one moment: see
-//! [`crate::recovery::checkpoint`], which says why that does not matter. What must hold among them does: a key in its
-//! secondary bucket or the stash that was there before the page was begun had marked its primary bucket before.
+//! A page is read without a lock while others write, so its slots are not of one moment.
+//! [`crate::recovery::checkpoint`] says why that does not matter. The necessary condition does hold: a key that was in
+//! its secondary bucket or the stash before the page was begun had marked its primary bucket before.
 
 use super::{BUCKET_SLOTS, BUCKETS, DEPTH_MAX, DirEntry, Directory, HashIndex, Segment};
 use crate::format::{u32_at, u64_at};
@@ -28,8 +28,8 @@ const OCCUPIED_AT: usize = 8;
 const OVERFLOW_AT: usize = OCCUPIED_AT + BUCKETS;
 const SLOTS_AT: usize = OVERFLOW_AT + BUCKETS.div_ceil(8);
 
-/// The segment's page; what is in it is counted in `counted`. Of a slot whose writer has not settled it
-/// `pending` says what is written.
+/// Writes the segment's page and counts its slots in `counted`. For a slot that is pending, `pending` returns the slot
+/// to write.
 fn encode(
     segment: &Segment,
     entry: DirEntry,
@@ -70,7 +70,7 @@ fn encode(
     page[4..8].copy_from_slice(&stashed.to_le_bytes());
 }
 
-/// Depth, known bits, and whether the page is one at all.
+/// Depth and known bits; `None` if it is not a page.
 fn head(page: &[u8]) -> Option<(u32, u32)> {
     let taken = || page[OCCUPIED_AT..OVERFLOW_AT].iter().map(|bits| bits.count_ones()).sum::<u32>();
     let (depth, known) = (*page.first()?, *page.get(1)?);
@@ -107,8 +107,9 @@ fn depth_of(pages: &PagesOf<'_>) -> std::result::Result<u32, String> {
 }
 
 impl HashIndex {
-    /// Hands each segment's page to `emit`, in the order of the hashes, until that says false. Returns what was handed out,
-    /// if it was all. `pending` says of each slot that is, while its record is there, what is written in its place, which may be nothing.
+    /// Hands each segment's page to `emit`, in the order of the hashes, until it returns false. Returns the count of
+    /// the emitted slots if all were emitted. For a slot that is pending, `pending` returns, while its record is there,
+    /// the slot to write in its place, which may be empty.
     pub(crate) fn dump(
         &self,
         pending: &dyn Fn(Slot) -> Slot,
@@ -135,11 +136,12 @@ impl HashIndex {
         }
     }
 
-    /// Fills an index, which is empty, from its pages, with those slots that count; each page is read when it is first touched. `Err`:
-    /// what is wrong with the pages; the index is of no use then.
+    /// Fills an empty index from its pages, with the slots that `counts` keeps; each page is read when it is first
+    /// touched. `Err`: the fault in the pages; the index cannot be used then.
     ///
     /// # Safety
-    /// The bytes of the pages are valid, and not stored to, until [`HashIndex::pages_left`] says 0 or the index is dropped.
+    /// The bytes of the pages are valid, and not stored to, until [`HashIndex::pages_left`] returns 0 or the index is
+    /// dropped.
     pub(crate) unsafe fn attach(
         &mut self,
         pages: &PagesOf<'_>,
@@ -149,7 +151,7 @@ impl HashIndex {
         let entries: Box<[_]> = (0..1usize << depth).map(|_| AtomicPtr::default()).collect();
         let mut directory = Directory { depth, entries, deepest: AtomicU64::new(0) };
         for (number, &(first, page)) in pages.iter().enumerate() {
-            // `head` was asked of every page.
+            // `head` accepted every page.
             let (depth, _) = head(page).unwrap_or((depth, 0));
             directory.repoint(first, DirEntry::unread(number, depth));
         }
@@ -160,7 +162,7 @@ impl HashIndex {
         Ok(())
     }
 
-    /// Before the index is shared.
+    /// Replaces the directory before the index is shared.
     pub(super) fn begin_with(&self, directory: Directory) {
         let guard = reclaim::pin();
         let empty = self.directory.swap(Some(reclaim::Owned::new(directory)), AcqRel, &guard);
@@ -168,7 +170,7 @@ impl HashIndex {
         unsafe { guard.defer_destroy(empty) };
     }
 
-    /// The entry of `hash`, whose segment was still a page a moment ago: reads the page, or waits for who does.
+    /// The entry of `hash`, whose segment was still a page a moment ago: reads the page, or waits for its reader.
     #[cold]
     pub(super) fn read_page(&self, hash: u64, guard: &Guard) -> DirEntry {
         let mut backoff = Backoff::default();
@@ -193,7 +195,7 @@ impl HashIndex {
         self.attached.as_ref().map_or(0, Attached::left)
     }
 
-    /// Reads the pages that are left, until `stops`.
+    /// Reads the remaining pages, until `stops` returns true.
     pub(crate) fn read_pages(&self, stops: &dyn Fn() -> bool) {
         let firsts = self.attached.iter().flat_map(Attached::firsts);
         for first in firsts.take_while(|_| !stops()) {
@@ -203,7 +205,7 @@ impl HashIndex {
 
     fn load_page(&self, page: &[u8], counts: &KeepFilter) -> DirEntry {
         let memory = self.memory.take();
-        // `head` was asked before, of every page.
+        // `head` accepted every page before.
         let (depth, known) = head(page).unwrap_or((1, FINGERPRINT_BITS));
         let entry = DirEntry::new(memory, depth, known);
         // SAFETY: `Memory` gives zeroed memory of a segment, which it keeps, and nobody else knows of it.

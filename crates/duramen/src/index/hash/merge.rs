@@ -1,18 +1,19 @@
-//! Merging: segments that were emptied become one with their siblings, a split's reverse.
+//! Merging: emptied segments are merged with their siblings, the reverse of a split.
 
 use super::*;
 
 impl HashIndex {
-    /// Keys of this hash were removed: merges its segment with the sibling, and so on, as long as both hold little. No lock may be
-    /// held.
+    /// Keys of this hash were removed: merges its segment with the sibling, repeatedly, as long as both hold few keys.
+    /// No lock may be held.
     pub(crate) fn merge(&self, hash: u64, guard: &Guard) {
         while self.merge_once(hash, guard) {}
     }
 
-    /// Merges what no removal came upon, in some segments from the hash `from` on; where to go on, if there is more to look at.
+    /// Merges segments that no removal found, among some from the hash `from` on. Returns where to continue, if there
+    /// is more to look at.
     pub(crate) fn merge_from(&self, from: Option<u64>) -> Option<u64> {
         const SEGMENTS: usize = 4096;
-        // Relaxed: what was counted before a removal asks is seen by the next.
+        // Relaxed: if this misses a segment that was noted just now, the next call finds it.
         let mut from = match from {
             Some(from) => from,
             None if self.pages_left() == 0 && self.unmerged.swap(false, Relaxed) => 0,
@@ -27,7 +28,7 @@ impl HashIndex {
         Some(from)
     }
 
-    /// The segments, zero and one, that a merge would make one of that of `hash`.
+    /// The two segments, zero and one, that a merge of the segment of `hash` would join.
     pub(super) fn sparse_pair(&self, hash: u64, guard: &Guard) -> Option<[DirEntry; 2]> {
         let directory = self.directory(guard);
         let depth = directory.entry(hash).depth();
@@ -43,7 +44,7 @@ impl HashIndex {
         (counts[0].saturating_add(counts[1]) <= self.merge_count_max).then_some(pair)
     }
 
-    /// Merges the segment of `hash` with its sibling, if they hold little; whether it did.
+    /// Merges the segment of `hash` with its sibling, if they hold few keys. Returns whether it did.
     pub(super) fn merge_once(&self, hash: u64, guard: &Guard) -> bool {
         let Some([zero, _]) = self.sparse_pair(hash, guard) else { return false };
         let Some(merging) = self.merging.try_lock() else {
@@ -52,7 +53,8 @@ impl HashIndex {
         };
         let depth = zero.depth() - 1;
         let held = (!planted(Mutant::MergeWithoutLocks)).then(|| self.stripes.lock_prefix(hash, depth));
-        // Somebody else may have split one meanwhile, or filled it. Nobody does from here on, and nobody changes them.
+        // Another thread may have split or filled one of them meanwhile. From here on nobody does, and nobody changes
+        // them.
         let Some(pair) = self.sparse_pair(hash, guard).filter(|pair| pair[0].depth() == depth + 1) else {
             return false;
         };
@@ -75,8 +77,8 @@ impl HashIndex {
         true
     }
 
-    /// Copies the slots of two siblings to `merged`, which nobody sees yet; each stays in its bucket, or in the stash, so that a scan
-    /// which has come so far has not passed it. False when a bucket has no room for all of its own.
+    /// Copies the slots of two siblings to `merged`, which nobody sees yet. Each stays in its bucket, or in the stash,
+    /// so that a scan in progress has not passed it. False if a bucket has no room for all of its slots.
     pub(super) fn fill_merged(&self, merged: &Segment, pair: [DirEntry; 2], guard: &Guard) -> bool {
         let halves = pair.map(|half| self.segment(half, guard));
         let word_of = |half: usize, word: u64| {
@@ -112,7 +114,8 @@ impl HashIndex {
         true
     }
 
-    /// Makes the directory point to the merged segment; halves it when no segment needs its last bit any more.
+    /// Makes the directory point to the merged segment; halves the directory when no segment needs its last bit any
+    /// more.
     pub(super) fn repoint_merged(&self, hash: u64, merged: DirEntry, guard: &Guard) {
         let _growing = lock(&self.growing);
         let directory = self.directory(guard);

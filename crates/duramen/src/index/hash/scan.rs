@@ -1,14 +1,14 @@
-//! Scans and their cursors, and slots drawn at random.
+//! Scans and their cursors, and random slots.
 
 use super::*;
 
 impl HashIndex {
     /// Visits the slots at `cursor` (one bucket), and returns the cursor of the next, 0 at the end.
     ///
-    /// A cursor says which hashes the scan is at, bucket by bucket, and has three parts: the prefix of these hashes (32 bits), how
-    /// many bits of it count (16), and the bucket (16). At bucket 0 the prefix alone says it: the number of bits is 0 then, and means the
-    /// segment's, or what is left of it. All keys of lower hashes have been visited, and of these hashes those of lower
-    /// buckets, and of the stash.
+    /// A cursor says which hashes the scan is at, bucket by bucket, and has three parts: the prefix of these hashes (32
+    /// bits), the number of its valid bits (16), and the bucket (16). At bucket 0 the prefix suffices: the number of
+    /// bits is 0 then, and means the segment's, or the rest of it. All keys of lower hashes have been visited, and of
+    /// these hashes those of lower buckets and of the stash.
     ///
     /// A slot never moves inside its segment, and splits and merges keep its bucket, so every key that stays is visited at least
     /// once: of a segment that was split, the scan goes on in the first part, and visits the others from bucket 0; in one that
@@ -18,7 +18,7 @@ impl HashIndex {
         let entry = self.entry(cursor, guard);
         let segment = self.segment(entry, guard);
         let begun = match bucket {
-            // Where a merged segment is entered in its middle, as many hashes as a part that begins there may have.
+            // If the scan enters a merged segment in its middle: as many hashes as a part that begins there may have.
             0 => 64 - (cursor & PREFIX_MASK).trailing_zeros().min(63),
             _ => (cursor >> 16) as u32 & 0xffff,
         };
@@ -28,7 +28,7 @@ impl HashIndex {
         };
         let step = 1u64 << (64 - depth);
         let prefix = cursor & !(step - 1);
-        // Of a merged segment only those of the hashes that the scan is at, as far as the fingerprints tell.
+        // Of a merged segment only the hashes that the scan is at, as far as the fingerprints are known.
         let theirs = match depth - entry.depth() {
             more if more <= entry.known() => FINGERPRINT_MASK & !(FINGERPRINT_MASK >> more),
             _ => 0,
@@ -43,7 +43,7 @@ impl HashIndex {
             }
         };
         if bucket == 0 {
-            // First: a split may move a key from the stash to a bucket, which must not be behind us.
+            // First: a split may move a key from the stash to a bucket that the scan has passed.
             segment.stashes().for_each(|stash| all(&stash.slots));
         }
         if bucket < BUCKETS {
@@ -53,14 +53,14 @@ impl HashIndex {
         prefix.checked_add(step).unwrap_or(0)
     }
 
-    /// A cursor as a number that is as small as the index: clients keep it in a double, or in 63 bits. The bits of a prefix that
-    /// count are its top ones; they become the lowest but for the bucket's.
+    /// A cursor as a number that is as small as the index: clients keep it in a double, or in 63 bits. The valid bits
+    /// of a prefix are its top ones; they become the lowest, just above the bucket's.
     pub(crate) fn cursor_shown(cursor: u64) -> u64 {
         const { assert!(BUCKETS < 256 && DEPTH_MAX < 64) };
         (cursor & PREFIX_MASK).reverse_bits() << 14 | (cursor >> 16 & 0x3f) << 8 | cursor & 0xff
     }
 
-    /// The cursor that was shown so. Whatever number it is, it is one.
+    /// The cursor that a client's number means. Any number is valid.
     pub(crate) fn cursor_meant(shown: u64) -> u64 {
         (shown >> 14).reverse_bits() & PREFIX_MASK | (shown >> 8 & 0x3f) << 16 | shown & 0xff
     }
@@ -70,11 +70,12 @@ impl HashIndex {
         random & PREFIX_MASK | bucket_of(random) as u64
     }
 
-    /// A slot that `random` picks, each place as likely as any other, if it is taken. Mostly it is not.
+    /// A slot that `random` picks, if it is taken, which it mostly is not. All places are equally likely.
     pub(crate) fn draw(&self, random: [u64; 2], guard: &Guard) -> Option<Slot> {
         let directory = self.directory(guard);
         let entry = self.entry(random[0], guard);
-        // A segment is hit as often as it has hashes. One with twice as many has no more slots: it is passed over every other time.
+        // A segment is hit in proportion to its range of hashes. One with twice the range has no more slots: it is
+        // skipped every other time.
         let more = directory.depth.saturating_sub(entry.depth()).min(DEPTH_MAX);
         if more > 0 && random[1] >> (64 - more) != 0 {
             return None;
