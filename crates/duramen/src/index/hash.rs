@@ -752,7 +752,8 @@ impl HashIndex {
         }
     }
 
-    /// The same for a caller that holds stripes for several writes. It must not wait for others; false if it would have to.
+    /// The same for a caller that holds stripes for several writes. It must not wait for others; false if it would have
+    /// to.
     pub(crate) fn try_split(&self, hash: u64, keys: &impl Keys, guard: &Guard) -> bool {
         let entry = self.entry(hash, guard);
         if self.is_crowded(entry, guard) {

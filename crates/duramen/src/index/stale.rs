@@ -1,49 +1,51 @@
-//! How many stale records a key has: the one place that counts them.
+//! Counts how many stale records a key has; nothing else does.
 //!
 //! A record is *stale* when it is valid, lies in a block that is not retired, and is not the one that its key's slot
-//! points to. Each slot counts those of its key, in 5 bits; 31 means that nobody knows: 31 or more, or some lay in what
-//! is damaged. A count is for one question: may a tombstone go? It may when it hides nothing, or nothing but what is
-//! freed with it.
+//! points to. Each slot counts those of its key, in 5 bits. 31 means unknown: 31 or more, or some may lie in damaged
+//! areas. A count answers one question: may a tombstone be removed? It may when it hides nothing, or only records that
+//! are freed with it.
 //!
-//! What the counts promise, and why it is kept:
+//! The promises of the counts, and their reasons:
 //!
-//! 1. *A count is never too low.* A crash would bring a deleted key back. Whoever makes a record stale counts it in the same
-//!    step, under the key's lock: a writer when its slot takes the place of another ([`Slot::superseding`]), recovery when it meets two
-//!    records of a key ([`Slot::with_stale_beside`]), the compactor when a copy of it has come too late or a block that
-//!    it had emptied stays ([`Place::count_stale`]). Where it cannot be known the count says so
-//!    ([`Slot::hiding_unknown`], [`Slot::with_unverified_count`]); that keeps a tombstone, and no more.
-//! 2. *A count is not too high for ever.* A tombstone would stay for ever. When a block is retired each of its dead records counts
-//!    one fewer ([`Place::forget_stale`]). An unknown count never goes down: it is counted anew by reading all blocks
-//!    ([`Place::learn_stale`], `background/recount.rs`).
-//! 3. *A key with stale records has a slot*: one is removed only when its count says that it hides nothing, or only what goes with
-//!    it ([`Slot::covers_at_most`]). So the count to lower is found.
-//! 4. *A tombstone that hides nothing is dead itself*, though its slot points to it: it is taken off its block's live
-//!    bytes when that becomes known, and only then. So whatever changes a count says what became of the tombstone
-//!    ([`TransactionOutcome`]), and whoever supersedes or moves a record asks [`Slot::covers_no_older_records`] whether
-//!    it was taken off.
+//! 1. *A count is never too low*: otherwise a crash would bring a deleted key back. Code that makes a record stale
+//!    counts it in the same step, under the key's lock. A writer does so when its slot replaces another
+//!    ([`Slot::superseding`]), and recovery when it finds two records of a key ([`Slot::with_stale_beside`]). The
+//!    compactor does so when a copy came too late, or when a block that it had emptied stays ([`Place::count_stale`]).
+//!    If the number cannot be known the count says so ([`Slot::hiding_unknown`], [`Slot::with_unverified_count`]); that
+//!    keeps a tombstone, and does nothing else.
+//! 2. *A count is not too high forever*: otherwise a tombstone would stay forever. When a block is retired, each of its
+//!    dead records lowers its key's count by one ([`Place::forget_stale`]). An unknown count never goes down. It is
+//!    replaced by the number found in a read of all blocks ([`Place::learn_stale`], `background/recount.rs`).
+//! 3. *A key with stale records has a slot*: a slot is removed only when its count says that it hides nothing, or only
+//!    records that are freed with it ([`Slot::covers_at_most`]). So the count to lower is found.
+//! 4. *A tombstone that hides nothing is itself dead*, though its slot points to it: it is subtracted from its block's
+//!    live bytes when that becomes known, and only then. So a change of a count returns the effect on the tombstone
+//!    ([`TransactionOutcome`]). Code that supersedes or moves a record asks [`Slot::covers_no_older_records`] whether
+//!    it was subtracted.
 //!
-//! A count of 0 does not say that no older record is left: one may lie in a retired block. That was retired before the
-//! tombstone's block can be, and blocks are freed in that order (`background/compact.rs`, invariant 2), so no crash finds the older
-//! record without the tombstone. The records of a block that stays, since a value in it is held, count again
-//! (`background/release.rs`). Why counts, and not an order of blocks: docs/internals/decisions/002.
+//! A count of 0 does not mean that no older record is left: one may lie in a retired block. That block was retired
+//! before the tombstone's block can be, and blocks are freed in that order (`background/compact.rs`, invariant 2), so
+//! no crash finds the older record without the tombstone. If a block stays because a value in it is pinned, its records
+//! count again (`background/release.rs`). For the choice of counts over an order of blocks see
+//! docs/internals/decisions/002.
 
 use super::either::Place;
 use super::{STALE_MASK, STALE_SHIFT, Slot};
 use crate::mutants::{Mutant, planted};
 
-/// 5 bits; a key with 31 stale records is rare where a quarter of the space may be dead, but for keys that are written
+/// 5 bits suffice: with a quarter of the space dead at most, a key with 31 stale records is rare, unless it is written
 /// all the time.
 const UNKNOWN: u64 = STALE_MASK >> STALE_SHIFT;
 
-/// What became of the record that a slot points to, as its count changed.
+/// The effect of a change of its count on the record that a slot points to.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionOutcome {
-    /// It is live or dead as it was.
+    /// It stays live or dead.
     Unchanged,
-    /// A tombstone that hides nothing any more: it is dead itself.
+    /// A tombstone that no longer hides anything: it is itself dead.
     Died,
-    /// A tombstone that hid nothing, and does again.
+    /// A tombstone that hid nothing, and hides a record again.
     Revived,
 }
 
@@ -58,33 +60,32 @@ impl Slot {
         Self(self.0 & !STALE_MASK | stale.min(UNKNOWN) << STALE_SHIFT)
     }
 
-    /// How many stale records its key has; `None`: nobody knows.
+    /// How many stale records its key has; `None`: unknown.
     #[inline]
     pub(crate) fn stale_known(self) -> Option<u64> {
         Some(self.stale()).filter(|&stale| stale != UNKNOWN)
     }
 
-    /// Whether it is a tombstone that hides nothing, and so is dead itself (4).
+    /// Whether it is a tombstone that hides nothing, and so is itself dead (4).
     #[inline]
     pub(crate) fn covers_no_older_records(self) -> bool {
         self.is_tombstone() && self.stale() == 0
     }
 
-    /// Whether its key has no more stale records than these, which go with it (3).
+    /// Whether its key has at most `gone` stale records, which are freed with it (3).
     pub(crate) fn covers_at_most(self, gone: u64) -> bool {
         self.stale_known().is_some_and(|stale| stale <= gone)
     }
 
-    /// The slot of a new record, in place of that of `old`, whose record is stale from now on.
+    /// The slot of a new record that replaces `old`, whose record is stale from now on.
     #[inline]
     pub(crate) fn superseding(self, old: Self) -> Self {
         debug_assert_eq!(self.stale(), 0, "a new record has counted nothing yet");
         self.with_stale(old.stale() + u64::from(!planted(Mutant::StaleNotCounted)))
     }
 
-    /// The slot that this one, of a transaction record of a transaction, took the place of: the transaction is aborted,
-    /// so its record is no record of the key, and the one before is not stale any more. What was counted since then
-    /// stays counted.
+    /// The slot that this one, of a transaction record, replaced. The transaction is aborted, so its record is no
+    /// record of the key, and the previous one is no longer stale. Records counted since then stay counted.
     pub(crate) fn put_back(self, previous: Self) -> Self {
         let stale = self.stale_known().map_or(UNKNOWN, |stale| stale.saturating_sub(1));
         self.at(previous.location())
@@ -93,31 +94,31 @@ impl Slot {
             .with_stale(stale)
     }
 
-    /// The same slot, of a record beside which recovery met that of `other`, which is stale.
+    /// The same slot, after recovery also found the record of `other`, which is stale.
     #[inline]
     pub(crate) fn with_stale_beside(self, other: Self) -> Self {
         self.with_more_stale(other.stale() + 1)
     }
 
-    /// The same slot, of a record beside which recovery met so many that are stale.
+    /// The same slot, after recovery also found this many stale records.
     #[inline]
     pub(crate) fn with_more_stale(self, stale: u64) -> Self {
         self.with_stale(self.stale() + stale)
     }
 
-    /// The same slot; how many records its key has besides is not known.
+    /// The same slot, with an unknown number of stale records.
     #[inline]
     pub(crate) fn hiding_unknown(self) -> Self {
         self.with_stale(UNKNOWN)
     }
 
-    /// The slot of a key whose table is dead: what it points to is dead, and it hides nothing.
+    /// The slot of a key whose table is dead: its record is dead, and it hides nothing.
     pub(crate) fn of_dead_table(self) -> Self {
         self.with_tombstone(true).with_stale(0)
     }
 
-    /// The same slot, some of whose key's stale records may be gone, and none can have come: what it counted says nothing any more,
-    /// but for 0.
+    /// The same slot after some of its key's stale records may have been removed, and none can have been added: its
+    /// count is no longer certain, unless it is 0.
     #[inline]
     pub(crate) fn with_unverified_count(self) -> Self {
         if self.stale() == 0 { self } else { self.hiding_unknown() }
@@ -125,12 +126,12 @@ impl Slot {
 }
 
 impl Place<'_> {
-    /// A record of the key lies on the medium that its slot did not count.
+    /// The medium has a record of the key that its slot did not count.
     pub(crate) fn count_stale(&self) -> TransactionOutcome {
         self.change(|slot| slot.with_stale(slot.stale() + 1))
     }
 
-    /// A stale record of the key counts no more.
+    /// A stale record of the key no longer counts.
     #[inline]
     pub(crate) fn forget_stale(&self) -> TransactionOutcome {
         self.change(|slot| match slot.stale() {
@@ -139,7 +140,7 @@ impl Place<'_> {
         })
     }
 
-    /// So many stale records of the key were found, of which it was not known how many there are.
+    /// This many stale records of the key were found; their number was unknown.
     pub(crate) fn learn_stale(&self, stale: u64) -> TransactionOutcome {
         debug_assert_eq!(self.get().stale_known(), None, "the count is known");
         self.change(|slot| slot.with_stale(stale))

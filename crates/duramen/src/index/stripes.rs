@@ -1,34 +1,36 @@
-//! Locks of keys, by their hashes: who writes a key holds its stripe.
+//! Locks of keys, by their hashes: a writer of a key holds its stripe.
 //!
-//! A stripe also gives out versions. It is one line, so that writers of different keys seldom meet: 16 of them at once
-//! hold the same one in 1 write of some 130. All stripes together stay in a core's second cache, so a lock is taken,
-//! and a version known, while the index's own lines are on their way from memory.
+//! A stripe also gives out versions. It is one line, so writers of different keys seldom collide: of 16 concurrent
+//! writers, two hold the same stripe in 1 write of some 130. All stripes together stay in a core's second-level cache.
+//! So a lock is taken, and a version known, while the index's own lines are on their way from memory.
 //!
 //! Invariant: the version of a stripe is at least that of every record on the medium whose key belongs there, live or
-//! dead: it is the last one given out or met by recovery. So a record's version is known without the one it supersedes,
-//! and a key that was forgotten begins above what is left of it.
+//! dead. It is the last one that was given out or that recovery found. So a record's version is known without the
+//! record it supersedes, and a forgotten key starts above its remaining records.
 //!
-//! A version is the greatest of three: one above the stripe's last, one above the last of the writer, and the time
-//! ([`Stripes::floor`]). The first orders the records of a key. With the second, and since a transaction raises all
-//! stripes that it locked, versions order what writers saw of each other in the store; with the third also what a
-//! client of two writers saw outside of it. Recovery begins above the greatest version that it met, and time goes on
-//! from there ([`Stripes::begin_clock`]). Nothing but that order depends on the clock, so where there is none
-//! ([`ticks`]) the first two do.
+//! A version is the greatest of three: one above the stripe's last, one above the writer's last, and the time
+//! ([`Stripes::floor`]). The first orders the records of a key. A transaction raises all stripes that it locked; with
+//! this and the second, versions order what writers saw of each other in the store. With the third, they also order
+//! what a client of two writers saw outside of it. Recovery starts above the greatest version that it found, and time
+//! continues from there ([`Stripes::begin_clock`]). Only that order depends on the clock, so without one ([`ticks`])
+//! the first two suffice.
 //!
-//! A stripe that is held for several writes ([`Stripes::hold`]: the keys of a command) says by which thread: what that thread
-//! locks meanwhile it has already. Stripes are held in the order of their numbers, so nobody waits in a circle; who holds some
-//! locks no others, except those of collections' elements, which are other stripes ([`crate::read::table`]), one at a time.
+//! A stripe that is held for several writes ([`Stripes::hold`]: the keys of a command) stores its holding thread: that
+//! thread already has the locks it takes meanwhile. Stripes are held in the order of their numbers, so no cycle of
+//! waiters arises. A holder of some locks takes no others, except those of collections' elements, which are other
+//! stripes ([`crate::read::table`]), one at a time.
 //!
-//! And it counts the updates in place of its keys' cells, so that a reader can tell that what it copied is of one moment
-//! ([`Stripes::read_cell`]): an update is *one* atomic store, made by who holds the stripe, and counted before it. A reader that finds
-//! the same count before and after its copy has met at most one store, that of the last update counted, and a copy beside
-//! one store is the cell as it was before or after that store. So nobody waits for an update that is under way.
+//! It also counts the in-place updates of its keys' cells, so that a reader can check that its copy is of one moment
+//! ([`Stripes::read_cell`]). An update is *one* atomic store, made by the holder of the stripe, and counted before it.
+//! A reader that finds the same count before and after its copy has seen at most one concurrent store, that of the last
+//! update counted. A copy concurrent with one store is the cell as it was before or after that store. So nobody waits
+//! for an update in progress.
 //!
-//! And it counts the *transaction records* of transactions that lead slots of its keys and are not settled
-//! ([`LockedStripe::count_transaction_record`]), so that who locks a stripe without any need not look whether the key
-//! is one that a transaction writes. Counted by who holds it. Of transactions that *run* without key locks it counts
-//! each that has transaction records of its keys: who holds stripes for several writes must meet none, and does not
-//! wait under them.
+//! It also counts the *transaction records* of transactions that slots of its keys point to and that are not finalized
+//! ([`LockedStripe::count_transaction_record`]). So a thread that locks a stripe without any need not check whether a
+//! transaction writes the key. The holder does the counting. Of *active* transactions, which run without key locks, it
+//! counts each one that has transaction records of its keys. A holder of stripes for several writes must find none, and
+//! does not wait while it holds them.
 
 use super::prefetch;
 use crate::format::Version;
@@ -38,12 +40,14 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 use crate::sync::{rank, this_thread, ticks};
 
-/// The top bits of a hash that tell its stripe, so that a segment of a hash index lies in one, or has some of its own.
+/// The top bits of a hash that select its stripe, so that a segment of a hash index lies in one, or has some of its
+/// own.
 pub(crate) const STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 11 };
-/// The same of elements of collections, which are mostly written under the lock of their collection's key: 16 KiB a store.
+/// The same for elements of collections, which are mostly written under the lock of their collection's key: 16 KiB a
+/// store.
 pub(crate) const ELEMENT_STRIPE_BITS: u32 = if cfg!(loom) { 2 } else { 8 };
 
-/// Somebody holds the stripe.
+/// A thread holds the stripe.
 const LOCKED: u8 = 1;
 
 #[repr(align(64))]
@@ -51,30 +55,30 @@ const LOCKED: u8 = 1;
 struct Stripe {
     /// [`LOCKED`] or 0.
     state: AtomicU8,
-    /// Slots of its keys that point to transaction records of transactions which are not finalized.
+    /// Slots of its keys that point to transaction records of transactions that are not finalized.
     transaction_records: AtomicU32,
-    /// Transactions that run without locks, and have transaction records of its keys.
+    /// Active transactions without locks that have transaction records of its keys.
     running: AtomicU32,
     version: AtomicU64,
-    /// Updates in place of cells of its keys, each counted before it is stored.
+    /// In-place updates of cells of its keys, each counted before it is stored.
     updates: AtomicU64,
-    /// How often who came had to wait.
+    /// How often a thread had to wait for it.
     waits: AtomicU64,
-    /// The thread that holds it for several writes, else 0. Changed by who holds it.
+    /// The thread that holds it for several writes, else 0. Only the holder changes it.
     holder: AtomicU64,
 }
 
-/// How often a cell is copied while others update it, before its reader takes the lock.
+/// Maximum number of copies of a cell under concurrent updates, before its reader takes the lock.
 const COPIES_MAX: u32 = if cfg!(loom) { 2 } else { 16 };
 
 pub(crate) struct Stripes {
     bits: u32,
     each: Box<[Stripe]>,
-    /// The version that time 0 has: it wraps around.
+    /// The version at time 0: it wraps around.
     time_0: AtomicU64,
 }
 
-/// The lock of a stripe. Of several for one stripe, one owns it.
+/// The lock of a stripe. If there are several for one stripe, one owns it.
 pub(crate) struct LockedStripe<'a> {
     stripe: &'a Stripe,
     owned: bool,
@@ -88,14 +92,14 @@ impl Default for Stripes {
 }
 
 impl Stripes {
-    /// With so many bits of a hash, 1 to 16.
+    /// Stripes for this many bits of a hash, 1 to 16.
     pub(crate) fn new(bits: u32) -> Self {
         let bits = bits.clamp(1, 16);
         let each = (0..1 << bits).map(|_| Stripe::default()).collect();
         Self { bits, each, time_0: AtomicU64::new(0) }
     }
 
-    /// Recovery is over: time goes on from the greatest version that it met.
+    /// Recovery is over: time continues from the greatest version that it found.
     pub(crate) fn begin_clock(&self, from: Version) {
         self.time_0.store(from.0.wrapping_sub(ticks::now()), Relaxed);
     }
@@ -104,18 +108,18 @@ impl Stripes {
     #[inline]
     pub(crate) fn floor(&self, last: Version) -> Version {
         let now = ticks::now();
-        // Without a clock the time is 0 always.
+        // Without a clock the time is always 0.
         let time = if now == 0 { 0 } else { self.time_0.load(Relaxed).wrapping_add(now) };
         Version(time.max(last.next().0).min(Version::MAX))
     }
 
-    /// How many bits of a hash tell its stripe.
+    /// How many bits of a hash select its stripe.
     #[inline]
     pub(crate) fn bits(&self) -> u32 {
         self.bits
     }
 
-    /// Which stripe a hash belongs to; stripes are locked in this order.
+    /// The stripe that a hash belongs to; stripes are locked in this order.
     #[inline]
     fn number(&self, hash: u64) -> usize {
         (hash >> (64 - self.bits)) as usize
@@ -133,7 +137,7 @@ impl Stripes {
         LockedStripe::new(stripe, self.rank(stripe))
     }
 
-    /// If nobody else has it.
+    /// Locks it if no other thread has it.
     fn held_if_free<'a>(&'a self, stripe: &'a Stripe) -> Option<LockedStripe<'a>> {
         LockedStripe::new_if_free(stripe, self.rank(stripe))
     }
@@ -166,8 +170,8 @@ impl Stripes {
         held
     }
 
-    /// Holds the stripes of `hashes` for this thread until they are [let go](Self::release); `numbers`, which is empty,
-    /// says which. The thread must hold none yet.
+    /// Holds the stripes of `hashes` for this thread until they are [released](Self::release), and adds their numbers
+    /// to `numbers`, which must be empty. The thread must hold none yet.
     pub(crate) fn hold(&self, hashes: &[u64], numbers: &mut Vec<u32>) {
         numbers.extend(hashes.iter().map(|&hash| self.number(hash) as u32));
         if numbers.len() > 1 && !planted(Mutant::LocksNotSorted) {
@@ -186,8 +190,8 @@ impl Stripes {
         }
     }
 
-    /// The same for more of them, if nobody else has one; whether it holds them now. It does not wait, so they need not come
-    /// in any order.
+    /// The same for more of them, if no other thread has one; returns whether it holds them now. It does not wait, so
+    /// they need not come in any order.
     pub(crate) fn hold_more(&self, hashes: &[u64], numbers: &mut Vec<u32>) -> bool {
         let here = this_thread();
         let before = numbers.len();
@@ -208,11 +212,12 @@ impl Stripes {
         true
     }
 
-    /// Gives back what this thread holds. Whoever locks one of them next gives versions above `version`.
+    /// Releases the stripes that this thread holds. The next thread that locks one of them gives versions above
+    /// `version`.
     pub(crate) fn release(&self, numbers: &[u32], version: Version) {
         for &number in numbers {
             let stripe = &self.each[number as usize];
-            // Relaxed, and not one step: it is held.
+            // Relaxed, and not atomic as a whole: it is held.
             if stripe.version.load(Relaxed) < version.0 && !planted(Mutant::VersionNotRaised) {
                 stripe.version.store(version.0, Relaxed);
             }
@@ -228,14 +233,15 @@ impl Stripes {
         self.of(hash).is_here()
     }
 
-    /// Of stripes that are held here, one whose keys a transaction writes that runs without locks.
+    /// One of these stripes, which are held here, whose keys an active transaction without locks writes.
     pub(crate) fn find_active(&self, numbers: &[u32]) -> Option<u32> {
-        // Acquire: pairs with the Release in `end_active`: what is not counted any more is shown, or put back.
+        // Acquire: pairs with the Release in `end_active`: the records of transactions no longer counted are published,
+        // or put back.
         numbers.iter().copied().find(|&number| self.each[number as usize].running.load(Acquire) != 0)
     }
 
-    /// Waits until no transaction runs that writes keys of a stripe. No stripe may be held, no epoch entered, and no
-    /// transaction of the caller's run.
+    /// Waits until no active transaction writes keys of a stripe. The caller may hold no stripe, be in no epoch, and
+    /// have no active transaction.
     #[cold]
     pub(crate) fn wait_for_active(&self, number: u32) {
         let mut backoff = Backoff::default();
@@ -244,7 +250,7 @@ impl Stripes {
         }
     }
 
-    /// A transaction that runs without locks writes a first key of the stripe of `hash`, which is held. `counted` has a
+    /// An active transaction without locks writes a first key of the stripe of `hash`, which is held. `counted` has a
     /// bit for each stripe in which the transaction is counted.
     pub(crate) fn begin_active(&self, hash: u64, counted: &mut Vec<u64>) {
         let number = self.number(hash);
@@ -254,12 +260,12 @@ impl Stripes {
         let (word, bit) = (number / 64, 1 << (number % 64));
         if counted[word] & bit == 0 {
             counted[word] |= bit;
-            // Relaxed: who asks holds the stripe, as the caller does.
+            // Relaxed: a thread that asks holds the stripe, as the caller does.
             self.each[number].running.fetch_add(1, Relaxed);
         }
     }
 
-    /// The transaction is shown, or was given up.
+    /// The transaction is published, or aborted.
     pub(crate) fn end_active(&self, counted: &mut [u64]) {
         for (at, word) in counted.iter_mut().enumerate() {
             let mut left = std::mem::take(word);
@@ -276,7 +282,7 @@ impl Stripes {
         self.prefix(hash, depth).iter().map(|stripe| self.held(stripe)).collect()
     }
 
-    /// The same without waiting: `None` if somebody else has one of them. Those that this thread holds stay held.
+    /// The same without waiting: `None` if another thread has one of them. Those that this thread holds stay held.
     pub(crate) fn try_lock_prefix(&self, hash: u64, depth: u32) -> Option<Vec<LockedStripe<'_>>> {
         self.prefix(hash, depth).iter().map(|stripe| self.held_if_free(stripe)).collect()
     }
@@ -288,28 +294,29 @@ impl Stripes {
         &self.each[first..][..1 << more]
     }
 
-    /// Whether somebody holds the stripe of `hash`.
+    /// Whether any thread holds the stripe of `hash`.
     #[inline]
     pub(crate) fn is_locked(&self, hash: u64) -> bool {
         // Acquire: pairs with the Release in `drop`.
         self.of(hash).state.load(Acquire) & LOCKED != 0
     }
 
-    /// An update in place of a cell of `hash` follows, by one store; the caller holds its stripe.
+    /// Announces an in-place update of a cell of `hash`, by one store; the caller holds its stripe.
     #[inline]
     pub(crate) fn count_update(&self, hash: u64) {
         if planted(Mutant::UpdateNotCounted) {
             return;
         }
         let updates = &self.of(hash).updates;
-        // Not one step: the stripe is held. Release: pairs with the Acquire in `read_cell`; the updates before are stored.
+        // Not atomic as a whole: the stripe is held. Release: pairs with the Acquire in `read_cell`; the updates before
+        // are stored.
         updates.store(updates.load(Relaxed).wrapping_add(1), Release);
-        // Pairs with the fence in `read_cell`: who copies what is stored from here on finds it counted.
+        // Pairs with the fence in `read_cell`: a reader that copies any later store finds it counted.
         fence(Release);
     }
 
-    /// Has `copy` copy a cell of a key of `hash` until the copy is of one moment. Under many updates of the stripe's keys, by
-    /// taking its lock; the caller may hold it already, and then nobody counts.
+    /// Repeats `copy` of a cell of a key of `hash` until the copy is of one moment. Under many updates of the stripe's
+    /// keys it takes the stripe's lock. The caller may already hold it; then there are no updates to count.
     #[inline]
     pub(crate) fn read_cell(&self, hash: u64, mut copy: impl FnMut()) {
         let updates = &self.of(hash).updates;
@@ -317,7 +324,7 @@ impl Stripes {
             // Acquire: pairs with the Release in `count_update`: all updates but the last one counted are seen.
             let before = updates.load(Acquire);
             copy();
-            // Pairs with the fence in `count_update`: whatever else was copied was counted before.
+            // Pairs with the fence in `count_update`: all other stores in the copy were counted before.
             fence(Acquire);
             if updates.load(Relaxed) == before || planted(Mutant::CellCopyNotChecked) {
                 return;
@@ -332,17 +339,17 @@ impl Stripes {
         copy();
     }
 
-    /// The greatest version of all.
+    /// The greatest version of all stripes.
     pub(crate) fn version(&self) -> Version {
         Version(self.each.iter().map(|stripe| stripe.version.load(Relaxed)).max().unwrap_or(0))
     }
 
-    /// No record has a higher version.
+    /// Raises all stripes to `version`: no record has a higher one.
     pub(crate) fn raise_versions(&self, version: Version) {
         self.each.iter().for_each(|stripe| stripe.observe_version(version));
     }
 
-    /// How often a stripe was waited for.
+    /// How often a thread waited for a stripe.
     pub(crate) fn waits(&self) -> u64 {
         self.each.iter().map(|stripe| stripe.waits.load(Relaxed)).sum()
     }
@@ -353,14 +360,14 @@ impl Stripes {
 }
 
 impl Stripe {
-    /// Takes the lock, if it is free; whether it was.
+    /// Takes the lock if it is free; returns whether it was.
     #[inline]
     fn take(&self) -> bool {
-        // Acquire: pairs with the Release when it is given back.
+        // Acquire: pairs with the Release when the lock is released.
         self.state.load(Relaxed) == 0 && self.state.compare_exchange(0, LOCKED, Acquire, Relaxed).is_ok()
     }
 
-    /// Whether this thread has it for several writes.
+    /// Whether this thread holds it for several writes.
     #[inline]
     fn is_here(&self) -> bool {
         // Relaxed: only this thread stores its own number.
@@ -394,7 +401,7 @@ impl<'a> LockedStripe<'a> {
         }
     }
 
-    /// If nobody else has it.
+    /// Locks it if no other thread has it.
     fn new_if_free(stripe: &'a Stripe, (rank, order): (u8, usize)) -> Option<Self> {
         if stripe.take() {
             return Some(Self { stripe, owned: true, _rank: rank::Held::have(rank, order) });
@@ -402,7 +409,7 @@ impl<'a> LockedStripe<'a> {
         stripe.is_here().then(|| Self::shared(stripe))
     }
 
-    /// One that is held already.
+    /// A lock of a stripe that is held already.
     #[inline]
     fn shared(stripe: &'a Stripe) -> Self {
         Self { stripe, owned: false, _rank: rank::Held::UNCOUNTED }
@@ -414,10 +421,10 @@ impl<'a> LockedStripe<'a> {
         self.stripe.transaction_records.load(Relaxed) != 0
     }
 
-    /// A slot of one of its keys points to such a transaction record, or pointed to one that is settled now.
+    /// A slot of one of its keys points to such a transaction record, or pointed to one that is finalized now.
     #[inline]
     pub(crate) fn count_transaction_record(&self, more: bool) {
-        // Relaxed, and not one step: whoever counts or asks holds the stripe.
+        // Relaxed, and not atomic as a whole: a thread that counts or asks holds the stripe.
         let transaction_records = self.stripe.transaction_records.load(Relaxed);
         let transaction_records =
             if more { transaction_records + 1 } else { transaction_records.saturating_sub(1) };
@@ -429,16 +436,16 @@ impl<'a> LockedStripe<'a> {
         self.owned = false;
     }
 
-    /// The version of the next record, of a writer that may give none below `floor`.
+    /// The version of the next record of a writer that must not give any below `floor`.
     #[inline]
     pub(crate) fn next_version(&self, floor: Version) -> Version {
-        // Relaxed, and not one step: two versions of one stripe are given out under the same lock.
+        // Relaxed, and not atomic as a whole: two versions of one stripe are given out under the same lock.
         let version = Version(self.stripe.version.load(Relaxed)).next().max(floor);
         self.stripe.version.store(version.0, Relaxed);
         version
     }
 
-    /// Recovery has met a record of a key of this stripe.
+    /// Recovery has found a record of a key of this stripe.
     #[inline]
     pub(crate) fn observe_version(&self, version: Version) {
         self.stripe.observe_version(version);

@@ -1,4 +1,4 @@
-//! The hash index by itself: its keys are numbers, and the location of a key's record is the number.
+//! The hash index alone: its keys are numbers, and the location of a key's record is the number.
 
 use super::hash::{HashIndex, SPLIT_COUNT_MIN};
 use super::stripes::STRIPE_BITS;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bits of a number, spread over the word; in Miri, of one segment, which is so full sooner.
+/// Bits of a number, spread over the word; in Miri, all in one segment, which is full sooner.
 fn hash(key: u64) -> u64 {
     let bits = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> u32::from(cfg!(miri))
@@ -201,7 +201,7 @@ fn segments_of_one_stripe_lose_nothing_to_writers_readers_and_splits() {
             staying.iter().for_each(|&key| assert!(find(&index, key), "{key} is not found"));
         }
     });
-    // The last round left every second one.
+    // The last round left every second key.
     let left = moving.chunks(1000).flat_map(|own| own.iter().skip(1).step_by(2));
     assert_eq!(all(&index), staying.iter().chain(left).copied().collect());
     assert!(index.grown(&reclaim::pin()).0 >= 2, "no segment was split");

@@ -1,6 +1,6 @@
 //! The indexes of a collection against models, in long random sequences.
 //!
-//! Miri runs those of the pages alone, where the unsafe code is: map and tree have none, and would take it hours.
+//! Miri runs only those of the pages, where the unsafe code is: map and tree have none, and would take it hours.
 
 #[cfg(not(miri))]
 mod measure;

@@ -13,7 +13,7 @@ impl HashIndex {
     /// is more to look at.
     pub(crate) fn merge_from(&self, from: Option<u64>) -> Option<u64> {
         const SEGMENTS: usize = 4096;
-        // Relaxed: if this misses a segment that was noted just now, the next call finds it.
+        // Relaxed: counts stored before a removal sets it are seen by the next walk.
         let mut from = match from {
             Some(from) => from,
             None if self.pages_left() == 0 && self.unmerged.swap(false, Relaxed) => 0,

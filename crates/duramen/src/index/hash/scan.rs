@@ -10,9 +10,10 @@ impl HashIndex {
     /// bits is 0 then, and means the segment's, or the rest of it. All keys of lower hashes have been visited, and of
     /// these hashes those of lower buckets and of the stash.
     ///
-    /// A slot never moves inside its segment, and splits and merges keep its bucket, so every key that stays is visited at least
-    /// once: of a segment that was split, the scan goes on in the first part, and visits the others from bucket 0; in one that
-    /// was merged, it goes on with the hashes that it was at, and then with those of the other part, from bucket 0.
+    /// A slot never moves inside its segment, and splits and merges keep its bucket, so every key that stays is visited
+    /// at least once. If a segment was split, the scan continues in the first part, and visits the others from bucket
+    /// 0. If it was merged, the scan continues with the hashes that it was at, and then with those of the other part,
+    /// from bucket 0.
     pub(crate) fn scan(&self, cursor: u64, guard: &Guard, visit: &mut dyn FnMut(Slot)) -> u64 {
         let bucket = cursor as usize & 0xffff;
         let entry = self.entry(cursor, guard);

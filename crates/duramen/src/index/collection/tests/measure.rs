@@ -1,4 +1,4 @@
-//! What elements cost, in bytes and nanoseconds, beside the index of a table.
+//! The cost of elements, in bytes and nanoseconds, compared with the index of a table.
 //!
 //! ```text
 //! cargo test --release -p duramen --lib collection::tests::measure -- --ignored --nocapture
@@ -19,14 +19,14 @@ use std::time::Instant;
 
 const ROUNDS: u64 = 2_000_000;
 
-/// Nanoseconds of each of so many calls.
+/// Nanoseconds of each of `count` calls.
 fn each(count: u64, mut call: impl FnMut(u64)) -> f64 {
     let begun = Instant::now();
     (0..count).for_each(&mut call);
     begun.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// The same of calls on keys below `keys`, waiting for each answer, and not.
+/// The same for calls on keys below `keys`, waiting for each answer, and not waiting.
 fn both(keys: u64, mut call: impl FnMut(u64) -> u64) -> [f64; 2] {
     let below = |random: u64| ((u128::from(random) * u128::from(keys)) >> 64) as u64;
     let mut last = 0;
@@ -38,7 +38,7 @@ fn both(keys: u64, mut call: impl FnMut(u64) -> u64) -> [f64; 2] {
     [one, many]
 }
 
-/// Loads that depend on each other, all over so much memory as the elements' index takes.
+/// Loads that depend on each other, spread over as much memory as the elements' index takes.
 fn load(bytes: u64) -> f64 {
     let words = (bytes / 8).next_power_of_two();
     let memory: Vec<u64> = (0..words).map(mix).collect();

@@ -1,4 +1,4 @@
-//! A collection's index as pages of a checkpoint, and what other bytes make of it.
+//! A collection's index as pages of a checkpoint, and its handling of other bytes.
 
 use super::of_map::{Hashes, Log, mix, slot_of};
 use super::of_pages::pages;
@@ -49,7 +49,7 @@ fn pages_of(map: Map, tree: Option<Tree>) -> Written {
     written
 }
 
-/// The indexes by way of a checkpoint.
+/// Sends the indexes through a checkpoint.
 pub(super) fn again(map: Map, tree: Option<Tree>) -> (Map, Option<Tree>) {
     let has_tree = tree.is_some();
     let written = pages_of(map, tree);
@@ -111,11 +111,11 @@ fn a_dump_ends_where_there_is_no_room() {
     }
 }
 
-/// A record lies at one of some places of its key. Those of the first half are in blocks that the checkpoint keeps.
+/// A record lies at one of several places of its key. Those of the first half are in blocks that the checkpoint keeps.
 const PLACES: u64 = 16;
 const KEPT: u64 = PLACES / 2;
 
-/// Keys and values of all records. Few values: many elements have the same order.
+/// Keys and values of all records. There are few values, so that many elements have the same order.
 struct Bytes(BTreeMap<Offset, ([u8; 8], [u8; 8])>);
 
 impl Bytes {
@@ -160,14 +160,14 @@ fn empty_index() -> CollectionIndex {
     CollectionIndex::new(Arc::new(Stripes::new(4)), &Arc::new(Arena::default()), Order::Value)
 }
 
-/// An index that is written to while a checkpoint of it is written, and what a crash then leaves of the records.
+/// An index that is written to while a checkpoint of it is written, and the records that a crash then leaves.
 struct Busy {
     index: Arc<CollectionIndex>,
     bytes: Bytes,
     keys: u64,
-    /// Of each key the newest record that counts.
+    /// The newest record of each key that counts.
     durable: BTreeMap<u64, Slot>,
-    /// What a transaction has written that is not finalized, and what was there before.
+    /// Records of an active transaction, each with the previous one.
     running: BTreeMap<u64, (Slot, Slot)>,
     /// The next place of each key.
     next: BTreeMap<u64, u64>,
@@ -184,7 +184,7 @@ impl Busy {
         found(&self.index, &self.bytes, key)
     }
 
-    /// The key's slot points elsewhere, or is empty.
+    /// Points the key's slot elsewhere, or empties it.
     fn repoint(&self, key: u64, slot: Slot) {
         let (guard, bytes) = (reclaim::pin(), key.to_be_bytes());
         let locked = self.index.lock(mix(key), &guard);
@@ -196,7 +196,8 @@ impl Busy {
         }
     }
 
-    /// Where the next record of a key goes, in a block that no checkpoint keeps; after some there is no room for it.
+    /// The place of the next record of a key, in a block that no checkpoint keeps; `None` after some, when there is no
+    /// room left.
     fn fresh(&mut self, key: u64) -> Option<Slot> {
         let next = self.next.entry(key).or_insert(KEPT);
         *next += 1;
@@ -232,7 +233,8 @@ impl Busy {
         }
     }
 
-    /// As the compactor does, of some keys from this one on that have nothing else. Pages of the map become one.
+    /// Removes, as the compactor does, the tombstones of some keys from this one on that have no other record. Pages of
+    /// the map are merged.
     fn drop_tombstones(&mut self, from: u64) {
         for key in from..self.keys.min(from + self.keys / 2) {
             if !self.next.contains_key(&key) && self.slot(key).is_some_and(Slot::is_tombstone) {
@@ -242,7 +244,7 @@ impl Busy {
         }
     }
 
-    /// What recovery makes of these pages, and of all other records that count.
+    /// The index that recovery builds from these pages and from all other records that count.
     fn recovered(&self, written: &Written, changed: bool) -> CollectionIndex {
         let mut index = empty_index();
         let pages: Vec<_> = written.iter().map(|(first, page)| (*first, &page[..])).collect();
@@ -265,7 +267,8 @@ impl Busy {
     }
 }
 
-/// What is done while pages are written: of 8 keys so many have tombstones in the beginning, and so many changes are made behind each page.
+/// Changes the index while pages are written. Of 8 keys, `tombstones` have tombstones at first, and `at_each` changes
+/// are made after each page.
 fn check_busy(keys: u64, tombstones: u64, words: &[u64], at_each: usize) {
     let mut busy = Busy::new(keys);
     for key in 0..keys {
@@ -276,7 +279,7 @@ fn check_busy(keys: u64, tombstones: u64, words: &[u64], at_each: usize) {
         }
     }
     let mut words = words.iter().copied();
-    // Transactions that run already.
+    // Transactions that are active already.
     words.by_ref().take(at_each).for_each(|word| busy.change(word & !3));
     let index = Arc::clone(&busy.index);
     let (busy, words) = (RefCell::new(busy), RefCell::new(words));

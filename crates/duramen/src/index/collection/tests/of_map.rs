@@ -1,4 +1,4 @@
-//! The map. Its keys are numbers below `KEYS`; the record of a key lies at any of some places, which tell the key.
+//! The map. Its keys are numbers below `KEYS`. The record of a key lies at any of several places, which give the key.
 
 use super::of_checkpoint::again;
 use super::of_pages::pages;
@@ -16,11 +16,11 @@ const CASES: u32 = 24;
 /// Hashes numbers, in various ways.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hashes {
-    /// As good ones are.
+    /// As good hashes are.
     Even,
-    /// Few different ones, all over.
+    /// Few different ones, spread over all values.
     Few(u64),
-    /// All with the same beginning.
+    /// All with the same prefix.
     Close(u32),
     /// In order.
     Ordered,
@@ -43,7 +43,7 @@ impl Hashes {
     }
 }
 
-/// The log's part: the keys that are damaged cannot be read.
+/// The log: the damaged keys cannot be read.
 pub(super) struct Log {
     pub hashes: Hashes,
     pub damaged: BTreeSet<u64>,
@@ -133,14 +133,14 @@ enum Step {
     Tombstone(u64, u64),
     Remove(u64),
     Find(u64),
-    /// So many keys in a row.
+    /// This many consecutive keys.
     PutMany(u64, u64),
     RemoveMany(u64, u64),
     Damage(u64),
     Clear(usize),
-    /// By way of an index checkpoint.
+    /// Through an index checkpoint.
     Reload,
-    /// Made of all elements.
+    /// Rebuilt from all elements.
     Rebuild,
 }
 
@@ -236,7 +236,7 @@ proptest! {
         run(hashes, &steps, true);
     }
 
-    /// A scan in which between any two steps others change the map.
+    /// A scan during which others change the map between any two steps.
     #[test]
     fn a_scan_visits_all_that_stay(
         hashes in hashes(),
@@ -287,7 +287,8 @@ proptest! {
         prop_assert_eq!(seen, (0..count).collect::<Vec<_>>());
     }
 
-    /// A walk, page by page, in which between any two pages the compactor removes tombstones, so that pages become one.
+    /// A walk, page by page, during which the compactor removes tombstones between any two pages, so that pages are
+    /// merged.
     #[test]
     fn a_walk_visits_each_once_while_tombstones_leave(
         hashes in hashes(),
@@ -357,7 +358,7 @@ fn equal_hashes_are_not_parted_for_ever() {
     tested.check();
 }
 
-/// As when a collection is copied, or comes from a file that one was written to.
+/// As when a collection is copied, or loaded from a file that a collection was written to.
 #[test]
 fn elements_that_come_in_the_order_of_their_positions_are_in_pages() {
     let mut hashes: Vec<u64> = (0..200_000).map(mix).collect();
@@ -378,7 +379,7 @@ fn elements_that_come_in_the_order_of_their_positions_are_in_pages() {
         assert_eq!(map.overflow(), 0, "after {key} elements");
         if key > 10_000 && key % 1_000 == 0 {
             let bytes = map.bytes() as f64 / map.len() as f64;
-            // A page that is parted has no more to come: half a page.
+            // A split page gets no more elements, and stays half full.
             assert!(bytes < 20.0, "{bytes} bytes an element of {key}");
         }
     }

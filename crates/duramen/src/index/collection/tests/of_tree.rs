@@ -1,4 +1,4 @@
-//! The tree. The record of an element lies at a place that tells its number; elements of one order are ordered by
+//! The tree. The record of an element lies at a place that gives its number; elements of one order are ordered by
 //! number.
 
 use super::of_map::{mix, words};
@@ -25,7 +25,7 @@ fn slot_of(number: u64, place: u64) -> Slot {
     Slot::new(Offset((number + 1 + place % 16 * NUMBERS) * 8))
 }
 
-/// How records lie to that of an element.
+/// How records compare with that of an element.
 fn to(number: u64) -> impl Fn(Slot) -> Ordering {
     move |slot| number_of(slot).cmp(&number)
 }
@@ -33,7 +33,7 @@ fn to(number: u64) -> impl Fn(Slot) -> Ordering {
 #[derive(Clone, Copy, Debug)]
 enum Orders {
     All,
-    /// So many different ones.
+    /// This many different ones.
     Few(u64),
 }
 
@@ -79,7 +79,7 @@ impl Tested {
         assert_eq!(self.tree.remove(order, to(number)), self.model.remove(&(order, number)));
     }
 
-    /// A checkpoint keeps where a slot leads; the map has its marks.
+    /// A checkpoint keeps where a slot points; the map has its marks.
     fn reload(&mut self) {
         let mut tree = Tree::new(pages());
         tree.fill(
@@ -139,14 +139,14 @@ enum Step {
     Remove(u64),
     Absent(u64),
     Walk(u64, bool, u64),
-    /// So many in a row, upwards or downwards.
+    /// This many consecutive ones, upwards or downwards.
     PutMany(u64, u64, bool),
-    /// So many all over.
+    /// This many, scattered.
     Scatter(u64, u64),
     RemoveMany(u64, u64),
     RemoveScattered(u64, u64),
     Clear(usize),
-    /// By way of an index checkpoint.
+    /// Through an index checkpoint.
     Reload,
 }
 
@@ -283,7 +283,7 @@ fn leaves_stay_half_full_when_entries_go() {
     assert_eq!(tree.pages().bytes(), 0);
 }
 
-/// At an end of the tree, nodes of every level have a single child at times.
+/// At an end of the tree, nodes of every level sometimes have a single child.
 #[test]
 fn what_grew_at_an_end_goes_from_either() {
     // Three levels.
