@@ -68,7 +68,7 @@ pub(crate) const MEDIUM_BYTES_MAX: u64 = 8 << LOCATION_BITS;
 /// |---|---|
 /// | 0 to 39 | location: the record's offset / 8; 0 means empty |
 /// | 40 to 55 | fingerprint: hash bits, set by the bucket it lies in |
-/// | 56 to 60 | stale: how many other valid records of this key the medium holds; 31 means that nobody knows: see [`stale`] |
+/// | 56 to 60 | stale: how many other valid records of this key the medium holds; 31: unknown, see [`stale`] |
 /// | 61 | pending: not yet durable, or part of a batch that is being published |
 /// | 62 | tombstone: the key is absent; the record keeps older ones from coming back |
 /// | 63 | the bucket's |

@@ -1,8 +1,8 @@
 //! Locks of keys, by their hashes: a writer of a key holds its stripe.
 //!
 //! A stripe also gives out versions. It is one line, so writers of different keys seldom collide: of 16 concurrent
-//! writers, two hold the same stripe in 1 write of some 130. All stripes together stay in a core's second-level cache.
-//! So a lock is taken, and a version known, while the index's own lines are on their way from memory.
+//! writers, one waits in 1 write of some 130. All stripes together stay in a core's second-level cache. So a lock is
+//! taken, and a version known, while the index's own lines are on their way from memory.
 //!
 //! Invariant: the version of a stripe is at least that of every record on the medium whose key belongs there, live or
 //! dead. It is the last one that was given out or that recovery found. So a record's version is known without the

@@ -42,7 +42,7 @@ const HEAD_BYTES: usize = 8;
 const MAP_HEAD_BYTES: usize = 8;
 const OVERFLOW_BYTES: usize = 24;
 const ENTRY_BYTES: usize = 16;
-/// A page is handed out when it has this many bytes.
+/// A page is emitted when it has this many bytes.
 const PAGE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 64 << 10 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,8 +18,8 @@
 //! are left ([`KNOWN_MIN`]), once in seven times. *Shrinking* is the reverse, and reads nothing else.
 //!
 //! *Spread*: with evenly spread hashes all pages would fill and split at the same time, and be half empty afterwards.
-//! So hashes are skewed ([`skew`]): positions at one end are twice as dense as those at the other, and pages split one
-//! after the other while the map doubles. Pages are then about 60 % full at any size.
+//! So hashes are skewed ([`skew`]): elements at one end of the positions are twice as dense as at the other. Then pages
+//! split one after the other while the map doubles, and are about 60 % full at any size.
 //!
 //! *Nodes* are the directory, a trie of pages. An entry points to a page, as do all other entries of the page's prefix,
 //! or to a node for the next bits. A node doubles up to 512 entries; then a page that needs more bits gets its own

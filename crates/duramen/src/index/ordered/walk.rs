@@ -7,8 +7,8 @@
 //! in the order of the list: 0 at first, and a new leaf's label lies between those of its neighbours. A cursor is the
 //! label of the leaf to resume at, and stands for a bound: that leaf's lowest key at the time. All keys below it have
 //! been seen. A walk resumes at the leaf with the greatest label that is not above the cursor. It misses no key that
-//! stays, since that leaf never begins above the bound: the leaf that covers the bound always has a label that is not
-//! below the cursor.
+//! stays, since that leaf never begins above the bound. The reason is that the leaf that covers the bound always has a
+//! label not below the cursor:
 //!
 //! * at first it is the leaf that the cursor was made of;
 //! * the label of a leaf never falls. If there is no room between two leaves, those after them get greater labels

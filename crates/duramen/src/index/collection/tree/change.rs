@@ -47,7 +47,7 @@ impl Tree {
         }
     }
 
-    /// Changes the slot of an entry, and returns what it was.
+    /// Changes the slot of an entry, and returns the old one.
     pub(crate) fn set(
         &mut self,
         order: u64,
