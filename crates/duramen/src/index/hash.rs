@@ -9,7 +9,7 @@
 //! segment.
 //!
 //! Growth splits one segment at a time, into two new ones, by the hash bit that follows the segment's depth. That bit
-//! is the first of the fingerprint, so a split reads no keys: fingerprints shift by one, and the segment knows one bit
+//! is the first of the fingerprint, so a split reads no keys. Fingerprints shift by one, and the segment knows one bit
 //! of them less. When few bits are left, a split reads the keys and computes full fingerprints again (once in nine).
 //!
 //! Shrinking is the reverse: a removal that leaves few keys in a segment and its sibling merges the two into a new one.

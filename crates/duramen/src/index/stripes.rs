@@ -1,6 +1,6 @@
 //! Locks of keys, by their hashes: a writer of a key holds its stripe.
 //!
-//! A stripe also gives out versions. It is one line, so writers of different keys seldom collide: of 16 concurrent
+//! A stripe also gives out versions. It is one line, so writers of different keys seldom collide. Of 16 concurrent
 //! writers, one waits in 1 write of some 130. All stripes together stay in a core's second-level cache. So a lock is
 //! taken, and a version known, while the index's own lines are on their way from memory.
 //!
@@ -15,7 +15,7 @@
 //! continues from there ([`Stripes::begin_clock`]). Only that order depends on the clock, so without one ([`ticks`])
 //! the first two suffice.
 //!
-//! A stripe that is held for several writes ([`Stripes::hold`]: the keys of a command) stores its holding thread: that
+//! A stripe that is held for several writes ([`Stripes::hold`]: the keys of a command) stores its holding thread. That
 //! thread already has the locks it takes meanwhile. Stripes are held in the order of their numbers, so no cycle of
 //! waiters arises. A holder of some locks takes no others, except those of collections' elements, which are other
 //! stripes ([`crate::read::table`]), one at a time.

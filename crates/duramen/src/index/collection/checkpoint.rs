@@ -24,7 +24,7 @@
 //!   the old one is an element after all. So all removed elements are written after the tree, with those that
 //!   transactions had superseded when the map was written. Recovery adds those of them that are in the map then.
 //!
-//! If nothing was changed meanwhile, all of this is of one moment and needs no correction: the index is read as a whole
+//! If nothing was changed meanwhile, all of this is of one moment and needs no correction. The index is read as a whole
 //! when it is first used. Otherwise recovery corrects it ([`super::merge`]).
 
 use super::indexes::{Indexes, compared};

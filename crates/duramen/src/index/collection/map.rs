@@ -8,14 +8,14 @@
 //! Everything is ordered by *position*. A page has the elements whose positions begin with its prefix of `depth` bits,
 //! and a bucket those of the next bits. An element lies in its *home* bucket. If that is full, it lies in one of the
 //! next buckets of the same page, wrapping around at its end. Two bits of the slot's fingerprint field give the
-//! distance in buckets, 3 for three or more; 14 bits hold the bits of the position that follow the home bucket's. Bit
-//! 63 of a bucket's slots is a count in unary: how many elements were put further on because this bucket was full; 8
+//! distance in buckets, 3 for three or more. 14 bits hold the bits of the position that follow the home bucket's. Bit
+//! 63 of a bucket's slots is a count in unary: how many elements were put further on because this bucket was full. 8
 //! means 8 or more, and stays. A lookup continues with the next bucket as long as that is not 0.
 //!
 //! *Growth* is one operation at all sizes: all buckets are split by the first bit of the fingerprints. While the map is
-//! one page of fewer than 64 buckets, that page becomes twice as large; later one page becomes two. No record is read,
-//! with two exceptions: elements three or more buckets from home, and all of the page when few bits of the fingerprints
-//! are left ([`KNOWN_MIN`]), once in seven times. *Shrinking* is the reverse, and reads nothing else.
+//! one page of fewer than 64 buckets, that page becomes twice as large; later one page becomes two. Only records of
+//! elements three or more buckets from home are read. When few bits of the fingerprints are left ([`KNOWN_MIN`], once
+//! in seven times), all of the page's are. *Shrinking* is the reverse, and reads nothing else.
 //!
 //! *Spread*: with evenly spread hashes all pages would fill and split at the same time, and be half empty afterwards.
 //! So hashes are skewed ([`skew`]): elements at one end of the positions are twice as dense as at the other. Then pages

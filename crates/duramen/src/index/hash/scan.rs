@@ -5,7 +5,7 @@ use super::*;
 impl HashIndex {
     /// Visits the slots at `cursor` (one bucket), and returns the cursor of the next, 0 at the end.
     ///
-    /// A cursor says which hashes the scan is at, bucket by bucket, and has three parts: the prefix of these hashes (32
+    /// A cursor says which hashes the scan is at, bucket by bucket. It has three parts: the prefix of these hashes (32
     /// bits), the number of its valid bits (16), and the bucket (16). At bucket 0 the prefix suffices: the number of
     /// bits is 0 then, and means the segment's, or the rest of it. All keys of lower hashes have been visited, and of
     /// these hashes those of lower buckets and of the stash.

@@ -1,4 +1,4 @@
-//! Builds an index from all its slots in one go: recovery finds them in no order, and one descent for each would take
+//! Builds an index from all its slots in one go. Recovery finds them in no order, and one descent for each would take
 //! ten times as long.
 //!
 //! While records are read, their slots are gathered in parts; a sample of the keys gives the bounds ([`Parting`]). A

@@ -1,7 +1,7 @@
 //! From a key's hash to the node whose leaf probably holds it, so that most point lookups need no descent.
 //!
 //! A slot is the address of a node and some bits of the hash. It is a guess: nothing removes it when the key moves or
-//! the node is removed. That is not needed (invariant 6 of the index): a reader that follows it looks at the node's
+//! the node is removed. That is not needed (invariant 6 of the index). A reader that follows it looks at the node's
 //! version, and finds the key there or does not.
 
 use super::Node;

@@ -490,7 +490,7 @@ impl OrderedIndex {
         label
     }
 
-    /// Makes room for a label after `left`, which the caller has locked: the leaves from `next` on get greater labels,
+    /// Makes room for a label after `left`, which the caller has locked. The leaves from `next` on get greater labels,
     /// as few leaves as lie too close together. If these are more than may be locked together, nothing changes.
     #[cold]
     fn raise_labels<'g>(&self, left: &Node, next: &'g Node, guard: &'g Guard) {

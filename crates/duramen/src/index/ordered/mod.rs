@@ -37,7 +37,7 @@
 //! 6. The memory of a node never becomes anything else, and its version never repeats. So any reference to a node may
 //!    be followed under a guard. If its version says "alive", it is a leaf of this index now, and its contents are
 //!    valid.
-//! 7. A leaf that is still a page of a checkpoint has no slots yet, and is neither split nor merged: a descent that
+//! 7. A leaf that is still a page of a checkpoint has no slots yet, and is neither split nor merged. A descent that
 //!    ends there reads the page first. All leaves of the page lie between it and the next node.
 
 mod build;

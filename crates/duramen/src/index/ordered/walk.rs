@@ -101,8 +101,8 @@ impl OrderedIndex {
         }
     }
 
-    /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included;
-    /// false when there are none up to the end. Records are fetched as soon as their slots are known. The last slots
+    /// Appends about `count` slots of keys, ascending, and says from which key on there are more, itself included.
+    /// False when there are none up to the end. Records are fetched as soon as their slots are known. The last slots
     /// may lie after the end.
     pub(crate) fn forward(
         &self,

@@ -47,7 +47,7 @@ impl Map {
         }
     }
 
-    /// Visits the elements of a home bucket. Slots three or more buckets from home do not say which one it is: those of
+    /// Visits the elements of a home bucket. Slots three or more buckets from home do not say which one it is. Those of
     /// other buckets are visited as well if `home_of` does not know it.
     fn each_of_bucket(
         &self,
