@@ -2,7 +2,7 @@
 //! whose key may expire.
 //!
 //! The store also sweeps expired keys, about a second later, and reports the keys that it sweeps
-//! ([`expirations`](crate::expiry_listener)). This module holds the keys that were written or waited for since a client
+//! (`expiry_listener`). This module holds the keys that were written or waited for since a client
 //! needs their events. A worker looks at each key at its time, under the key's lock, so the event has its place among
 //! those of the key's writes.
 //!

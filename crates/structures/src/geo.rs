@@ -1,6 +1,6 @@
 //! Places on the earth as scores of a sorted set, and searches around a place.
 //!
-//! The earth's longitudes and latitudes (only the latitudes of a Mercator map) are halved [`STEPS`] times each. The
+//! The earth's longitudes and latitudes (only the latitudes of a Mercator map) are halved `STEPS` times each. The
 //! alternating bits that give the halves of a place are its score: 52 bits, which fit into a double. So each *cell* of
 //! a coarser division is a range of scores. If cells are as large as the search, all places near a point are in its
 //! cell or in the eight around it. This, and the order in which a search visits the cells, is as in Redis, so that

@@ -57,7 +57,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Hints that these keys of `db` are used soon, at most [`AHEAD_MAX`] of them: the engine fetches their lines
+    /// Hints that these keys of `db` are used soon, at most `AHEAD_MAX` of them: the engine fetches their lines
     /// meanwhile. Changes nothing.
     pub fn prefetch<'k>(&self, db: u8, mut keys: impl Iterator<Item = &'k [u8]>) {
         if let Some(table) = self.keyspace.table(db)

@@ -68,7 +68,7 @@ pub struct Call<'c, 'w> {
     pub now: u64,
     /// Actions for after the transaction's commit.
     pub after: &'c mut After,
-    /// How many commands of the client run as this one, each with a reply of its own: see [`Command::merged`].
+    /// How many commands of the client run as this one, each with a reply of its own: see `Command::merged`.
     pub merged: usize,
     /// Run by EXEC, or for a client that waited: it does not wait.
     pub in_transaction: bool,

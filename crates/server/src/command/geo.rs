@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[
 const UNIT: CommandError = CommandError::new("ERR unsupported unit provided. please use M, KM, FT, MI");
 const NO_MEMBER: CommandError = CommandError::new("ERR could not decode requested zset member");
 
-/// GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member …]: the number of new members; with
+/// `GEOADD key [NX | XX] [CH] longitude latitude member [longitude latitude member …]`: the number of new members; with
 /// CH of new and moved ones.
 pub fn geoadd(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     let args = call.args;
@@ -99,7 +99,7 @@ pub fn geohash(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
 }
 
 /// GEOSEARCH key FROMMEMBER member | FROMLONLAT longitude latitude, BYRADIUS radius unit | BYBOX width height unit,
-/// [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]: the members within the area.
+/// `[ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]`: the members within the area.
 pub fn geosearch(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 1, options: 2, from: From::Options, stores: false })
 }
@@ -109,7 +109,7 @@ pub fn geosearchstore(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 2, options: 3, from: From::Options, stores: true })
 }
 
-/// GEORADIUS key longitude latitude radius unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]
+/// `GEORADIUS key longitude latitude radius unit [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]`
 /// [STORE key | STOREDIST key]: the members within a circle.
 pub fn georadius(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     search(call, Form { key: 1, options: 6, from: From::Place, stores: true })

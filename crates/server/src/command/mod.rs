@@ -2,13 +2,13 @@
 //! parse, apply, reply.
 //!
 //! To add a command: write its function in `command/<group>/<family>.rs`, enter it in the `COMMANDS` of the group's
-//! module, and add its lines to `commands.jsonl` and `docs.jsonl`, which a redis-server generates ([`description`]).
+//! module, and add its lines to `commands.jsonl` and `docs.jsonl`, which a redis-server generates (`description`).
 //! Only `commands.jsonl` has its arity, flags, keys and categories.
 //!
 //! - **Invariant 1**: an `apply` that returns `Ok` has written exactly one reply; one that returns an error may
 //!   have written anything, which is taken back.
 //! - **Invariant 2**: keys are read and written through [`Call::txn`] only. It is committed after `apply`, which runs
-//!   as if it were alone: its keys are locked ([`LockSpec`](spec::LockSpec)). In two rare cases (no space, no table yet) the reply is taken
+//!   as if it were alone: its keys are locked (`LockSpec`). In two rare cases (no space, no table yet) the reply is taken
 //!   back and `apply` runs again.
 //! - **Invariant 3**: an `apply` never blocks and never sleeps: it would hold up all connections of its worker. A command that waits says so
 //!   ([`Call::waits`]) and replies nothing.

@@ -14,7 +14,7 @@ pub const COMMANDS: &[Command] = &[Command::new("sort", sort), Command::new("sor
 
 const NOT_DOUBLE: CommandError = CommandError::new("ERR One or more scores can't be converted into double");
 
-/// SORT key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern …]] [ASC | DESC] [ALPHA] [STORE destination]: the
+/// `SORT key [BY pattern] [LIMIT offset count] [GET pattern [GET pattern …]] [ASC | DESC] [ALPHA] [STORE destination]`: the
 /// elements in order, or what the patterns lead to from them; with STORE how many.
 pub fn sort(call: &mut Call<'_, '_>) -> Result<(), CommandError> {
     run(call, true)

@@ -6,7 +6,7 @@
 //! | [`aof`] | append-only files, with or without an RDB file at their start, and the directories of Redis 7.0 |
 //! | [`replica`] | a running server: its snapshot, and then its writes |
 //! | `commands` | commands of the last two, which the server's own code executes |
-//! | [`export`] | a store, and writes an RDB file |
+//! | `export` | a store, and writes an RDB file |
 //!
 //! 1. Imported values replace existing keys.
 //! 2. Whatever stops an import, all keys before it are in the store, and the error gives their number.

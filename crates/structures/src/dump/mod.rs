@@ -1,4 +1,4 @@
-//! Values as Redis writes them: DUMP and RESTORE's payload, and [`file`] of them, so that values move between the two.
+//! Values as Redis writes them: DUMP and RESTORE's payload, and [`mod@file`] of them, so that values move between the two.
 //!
 //! | bytes | meaning |
 //! |---|---|

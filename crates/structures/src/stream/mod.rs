@@ -10,8 +10,8 @@
 //! | 45 | 16 | the greatest id that was deleted |
 //! | 61 | 8 | how many entries there ever were |
 //! | 69 | 4 | bytes of the groups |
-//! | 73 | … | the [`groups`]; nothing without any |
-//! | … | … | the [`node`]s, ascending: the id of each, and its listpack, whose first 4 bytes give its length |
+//! | 73 | … | the `groups`; nothing without any |
+//! | … | … | the `node`s, ascending: the id of each, and its listpack, whose first 4 bytes give its length |
 //!
 //! Numbers are little-endian; ids are as [`StreamId::to_bytes`] has them. The nodes are the same as in Redis, because
 //! clients see them: DUMP returns them unchanged, XINFO counts them, and XTRIM with `~` removes whole ones. They are
