@@ -1,14 +1,14 @@
-//! Counts anew, from the blocks, what DRAM says of them: what must agree whenever nobody writes.
+//! Counts again, from the blocks, what DRAM records of them. Both must agree whenever no writer is active.
 //!
-//! 1. *Stale counts.* A slot's count is that of the valid records of its key, other than the one that it points to, in
-//!    blocks that were not retired; one that is not known says nothing. A record of a key without a slot lies in a
+//! 1. *Stale counts.* A slot's count is the number of valid records of its key in blocks that were not retired, without
+//!    the record that the slot points to. An unknown count is not compared. A record of a key without a slot lies in a
 //!    retired block.
 //! 2. *Live bytes* of a sealed block are those of the records that slots point to, without tombstones that hide
-//!    nothing. What a checkpoint told of may be too few.
+//!    nothing. The live bytes that a checkpoint recorded may be too low.
 //! 3. *Space.* Each extent belongs to the head, or to one block, or is free.
 //!
-//! A count that is too high keeps a tombstone for ever; one that is too low lets a deleted key come back after a crash. Neither
-//! shows in what a store answers. Counts are compared by the hash of the key, so that an audit takes little memory.
+//! A count that is too high keeps a tombstone forever; one that is too low lets a deleted key come back after a crash.
+//! A store's answers show neither. Counts are compared by the hash of the key, so that an audit takes little memory.
 
 use crate::format::block::TransactionOutcomes;
 use crate::format::record::{Step, Walk};
@@ -22,10 +22,10 @@ use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::collections::HashMap;
 
-/// Differences that are told in words; there is little more to learn from the others.
+/// Differences that are reported in words; more of them would add little.
 const REPORTED_MAX: usize = 20;
 
-/// What is compared.
+/// The counts to compare.
 pub(crate) struct Accounts<'a, M: Medium> {
     pub medium: &'a M,
     pub hasher: &'a Hasher,
@@ -38,25 +38,25 @@ pub(crate) struct Accounts<'a, M: Medium> {
     pub free: Vec<(u32, u32)>,
     /// Owner and hash of the key of each record in a retired block that counts again.
     pub kept: Vec<(Owner, u64)>,
-    /// What recovery found out about transactions of several blocks, which their headers do not say yet.
+    /// Outcomes of transactions of several blocks that recovery determined and that the headers do not record yet.
     pub transaction_outcomes: HashMap<Extent, TransactionOutcomes>,
-    /// Live bytes are not exact: a checkpoint told of part of the records only.
+    /// Live bytes are not exact: a checkpoint recorded part of the records only.
     pub estimated: bool,
 }
 
-/// Of the keys of a hash.
+/// Counts of the keys with one hash.
 #[derive(Default)]
 struct Keys {
     /// Their valid records.
     records: u64,
-    /// Those that slots point to, or say that there are.
+    /// Records that slots point to or include in their counts.
     counted: u64,
     /// A slot's count says nothing.
     unknown: bool,
 }
 
 impl<M: Medium> Accounts<'_, M> {
-    /// What differs, in words. Nothing where something is damaged or cannot be read: then nobody knows.
+    /// The differences in words. Empty if something is damaged or cannot be read: then the counts cannot be known.
     pub(crate) fn differences(&self) -> Vec<String> {
         let mut differences = self.space();
         let mut keys: HashMap<(Owner, u64), Keys> = HashMap::new();
@@ -66,7 +66,7 @@ impl<M: Medium> Accounts<'_, M> {
         for now in &tables {
             now.index.each(&guard, &mut |slot| {
                 if now.is_dead() && slot.covers_no_older_records() {
-                    // Reclaimed: its block may be another one by now.
+                    // Reclaimed: another block may be in its place by now.
                     return;
                 }
                 let (head, bytes) = read::record(self.medium, slot.location());
@@ -105,7 +105,7 @@ impl<M: Medium> Accounts<'_, M> {
         for &key in &self.kept {
             keys.entry(key).or_default().records += 1;
         }
-        // What nothing names is dead, and nobody counts it.
+        // Records of an owner without a name are dead and not counted.
         for ((owner, hash), of) in keys.into_iter().filter(|&((owner, _), _)| !of_dead(owner)) {
             if of.records != of.counted && !of.unknown {
                 differences.push(format!(
@@ -137,7 +137,7 @@ impl<M: Medium> Accounts<'_, M> {
         let known = self.transaction_outcomes.get(&extent).copied().unwrap_or_default();
         let transaction_outcomes =
             header.map(|header| header.transaction_outcomes).unwrap_or_default().with(known);
-        // A transaction that has committed and is not finalized yet has its blocks pinned.
+        // A transaction that is committed but not finalized yet has its blocks pinned.
         let open_counts = self.blocks.of(at.0).is_pinned();
         keep_what_counts(&block, at.0, transaction_outcomes, open_counts, &mut records);
         for (from, header) in records {

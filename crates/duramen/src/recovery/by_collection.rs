@@ -1,9 +1,9 @@
-//! Elements of collections on their way into the indexes of these, gathered by their owners.
+//! Elements of collections, gathered by owner before they are entered in the indexes.
 //!
-//! Each thread gathers what it reads. When all has been read, a thread takes what all of them have of a collection, puts it in the order
-//! of its positions in the map, and keeps of each key the newest record. Of that map and tree are built, each from one end to the other;
-//! where a checkpoint has some of the collection, that is read first. What a checkpoint alone has is read when it is
-//! first used, unless it has to be put right.
+//! Each thread gathers the elements that it reads. When all has been read, a thread takes the elements of one
+//! collection from all threads. It sorts them by position in the map and keeps the newest record of each key. From
+//! these it builds map and tree, each from one end to the other. Where a checkpoint has some of the collection, that is
+//! read first. A collection that only a checkpoint has is read on first use, unless it must be corrected.
 
 use super::checkpoint::Checkpoint;
 use super::given::Scan;
@@ -17,7 +17,7 @@ use crate::sync;
 use duramen_media::Medium;
 use std::collections::HashMap;
 
-/// What one thread has gathered of a collection.
+/// The elements of a collection that one thread has gathered.
 #[derive(Default)]
 pub(super) struct ByCollection {
     /// By position and order.
@@ -27,7 +27,7 @@ pub(super) struct ByCollection {
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// Enters an element, later.
+    /// Gathers an element, to be entered later.
     pub(super) fn push_element(
         &self,
         index: &CollectionIndex,
@@ -43,7 +43,7 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// The collections whose pages in a checkpoint have to be put right, with nothing that was read of them.
+    /// The collections whose pages in a checkpoint must be corrected although none of their elements was read.
     pub(super) fn changed_collections(
         &self,
         checkpoint: &Checkpoint<'_>,
@@ -75,7 +75,7 @@ impl<M: Medium> Scan<'_, M> {
         });
     }
 
-    /// Which of two records of an element counts: one that was read, or the checkpoint's. The other is dead.
+    /// Which of two records of an element counts: the one that was read, or the checkpoint's. The other is dead.
     fn newer_of(&self, slot: Slot, checkpointed: Slot) -> Counted {
         let header = |slot: Slot| self.record_at(slot.location()).0;
         let dead = |slot: Slot, header: &Header| {

@@ -1,9 +1,9 @@
-//! Records on their way into a hash index, gathered by hash.
+//! Records gathered by hash before they are entered in a hash index.
 //!
-//! A log holds keys in no order of their hashes, so each record goes to another place of the index: a miss of the cache
-//! and, in an index of hundreds of megabytes, one of the TLB too, which no prefetch hides. So records are sorted first: each
-//! into the part of the index it belongs to, by the first bits of its hash. When a part has many they are entered together,
-//! and its segments stay in the nearest caches meanwhile.
+//! A log holds keys in no order of their hashes, so each record goes to another place of the index. Each is a cache
+//! miss and, in an index of hundreds of megabytes, a TLB miss too, which no prefetch hides. So records are sorted
+//! first, each into its part of the index, by the first bits of its hash. When a part has many records they are entered
+//! together, while its segments stay in the nearest caches.
 
 use super::given::Scan;
 use crate::format::Version;
@@ -16,15 +16,16 @@ use crate::read::table::Table;
 use crate::sync::reclaim::{self, Guard};
 use duramen_media::Medium;
 
-/// Bytes of index that are worked on at a time: half of what the second cache of most CPUs holds.
+/// Bytes of index that are worked on at a time: half of the second-level cache of most CPUs.
 const PART_BYTES: u64 = 512 << 10;
-/// Records that are entered together. More would meet each line of a part oftener; these take 24 KiB for each part that has so many.
+/// Records that are entered together. More would touch each line of a part more often; these take 24 KiB for each part
+/// that has so many.
 const PART_RECORDS: usize = 1024;
-/// Bounds what all parts take, to 25 MB for each thread.
+/// Bounds the memory of all parts to 25 MB for each thread.
 const PARTS_MAX: u64 = 1024;
-/// So many records before one is entered, its buckets are fetched.
+/// A record's buckets are prefetched this many records before it is entered.
 const AHEAD: usize = 24;
-/// ... and the record itself, and the one that the index may have of its key, when the bucket has come.
+/// ... and, once the bucket has arrived, the record itself and the record of its key that the index may have.
 const NEAR: usize = 12;
 
 /// A record that was verified.
@@ -38,12 +39,12 @@ pub(super) struct ToEnter {
 
 /// What one thread has gathered.
 pub(super) struct ByHash {
-    /// Those of each part, at most `PART_RECORDS`. Each grows as records come: a store may have thousands of small tables,
-    /// and every thread meets each of them.
+    /// The records of each part, at most `PART_RECORDS`. Each grows as records arrive: a store may have thousands of
+    /// small tables, and every thread reads records of each.
     parts: Vec<Vec<ToEnter>>,
-    /// Bits of the hash that tell the part.
+    /// Bits of the hash that select the part.
     bits: u32,
-    /// Keys that the index did not have; may be less than nothing where a checkpoint knew of keys that are gone.
+    /// Keys that the index did not have; may be negative where a checkpoint had keys that are gone.
     pub added: i64,
     /// Whether any was a tombstone, or had expired.
     pub absent: bool,
@@ -64,7 +65,7 @@ impl ByHash {
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// Enters a record in the index, soon.
+    /// Gathers a record, to be entered in the index soon.
     #[inline]
     pub(super) fn push_by_hash(&self, table: &Table, entry: ToEnter, entries: &mut ByHash) {
         entries.absent |= entry.slot.is_tombstone();
@@ -76,7 +77,7 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// Enters what is left.
+    /// Enters the remaining records.
     pub(super) fn enter_all(&self, table: &Table, entries: &mut ByHash) {
         for part in 0..entries.parts.len() {
             self.enter_part(table, part, entries);
@@ -101,7 +102,7 @@ impl<M: Medium> Scan<'_, M> {
         entries.parts[part] = waiting;
     }
 
-    /// Hints that the record is compared with the one that the index has of its key, if there is one.
+    /// Prefetches the record and the index's record of its key, if there is one: they will be compared.
     #[inline]
     fn prefetch_records(&self, table: &Table, entry: &ToEnter, guard: &Guard) {
         let Index::Hash(index) = &table.index else { return };

@@ -1,8 +1,8 @@
-//! Records on their way into an ordered index, gathered by key.
+//! Records gathered by key before they are entered in an ordered index.
 //!
-//! Each thread gathers what it reads in parts ([`Parting`]). When all has been read, a thread takes what all of them have of a
-//! part, puts it in order, and keeps of each key the newest record. Of that the index is built, or, where a checkpoint
-//! has told of most of it, what was read is entered in the order of its keys.
+//! Each thread gathers the records that it reads in parts ([`Parting`]). When all has been read, a thread takes one
+//! part from all threads, sorts it, and keeps the newest record of each key. The index is built from these. If a
+//! checkpoint already had most of the index, the records that were read are entered in key order instead.
 
 use super::by_hash;
 use super::given::Scan;
@@ -18,9 +18,9 @@ use crate::sync::reclaim;
 use duramen_media::Medium;
 use std::collections::HashMap;
 
-/// Records of keys that are met more than once whose headers are under way while one is looked at.
+/// Headers that are prefetched ahead of the one being read, of records whose keys occur more than once.
 const AHEAD: usize = 32;
-/// So many records that may be of one key are compared at a time: a key may have been written millions of times.
+/// Maximum number of records, possibly of one key, compared at a time: a key may have been written millions of times.
 const RIVALS_MAX: usize = if cfg!(test) { 10 } else { 1 << 12 };
 
 /// What one thread has gathered.
@@ -36,7 +36,7 @@ struct Rival<'m> {
     version: Version,
     bytes: u64,
     entry: Sorted,
-    /// Records of this key that it has won against.
+    /// Older records of this key that this one replaced.
     beaten: u64,
 }
 
@@ -67,13 +67,13 @@ impl<M: Medium> Scan<'_, M> {
             if self.counts_all {
                 self.build(&table, &gathered, threads);
             } else {
-                // What the checkpoint does not know has an index that is empty, but is entered all the same.
+                // An index that the checkpoint does not know is empty; its records are entered the same way.
                 self.enter_in_order(&table, &gathered, threads);
             }
         }
     }
 
-    /// What the threads have gathered of a part, in order, and how many keys these are.
+    /// The gathered records of a part, sorted, and the number of their keys.
     fn in_order(&self, gathered: &[ByKey], part: usize) -> (Vec<Sorted>, i64) {
         let mut entries = Vec::with_capacity(len(gathered, part));
         gathered.iter().for_each(|gathered| gathered.entries.copy(part, &mut entries));
@@ -83,7 +83,7 @@ impl<M: Medium> Scan<'_, M> {
         (entries, keys)
     }
 
-    /// How many of the entries that were kept are no tombstones. A tombstone that hides nothing is dead itself.
+    /// The number of kept entries that are not tombstones. A tombstone that hides nothing is dead itself.
     pub(super) fn count_keys(&self, entries: &[Sorted]) -> i64 {
         let mut keys = 0;
         for slot in entries.iter().map(|entry| entry.slot) {
@@ -96,8 +96,8 @@ impl<M: Medium> Scan<'_, M> {
         keys
     }
 
-    /// Keeps of each key the newest record, and puts in order what its entries alone did not tell apart. Entries are in the order of
-    /// `rank`, which is the same of all records of a key.
+    /// Keeps the newest record of each key, and sorts entries that compare equal by their ranks alone. Entries are in
+    /// the order of `rank`, which is the same for all records of a key.
     pub(super) fn keep_newest(&self, entries: &mut Vec<Sorted>, rank_of: impl Fn(&Sorted) -> u128) {
         let (mut kept, mut from, mut ahead) = (0, 0, 0);
         let mut rivals = Vec::new();
@@ -120,7 +120,7 @@ impl<M: Medium> Scan<'_, M> {
         entries.truncate(kept);
     }
 
-    /// Puts the newest record of each key among these in front, in the order of the keys, and says how many there are.
+    /// Moves the newest record of each key to the front, in key order, and returns their number.
     fn newest<'s>(&'s self, entries: &mut [Sorted], rivals: &mut Vec<Rival<'s>>) -> usize {
         rivals.clear();
         let mut enough = RIVALS_MAX;
@@ -158,7 +158,7 @@ impl<M: Medium> Scan<'_, M> {
         });
     }
 
-    /// Fills the index of an ordered table, which is empty, and counts the keys that it has then.
+    /// Fills the index of an ordered table, which is empty, and counts its keys.
     fn build(&self, table: &Table, gathered: &[ByKey], threads: usize) {
         let Some(index) = table.index.ordered() else { return };
         let version = gathered.iter().map(|gathered| gathered.version).max().unwrap_or_default();
@@ -174,9 +174,10 @@ impl<M: Medium> Scan<'_, M> {
         table.count_keys(0, keys.into_inner());
     }
 
-    /// Brings what was gathered into the index of an ordered table, and counts the keys that this adds.
+    /// Enters the gathered records in the index of an ordered table, and counts the keys that this adds.
     ///
-    /// A descent of a large list is a miss for each level. In the order of the keys, each ends next to where the last one did.
+    /// A descent of a large list is a cache miss for each level. In key order, each descent ends next to the one
+    /// before.
     fn enter_in_order(&self, table: &Table, gathered: &[ByKey], threads: usize) {
         let enter = |part| {
             let guard = reclaim::pin();
@@ -197,7 +198,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 }
 
-/// How many entries all have gathered of a part.
+/// The number of entries that all threads have gathered of a part.
 fn len(gathered: &[ByKey], part: usize) -> usize {
     gathered.iter().map(|gathered| gathered.entries.len(part)).sum()
 }
@@ -207,8 +208,8 @@ mod tests {
     use crate::{IndexKind, MediumKind, Options};
     use std::collections::BTreeMap;
 
-    /// Keys of which some share more than what is kept of them, some are the beginning of others, and some are below or above
-    /// all that begin as most do.
+    /// Keys of which some share more than the stored prefix, some are prefixes of others, and some are below or above
+    /// all keys with the common prefix.
     fn key(random: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
         let tail: Vec<u8> = (0..random(30)).map(|_| random(2) as u8).collect();
         match random(100) {

@@ -5,8 +5,8 @@ use crate::format::holes::Holes;
 use crate::log::read;
 use duramen_media::{Medium, Offset};
 
-/// The bytes of a block, up to what cannot be read, and the parts behind that can be: where they begin in
-/// the block, and their bytes. (The block's header was read already.)
+/// The bytes of a block up to the first unreadable one, and the readable parts after it: where each begins in the
+/// block, and its bytes. (The block's header was read already.)
 pub(super) fn bytes_of<'m, M: Medium>(
     medium: &'m M,
     extent_bytes: u64,

@@ -1,12 +1,12 @@
-//! What the bytes of damaged records say: whose they may be.
+//! What the bytes of damaged records claim: the tables and keys that they may belong to.
 //!
-//! Nothing here is verified: a record's checksum covers header, key and value together, so of one that is not whole nobody knows which
-//! part is wrong. Names are for people who ask what they lost. No lookup and no recovery depends on them.
+//! Nothing here is verified. A record's checksum covers header, key and value together, so a damaged record does not
+//! show which part is wrong. The names tell users what they may have lost; no lookup and no recovery depends on them.
 
 use crate::format::record::{Header, Kind};
 use crate::format::{Owner, Version};
 
-/// A record that is not whole, or bytes in which none can be made out.
+/// A record that is not whole, or bytes in which no record can be made out.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     /// Where it lies on the medium, and how long it seems to be.
@@ -24,20 +24,20 @@ pub(crate) struct Said {
     pub is_tombstone: bool,
 }
 
-/// What the bytes `from..until` of `bytes`, which lie at `base`, claim to be: records in a row, as far as one header
-/// points to the next.
+/// The records that the bytes `from..until` of `bytes`, which lie at `base`, claim to be: a row of records, as far as
+/// one header points to the next.
 pub(crate) fn claims_in(bytes: &[u8], base: u64, from: u64, until: u64) -> Vec<Claim> {
     let until = until.min(bytes.len() as u64);
     let (mut at, mut claims) = (from, Vec::new());
     while at < until {
         let rest = &bytes[at as usize..];
-        // Its length may be what is damaged: the next whole record bounds it.
+        // The length may be the damaged field: the next whole record bounds it.
         let Some(header) = Header::decode(rest).filter(|header| at + header.value_at() <= until) else {
             claims.push(Claim { at: base + at, bytes: until - at, said: None });
             break;
         };
         let end = (at + header.record_bytes()).min(until);
-        // An end has no key. What it may have been the end of tells of itself.
+        // A commit record has no key. The transaction records that it may have committed are reported themselves.
         if !matches!(header.kind, Kind::End | Kind::Void) {
             let said = Said {
                 owner: header.owner,

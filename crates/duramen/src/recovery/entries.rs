@@ -1,4 +1,4 @@
-//! Records on their way into the index: what a hash index and an ordered one have in common.
+//! Records gathered before they are entered in the index: the common part of hash and ordered indexes.
 
 use super::by_collection::ByCollection;
 use super::by_hash::{self, ByHash};
@@ -15,26 +15,26 @@ use crate::sync::reclaim::Guard;
 use duramen_media::Medium;
 use std::collections::HashMap;
 
-/// What one thread has gathered of a table.
+/// The records of a table that one thread has gathered.
 enum Gathered {
     Hash(ByHash),
     Ordered(ByKey),
     Collection(ByCollection),
 }
 
-/// What one thread has gathered.
+/// All that one thread has gathered.
 pub(super) struct Entries {
     store: Gathered,
     others: HashMap<Owner, (Arc<Table>, Gathered)>,
     pub(super) roots: Vec<FoundRoot>,
 }
 
-/// What is left to do when a thread has read all its records.
+/// The remaining work when a thread has read all its records.
 #[derive(Default)]
 pub(super) struct Left {
     /// Tables whose indexes got tombstones.
     pub absent: Vec<Owner>,
-    /// What has to be put in order yet.
+    /// Records that must still be sorted.
     pub by_key: Vec<(Owner, ByKey)>,
     pub by_collection: Vec<(Owner, ByCollection)>,
     pub roots: Vec<FoundRoot>,
@@ -58,7 +58,7 @@ impl Entries {
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// Enters a record of `key` in the index of its owner's table, soon.
+    /// Gathers a record of `key`, to be entered in the index of its owner's table soon.
     #[inline]
     pub(super) fn push(&self, owner: Owner, key: &[u8], slot: Slot, version: Version, entries: &mut Entries) {
         if owner == Owner::STORE {
@@ -88,7 +88,7 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// Enters what is left, as far as that can be done already.
+    /// Enters the remaining records that can be entered already.
     pub(super) fn finish(&self, entries: Entries) -> Left {
         let mut left = Left { roots: entries.roots, ..Left::default() };
         let store = (Arc::clone(&self.tables.store), entries.store);
@@ -106,11 +106,11 @@ impl<M: Medium> Scan<'_, M> {
         left
     }
 
-    /// Enters a record in `index`, if it is the newest of its key so far. Says how many keys that adds.
+    /// Enters a record in `index`, if it is the newest of its key so far. Returns the number of keys that this adds.
     #[inline]
     pub(super) fn enter(&self, index: &Index, entry: &by_hash::ToEnter, guard: &Guard) -> i64 {
         let key = || self.record_at(entry.slot.location()).1;
-        // A hash index does not ask for it.
+        // A hash index does not use it.
         let key_of_order = if matches!(index, Index::Hash(_)) { &[] } else { key() };
         let locked = index.lock(entry.hash, guard);
         if !planted(Mutant::VersionNotRecovered) {

@@ -1,13 +1,14 @@
-//! How many keys a log holds, before it is read: so many slots the index is made for, and none of it need be split
-//! while it fills.
+//! Estimates how many keys a log holds before it is read. The index is created with that many slots, so that none of it
+//! need be split while it fills.
 //!
-//! A hint. Nothing here is verified, and a wrong guess costs no more than time (too low: segments split, as they do in
-//! a store that grows) or memory (too high). So it leans to too few.
+//! A hint: nothing here is verified. A wrong estimate costs only time (too low: segments split, as in a store that
+//! grows) or memory (too high). So it leans to too low.
 //!
-//! The headers of some blocks, from the first to a random one, give the mean bytes of a record, and with what all blocks
-//! hold, the records. Dead ones are told by keys that the sample holds twice: of `records` records of `keys` keys, each with
-//! as many, a sample of `taken` holds `taken`² / 2 / `records` × (`records` / `keys` - 1) pairs of one key. Where some keys
-//! have more records than others there are more pairs, and the guess is too low.
+//! The headers of some blocks, from the first to a random one, give the mean bytes of a record. With the bytes of all
+//! blocks, that gives the number of records. Keys that occur twice in the sample show dead records. Of `records`
+//! records of `keys` keys, each with as many, a sample of `taken` holds `taken`² / 2 / `records` × (`records` / `keys`
+//! - 1) pairs of one key. Where some keys have more records than others there are more pairs, and the estimate is too
+//! low.
 
 use super::bytes::bytes_of;
 use crate::format::Owner;
@@ -19,9 +20,9 @@ use crate::index::Hasher;
 use crate::index::ordered::Parting;
 use duramen_media::Medium;
 
-/// Each read to a random place, on average half of it; of few blocks more than that is taken.
+/// Each is read up to a random place, on average half of it; of a few blocks more is taken.
 const BLOCKS_MAX: usize = 1 << 14;
-/// So that 10 million records of which half are dead show 200 pairs.
+/// With this many, 10 million records, half of them dead, show 200 pairs.
 const TAKEN_MIN: usize = 1 << 16;
 
 /// Some records of a log.
@@ -51,10 +52,10 @@ impl<'m> Sample<'m> {
         let mut sample = Self { log_bytes: data.iter().map(used).sum(), ..Self::default() };
         let each = data.len().div_ceil(BLOCKS_MAX).max(1);
         let chunks = data.chunks(each);
-        // Few of one block: what lies side by side may have been overwritten side by side.
+        // Few of one block: records that lie side by side may have been overwritten side by side.
         let take = TAKEN_MIN.div_ceil(chunks.len().max(1));
         for (turn, blocks) in chunks.enumerate() {
-            // Not always the same of each chunk and each block: keys may have been written in the same order each time.
+            // Not always the same part of each chunk and block: keys may have been written in the same order each time.
             let random = (turn as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let block = &blocks[(random >> 48) as usize % blocks.len()];
             let from = (random >> 32 & 0xffff) * used(block) / (1 << 16);
@@ -63,7 +64,7 @@ impl<'m> Sample<'m> {
         sample
     }
 
-    /// Takes the keys of `take` records of a block that lie behind its first `from` bytes of records.
+    /// Takes the keys of `take` records of a block, after its first `from` bytes of records.
     fn take(&mut self, block: &'m [u8], from: u64, take: usize) {
         let (mut at, enough) = (block::HEADER_BYTES, self.keys.len() + take);
         while self.keys.len() < enough {
@@ -78,17 +79,17 @@ impl<'m> Sample<'m> {
         }
     }
 
-    /// About how many records the log has.
+    /// The approximate number of records of the log.
     fn records_of_log(&self) -> f64 {
         self.log_bytes as f64 * self.records as f64 / self.bytes.max(1) as f64
     }
 
-    /// Of the records that were looked at, those of `owner`.
+    /// The sampled keys of `owner`.
     fn keys_of(&self, owner: Owner) -> impl Iterator<Item = &'m [u8]> {
         self.keys.iter().filter(move |(of, _)| *of == owner).map(|&(_, key)| key)
     }
 
-    /// About how many keys an owner has.
+    /// The approximate number of keys of an owner.
     pub(super) fn keys_of_log(&self, owner: Owner, hasher: &Hasher) -> u64 {
         let mut hashes: Vec<u64> = self.keys_of(owner).map(|key| hasher.hash(key)).collect();
         if hashes.is_empty() {
@@ -114,7 +115,8 @@ impl<'m> Sample<'m> {
 mod tests {
     use super::*;
 
-    /// What is made of every `step`th record, where `keys` keys were written `copies` times, in another order each time.
+    /// The estimate from every `step`th record, where `keys` keys were written `copies` times, in another order each
+    /// time.
     fn estimate(keys: u64, copies: u64, step: usize) -> u64 {
         let hasher = Hasher::new(7, u64::MAX);
         let hash = |word: u64| hasher.hash(&word.to_le_bytes());
@@ -144,7 +146,7 @@ mod tests {
             let found = estimate(100_003, copies, 17);
             assert!((80_000..120_000).contains(&found), "{found} of {copies} copies");
         }
-        // All of the log is looked at.
+        // The whole log is sampled.
         let found = estimate(1009, 3, 1);
         assert!((900..1100).contains(&found), "{found}");
     }
