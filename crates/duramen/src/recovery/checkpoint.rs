@@ -1,67 +1,68 @@
-//! The index checkpoint: how it is written, why it is true, and how it is found again.
+//! The index checkpoint: how it is written, why it is correct, and how recovery finds it.
 //!
-//! The log is the truth, and an index can always be made from all of it. A checkpoint saves reading what has not
-//! changed since: it has the slots of the index, and a list of *kept* blocks. Recovery takes from it the slots that
-//! point into kept blocks, and reads all other blocks as ever. What it does not keep it need not know.
+//! The log is the truth, and an index can always be rebuilt from all of it. A checkpoint saves reading the unchanged
+//! part: it has the slots of the index, and a list of *kept* blocks. Recovery takes from it the slots that point into
+//! kept blocks, and reads all other blocks as usual. It need not know the blocks that are not kept.
 //!
 //! Order in which a checkpoint becomes durable (`Maintenance::write_checkpoint`):
 //!
-//! 1. under the compactor's lock: which blocks are sealed;
-//! 2. runs are opened, sealed where they begin, and filled with pages; others go on writing;
-//! 3. of the blocks of 1, those that are still sealed, of the same generation: the kept ones;
-//! 4. the root is written, and all of it is made durable, and so is everything that was written to the store before 4, also what a
-//!    group of another thread has not settled, where a slot of the checkpoint points to it;
+//! 1. under the compactor's lock: note which blocks are sealed;
+//! 2. runs are opened, sealed where they begin, and filled with pages; other threads continue writing;
+//! 3. the kept blocks are those of 1 that are still sealed, with the same generation;
+//! 4. the root is written and made durable, with everything that was written to the store before 4. That includes
+//!    records that another thread's group has not made durable yet, where a slot of the checkpoint points to them;
 //! 5. the superblock points to the root;
-//! 6. the runs of the checkpoint before are freed.
+//! 6. the runs of the previous checkpoint are freed.
 //!
-//! A crash before 5 leaves runs that hold no records: recovery frees them. Between 5 and 6 the same of the old ones.
+//! A crash before 5 leaves runs that hold no records: recovery frees them. A crash between 5 and 6 leaves the old runs,
+//! which recovery frees too.
 //!
-//! Why the slots of kept blocks, taken at any moment after 1, and the records of all other blocks make the index that all
-//! records would make:
+//! Why the slots of kept blocks, taken at any moment after 1, and the records of all other blocks give the same index
+//! as all records:
 //!
-//! * A record that is appended after 1 is in a block that was not sealed then, so it is read. Likewise a record whose slot
-//!   was not yet set at 1: a writer sets the slot before it seals the block, and the compactor, whose copies wait for
-//!   theirs, does not work at 1.
-//! * So a slot that points into a kept block points to the newest record of its key among those of kept blocks, unless
-//!   a newer one among them was moved away or dropped since. Then that one's block is retired, and not kept, by 3.
-//! * A kept block that is freed later is found free or with another generation, and no longer counts as kept: what
-//!   was live in it was moved to blocks that are read, or superseded there, before it was freed.
-//! * 4 makes durable what slots of the checkpoint pointed to, so no slot hides the last record that a crash left.
-//! * Versions: an index hands on with its pages what it had given out, and all later records are read.
+//! * A record that is appended after 1 is in a block that was not sealed then, so it is read. The same holds for a
+//!   record whose slot was not yet set at 1. A writer sets the slot before it seals the block; the compactor, which
+//!   sets the slots of its copies late, does not work at 1.
+//! * So a slot that points into a kept block points to the newest record of its key in kept blocks. The exception: a
+//!   newer one was moved away or dropped since. Then the block of the newer one is retired, and 3 does not keep it.
+//! * A kept block that is freed later is found free or with another generation, and no longer counts as kept. Before it
+//!   was freed, its live records were moved to blocks that are read, or superseded there.
+//! * 4 makes durable all records that slots of the checkpoint point to, so no slot hides the last record that a crash
+//!   left.
+//! * Versions: an index stores with its pages the highest version that it had issued, and all later records are read.
 //!
-//! What is less exact afterwards. *Stale counts*: a count in the checkpoint may be of records that are gone, and what
-//! is read is counted by nobody. So after a crash a count is 0 where the checkpoint says so and nothing of the key was
-//! read, and else "many" ([`STALE_MANY`](crate::index::Slot::STALE_MANY)), which compaction counts anew when it must. 0
-//! is right: blocks with records that no slot counts are retired, and not kept. *Live bytes* of a kept block are of the
-//! moment of 3, and what was superseded between a page and 3 is taken off again when it is read: too few, never too
-//! many, so compaction comes too early at most. So who has superseded a record that no page has is waited for before 3,
-//! until it has taken that off (`Maintenance::wait_for_accounts`), and a block is read in which a tombstone came to
-//! count again meanwhile. After a clean close with nothing left to read both are exact.
+//! Two counts are less exact afterwards. *Stale counts*: a count in the checkpoint may include records that are gone,
+//! and records that are read are not counted. So after a crash a count is 0 if the checkpoint says so and no record of
+//! the key was read. Else it is "many" ([`STALE_MANY`](crate::index::Slot::STALE_MANY)), which compaction counts again
+//! when it must. 0 is right: blocks with records that no slot counts are retired, and not kept. *Live bytes* of a kept
+//! block are those at 3. Records superseded between a page and 3 are subtracted again when their successors are read:
+//! too few, never too many, so compaction starts too early at most. So before 3 the checkpoint waits for each writer
+//! that has superseded a record that no page has, until the writer has subtracted it
+//! (`Maintenance::wait_for_accounts`). A block in which a tombstone came to count again meanwhile is read. After a
+//! clean close with nothing left to read both are exact.
 //!
 //! The index is *attached* to the pages, and reads each when it is first touched (`index::attached`). The runs stay
-//! until all have been read (`Maintenance::leave_checkpoint`); a crash before leaves them to recovery, which finds them
-//! empty. Which slots count was decided at the open, and stays right: a kept block is freed only when each record in it
-//! was looked up, and that reads the page that its slot is in.
+//! until all pages have been read (`Maintenance::leave_checkpoint`). A crash before leaves them to recovery, which
+//! finds them empty. The open decided which slots count, and that stays right: a kept block is freed only when each
+//! record in it was looked up, which reads the page of its slot.
 //!
 //! *Damaged* blocks are kept as sealed ones are: nothing is stored to them either. The list says that they are damaged
-//! ([`Damage`]). An open that refuses damage reads them, so that it can say what is wrong with them; one that
-//! serves the rest takes them from the list, so that each slot that points to a damaged record still does, and its key
-//! answers `Corrupt`.
+//! ([`Damage`]). An open that refuses damage reads them, to report their damage. An open that serves the rest takes
+//! them from the list: each slot that points to a damaged record still does, and its key answers `Corrupt`.
 //!
-//! *Collections* are in it as tables are; `index::collection::checkpoint` says how map and tree, of which each is
-//! written at moments of its own, come to agree. What names a collection is a root, which is not read where its block
-//! is kept; so the checkpoint has the places of roots. One that is live and lies in a kept block was pointed to from 1
-//! to 3, and its place was noted before its block could be sealed (`read::names`): so it is among them. Or it was
-//! moved, or superseded by what a crash then took away: before 1 its block is not kept, or what superseded it is
-//! durable (by 4, or since its collection would be dead otherwise, and no checkpoint is begun before that is
-//! reclaimed); and places that roots leave from then on are noted until all are known. Of the places recovery asks the
-//! tables whether they are live.
+//! The checkpoint has *collections* as it has tables. `index::collection::checkpoint` says how map and tree, each
+//! written at its own moments, come to agree. A root names a collection, and is not read if its block is kept; so the
+//! checkpoint has the places of roots. A live root in a kept block was pointed to from 1 to 3, and its place was noted
+//! before its block could be sealed (`read::names`): so it is among them. Or it was moved, or superseded by a record
+//! that a crash then lost. If that was before 1, its block is not kept, or the superseding record is durable. (4 made
+//! it so; or its collection would be dead otherwise, and no checkpoint begins before that is reclaimed.) Places that
+//! roots leave from then on are noted until all are known. Recovery asks the tables which of the places are live.
 //!
-//! The tables and collections that are written are those that there are *after* 1: what comes later has no record in a kept block.
+//! The tables and collections that are written are those that exist *after* 1: later ones have no record in a kept
+//! block.
 //!
-//! What recovery no longer does: verify each record. The background thread does it afterwards (`Maintenance::verify`),
-//! and
-//! `duramen check`.
+//! Recovery with a checkpoint does not verify each record. The background thread does it afterwards
+//! (`Maintenance::verify`), as does `duramen check`.
 
 use crate::format::block::DataBlock;
 use crate::format::checkpoint::{Damage, Kept, Page, Root, TablePages};
@@ -86,14 +87,14 @@ pub(crate) struct Checkpoint<'m> {
     pages: Vec<(u64, &'m [u8])>,
 }
 
-/// What a checkpoint says of the blocks of a medium.
+/// The blocks of a medium according to a checkpoint.
 #[derive(Default)]
 pub(crate) struct Plan {
     /// Blocks that need not be read.
     pub kept: Vec<Kept>,
-    /// Those that must.
+    /// Blocks that must be read.
     pub data: Vec<DataBlock>,
-    /// The checkpoint's own; empty when they are not all what it says.
+    /// The checkpoint's own runs; empty if some are not as the checkpoint describes them.
     pub runs: Vec<DataBlock>,
     /// Whether counts of stale records are exact.
     pub exact: bool,
@@ -159,7 +160,7 @@ impl<'m> Checkpoint<'m> {
             return Err("it is of another store".into());
         }
         if root.kind != kind {
-            // Whoever opens with another kind of index asks for it to be made anew.
+            // An open with another kind of index wants it rebuilt.
             return Ok(None);
         }
         let read_page = |page: &Page| (page.first, read::block(medium, Offset(page.at), page.bytes.into()));
@@ -171,7 +172,7 @@ impl<'m> Checkpoint<'m> {
         }
     }
 
-    /// What it has of each table: how much, the pages, and where the roots lie that name it.
+    /// The tables of the checkpoint: the amount, the pages, and the places of the roots that name each.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (TablePages, &PagesOf<'m>, &[Offset])> {
         let (mut pages, mut roots) = (&self.pages[..], &self.root.roots[..]);
         self.root.tables.iter().map(move |&table| {
@@ -191,7 +192,7 @@ impl<'m> Checkpoint<'m> {
         }
     }
 
-    /// What is wrong with a page.
+    /// Describes the damage of a damaged page, if there is one.
     fn find_damage(&self, seed: u32, holes: &Holes<'_>, threads: usize) -> Option<String> {
         let turn = AtomicUsize::new(0);
         let of_table =
@@ -211,7 +212,7 @@ impl<'m> Checkpoint<'m> {
                         page.at, page.crc
                     ));
                 }
-                // Now: it is in the cache.
+                // Checked now, while it is in the cache.
                 if !Index::is_page(kinds[at], bytes) {
                     return Some(format!("its page at offset {:#x} is not one of such an index", page.at));
                 }
@@ -220,8 +221,8 @@ impl<'m> Checkpoint<'m> {
         crate::sync::on_threads(threads, work).into_iter().flatten().next()
     }
 
-    /// After a clean close: the checkpoint's own list says what each block is. `must_read` says which of the kept ones
-    /// are read all the same.
+    /// After a clean close: the checkpoint's own list says what each block is. `must_read` selects kept blocks that are
+    /// read nevertheless.
     pub(crate) fn plan_at_close<M: Medium>(
         &self,
         medium: &M,
@@ -256,7 +257,7 @@ impl<'m> Checkpoint<'m> {
         Ok(Plan { kept, exact: data.is_empty(), data, runs })
     }
 
-    /// After a crash: what the headers of all blocks say counts. `must_read` as in [`Checkpoint::plan_at_close`].
+    /// After a crash: the headers of all blocks decide. `must_read` as in [`Checkpoint::plan_at_close`].
     pub(crate) fn plan(
         &self,
         data: Vec<DataBlock>,

@@ -1,4 +1,4 @@
-//! What the threads of recovery work on together.
+//! The state that the threads of recovery share.
 
 use super::Cut;
 use super::estimate::Sample;
@@ -19,7 +19,7 @@ use duramen_media::{Medium, Offset};
 use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 
-/// What of a block may not be durable yet although it is there, and must become so.
+/// The parts of a block that may not be durable although they were read, and must become so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushes {
     Nothing,
@@ -27,13 +27,13 @@ pub(super) enum Flushes {
     Records,
 }
 
-/// A root that was met: it may be the newest record of its key.
+/// A root that was found: it may be the newest record of its key.
 pub(super) struct FoundRoot {
-    /// Of its table, and of its key.
+    /// The owner of its table, and of its key.
     pub owner: Owner,
     pub hash: u64,
     pub at: Offset,
-    /// Of its elements.
+    /// The owner of its elements.
     pub names: Owner,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Scan<'a, M: Medium> {
     pub holes: &'a Holes<'a>,
     pub hasher: &'a Hasher,
     pub tables: &'a Tables,
-    /// What the log holds, as far as it was looked into.
+    /// A sample of the log.
     pub sample: &'a Sample<'a>,
-    /// Of the keys of the store's own table, if its index is ordered.
+    /// For the keys of the store's own table, if its index is ordered.
     pub parting: &'a Parting<'a>,
-    /// Of those of all others.
+    /// For the keys of all other tables.
     pub parting_whole: &'a Parting<'a>,
     pub blocks: &'a Blocks,
     pub extent_bytes: u64,
@@ -59,9 +59,9 @@ pub(super) struct Scan<'a, M: Medium> {
     pub all_sealed: bool,
     pub now: u64,
     pub flushes: Flushes,
-    /// All records are read, so counts of stale records are exact; else part of the index came from a checkpoint.
+    /// All records are read, so counts of stale records are exact; otherwise part of the index came from a checkpoint.
     pub counts_all: bool,
-    /// What the checkpoint points to that is damaged, and stood in the way.
+    /// Damage of records that the checkpoint points to, which prevents its use.
     pub damaged: Mutex<Option<String>>,
     /// Some block headers are damaged.
     pub lost_heads: bool,
@@ -102,8 +102,9 @@ impl<M: Medium> Scan<'_, M> {
         (header, header.key(bytes))
     }
 
-    /// The same of a record that a slot points to, which may be a checkpoint's and never verified. `None`: it is
-    /// damaged, which is noted. Then it is not known which of two records is the newer one, and all must be read.
+    /// As [`Self::record_at`], for a record that a slot points to. The slot may be a checkpoint's and the record never
+    /// verified. `None`: it is damaged, which is noted. Then the newer of two records cannot be known, and all must be
+    /// read.
     pub(super) fn found_record(&self, at: Offset) -> Option<(Header, &[u8])> {
         if let Err(wrong) = read::verify_unverified(self.medium, self.blocks, at) {
             let mut damaged = lock(&self.damaged);
@@ -120,7 +121,7 @@ impl<M: Medium> Scan<'_, M> {
         if table.owner == Owner::STORE { self.parting } else { self.parting_whole }
     }
 
-    /// The table of `owner`, with room for as many keys as it seems to have.
+    /// The table of `owner`, with room for its estimated number of keys.
     pub(super) fn table_of(&self, owner: Owner) -> Arc<Table> {
         self.tables.get_or_insert(owner, |index| {
             if let Index::Hash(index) = index {
@@ -131,9 +132,10 @@ impl<M: Medium> Scan<'_, M> {
 
     /// Which of two records of a key counts.
     ///
-    /// Records of one version are copies of one record, or an expired value and its tombstone: either will do. The
-    /// original is taken, in the block that was opened first: so compaction that a crash cut short leaves copies that
-    /// are all dead, and what it took is free again. Else a few crashes could use up what it needs to go on.
+    /// Records of one version are copies of one record, or an expired value and its tombstone: either is correct. The
+    /// original is taken, in the block that was opened first. So a compaction that a crash interrupted leaves only dead
+    /// copies, and their space is free again. Otherwise a few crashes could use up the space that compaction needs to
+    /// continue.
     #[inline]
     pub(super) fn is_newer(
         &self,
@@ -154,7 +156,7 @@ impl<M: Medium> Scan<'_, M> {
         slot.is_some_and(|slot| !slot.is_tombstone()) || planted(Mutant::EveryRootLives)
     }
 
-    /// Takes what a table has that nothing names off the live bytes of its blocks.
+    /// Subtracts the records of a table without a name from the live bytes of its blocks.
     pub(super) fn reclaim_table(&self, table: &Table) {
         table.index.read_pages(&|| false);
         table.index.each(&reclaim::pin(), &mut |slot| {

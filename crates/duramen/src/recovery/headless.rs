@@ -1,17 +1,17 @@
-//! Stores whose head is lost: what their blocks tell.
+//! Stores whose head is lost: finding them by their blocks.
 //!
-//! A medium whose head is zeros is either one where no store was ever finished, or one whose head was lost. The rule: *a block
-//! that was ever opened says that a store was there.* For creation makes the headers of the first extents durable, all
-//! free and of generation 0, before it writes a magic word ([`StoreOn::create`](crate::StoreOn)); blocks are opened only behind that,
-//! with a generation above 0, which a header keeps also when its block is freed. So what a creation that did not
-//! finish leaves holds no such header, nor does a device that never held a store: a header's check covers its extent's
-//! number, the check tells that number, and the number and the offset together must give a size that extents can have.
-//! (A store in which no block was ever opened holds nothing that could be lost.)
+//! A medium whose head is zeros either never had a finished store, or its head was lost. The rule: *a block that was
+//! ever opened proves that a store existed.* Creation makes the headers of the first extents durable, all free and of
+//! generation 0, before it writes a magic word ([`StoreOn::create`](crate::StoreOn)). Blocks are opened only after
+//! that, with a generation above 0, which a header keeps even when its block is freed. So an unfinished creation leaves
+//! no such header. Nor does a device that never held a store have one: a header's check covers its extent's number, the
+//! check yields that number, and the number and the offset together must give a valid extent size. (A store in which no
+//! block was ever opened holds nothing that could be lost.)
 //!
-//! Where it is looked: at the beginning, where the first block is that is ever opened, and, since whoever wipes a head by mistake may wipe
-//! far more than the head, at windows spread over all of the medium, each longer than most extents, and at places
-//! where blocks of larger extents begin. [`erase`](crate::erase) leaves a note in the head that what lies behind is
-//! wanted by nobody.
+//! The search covers the beginning, where the first block that is ever opened lies. A mistaken wipe of the head may
+//! erase far more than the head. So the search also covers windows spread over the whole medium, each longer than most
+//! extents, and places where blocks of larger extents begin. [`erase`](crate::erase) leaves a note in the head that the
+//! data after it is no longer needed.
 
 use crate::format::holes::Holes;
 use crate::format::superblock::{BOOT_UNKNOWN, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, Regime, Superblock};
@@ -21,19 +21,20 @@ use duramen_media::{Medium, Offset};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// As far as all blocks are looked for before a store is made: beyond the first extent of any size. The first extent
-/// is the first that is opened, and begins a block for ever after.
+/// All blocks up to here are searched before a store is created: beyond the first extent of any size. The first extent
+/// is opened first, and begins a block forever after.
 const LOOKED_BYTES: u64 = 2 * EXTENT_BYTES_MAX as u64;
-/// Windows of [`PART_BYTES`] behind that: to look at 256 MiB takes a tenth of a second, and some seconds on a disk that has to seek.
+/// Windows of [`PART_BYTES`] after that: reading 256 MiB takes a tenth of a second, and some seconds on a disk that has
+/// to seek.
 const WINDOWS: u64 = 256;
 /// Single lines at multiples of the largest extent.
 const PLACES_MAX: u64 = 4096;
 /// Blocks begin at multiples of this.
 const LINE: u64 = 64;
-/// Looked at together: a part that cannot be read is left out.
+/// Read together: a part that cannot be read is skipped.
 const PART_BYTES: u64 = 1 << 20;
 
-/// Tells extents from checks.
+/// Derives extents from checks.
 struct Headers {
     /// For each highest bit of a difference between two checks, one that has it, and the extent numbers that differ by
     /// it.
@@ -57,7 +58,7 @@ impl Headers {
         Self { basis }
     }
 
-    /// The block header that these bytes at `at` are, and the size of extents with which it is one.
+    /// Decodes the block header at `at` from these bytes, with the extent size under which it is valid.
     fn header_at(&self, at: u64, bytes: &[u8]) -> Option<(u32, Extent, block::Header)> {
         let (secret, mut difference) = block::check_from_extent_0(bytes)?;
         let mut extent = 0;
@@ -73,7 +74,7 @@ impl Headers {
         fits.then_some((extent_bytes, Extent(extent), header))
     }
 
-    /// Calls `visit` for each header in `within`, which begins with a line, until that says false.
+    /// Calls `visit` for each header in `within`, which begins with a line, until it returns false.
     fn walk<M: Medium>(
         &self,
         medium: &M,
@@ -97,7 +98,7 @@ impl Headers {
     }
 }
 
-/// Where a block lies that was opened, if there is one where it is looked.
+/// The place of a block that was opened, if the searched parts have one.
 pub(crate) fn opened_block<M: Medium>(medium: &M) -> Option<Offset> {
     let headers = Headers::new();
     let looked = looked_at(medium.len());
@@ -114,7 +115,7 @@ pub(crate) fn opened_block<M: Medium>(medium: &M) -> Option<Offset> {
     opened
 }
 
-/// What of a medium of `len` bytes is looked at: see the head.
+/// The parts of a medium of `len` bytes that are searched: see the head of this file.
 fn looked_at(len: u64) -> impl Iterator<Item = Range<u64>> {
     let begin = HEAD_BYTES..len.min(LOOKED_BYTES);
     let stride = (len.saturating_sub(LOOKED_BYTES) / WINDOWS).max(PART_BYTES) / LINE * LINE;
@@ -124,14 +125,15 @@ fn looked_at(len: u64) -> impl Iterator<Item = Range<u64>> {
     std::iter::once(begin).chain(windows).chain(places)
 }
 
-/// What a superblock would have said, as far as the blocks tell, and how much of that is so in words.
+/// The superblock as far as the blocks determine it, and a description in words of how much they do.
 pub(crate) fn superblock_of<M: Medium>(
     medium: &M,
     extent_bytes: Option<u32>,
 ) -> Option<(Superblock, String)> {
     let mut counts = BTreeMap::new();
     let mut incarnation = 0;
-    // Of the first header: nothing lies before it but the head, so it is within no block, whose bytes a user may have chosen.
+    // From the first header: only the head lies before it, so it is not inside a block, whose bytes a user may have
+    // chosen.
     let mut secret = None;
     let len = medium.len();
     Headers::new().walk(medium, HEAD_BYTES..len, |at, extent_bytes, header| {

@@ -1,4 +1,4 @@
-//! What a medium tells before any of its records is read: by its superblock, its commit marks, the headers of its blocks, and an
+//! The state of a medium before any record is read: its superblock, its commit marks, the headers of its blocks, and an
 //! index checkpoint, if there is one.
 //!
 //! Decides which epochs count ([`Cut`]), and which blocks must be read ([`Plan`]). Writes nothing.
@@ -19,21 +19,21 @@ use crate::{Error, ErrorKind, Result};
 use duramen_media::{Granularity, Medium, Offset};
 use std::ops::RangeInclusive;
 
-/// Block headers that are fetched while one is read.
+/// Block headers that are prefetched while one is read.
 const HEADERS_AHEAD: u64 = 8;
 
-/// What is recovered, and how.
+/// The medium to recover, and the options.
 pub(super) struct Source<'m, M: Medium> {
     pub medium: &'m M,
     pub superblock: Superblock,
     pub options: &'m Options,
     pub extent_bytes: u64,
     pub threads: usize,
-    /// The machine was started anew since the store was opened last, or may have been.
+    /// The machine was rebooted since the store was opened last, or may have been.
     pub rebooted: bool,
 }
 
-/// What the block headers tell.
+/// The contents of the block headers.
 #[derive(Default)]
 pub(super) struct Headers {
     pub free: Vec<(Extent, block::Header)>,
@@ -44,7 +44,7 @@ pub(super) struct Headers {
     incarnation_max: u32,
 }
 
-/// What a medium tells before its records are read.
+/// The state of a medium before its records are read.
 pub(super) struct Heads<'m> {
     pub holes: Holes<'m>,
     pub checkpoint: Option<Checkpoint<'m>>,
@@ -54,22 +54,22 @@ pub(super) struct Heads<'m> {
     pub incarnation: u32,
     pub cut: Cut,
     pub plan: Plan,
-    /// The plan names all blocks: what is in none of them is free.
+    /// The plan names all blocks: extents in none of them are free.
     pub names_all: bool,
 }
 
 impl Heads<'_> {
-    /// Of the last commit that the medium tells of.
+    /// The epoch of the last commit recorded on the medium.
     pub(super) fn newest_epoch(&self) -> u64 {
         self.marks.first().map_or(0, |(_, mark)| mark.epoch.0)
     }
 
-    /// The newest time that was given out, as far as is known.
+    /// The newest known time that the store has issued.
     pub(super) fn time_floor(&self, superblock: &Superblock) -> u64 {
         self.marks.iter().map(|(_, mark)| mark.time_floor).max().unwrap_or(0).max(superblock.time_floor)
     }
 
-    /// Whether something is known to be damaged, records aside.
+    /// Whether anything except records is known to be damaged.
     pub(super) fn has_damage(&self) -> bool {
         !self.headers.damage.is_empty()
             || self.holes.damage().next().is_some()
@@ -99,12 +99,12 @@ impl<'m, M: Medium> Source<'m, M> {
         Ok(source)
     }
 
-    /// What the store takes of the medium.
+    /// The bytes of the medium that the store occupies.
     fn bytes(&self) -> u64 {
         u64::from(self.superblock.extents) * self.extent_bytes
     }
 
-    /// The first extent behind the head.
+    /// The first extent after the head.
     pub(super) fn first_extent(&self) -> u32 {
         HEAD_BYTES.div_ceil(self.extent_bytes) as u32
     }
@@ -120,17 +120,17 @@ impl<'m, M: Medium> Source<'m, M> {
             }
             false => None,
         };
-        // With memory for a medium, to ask for each header takes longer than to ask for all of it.
+        // With memory as medium, querying each header takes longer than querying the whole medium.
         if checkpoint.is_none() || !superblock.clean && medium.granularity() == Granularity::CacheLine {
             holes = Holes::of_on_threads(medium, self.bytes(), self.threads);
         }
         if checkpoint.is_none() {
             medium.fault_in(Offset(0), self.bytes());
         }
-        // To say what is wrong with it.
+        // Read, to report what is wrong with it.
         let must_read =
             |kept: &Kept| kept.damage != Damage::None && self.options.on_corruption == OnCorruption::Refuse;
-        // After a clean close the checkpoint says it all.
+        // After a clean close the checkpoint lists all blocks.
         let known = checkpoint
             .as_ref()
             .filter(|_| superblock.clean)
@@ -175,7 +175,7 @@ impl<'m, M: Medium> Source<'m, M> {
                 Err(why) => {
                     headers.damage.push(format!("extent {extent} at offset {at}: {why}"));
                     headers.lost.push(Extent(extent));
-                    // How long the block was is not known: look at the next extent.
+                    // The length of the block is not known: look at the next extent.
                     extent += 1;
                 }
             }
@@ -201,7 +201,7 @@ impl<'m, M: Medium> Source<'m, M> {
         Ok(header)
     }
 
-    /// One above every incarnation that the medium tells of.
+    /// One above every incarnation recorded on the medium.
     fn next_incarnation(&self, headers: &Headers, marks: &[(usize, Mark)]) -> Result<u32> {
         let known = marks.iter().map(|(_, mark)| mark.incarnation).max().unwrap_or(0);
         let incarnation = self.superblock.incarnation.max(headers.incarnation_max).max(known) + 1;
@@ -217,8 +217,8 @@ impl<'m, M: Medium> Source<'m, M> {
         Ok(incarnation)
     }
 
-    /// Which epochs count. Only what the last incarnation wrote is in question: all before was settled when
-    /// it began.
+    /// Which epochs count. Only writes of the last incarnation are in question: everything earlier was decided when it
+    /// began.
     fn decide_cut(&self, headers: &Headers, marks: &[(usize, Mark)], holes: &Holes<'_>) -> Cut {
         let superblock = &self.superblock;
         let whole = superblock.clean
@@ -238,7 +238,7 @@ impl<'m, M: Medium> Source<'m, M> {
             .iter()
             .filter(ours)
             .find(|(_, mark)| {
-                // After a mere process crash nothing that a mark speaks of can be missing.
+                // After a process crash without a reboot no record that a mark covers can be missing.
                 !self.rebooted || planted(Mutant::MarkNotProven) || {
                     let (records, sum) =
                         scan::count_epoch(self.medium, superblock, &headers.data, mark.epoch, holes);
@@ -257,8 +257,9 @@ impl<'m, M: Medium> Source<'m, M> {
         base..=last.max(heads.newest_epoch().max(base) + 1)
     }
 
-    /// What of the medium must be flushed because it was found. Not durable yet may be: after a process crash, anything; after a reboot,
-    /// what a recovery that was killed since then did to heads of blocks; after a clean close that did not finish, the superblock.
+    /// The parts of the medium that must be flushed because they were read. Not durable yet may be: after a process
+    /// crash, anything; after a reboot, changes to heads of blocks by a recovery that was killed since then; after a
+    /// clean close that did not finish, the superblock.
     pub(super) fn flushes(&self) -> Flushes {
         match (self.medium.granularity(), self.superblock.clean, self.rebooted) {
             (Granularity::CacheLine, false, false) => Flushes::Records,
@@ -267,7 +268,7 @@ impl<'m, M: Medium> Source<'m, M> {
         }
     }
 
-    /// Makes durable what the heads tell, where it may not be yet.
+    /// Makes durable the heads that were read, where they may not be durable yet.
     pub(super) fn flush_heads(&self, heads: &Heads<'_>) {
         if self.medium.granularity() == Granularity::CacheLine {
             self.medium.flush(Offset(0), HEAD_BYTES);
