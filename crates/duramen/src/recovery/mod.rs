@@ -1,19 +1,19 @@
 //! Recovery: from the bytes on the medium to an index, after any crash.
 //!
 //! 1. walk the block headers ([`heads`]): which extents are free, which are data; after a clean close an index
-//!    checkpoint, if there is one, tells that instead;
+//!    checkpoint, if there is one, lists them instead;
 //! 2. decide which epochs count (`Cut`);
-//! 3. fill the index from the checkpoint, as far as its blocks are what they were ([`checkpoint`]), and read every
-//!    other data block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of
-//!    its key so far. Then it is known which tables are named ([`names`]), and what is free, used and live ([`tally`]);
-//! 4. adopt: seal what was open where its records end, free what holds nothing, all durable before the superblock
+//! 3. fill the index from the checkpoint, as far as its blocks are unchanged ([`checkpoint`]). Read every other data
+//!    block, in parallel ([`scan`]): verify each record, and enter it in the index if it is the newest of its key so
+//!    far. Then it is known which tables are named ([`names`]), and how much is free, used and live ([`tally`]);
+//! 4. adopt: seal open blocks where their records end, free blocks that hold nothing, all durable before the superblock
 //!    begins a new incarnation;
-//! 5. say in the headers which transactions of several blocks count, durable before anything is compacted.
+//! 5. record in the headers which transactions of several blocks count, durable before any compaction.
 //!
-//! Steps 1 to 3 write nothing, so `check` uses them too. But what was read may be no more than what a process
-//! that died left in the CPU's caches, and step 4 builds on it: so on cache-line media step 3
-//! flushes what it reads (`Flushes`). Steps 4 and 5 are idempotent: a crash inside 4
-//! leaves some blocks sealed where they ended anyway, and after one inside 5 the transactions are counted again.
+//! Steps 1 to 3 write nothing, so `check` uses them too. But the bytes read may exist only in the CPU's caches, left by
+//! a process that died, and step 4 builds on them. So on cache-line media step 3 flushes the bytes that it reads
+//! (`Flushes`). Steps 4 and 5 are idempotent. A crash inside 4 leaves some blocks sealed where they ended anyway; after
+//! one inside 5 the transactions are counted again.
 //!
 //! Where a block's records end:
 //!
@@ -23,9 +23,9 @@
 //! | not sealed, though the superblock says that a clean close sealed all | damage | damage |
 //! | open | damage, if that record says that all before it was durable (flag, or a committed epoch), or if only the process died, whose stores all survive in their order | torn write: the end |
 //!
-//! Damage is never passed over silently: opening refuses, or serves the rest and says so ([`OnCorruption`]), `check`
-//! reports, salvage saves the rest. A damaged block that is served from is sealed to its very end if it had no seal
-//! that counts: so each later recovery finds the damage too, whatever incarnation then is the last.
+//! Damage is never passed over silently: opening refuses, or serves the rest and reports the damage ([`OnCorruption`]),
+//! `check` reports, salvage saves the rest. A damaged block that is served from and has no seal that counts is sealed
+//! to its very end. So each later recovery finds the damage too, whichever incarnation is the last then.
 
 pub(crate) mod audit;
 mod by_collection;
@@ -80,36 +80,37 @@ use tally::Tally;
 pub(crate) use claims::{Claim, Said};
 pub(crate) use outcome::Outcome;
 
-/// What recovery found and did, for people and for tests.
+/// The results of recovery, for people and for tests.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Summary {
     /// Whether the store had been closed cleanly.
     pub clean: bool,
-    /// Counts opens: one more each time.
+    /// The number of opens: one more each time.
     pub incarnation: u32,
     /// Valid records that were read, superseded ones included, and those that an index checkpoint knew of.
     pub records: u64,
     /// Of these, records that an index checkpoint knew of: they were not read.
     pub checkpointed: u64,
-    /// Whether the store's dead bytes are an estimate: some open since all records were read last found a checkpoint
-    /// that told of part of them only.
+    /// Whether the store's dead bytes are an estimate: since all records were last read, some open found a checkpoint
+    /// that covered only part of them.
     pub estimated: bool,
-    /// Why an index checkpoint that was there was not used: all records were read instead.
+    /// Why an existing index checkpoint was not used: all records were read instead.
     pub checkpoint_refused: Option<String>,
     /// Blocks that hold records.
     pub blocks: u64,
-    /// Blocks that ended in a record that is not whole: a write that a crash interrupted, never acknowledged.
+    /// Blocks that end in a record that is not whole: a write that a crash interrupted, never acknowledged.
     pub torn: u64,
     /// Records of epochs that were not committed, left out.
     pub uncommitted: u64,
-    /// Damage that the open found or was told of, each with its place: there is only any with [`OnCorruption::Serve`].
+    /// Damage that the open found or that was already recorded, each with its place: non-empty only with
+    /// [`OnCorruption::Serve`].
     pub damage: Vec<String>,
-    /// What was found damaged and is whole again from its other copy.
+    /// Damaged parts that were repaired from their other copies.
     pub repaired: Vec<String>,
-    /// Time it took.
+    /// Duration of the recovery.
     pub nanos: u64,
-    /// Threads it used.
+    /// Threads that recovery used.
     pub threads: usize,
 }
 
@@ -129,7 +130,7 @@ impl Cut {
     }
 }
 
-/// A store in DRAM, as its medium tells, ready to run.
+/// A store in DRAM, recovered from its medium, ready to run.
 pub(crate) struct Recovered {
     pub superblock: Superblock,
     pub incarnation: u32,
@@ -138,7 +139,7 @@ pub(crate) struct Recovered {
     pub time_floor: u64,
     /// Bytes of records.
     pub used_bytes: u64,
-    /// Those of them that are dead, and room that compaction wins.
+    /// Bytes of dead records, and space that compaction gains.
     pub dead_bytes: u64,
     pub hasher: Hasher,
     pub tables: Tables,
@@ -157,18 +158,19 @@ pub(crate) struct Recovered {
     pub has_unverified: bool,
     /// Blocks that are known to be damaged.
     pub damaged: u64,
-    /// What a checkpoint knew of was verified.
+    /// The blocks that a checkpoint kept were verified.
     pub verified: bool,
-    /// On page media after an unclean end: blocks that were sealed in an epoch from this one on, or not at all, may have pages that the
-    /// kernel shows and takes for written, though it failed to write them.
+    /// On page media after an unclean end: blocks that were sealed in this epoch or a later one, or not at all, may
+    /// have unverified pages. The kernel failed to write these, but shows them and treats them as written.
     unverified: Option<Epoch>,
-    /// What damaged records say of themselves.
+    /// The claims of damaged records.
     pub claims: Vec<Claim>,
     outcomes: Vec<(DataBlock, Outcome)>,
     freed: Vec<(Extent, block::Header)>,
 }
 
-/// Reads a store's medium and, unless the rest is to be served, refuses it when anything on it is damaged. Writes nothing.
+/// Reads a store's medium and, unless the rest is to be served, returns an error when anything on it is damaged. Writes
+/// nothing.
 pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
     let recovered = match read_from(medium, superblock, options, options.index_checkpoint) {
         Err(Stop::Checkpoint(why)) => {
@@ -179,7 +181,7 @@ pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &O
         recovered => recovered?,
     };
     let damage = &recovered.summary.damage;
-    // A head that cannot be read cannot be written either, which is how a store begins.
+    // A head that cannot be read cannot be written either, and opening a store begins with writing it.
     let is_served = options.on_corruption == OnCorruption::Serve
         && (damage.is_empty() || medium.unreadable(Offset(0), HEAD_BYTES).is_empty());
     if let Some(first) = damage.first().filter(|_| !is_served) {
@@ -193,7 +195,7 @@ pub(crate) fn recover<M: Medium>(medium: &M, superblock: Superblock, options: &O
     Ok(recovered)
 }
 
-/// Reads all of a store's medium, damage and all. Writes nothing.
+/// Reads all of a store's medium, including damage. Writes nothing.
 pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Options) -> Result<Recovered> {
     Ok(read_from(medium, superblock, options, false)?)
 }
@@ -201,7 +203,7 @@ pub(crate) fn read<M: Medium>(medium: &M, superblock: Superblock, options: &Opti
 /// Why a medium could not be read.
 enum Stop {
     Failed(Error),
-    /// The index checkpoint cannot be used, and why: all must be read instead.
+    /// The index checkpoint cannot be used, and why: all records must be read instead.
     Checkpoint(String),
 }
 
@@ -240,7 +242,7 @@ fn read_from<M: Medium>(
     };
     let (scanned, names) = read_records(&source, &heads, &hasher, &mut tables, &blocks)?;
     if heads.plan.runs.is_empty() {
-        // What is left of the checkpoint's own blocks is free from now on.
+        // The remaining blocks of the checkpoint are free from now on.
         tables.read_pages(&|| false);
     }
     source.flush_heads(&heads);
@@ -252,7 +254,7 @@ fn read_from<M: Medium>(
     Ok(Recovered {
         superblock,
         incarnation: heads.incarnation,
-        // Above every epoch on the medium, so that what was left out never counts later.
+        // Above every epoch on the medium, so that records left out never count later.
         epoch_base: Epoch(epoch_max.0 + 2),
         mark_slot: heads.marks.first().map_or(0, |(slot, _)| slot ^ 1),
         time_floor: heads.time_floor(&superblock),
@@ -278,7 +280,7 @@ fn read_from<M: Medium>(
     })
 }
 
-/// Reads the blocks that the plan asks for, fills the indexes, and finds out which tables are named.
+/// Reads the blocks that the plan lists, fills the indexes, and determines which tables are named.
 fn read_records<M: Medium>(
     source: &Source<'_, M>,
     heads: &Heads<'_>,
@@ -351,7 +353,7 @@ fn empty_tables(superblock: &Superblock, options: &Options, incarnation: u32) ->
     Tables::new(maker, kind, incarnation)
 }
 
-/// Enters the kept blocks, and attaches the indexes to the checkpoint, whose slots that point into them they get.
+/// Enters the kept blocks, and attaches the indexes to the checkpoint; they get its slots that point into these blocks.
 fn attach<M: Medium>(
     source: &Source<'_, M>,
     plan: &Plan,
@@ -403,7 +405,7 @@ fn attach<M: Medium>(
 }
 
 impl Recovered {
-    /// Makes what recovery decided durable. Afterwards every block is sealed or free.
+    /// Makes the decisions of recovery durable. Afterwards every block is sealed or free.
     pub(crate) fn adopt<M: Medium>(&self, medium: &M) -> Result<()> {
         let extent_bytes = u64::from(self.superblock.extent_bytes);
         let offset = |extent: Extent| Offset(u64::from(extent.0) * extent_bytes);
@@ -415,13 +417,13 @@ impl Recovered {
             if self.unverified.is_some_and(|from| !is_old(from))
                 && (outcome.damage.is_empty() || can_be_read())
             {
-                // What is stored to is written with the seals.
+                // Pages that are stored to are written with the seals.
                 for at in (0..outcome.tail).step_by(PAGE_BYTES as usize).chain([outcome.tail - 8]) {
                     let at = offset(data.extent).plus(at);
                     medium.store_u64(at, medium.load_u64(at));
                 }
             }
-            // That a transaction counts is said later: see `confirm_transactions`.
+            // `confirm_transactions` records later that a transaction counts.
             let early = planted(Mutant::TransactionsConfirmedEarly);
             let transaction_outcomes = if early {
                 outcome.transaction_outcomes
@@ -440,14 +442,14 @@ impl Recovered {
                 data.header.publish_seal(medium, offset(data.extent), outcome.tail, epoch);
             }
         }
-        // What holds nothing.
+        // Blocks that hold nothing.
         Ok(free_blocks(medium, extent_bytes, &self.freed)?)
     }
 
-    /// Makes the headers say of transactions of several blocks that they count, before compaction may take one of these
-    /// apart. Only once the new incarnation is durable: a process that died, and not the machine, leaves transactions
-    /// of epochs that are not committed. Until their epochs count for good a power failure may still take the end of
-    /// such a transaction away, and all of it must go then.
+    /// Records in the headers that transactions of several blocks count, before compaction may take one of these apart.
+    /// This happens only once the new incarnation is durable: the death of a process, without a reboot, leaves
+    /// transactions of epochs that are not committed. Until their epochs count permanently, a power failure may still
+    /// remove the commit record of such a transaction, and then all of it must go.
     pub(crate) fn confirm_transactions<M: Medium>(&self, medium: &M) -> Result<()> {
         let extent_bytes = u64::from(self.superblock.extent_bytes);
         let mut any = false;
@@ -473,7 +475,7 @@ impl Recovered {
 }
 
 impl Recovered {
-    /// What was counted, to be compared with the blocks.
+    /// The counts, to be compared with the blocks.
     pub(crate) fn accounts<'a, M: Medium>(&'a self, medium: &'a M) -> Accounts<'a, M> {
         Accounts {
             medium,
@@ -493,7 +495,7 @@ impl Recovered {
         }
     }
 
-    /// The newest whole record of `key` in the table of `owner`: its version, and whether it is a tombstone, or expired.
+    /// The newest whole record of `key` in the table of `owner`: its version, and whether it is a tombstone or expired.
     pub(crate) fn newest<M: Medium>(&self, medium: &M, owner: Owner, key: &[u8]) -> Option<(Version, bool)> {
         let guard = reclaim::pin();
         let mut version = Version(0);
@@ -517,7 +519,7 @@ impl Recovered {
         let guard = reclaim::pin();
         let (mut cursor, mut slots) = (0, Vec::new());
         loop {
-            // Visited when the index's lock is given back: what is done with a key may take locks of another store.
+            // Visited after the index's lock is released: the visitor may take locks of another store.
             cursor = table.index.scan(cursor, &guard, &mut |slot| slots.push(slot));
             for slot in slots.drain(..) {
                 if !slot.is_tombstone() {

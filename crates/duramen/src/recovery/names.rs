@@ -1,4 +1,4 @@
-//! Which tables and collections something names, and what becomes of the others.
+//! Determines which tables and collections have a name, and reclaims the others.
 
 use super::checkpoint::{Checkpoint, Plan};
 use super::given::{FoundRoot, Scan};
@@ -12,17 +12,17 @@ use crate::sync::reclaim;
 use duramen_media::{Medium, Offset};
 use std::collections::{HashMap, HashSet};
 
-/// What the catalog tells.
+/// The contents of the catalog.
 pub(super) struct Names {
     /// The names of tables, and their owners.
     pub of_tables: Vec<(Vec<u8>, Owner)>,
-    /// Owners that nothing names, though a name of theirs may lie in what is damaged.
+    /// Owners without a known name; a damaged part may hold their name.
     pub nameless: Vec<Owner>,
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// Reads the catalog, and reclaims what nothing names: neither that nor one of these roots. With `has_damage` it is
-    /// kept, since what names it may be what is damaged.
+    /// Reads the catalog, and reclaims owners that neither the catalog nor one of these roots names. With `has_damage`
+    /// they are kept, since the damaged part may hold their names.
     pub(super) fn resolve_names(&self, roots: &[FoundRoot], has_damage: bool) -> Names {
         let of_tables = self.names_of_tables();
         let is_kept = has_damage && !planted(Mutant::NamelessReclaimed);
@@ -42,7 +42,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 
     /// The names of tables, and the owners that they point to. A record of the catalog that is not whole is noted as
-    /// damage of the checkpoint that points to it; one that was written by nobody we know is passed over.
+    /// damage of the checkpoint that points to it; a record of an unknown writer is skipped.
     fn names_of_tables(&self) -> Vec<(Vec<u8>, Owner)> {
         let mut names = Vec::new();
         let (guard, mut cursor) = (reclaim::pin(), 0);
@@ -62,17 +62,17 @@ impl<M: Medium> Scan<'_, M> {
             }
         }
         names.sort_unstable();
-        // A scan may meet a slot twice.
+        // A scan may visit a slot twice.
         names.dedup();
         if planted(Mutant::NewestNameIgnored) {
-            // Owners are numbered in the order in which they came.
+            // Owners are numbered in the order of their creation.
             let newest = names.iter().map(|&(_, owner)| owner).max();
             names.retain(|&(_, owner)| Some(owner) != newest);
         }
         names
     }
 
-    /// The roots that lie in blocks which the checkpoint keeps, unless all that it has counts.
+    /// The roots in blocks that the checkpoint keeps, unless all of its slots count.
     pub(super) fn roots_of_checkpoint(&self, checkpoint: &Checkpoint<'_>, plan: &Plan) -> Vec<FoundRoot> {
         if plan.exact || planted(Mutant::CheckpointRootsForgotten) {
             return Vec::new();
@@ -94,8 +94,9 @@ impl<M: Medium> Scan<'_, M> {
         found_roots
     }
 
-    /// The owners that something names: tables by the catalog, collections by roots that are alive, which are counted. A root is alive if
-    /// it is the newest record of its key and its own owner is named, or is kept though nothing names it.
+    /// The owners that have a name: tables through the catalog, collections through live roots, which are counted. A
+    /// root is live if it is the newest record of its key and its own owner is named, or is kept although it has no
+    /// name.
     fn named_owners(
         &self,
         names: &[(Vec<u8>, Owner)],
@@ -103,7 +104,7 @@ impl<M: Medium> Scan<'_, M> {
         keeps_nameless: bool,
     ) -> HashSet<Owner> {
         let mut named: HashSet<Owner> = names.iter().map(|&(_, owner)| owner).collect();
-        // By a checkpoint of which all counts.
+        // From a checkpoint whose slots all count.
         let collections = self.tables.all_collections();
         named.extend(collections.iter().filter(|it| it.names() > 0).map(|it| it.owner));
         let mut roots_in: HashMap<Owner, Vec<&FoundRoot>> = HashMap::new();
@@ -115,7 +116,7 @@ impl<M: Medium> Scan<'_, M> {
         while let Some(owner) = work.pop() {
             for root in roots_in.remove(&owner).unwrap_or_default() {
                 if self.is_live_root(root) && root.names.is_collection() {
-                    // Also one that has no element.
+                    // Including one that has no element.
                     if !planted(Mutant::EmptyForgotten) || self.tables.of(root.names).is_some() {
                         self.tables.get_or_insert(root.names, |_| ()).add_name(root.at);
                     }

@@ -1,4 +1,4 @@
-//! What recovery finds in one block.
+//! The result of reading one block.
 
 use super::claims::Claim;
 use crate::format::Epoch;
@@ -6,37 +6,37 @@ use crate::format::block::{TransactionOutcome, TransactionOutcomes};
 use crate::format::record::Header;
 use crate::format::transaction::{Part, Parts};
 
-/// What one block turned out to hold.
+/// The contents of one block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub records: u64,
     /// Bytes from the block's beginning to the end of the records that count.
     pub tail: u64,
-    /// Whether the header does not say so yet.
+    /// Whether the header does not record this tail yet.
     pub reseal: bool,
     pub torn: bool,
     pub uncommitted: u64,
     pub damage: Vec<String>,
-    /// What the damaged records say of themselves.
+    /// The claims of the damaged records.
     pub claims: Vec<Claim>,
     pub epoch_max: Epoch,
-    /// Whether it holds any whole record, counting or not: of the epochs that it belongs to each one is needed to prove them.
+    /// Whether it holds any whole record, counting or not: proving an epoch needs each of its blocks.
     pub holds: bool,
-    /// What became of transactions of several blocks, which its header does not say yet.
+    /// Outcomes of transactions of several blocks that its header does not record yet.
     pub transaction_outcomes: TransactionOutcomes,
     /// Bytes of the records that were entered in the index.
     pub(super) entered: u64,
     pub(super) transactions: TransactionsFound,
 }
 
-/// What a block has of transactions.
+/// The transactions of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TransactionsFound {
     pub parts: Parts,
-    /// Members that wait for an end.
+    /// Transaction records that wait for a commit record.
     pub waiting: Vec<(u64, Header)>,
-    /// Of transactions that the block does not have whole: what it has, what its header says, and where the bytes lie
-    /// that `Part` counts from.
+    /// Transactions that lie only partly in the block: their part, the outcome in its header, and the place of the
+    /// bytes from which `Part` counts.
     pub several: Vec<(Part, TransactionOutcome, u64)>,
 }
 

@@ -32,13 +32,13 @@ pub(super) struct Scanned {
     pub outcomes: Vec<(DataBlock, Outcome)>,
     pub records: u64,
     pub uncommitted: u64,
-    /// What was read for ordered indexes, which have none of it yet.
+    /// Records for ordered indexes, not entered yet.
     pub by_key: Vec<(Owner, ByKey)>,
     pub by_collection: Vec<(Owner, ByCollection)>,
     pub roots: Vec<FoundRoot>,
 }
 
-/// How many records of `epoch` there are, and their sum, to compare with its mark.
+/// The number of records of `epoch`, and their sum, to compare with its mark.
 pub(super) fn count_epoch<M: Medium>(
     medium: &M,
     superblock: &Superblock,
@@ -67,11 +67,11 @@ pub(super) fn count_epoch<M: Medium>(
     (records, sum)
 }
 
-/// A block that is read, or a part of one, and what was found in it.
+/// A block that is read, or a part of one, and the findings.
 pub(super) struct Reading<'a> {
     pub data: &'a DataBlock,
     pub entry: &'a Block,
-    /// The bytes in question, and where on the medium they begin.
+    /// The bytes to read, and where on the medium they begin.
     pub bytes: &'a [u8],
     pub base: u64,
     pub seeds: Seeds,
@@ -89,18 +89,18 @@ impl<'a> Reading<'a> {
         Walk::new(self.bytes, from, end, self.seeds).behind(self.origin())
     }
 
-    /// Where the bytes begin, from the block's beginning.
+    /// The distance of the bytes from the block's beginning.
     fn origin(&self) -> u64 {
         self.base - self.block_at
     }
 
-    /// Where on the medium `at` of the bytes is.
+    /// The place on the medium of `at` in the bytes.
     #[inline]
     pub(super) fn place(&self, at: u64) -> Offset {
         Offset(self.base + at)
     }
 
-    /// Tells that no whole record begins at `from`, and whose the bytes up to `until` may be.
+    /// Reports that no whole record begins at `from`, and the claims of the bytes up to `until`.
     fn report<M: Medium>(&mut self, scan: &Scan<'_, M>, from: u64, until: u64) {
         self.outcome.damage.push(format!(
             "block at extent {} (offset {:#x}): no whole record at offset {:#x}, {} bytes are \
@@ -203,13 +203,14 @@ impl<M: Medium> Scan<'_, M> {
         self.conclude(data, entry, seal, reading.outcome)
     }
 
-    /// Reads the records of a block up to the first place at which there is none that is whole and counts, and says what that is.
+    /// Reads the records of a block up to the first place without a whole record that counts, and classifies that
+    /// place.
     fn read_to_end(&self, reading: &mut Reading<'_>) {
         let mut walk = reading.walk(block::HEADER_BYTES);
         let end = loop {
             match walk.step() {
                 Step::Record { header, .. } if !self.cut.keeps(header.epoch) => {
-                    // Epochs never go back within a block: nothing behind counts either.
+                    // Epochs never go back within a block: nothing after this counts either.
                     let outcome = &mut reading.outcome;
                     outcome.epoch_max = outcome.epoch_max.max(header.epoch);
                     outcome.uncommitted += 1;
@@ -233,8 +234,8 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// Reads what begins behind bytes that cannot be read. What the hole hides is not known: damage, and whoever salvages wants what
-    /// follows.
+    /// Reads the bytes after a range that cannot be read. The hidden content is unknown: this is damage, and a salvage
+    /// needs the records that follow.
     fn read_behind_hole(&self, reading: &mut Reading<'_>) {
         let (part, seeds) = (reading.bytes, reading.seeds);
         reading.outcome.damage.push(format!(
@@ -250,7 +251,7 @@ impl<M: Medium> Scan<'_, M> {
         self.read_on(reading, &mut walk, next, |_| true);
     }
 
-    /// A block was read, whose records end at `seal`, if that is known: flushes it, and notes what DRAM knows of it.
+    /// Finishes a block whose records end at `seal`, if that is known: flushes it, and records its state in DRAM.
     fn conclude(&self, data: &DataBlock, entry: &Block, seal: Option<u64>, mut outcome: Outcome) -> Outcome {
         let base = Offset(u64::from(data.extent.0) * self.extent_bytes);
         entry.live_add(outcome.entered);
@@ -260,7 +261,7 @@ impl<M: Medium> Scan<'_, M> {
             Flushes::Records => self.medium.flush(base, outcome.tail),
         }
         if !outcome.damage.is_empty() {
-            // Whoever serves the rest leaves it damaged for later opens: see the head of `recovery`.
+            // An open that serves the rest leaves it damaged for later opens: see the head of `recovery`.
             if !planted(Mutant::DamageForgotten) {
                 outcome.tail = seal.unwrap_or(u64::from(data.header.extents) * self.extent_bytes);
             }
@@ -274,17 +275,17 @@ impl<M: Medium> Scan<'_, M> {
         outcome
     }
 
-    /// No whole record begins at `at`: is that the end, a torn write, or damage?
+    /// No whole record begins at `at`: classifies this as the end, a torn write, or damage.
     fn classify_end(&self, reading: &mut Reading<'_>, walk: &mut Walk<'_>, at: u64) {
         let seal = reading.seal;
         if seal == Some(at) {
-            // Behind the last record there may be voids.
+            // After the last record there may be voids.
             reading.outcome.tail = at;
             return;
         }
-        // Behind the break, only a record that vouches for what lies before it shows damage.
+        // After the break, only a record that vouches for everything before it shows damage.
         let vouches = |header: &Header| {
-            // What cannot be a record of this block is not worth the sum.
+            // Skip the checksum if it cannot be a record of this block.
             let (first, last) = (*self.epochs.start(), *self.epochs.end());
             if header.epoch.0 > last || (seal.is_none() && header.epoch.0 < first) {
                 return false;
@@ -297,7 +298,7 @@ impl<M: Medium> Scan<'_, M> {
         let next = walk.find_after(at, vouches);
         if seal.is_none() && next.is_none() {
             let left = &reading.bytes[at as usize..];
-            // A header that is not all zeros is a write that did not finish, or leftovers of an earlier use.
+            // A header that is not all zeros is an unfinished write, or a remainder of an earlier use.
             reading.outcome.torn =
                 Header::decode(left).is_some_and(|h| h.epoch >= self.cut.base || h.version.0 > 0);
             return;
@@ -306,7 +307,7 @@ impl<M: Medium> Scan<'_, M> {
         self.read_on(reading, walk, next, vouches);
     }
 
-    /// Reads on behind damage, from `next`: whoever salvages wants what follows, whoever opens stops anyway.
+    /// Continues reading after damage, from `next`: a salvage needs the records that follow, an open stops anyway.
     fn read_on(
         &self,
         reading: &mut Reading<'_>,
@@ -333,7 +334,7 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// [`Scan::enter_found`] for a record that counts; what belongs to a transaction waits for its end.
+    /// [`Scan::enter_found`] for a record that counts; a transaction record waits for its commit record.
     #[inline]
     fn read_whole(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
         reading.outcome.tail = at + header.record_bytes();
@@ -346,14 +347,14 @@ impl<M: Medium> Scan<'_, M> {
         self.enter_found(reading, at, header);
     }
 
-    /// A record that is whole and counts: it lies at `at` in the bytes that are read.
+    /// Enters a record that is whole and counts: it lies at `at` in the bytes that are read.
     #[inline]
     pub(super) fn enter_found(&self, reading: &mut Reading<'_>, at: u64, header: &Header) {
         reading.outcome.records += 1;
         if header.kind == Kind::Root {
             self.note_root(reading, at, header);
         }
-        // Until it turns out that there is a newer one.
+        // Until a newer one is found.
         reading.outcome.entered += header.record_bytes();
         let expired = header.expires_at.is_some_and(|at| at <= self.now) && !planted(Mutant::ExpiredShown);
         if let Some(at) = header.expires_at
@@ -362,7 +363,7 @@ impl<M: Medium> Scan<'_, M> {
             reading.entry.expiry_add(at);
         }
         let absent = header.kind == Kind::Tombstone || expired;
-        // What a checkpoint does not tell, nobody counted.
+        // Records that a checkpoint does not cover were not counted.
         let slot = Slot::new(reading.place(at)).with_tombstone(absent);
         let slot = if self.counts_all { slot } else { slot.hiding_unknown() };
         let key = header.key(&reading.bytes[at as usize..]);

@@ -1,4 +1,4 @@
-//! What of a medium is free, used, live and damaged, once its records were read.
+//! Sums up how much of a medium is free, used, live and damaged, after its records were read.
 
 use super::claims::{Claim, claims_in};
 use super::heads::{Heads, Source};
@@ -27,22 +27,22 @@ pub(super) struct Tally<'a, M: Medium> {
     pub used: u64,
     /// Those of them that slots point to.
     live: u64,
-    /// Behind the records of blocks, which compaction wins.
+    /// Space after the records of blocks, which compaction gains.
     room: u64,
-    /// The highest that anything on the medium tells of.
+    /// The highest epoch recorded anywhere on the medium.
     pub epoch_max: Epoch,
-    /// What damaged records say of themselves, in the order of their places.
+    /// The claims of damaged records, in the order of their places.
     pub claims: Vec<Claim>,
     /// Of each block that was read and holds something.
     pub outcomes: Vec<(DataBlock, Outcome)>,
-    /// Blocks that are free, and longer than their headers are to say, or that hold nothing.
+    /// Blocks that are free and longer than their headers should say, or that hold nothing.
     pub freed: Vec<(Extent, block::Header)>,
     /// Blocks that are known to be damaged.
     pub damaged: u64,
 }
 
 impl<'a, M: Medium> Tally<'a, M> {
-    /// Of all blocks. `loaded` is what the checkpoint had.
+    /// Sums over all blocks. `loaded` comes from the checkpoint.
     pub(super) fn of(
         source: &'a Source<'a, M>,
         heads: &'a Heads<'a>,
@@ -90,7 +90,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         tally
     }
 
-    /// Bytes that nobody needs, and room that compaction wins.
+    /// Bytes of dead records, and space that compaction gains.
     pub(super) fn dead(&self) -> u64 {
         self.used.saturating_sub(self.live) + self.room
     }
@@ -98,7 +98,7 @@ impl<'a, M: Medium> Tally<'a, M> {
     fn add_free(&mut self) {
         let extent_bytes = self.source.extent_bytes;
         for &(extent, header) in &self.heads.headers.free {
-            // Free, and not to be written.
+            // Free, but not writable.
             let (at, bytes) = (u64::from(extent.0) * extent_bytes, u64::from(header.extents) * extent_bytes);
             if self.source.options.on_corruption == OnCorruption::Serve && self.heads.holes.touch(at, bytes) {
                 self.set_damaged(extent, header.extents);
@@ -123,7 +123,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         self.live += u64::from(self.blocks.at(extent).live_sealed());
     }
 
-    /// What a checkpoint knew of.
+    /// Adds the blocks that a checkpoint kept.
     fn add_kept(&mut self) {
         for kept in &self.heads.plan.kept {
             self.add_block(kept.extent, kept.extents, kept.tail);
@@ -147,7 +147,7 @@ impl<'a, M: Medium> Tally<'a, M> {
         }
     }
 
-    /// Extents without a header: what lies there may be anybody's.
+    /// Adds extents without a header: their content may belong to any owner.
     fn add_lost(&mut self) {
         let (extent_bytes, lost) = (self.source.extent_bytes, &self.heads.headers.lost);
         for extents in runs_of(lost) {
@@ -163,14 +163,15 @@ impl<'a, M: Medium> Tally<'a, M> {
         lost.iter().for_each(|&extent| self.set_damaged(extent, 1));
     }
 
-    /// A block of which nothing is known but that it must not be used.
+    /// Notes a block as damaged: only that it must not be used is known.
     fn set_damaged(&self, extent: Extent, extents: u32) {
         let block = self.blocks.found(extent, extents, Generation(0), Use::Damaged);
         block.set_tail(block::HEADER_BYTES);
         block.set_unknown();
     }
 
-    /// Reads what a checkpoint knew of, where the options ask for that, and tells what it knew to be damaged.
+    /// Verifies the blocks that a checkpoint kept, where the options ask for that, and reports the damage that it
+    /// recorded.
     fn verify_kept(&mut self) {
         let (source, kept) = (self.source, &self.heads.plan.kept);
         if source.options.verify_at_open {

@@ -1,8 +1,8 @@
-//! Which transactions count: those whose end and transaction records all are there.
+//! Determines which transactions count: those with a commit record and all transaction records.
 //!
-//! A block tells by itself what counts of a transaction that lies in it whole, or of which its header says what became
-//! of it (`format::transaction`). Members of others wait until all blocks have been read, as a few words for each block
-//! and transaction, and are read once more if they count:
+//! A block alone shows the outcome of a transaction that lies in it whole, or whose outcome its header records
+//! (`format::transaction`). Records of other transactions wait until all blocks have been read, as a few words for each
+//! block and transaction. They are read again if they count:
 //!
 //! | found of a transaction | then |
 //! |---|---|
@@ -11,12 +11,12 @@
 //! | no end, or one whose sum is not met, and nothing is damaged | it does not: a crash tore it, or it was aborted |
 //! | the same, and something is damaged, or a crash cannot have torn it | its transaction records are told as damaged: the end, or others of them, may be what is |
 //!
-//! A crash cannot have torn a transaction whose end is there if only the process died, since then all stores survive in
-//! their order; nor one whose end belongs to an epoch that was committed; nor any after a clean close.
+//! A crash cannot have torn a transaction with a commit record in three cases: only the process died, since then all
+//! stores survive in their order; the commit record belongs to an epoch that was committed; or the close was clean.
 //!
-//! What is decided is written to the headers, so that no later recovery has to look again: of what lies in one block after that, each
-//! block tells by itself. That a transaction does not count is written by `Recovered::adopt`; that it does, by
-//! `Recovered::confirm_transactions`.
+//! The decisions are written to the headers, so that no later recovery repeats them: afterwards each block alone shows
+//! the outcomes of its records. `Recovered::adopt` records that a transaction does not count;
+//! `Recovered::confirm_transactions` records that it does.
 
 use super::Cut;
 use super::bytes::bytes_of;
@@ -35,7 +35,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use duramen_media::Medium;
 use std::collections::HashMap;
 
-/// What all blocks have of one transaction.
+/// The parts of one transaction in all blocks.
 #[derive(Default)]
 struct Found {
     transaction_outcome: TransactionOutcome,
@@ -44,7 +44,8 @@ struct Found {
 }
 
 impl<M: Medium> Scan<'_, M> {
-    /// A record that belongs to a transaction, or comes behind one. Whether nothing more is to be done with it.
+    /// Handles a record that belongs to a transaction, or follows one. Returns whether nothing more is to be done with
+    /// it.
     #[cold]
     pub(super) fn read_transaction_record(
         &self,
@@ -68,7 +69,7 @@ impl<M: Medium> Scan<'_, M> {
         is_transactional || header.kind == Kind::End
     }
 
-    /// There are no more records in a row.
+    /// Ends a row of records.
     pub(super) fn finish_transactions(&self, reading: &mut Reading<'_>) {
         let mut last = None;
         std::mem::take(&mut reading.outcome.transactions.parts).finish(|part| last = Some(part));
@@ -90,8 +91,8 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// Enters the transaction records of transactions of several blocks that count, and tells of those of which nobody
-    /// knows.
+    /// Enters the transaction records of transactions of several blocks that count, and reports those whose outcome is
+    /// unknown.
     pub(super) fn count_transactions(
         &self,
         outcomes: &mut [(DataBlock, Outcome)],
@@ -143,12 +144,12 @@ impl<M: Medium> Scan<'_, M> {
         self.enter_spans(outcomes, &counting, threads)
     }
 
-    /// Whether no crash can have left so much of a transaction, and not all.
+    /// Whether no crash can have left only this part of a transaction.
     fn cannot_be_torn(&self, found: &Found) -> bool {
         self.all_sealed || found.end.is_some() && (self.killed || self.cut != Cut::ALL)
     }
 
-    /// It is not known whether the transaction records of a transaction count.
+    /// Reports that it is unknown whether the transaction records of a transaction count.
     fn report_undecided(&self, data: &DataBlock, outcome: &mut Outcome, part: &Part, base: u64) {
         let entry = self.blocks.at(data.extent);
         let bytes = bytes_at(self, data, base);
@@ -171,7 +172,7 @@ impl<M: Medium> Scan<'_, M> {
         }
     }
 
-    /// Reads the transaction records of transactions that count once more, and enters them.
+    /// Reads the transaction records of transactions that count again, and enters them.
     fn enter_spans(
         &self,
         outcomes: &mut [(DataBlock, Outcome)],
@@ -220,7 +221,7 @@ impl<M: Medium> Scan<'_, M> {
     }
 }
 
-/// The bytes of a block from `base` on, which is where it begins, or where a part of it does that can be read.
+/// The bytes of a block from `base` on, where the block or a readable part of it begins.
 fn bytes_at<'m, M: Medium>(scan: &Scan<'m, M>, data: &DataBlock, base: u64) -> &'m [u8] {
     let (bytes, behind) = bytes_of(scan.medium, scan.extent_bytes, data, scan.holes);
     let from = base - u64::from(data.extent.0) * scan.extent_bytes;

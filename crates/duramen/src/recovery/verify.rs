@@ -1,8 +1,8 @@
-//! Verifies the blocks that an index checkpoint spared an open to read, before it returns, where the options ask for
-//! that.
+//! Verifies the blocks that an open did not read because of an index checkpoint, before the open returns, where the
+//! options ask for that.
 //!
-//! Reads only, like all of recovery before it adopts: a refused open has changed nothing. What is whole has no
-//! unverified blocks any more; what is not is a damaged block whose slots the checkpoint knows.
+//! Reads only, like all of recovery before it adopts: a refused open has changed nothing. Whole blocks are no longer
+//! unverified; the others are damaged blocks whose slots the checkpoint knows.
 
 use crate::format::block;
 use crate::format::checkpoint::{Damage, Kept};
@@ -13,7 +13,7 @@ use crate::log::read;
 use crate::sync::each_on_threads;
 use duramen_media::{Medium, Offset};
 
-/// What is damaged of the kept blocks that nobody knows to be, in words.
+/// Describes in words the damage of the kept blocks that is not recorded yet.
 pub(super) fn verify_kept<M: Medium>(
     medium: &M,
     blocks: &Blocks,
@@ -37,7 +37,7 @@ pub(super) fn verify_kept<M: Medium>(
     each_on_threads(threads, 0..kept.len(), look).into_iter().flatten().collect()
 }
 
-/// What is wrong with a block of which all is known.
+/// Describes what is wrong with a block whose state is fully known.
 fn wrong<M: Medium>(
     medium: &M,
     blocks: &Blocks,
