@@ -1,5 +1,5 @@
-//! Blocks between writers: hand-over of an open block from a writer that ends to the next, the seal, and what the
-//! compactor reads of it. The whole engine runs, on the medium of [`super::medium`].
+//! Blocks shared by writers: hand-over of an open block from a writer that ends to the next, the seal, and the
+//! compactor's reads of it. The whole engine runs, on the medium of [`super::medium`].
 
 use super::Planted::{Bug, Relaxed};
 use super::check_deep;
@@ -31,7 +31,7 @@ pub(super) fn open_with(granularity: Granularity, durability: Durability, bytes_
     StoreOn::open_on(ModelMedium::new(bytes_max, granularity), &options).unwrap()
 }
 
-/// What a key holds, or nothing.
+/// The value of a key, if there is one.
 pub(super) fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
     store.get(key).unwrap().map(|value| {
         store.log().medium.look(value.bytes());
@@ -113,7 +113,8 @@ fn reader_of_a_group_helps_it_and_sees_it_whole() {
 
 #[test]
 fn block_is_read_up_to_its_tail_open_or_sealed() {
-    // None is planted: the medium of the models knows a range from its first store on, so it does not see that a record is read too early.
+    // Nothing is planted: the medium of the models knows a range from its first store on, so it does not detect a
+    // record that is read too early.
     check_deep(2, &[], || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let mut writer = store.writer().unwrap();
@@ -122,7 +123,7 @@ fn block_is_read_up_to_its_tail_open_or_sealed() {
             let value = store.get(b"a").unwrap().unwrap();
             store.log().blocks.extent_of(store.log().medium.offset_of(value.bytes()))
         };
-        // All but one of those that fill the block.
+        // All but one of the puts that fill the block.
         let bytes = u64::from(store.log().blocks.at(extent).extents()) * 512;
         let more = (bytes - 64) / 440 - 1;
         for i in 1..more {
@@ -133,7 +134,7 @@ fn block_is_read_up_to_its_tail_open_or_sealed() {
             thread::spawn(move || {
                 let block = store.log().blocks.at(extent);
                 let is_sealed = block.state() == Use::Sealed;
-                // What the compactor reads, and of an open block the sweeper: everything below the tail.
+                // The range that the compactor reads, and the sweeper of an open block: everything below the tail.
                 let (at, tail) = (store.log().blocks.offset(extent), block.tail());
                 let read = duramen_media::Bytes::pointer(&store.log().medium, Offset(at), tail);
                 assert!(!read.is_null() && (!is_sealed || tail > bytes - 440), "tail {tail} of {bytes}");

@@ -1,8 +1,8 @@
-//! The hash index: writers and readers of one bucket, and the split of a segment under both.
+//! The hash index: writers and readers of one bucket, and the concurrent split of its segment.
 //!
-//! Records are cells that loom watches, so that a slot which a reader sees before its record is whole is
-//! told as a race. A key's hash chooses its place: bit 63 the first directory entry, bits 0 to 15 its primary bucket
-//! (of two), bits 16 to 31 the secondary one.
+//! Records are cells that loom watches: a reader that sees a slot before its record is whole is reported as a race. A
+//! key's hash chooses its place: bit 63 the first directory entry, bits 0 to 15 its primary bucket (of two), bits 16 to
+//! 31 the secondary one.
 
 use super::Planted::{Bug, Relaxed};
 use super::check;
@@ -34,13 +34,13 @@ impl Log {
     }
 
     fn write(&self, record: u64, key: u64, version: u64) -> Slot {
-        // SAFETY: loom tells a race; there is one thread of the system.
+        // SAFETY: loom reports a race; there is one thread of the system.
         self.0[record as usize].with_mut(|cell| unsafe { *cell = (key, version) });
         Slot::new(Offset((record + 1) * 8))
     }
 
     fn read(&self, at: Offset) -> (u64, u64) {
-        // SAFETY: loom tells a race; there is one thread of the system.
+        // SAFETY: loom reports a race; there is one thread of the system.
         self.0[(at.0 / 8 - 1) as usize].with(|cell| unsafe { *cell })
     }
 }
@@ -63,7 +63,7 @@ impl Store {
         Arc::new(Self { index: HashIndex::new(), log: Log::new(records) })
     }
 
-    /// As a writer does: the record first, then the slot, under the key's stripe, then maybe a split.
+    /// In the order of a writer: the record first, then the slot, under the key's stripe, then maybe a split.
     fn put(&self, record: u64, key: u64, version: u64) {
         let guard = pin_to_write();
         let slot = self.log.write(record, key, version);
@@ -168,7 +168,7 @@ fn a_page_of_an_checkpoint_is_read_once_whoever_touches_it() {
         }
         let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
         let mut index = HashIndex::new();
-        // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
+        // SAFETY: the pages live until the end of this execution, and so do their readers.
         unsafe { index.attach(&pages, Counts::All) }.unwrap();
         let store = Arc::new(Store { index, log: Log::new(2) });
         store.log.write(0, 1, 1);
@@ -196,7 +196,7 @@ fn two_writers_of_one_bucket_lose_nothing() {
                 store.put(1, 2, 1);
             })
         };
-        // The same key from both sides: one slot, whoever comes first.
+        // The same key from both sides: one slot, in either order.
         store.put(2, 2, 2);
         other.join().unwrap();
         let version = store.get(2).unwrap();
@@ -408,7 +408,7 @@ fn scan_visits_every_key_that_stays_while_the_directory_doubles() {
     });
 }
 
-/// Two segments that were one before it split, with a key in each, and few enough to be one again.
+/// Two segments that came from one split, with a key in each, few enough to be merged again.
 fn sparse() -> Arc<Store> {
     let index = HashIndex::new().merging_at(2);
     let store = Arc::new(Store { index, log: Log::new(10) });

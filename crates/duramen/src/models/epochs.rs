@@ -1,4 +1,4 @@
-//! Epochs: a commit ends an epoch when its writers have left it, and counts and flushes all that they wrote.
+//! Epochs: a commit ends an epoch when its writers have left it, and counts and flushes all their writes.
 
 use super::Planted::{Bug, Relaxed};
 use super::check;
@@ -57,7 +57,7 @@ impl Store {
         }
     }
 
-    /// As an append does: enter, store, tell, leave. Returns the epoch.
+    /// In the order of an append: enter, store, mark dirty, leave. Returns the epoch.
     fn write(&self, activity: &Activity, block: &mut OpenBlock) -> Epoch {
         let epoch = self.epochs.enter(activity);
         self.medium.store(Offset(block.offset + block.tail), &[&[1; 8]]);
@@ -69,7 +69,7 @@ impl Store {
         epoch
     }
 
-    /// Whether all that was written to the block in epochs up to the newest mark was flushed.
+    /// Whether all writes to the block in epochs up to the newest mark were flushed.
     fn durable_tail(&self, block: &OpenBlock) -> u64 {
         self.blocks.at(block.extent).durable_tail()
     }
@@ -124,7 +124,7 @@ fn epoch_closes_only_when_its_writers_have_left() {
     });
 }
 
-/// Else a write that came later could belong to the earlier epoch, and what a crash leaves would be no prefix in time.
+/// Otherwise a later write could belong to the earlier epoch, and a crash would not leave a prefix in time.
 #[test]
 fn nobody_has_written_in_an_epoch_while_others_are_in_the_one_before() {
     check(2, &[Bug(Mutant::EpochsOverlap)], || {
@@ -156,7 +156,7 @@ fn nobody_has_written_in_an_epoch_while_others_are_in_the_one_before() {
 
 #[test]
 fn commit_flushes_what_its_epoch_told_of() {
-    // The second write of an epoch is not told of again: the tail alone says where it ends.
+    // The second write of an epoch is not marked dirty again: the tail alone shows where it ends.
     let planted = [
         Bug(Mutant::DirtyBlocksInOneList),
         Relaxed("durability/epochs.rs", "activity.active.store(0, Release)"),
@@ -198,7 +198,7 @@ fn writer_that_ends_leaves_its_sums() {
     let planted = [Bug(Mutant::SumsNotKept)];
     check(2, &planted, || {
         let store = Store::new();
-        // One that stays: what others leave goes there.
+        // A writer that stays: the sums of those that leave go there.
         let _first = store.epochs.register();
         let writer = {
             let store = Arc::clone(&store);

@@ -12,7 +12,7 @@ use loom::thread;
 fn writers_share_no_extent_when_they_grow_the_store_and_both_find_room() {
     let planted = [Bug(Mutant::GrownTwice), Bug(Mutant::SpaceNotLookedForAgain)];
     check_deep(2, &planted, || {
-        // 16 extents to begin with, and 8 more to grow by. All that writes may take are taken.
+        // 16 extents at first, and 8 more to grow by. All extents that writes may take are taken.
         let store = open_with(Granularity::CacheLine, Durability::EveryWrite, 56 << 9);
         let mut first = store.writer().unwrap();
         let mut keys = 0u8;

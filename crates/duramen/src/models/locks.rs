@@ -44,7 +44,7 @@ fn who_locks_a_key_next_gives_a_greater_version() {
             thread::spawn(move || {
                 let mut numbers = Vec::new();
                 stripes.hold(&[A, B], &mut numbers);
-                // To A alone.
+                // A version for A alone.
                 has_written.store(true, Relaxed);
                 stripes.release(&numbers, Version(7));
             })

@@ -1,10 +1,10 @@
-//! A medium for models: plain memory, and loom's eye on who stores to which range and who reads it.
+//! A medium for models: plain memory in which loom watches the stores and reads of each range.
 //!
-//! What it tells: a plain store that is not ordered against another access of the same bytes, by whatever
-//! release and acquire the engine has between them. A word that is stored by [`Persistent::store_u64`] is an atomic of
-//! loom's from then on, so that a load of it may return any value that the memory model allows. Not told: a
-//! plain read of a word that another thread stores atomically. `flush` reads what it flushes, and nothing more:
-//! what a power failure leaves is the crash driver's matter. An atomic store that a model weakens is a plain one.
+//! It reports a plain store that is not ordered against another access of the same bytes by a release and an acquire of
+//! the engine between them. A word stored by [`Persistent::store_u64`] is a loom atomic from then on, so a load of it
+//! may return any value that the memory model allows. It does not report a plain read of a word that another thread
+//! stores atomically. `flush` only reads the bytes that it flushes: the crash driver tests power failures. An atomic
+//! store that a model weakens is a plain one.
 
 use super::primitives::weaken::is_weakened;
 use duramen_media::{Bytes, Device, Granularity, Offset, Persistent, Result};
@@ -77,13 +77,13 @@ impl ModelMedium {
         }
     }
 
-    /// Reads `bytes`, which lie on this medium, once more: whoever overwrote them meanwhile is told of.
+    /// Reads `bytes`, which lie on this medium, again: a store that overwrote them meanwhile is reported.
     pub(super) fn look(&self, bytes: &[u8]) {
         let from = self.offset_of(bytes);
         self.reads(from, from + bytes.len() as u64);
     }
 
-    /// Where `bytes`, which lie on this medium, begin.
+    /// The offset of `bytes`, which lie on this medium.
     pub(super) fn offset_of(&self, bytes: &[u8]) -> u64 {
         bytes.as_ptr() as u64 - self.memory.as_ptr() as u64
     }

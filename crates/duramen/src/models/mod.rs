@@ -1,14 +1,14 @@
-//! Model checking with loom: small programs over the engine's own code, run through every order of their
+//! Model checking with loom: small programs over the engine's own code. Loom runs them through every order of their
 //! atomic operations (within a bound of preemptions), with every value that the memory model lets a load return.
-//! Compiled with `--cfg loom` alone; run by `cargo xtask loom`, described in `docs/internals/checking.md`.
+//! Compiled only with `--cfg loom`; run by `cargo xtask loom`, described in `docs/internals/checking.md`.
 //!
-//! [`primitives`] stands behind [`crate::sync`], and [`medium`] is memory that tells races. The index has buckets
-//! of two slots and segments of two buckets then, so that a handful of keys overflows and splits.
+//! [`primitives`] replaces the primitives of [`crate::sync`], and [`medium`] is memory that reports races. In models
+//! the index has buckets of two slots and segments of two buckets, so that a few keys overflow and split them.
 //!
-//! Each model names changes of the engine that it must notice ([`Planted`]): an ordering made `Relaxed` at
-//! one line, or a planted bug of [`crate::mutants`]. After the model has passed, it is run again in a process of its
-//! own with each of them, and must fail there. With `DURAMEN_PLANT` set, a test is that process:
-//! `line:index/hash.rs:227` or `mutant:EnterNotRechecked`.
+//! Each model names changes of the engine that it must detect ([`Planted`]): an ordering made `Relaxed` at one line, or
+//! a planted bug of [`crate::mutants`]. After the model has passed, it runs again with each change, in a separate
+//! process, and must fail there. With `DURAMEN_PLANT` set, a test is that process: `line:index/hash.rs:227` or
+//! `mutant:EnterNotRechecked`.
 
 #[cfg(test)]
 mod medium;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A change of the engine that a model must notice.
+/// A change of the engine that a model must detect.
 #[cfg(test)]
 #[derive(Clone, Copy)]
 enum Planted {
@@ -52,7 +52,7 @@ enum Planted {
 
 #[cfg(test)]
 impl Planted {
-    /// What `DURAMEN_PLANT` says for it.
+    /// The value of `DURAMEN_PLANT` for it.
     fn text(self) -> String {
         match self {
             Self::Bug(mutant) => format!("mutant:{mutant:?}"),
@@ -69,7 +69,7 @@ impl Planted {
     }
 }
 
-/// As [`check`], for a program that is too deep for the 32 KiB of stack of a model's first thread.
+/// As [`check`], for a program that needs more than the 32 KiB of stack of a model's first thread.
 #[cfg(test)]
 fn check_deep(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Send + 'static) {
     const STACK_WORDS: usize = 1 << 15;
@@ -81,8 +81,8 @@ fn check_deep(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync
     });
 }
 
-/// Runs `program` through all its executions with at most `preemptions` preemptions (or as many as
-/// `LOOM_MAX_PREEMPTIONS` says), and then once with each planted change, which must make it fail.
+/// Runs `program` through all its executions with at most `preemptions` preemptions (or `LOOM_MAX_PREEMPTIONS`, if
+/// set). Then runs it once with each planted change, which must make it fail.
 #[cfg(test)]
 fn check(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Send + 'static) {
     let begun = std::time::Instant::now();
@@ -127,7 +127,7 @@ fn check(preemptions: usize, planted: &[Planted], program: impl Fn() + Sync + Se
     }
 }
 
-/// Plants what `DURAMEN_PLANT` asks for.
+/// Plants the change that `DURAMEN_PLANT` names.
 #[cfg(test)]
 fn make(change: &str) {
     if let Some(site) = change.strip_prefix("line:") {

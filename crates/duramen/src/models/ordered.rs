@@ -1,8 +1,8 @@
-//! The ordered index: readers and writers of a leaf, its split, and the end of a node, under each other.
+//! The ordered index: readers and writers of a leaf, its split, and the removal of a node, concurrently.
 //!
-//! Records are cells that loom watches, so that a slot which a reader sees before its record is whole is told as a race.
-//! Leaves have two slots, and nodes up to three levels. The list's seed is chosen so that the node that a model makes
-//! has two: so it is linked, and unlinked, above level 0 too.
+//! Records are cells that loom watches: a reader that sees a slot before its record is whole is reported as a race.
+//! Leaves have two slots, and nodes up to three levels. The list's seed is chosen so that the node that a model creates
+//! has two levels. So it is linked, and unlinked, above level 0 too.
 
 use super::Planted::{Bug, Relaxed};
 use super::check;
@@ -35,13 +35,13 @@ struct Log(Vec<UnsafeCell<(Key, u64)>>);
 
 impl Log {
     fn write(&self, record: usize, key: Key, version: u64) -> Slot {
-        // SAFETY: loom tells a race; there is one thread of the system.
+        // SAFETY: loom reports a race; there is one thread of the system.
         self.0[record].with_mut(|cell| unsafe { *cell = (key, version) });
         Slot::new(Offset((record as u64 + 1) * 8))
     }
 
     fn read(&self, at: Offset) -> (Key, u64) {
-        // SAFETY: loom tells a race; there is one thread of the system.
+        // SAFETY: loom reports a race; there is one thread of the system.
         self.0[(at.0 / 8 - 1) as usize].with(|cell| unsafe { *cell })
     }
 }
@@ -81,7 +81,7 @@ impl Store {
         Self { index: OrderedIndex::new(seed, cache_slots, 2), log }
     }
 
-    /// As a writer does: the record first, then the slot, under the key's stripe.
+    /// In the order of a writer: the record first, then the slot, under the key's stripe.
     fn put(&self, record: usize, key: Key, version: u64) {
         let guard = pin();
         let slot = self.log.write(record, key, version);
@@ -144,7 +144,7 @@ fn a_page_of_an_checkpoint_is_there_whole_for_whoever_touches_it() {
         for (record, key) in [A, B, C].into_iter().enumerate() {
             store.log.write(record, key, 1);
         }
-        // SAFETY: the pages live until the end of this execution, and so does whoever reads them.
+        // SAFETY: the pages live until the end of this execution, and so do their readers.
         unsafe { store.index.attach(&pages, Counts::All, 1) }.unwrap();
         let store = Arc::new(store);
         let reader = {
@@ -251,7 +251,7 @@ fn writers_of_neighbours_lose_nothing_to_a_split() {
             let store = Arc::clone(&store);
             thread::spawn(move || store.put(2, B, 1))
         };
-        // Whose slot moves meanwhile; its key has another stripe.
+        // Its slot moves meanwhile; its key has another stripe.
         let guard = pin();
         let slot = store.log.write(3, C, 2);
         let locked = store.index.lock(1 << 63, &guard);
@@ -278,14 +278,14 @@ fn reader_finds_its_key_while_its_node_goes() {
     let planted = [Bug(Mutant::NodeLeftLinked)];
     check(1, &planted, || {
         let store = Store::new(3, B, 0);
-        // A leaf with A, and behind it one with B.
+        // A leaf with A, and after it one with B.
         for (record, key) in [A, AND_A, B].into_iter().enumerate() {
             store.put(record, key, 1);
         }
         assert!(store.remove(AND_A));
         let writer = {
             let store = Arc::clone(&store);
-            // The first leaf is empty then, and takes what is behind it.
+            // The first leaf is empty then, and takes the slots of the next.
             thread::spawn(move || assert!(store.remove(A)))
         };
         assert_eq!(store.get(B), Some(1));
@@ -305,7 +305,7 @@ fn a_split_and_the_end_of_its_neighbour_keep_the_list_whole() {
             let store = Arc::clone(&store);
             thread::spawn(move || {
                 let guard = pin();
-                // By another stripe than the split's.
+                // With another stripe than the split's.
                 let locked = store.index.lock(1 << 63, &guard);
                 let found =
                     locked.find_with(D, |slot| (store.log.read(slot.location()).0 == D).then_some(()));

@@ -1,16 +1,16 @@
-//! What stands behind [`crate::sync`] in a model: loom's primitives, each told where it is called from, so that
-//! a model can weaken one call and show that it would notice; and a stand-in for `sync::reclamation`.
+//! The primitives of [`crate::sync`] in a model: loom's, each with its place of call, so that a model can weaken one
+//! call and show that it detects this; and a stand-in for `sync::reclamation`.
 //!
-//! Where this differs from what ships:
+//! Differences from the shipped primitives:
 //!
-//! * Loom takes `SeqCst` on an access for `AcqRel`. A load, store or exchange with `SeqCst` is therefore preceded
-//!   by a `SeqCst` fence, as compilers do on weakly ordered machines. That is a little stronger than C++20 asks
-//!   for: an ordering that is missing around such an access may go unnoticed.
+//! * Loom takes `SeqCst` on an access for `AcqRel`. A load, store or exchange with `SeqCst` is therefore preceded by a
+//!   `SeqCst` fence, as compilers do on weakly ordered machines. That is a little stronger than C++20 requires: a
+//!   missing ordering around such an access may go unnoticed.
 //! * Loom 0.7.2 remembers one access of an atomic, the last. Where a thread loads and then exchanges, its own load
-//!   hides that of another thread before, and the other order of the two is never tried: a reader and a writer that
-//!   locks by load and exchange would run one behind the other only. So each atomic has a companion that
-//!   every load exchanges too: loads then depend on each other, and all orders are tried.
-//! * [`reclaim`] says what it promises; it frees as early as may be.
+//!   hides an earlier load of another thread, and the other order of the two is never tried. A reader, and a writer
+//!   that locks by load and exchange, would only run one after the other. So each atomic has a companion that every
+//!   load exchanges too: loads then depend on each other, and all orders are tried.
+//! * [`reclaim`] documents its promise; it frees as early as possible.
 //! * `sleep` yields, and `scope` and `available_parallelism` are the standard library's: no model recovers with
 //!   more than one thread.
 
@@ -49,13 +49,13 @@ pub(crate) mod weaken {
         state.weakened.as_ref().is_some_and(is_it)
     }
 
-    /// All lines that asked for more than `Relaxed`.
+    /// All lines that use an ordering stronger than `Relaxed`.
     #[cfg(test)]
     pub(crate) fn seen() -> Vec<Site> {
         STATE.lock().unwrap_or_else(PoisonError::into_inner).seen.iter().copied().collect()
     }
 
-    /// The ordering to use at `location` where `asked` stands in the source.
+    /// The ordering to use at `location` where the source has `asked`.
     pub(super) fn ordering(asked: Ordering, location: &'static Location<'static>) -> Ordering {
         if asked == Relaxed {
             return asked;
@@ -81,7 +81,7 @@ pub(crate) mod atomic {
         }
     }
 
-    /// See the file's head: what makes two loads of an atomic depend on each other.
+    /// See the file's head: makes two loads of an atomic depend on each other.
     #[derive(Debug, Default)]
     struct Loads(loom::sync::atomic::AtomicU8);
 
@@ -239,10 +239,10 @@ pub(crate) mod atomic {
     }
 }
 
-/// A value that is made once.
+/// A value that is created once.
 ///
-/// What loom must know is the order between the making and each use: one flag, stored with release and
-/// loaded with acquire, as in the standard library's.
+/// Loom must know the order between the creation and each use: one flag, stored with release and loaded with acquire,
+/// as in the standard library's.
 pub(crate) struct OnceLock<T> {
     made: loom::sync::atomic::AtomicBool,
     making: Mutex<()>,
@@ -278,13 +278,13 @@ pub(crate) mod thread {
     }
 }
 
-/// A stand-in for `sync::reclamation`, of which it keeps the promise and nothing else: what was deferred runs when every
-/// guard is gone that was pinned before; it happens after all that was done under guards that are gone, and
-/// guards that are pinned later happen after it was deferred.
+/// A stand-in for `sync::reclamation`, which keeps its promise and nothing else. A deferred call runs when every guard
+/// is gone that was pinned before. It happens after all actions under guards that are gone, and guards that are pinned
+/// later happen after the deferral.
 ///
-/// It runs what was deferred at the first moment at which it may, in the thread that dropped the last such guard.
-/// A guard pinned within another is a guard of its own, which the real one does not promise (there the inner one is as
-/// old as the outer): code that leans on that would fail here.
+/// It runs a deferred call as early as possible, in the thread that dropped the last such guard. A guard pinned within
+/// another is a separate guard, which the real one does not promise (there the inner one is as old as the outer). Code
+/// that relies on separate guards would fail there.
 pub(crate) mod reclaim {
     use super::atomic::AtomicPtr;
     use super::weaken::is_weakened;
@@ -300,7 +300,7 @@ pub(crate) mod reclaim {
     const THREADS_MAX: usize = 5;
 
     struct Deferred {
-        /// Guards that must go before it runs.
+        /// Guards that must go before the call runs.
         waits_for: Vec<u64>,
         run: Box<dyn FnOnce() + Send>,
     }
@@ -315,13 +315,13 @@ pub(crate) mod reclaim {
         published: [bool; THREADS_MAX],
         deferred: Vec<Deferred>,
         holds_made: u64,
-        /// Addresses that are held.
+        /// Addresses that are pinned.
         holds: BTreeMap<u64, usize>,
     }
 
-    /// Who pins, unpins or defers says so to loom: a word for each thread, which it exchanges when it pins or unpins,
-    /// and which whoever defers exchanges too. So loom tries both orders of a guard and a deferral, but
-    /// not of two guards, which do not matter to each other. What lies between is nobody's business.
+    /// A thread that pins, unpins or defers informs loom: each thread has a word, which it exchanges when it pins or
+    /// unpins, and which every deferral exchanges too. So loom tries both orders of a guard and a deferral, but not of
+    /// two guards, which do not matter to each other.
     struct Collector {
         pins: [AtomicU64; THREADS_MAX],
         state: Mutex<State>,
@@ -360,7 +360,7 @@ pub(crate) mod reclaim {
 
     impl SeqCounter {
         pub(crate) fn begin(&self) {
-            // Acquire: after all that moments noted before had out of reach.
+            // Acquire: after all that grace periods noted before had made unreachable.
             self.0.fetch_add(1, Ordering::AcqRel);
         }
 
@@ -374,8 +374,8 @@ pub(crate) mod reclaim {
         here() as u64 + 1
     }
 
-    /// What was done before it was noted is seen by all guards pinned and groups begun later; it is past when all guards are gone
-    /// and all groups over that were there.
+    /// All actions before it was noted are seen by guards pinned and groups begun later. It has passed when all guards
+    /// are gone and all groups are over that existed then.
     pub(crate) struct GracePeriod {
         guards: Vec<u64>,
         groups: Vec<(Arc<SeqCounter>, u64)>,
@@ -408,7 +408,7 @@ pub(crate) mod reclaim {
         }
     }
 
-    /// After all that was done under guards and holds that are gone.
+    /// After all actions under guards and pins that are gone.
     fn acquire_pins() {
         for pins in &COLLECTOR.pins {
             pins.fetch_add(0, Acquire);
@@ -518,13 +518,13 @@ pub(crate) mod reclaim {
         }
     }
 
-    /// What the pointer points to is sent to whoever frees it.
+    /// The pointer's target is sent to the thread that frees it.
     struct Address<T>(*mut Node<T>);
 
-    // SAFETY: it is used once, by whoever runs what was deferred, when nobody else can reach it.
+    // SAFETY: it is used once, by the thread that runs the deferred call, when nobody else can reach it.
     unsafe impl<T> Send for Address<T> {}
 
-    /// A value, and loom's eye on who reads it and who frees it.
+    /// A value whose reads and freeing loom watches.
     struct Node<T> {
         value: T,
         watched: loom::cell::UnsafeCell<()>,
@@ -599,7 +599,7 @@ pub(crate) mod reclaim {
         }
     }
 
-    /// Guards, what waits for them, and holds, for the end of a model: all are to be 0.
+    /// The numbers of guards, deferred calls that wait for them, and pins, for the end of a model: all must be 0.
     #[cfg(test)]
     pub(crate) fn left() -> (usize, usize, usize) {
         let state = state();

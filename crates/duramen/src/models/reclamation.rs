@@ -1,4 +1,4 @@
-//! Reclamation: a block that the compactor emptied is used again only when nobody can read it any more.
+//! Reclamation: a block that the compactor emptied is used again only when no reader can read it any more.
 
 use super::Planted::{Bug, Relaxed};
 use super::blocks::{Store, get, open, open_with};
@@ -28,10 +28,10 @@ fn block_is_not_used_again_while_a_reader_is_in_it() {
             let store = store.clone();
             thread::spawn(move || {
                 let mut writer = store.writer().unwrap();
-                // What the reader may hold is dead; its block is emptied and freed ...
+                // The record that the reader may hold is dead; its block is emptied and freed ...
                 writer.put(b"key", &[8; 400]).unwrap();
                 store.keeper().compact_now();
-                // ... and, after the shorter run behind it, written to.
+                // ... and written to, after the shorter run that follows it.
                 writer.put(b"other", &[9; 400]).unwrap();
                 writer.put(b"other", &[10; 400]).unwrap();
             })

@@ -1,5 +1,5 @@
-//! Readers that meet a transaction while it runs, is shown, or is aborted. The whole engine runs, on the medium of
-//! [`super::medium`].
+//! Readers that find a transaction while it is active, becomes visible, or is aborted. The whole engine runs, on the
+//! medium of [`super::medium`].
 
 use super::Planted::{Bug, Relaxed};
 use super::blocks::{Store, get, open};
@@ -9,7 +9,7 @@ use crate::{Batch, Durability, Error, Swap};
 use duramen_media::Granularity;
 use loom::thread;
 
-/// Runs `work` on a thread of its own.
+/// Runs `work` on its own thread.
 fn beside(store: &Store, work: impl FnOnce(&Store) + 'static) -> thread::JoinHandle<()> {
     let store = store.clone();
     thread::spawn(move || work(&store))
@@ -75,7 +75,7 @@ fn key_that_a_batch_deletes_is_absent_when_the_batch_is_shown() {
         store.put(b"b", b"2").unwrap();
         let is_shown = get(&store, b"a").is_some();
         writer.join().unwrap();
-        // Not shown when b was there: it deleted that.
+        // Not visible when b was there: the transaction deleted b.
         assert!(is_shown || get(&store, b"b").is_none());
         store.close().unwrap();
     });
@@ -123,7 +123,7 @@ fn who_locks_keys_waits_for_a_transaction_that_writes_them() {
         });
         let seen = seen.unwrap();
         writer.join().unwrap();
-        // The one or the other came first.
+        // Either one came first.
         let last = get(&store, b"a").unwrap();
         assert!(if seen.is_some() { last == b"2" } else { last == b"1" }, "{seen:?}, then {last:?}");
         drop(locking);

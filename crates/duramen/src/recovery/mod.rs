@@ -17,7 +17,7 @@
 //!
 //! Where a block's records end:
 //!
-//! | block | a whole record follows behind the break | nothing follows |
+//! | block | a whole record follows the break | nothing follows |
 //! |---|---|---|
 //! | sealed, break before the seal | damage | damage |
 //! | not sealed, though the superblock says that a clean close sealed all | damage | damage |

@@ -6,10 +6,10 @@
 //!
 //! | found of a transaction | then |
 //! |---|---|
-//! | a header that says that it counts, or does not | that: a crash came while the headers were written |
-//! | an end whose count and sum all transaction records have | it counts |
-//! | no end, or one whose sum is not met, and nothing is damaged | it does not: a crash tore it, or it was aborted |
-//! | the same, and something is damaged, or a crash cannot have torn it | its transaction records are told as damaged: the end, or others of them, may be what is |
+//! | a header that records its outcome | that outcome: a crash interrupted writing the headers |
+//! | a commit record whose count and sum match all transaction records | it counts |
+//! | no commit record, or one whose sum does not match, and no damage | it does not count: a crash tore it, or it was aborted |
+//! | the same, and something is damaged, or a crash cannot have torn it | its transaction records are reported as damaged: the commit record, or others of them, may be damaged |
 //!
 //! A crash cannot have torn a transaction with a commit record in three cases: only the process died, since then all
 //! stores survive in their order; the commit record belongs to an epoch that was committed; or the close was clean.
