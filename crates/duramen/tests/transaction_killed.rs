@@ -69,7 +69,7 @@ fn writes() {
             tell(&format!("{} KiB", besides >> 10));
             assert!(besides <= DRAM_MAX, "{besides} bytes of DRAM besides the index");
             tell("end");
-            // Until it is killed, or told to go on.
+            // Until it is killed, or is notified to continue.
             let _ = std::io::stdin().read_line(&mut String::new());
             Ok(())
         })
@@ -82,7 +82,7 @@ fn writes() {
     tell("closed");
 }
 
-/// Starts it, and kills it when it tells this.
+/// Starts it, and kills it when it reports this.
 fn killed_at(path: &Path, when: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "writes", "--ignored", "--nocapture", "--test-threads=1"])
@@ -132,7 +132,7 @@ fn a_transaction_of_many_records_that_is_killed_counts_all_or_not_at_all() {
             assert_eq!(count(&store, is_as_before), keys(), "killed at {when:?}");
             assert_eq!(store.len(), keys() / 2);
         }
-        // And it goes on.
+        // And it continues.
         store.put(key(0), b"again").unwrap();
         store.close().unwrap();
         let store = options().open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The index checkpoint: what an open takes from it instead of reading all records, and when it does not.
+//! The index checkpoint: which records an open takes from it instead of reading all, and when it reads all.
 
 use crate::{collections, maintained};
 use duramen::tuning::Phase;
@@ -75,7 +75,7 @@ fn fill(store: &Store) {
     }
 }
 
-/// Also what recovers after a crash, and with another index than the checkpoint is of.
+/// Including recovery after a crash, and with another kind of index than the checkpoint's.
 #[test]
 fn a_store_that_is_opened_read_only_stays_as_it_is() {
     for_each_store(|options, path| {
@@ -110,7 +110,7 @@ fn a_store_that_is_opened_read_only_stays_as_it_is() {
                 one.close().unwrap();
             }
             assert!(std::fs::read(path).unwrap() == before);
-            // What a read does not do, an open to be written does.
+            // An open for writing does the work that a read-only open does not.
             let store = options.open(path).unwrap();
             assert!(contents(&store) == wanted);
             store.put(b"key", b"value").unwrap();
@@ -118,7 +118,7 @@ fn a_store_that_is_opened_read_only_stays_as_it_is() {
     });
 }
 
-/// As many as take several pages of a checkpoint.
+/// Enough keys for several pages of a checkpoint.
 fn fill_pages(store: &Store) {
     for number in 0..12_000 {
         store.put(key(number), number.to_le_bytes()).unwrap();
@@ -134,14 +134,14 @@ fn contents(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
-/// The same of a store that was just opened: what has expired does not count any more.
+/// As above, for a store that was just opened: expired keys no longer count.
 fn contents_at_open(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let all = contents(store);
     assert_eq!(store.len(), all.len() as u64);
     all
 }
 
-/// A store that was filled and closed; what is in it.
+/// A store that was filled and closed, and its contents.
 fn closed(options: &Options, path: &Path, fill: impl Fn(&Store)) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let store = options.open(path).unwrap();
     fill(&store);
@@ -193,7 +193,7 @@ fn an_open_by_checkpoint_reads_its_pages_when_they_are_touched() {
             assert_eq!(store.stats().index_pages_left, pages - 1);
             let before = store.stats().free_bytes;
             match round {
-                // A close reads what is left, and so does a walk, and maintenance.
+                // A close reads the remaining pages, and so does a walk, and maintenance.
                 0 => {}
                 1 => assert_eq!(contents(&store), wanted),
                 _ => store.maintain().unwrap(),
@@ -229,7 +229,7 @@ fn an_open_after_a_crash_reads_pages_when_they_are_touched_too() {
         let (first, value) = wanted.iter().next().unwrap();
         assert_eq!(&*store.get(first).unwrap().unwrap(), &value[..]);
         assert_eq!(store.stats().index_pages_left, pages - 1);
-        // What is written meanwhile outlives the next crash, whether its page was read or not.
+        // Writes made meanwhile survive the next crash, whether their page was read or not.
         let mut now = wanted.clone();
         for number in (0..12_000).step_by(900) {
             store.put(key(number), b"written").unwrap();
@@ -256,7 +256,7 @@ fn threads_that_touch_a_store_just_opened_lose_nothing() {
                 for thread in 0..THREADS {
                     let (store, wanted) = (&store, &wanted);
                     scope.spawn(move || {
-                        // All threads go through the same pages, and each has keys of its own there.
+                        // All threads go through the same pages, and each has separate keys there.
                         for number in (0..6000).filter(|number| number % THREADS == thread) {
                             let key = key(number);
                             if number % 5 == round % 5 {
@@ -296,7 +296,7 @@ fn what_is_written_after_an_open_by_checkpoint_is_there_after_a_crash() {
             store.maintain().unwrap();
         }
         let wanted = contents(&store);
-        // As a process leaves it that is killed.
+        // As a killed process leaves it.
         std::fs::copy(path, path.with_extension("killed")).unwrap();
         let store = options.open(path.with_extension("killed")).unwrap();
         assert_eq!(store.recovery().checkpointed, 0, "the checkpoint went when the store was opened");
@@ -338,7 +338,7 @@ fn after_a_crash_a_persistent_index_reads_what_came_after_the_checkpoint() {
             assert_eq!(contents_at_open(&all_read.open(&copy).unwrap()), wanted);
         }
         assert!(store.stats().written_bytes > all);
-        // Closed, all of it is known again, and what is dead is counted.
+        // After a close everything is known again, and dead records are counted.
         store.close().unwrap();
         for _ in 0..2 {
             let store = options.open(path).unwrap();
@@ -418,9 +418,9 @@ fn damage_that_an_open_by_checkpoint_did_not_read_is_found_in_the_background() {
         };
         tells(&store);
         store.close().unwrap();
-        // What is known to be damaged is read by the next open, which refuses it.
+        // The next open reads the blocks that are known to be damaged, and refuses them.
         assert_eq!(options.open(path).unwrap_err().kind(), duramen::ErrorKind::Corrupt);
-        // Who cannot wait for the background asks.
+        // A caller that cannot wait for the background thread asks.
         std::fs::write(path, &bytes).unwrap();
         tells(&options.open(path).unwrap());
         // A seal, of a store that is whole but for that: of the block whose record was damaged.
@@ -517,7 +517,8 @@ fn a_key_that_is_deleted_after_a_checkpoint_and_a_crash_stays_deleted() {
     });
 }
 
-/// Pages of a checkpoint do not know of what is written while they are; nor may the blocks count that were sealed meanwhile.
+/// Pages of a checkpoint miss records that are written while the pages are; blocks that were sealed meanwhile must not
+/// count either.
 #[test]
 fn what_is_written_while_a_checkpoint_is_made_is_there_after_a_crash() {
     for_each_store(|options, path| {
@@ -641,7 +642,7 @@ fn collections_are_in_the_checkpoint_of_a_clean_close() {
             let left = store.stats().index_pages_left;
             assert!(left >= 9, "{left} pages");
             match round {
-                // Read by those who use them, or by the store itself.
+                // Read by the threads that use them, or by the store itself.
                 0 => assert_eq!(elements(&store), wanted),
                 1 => store.maintain().unwrap(),
                 _ => {}
@@ -657,7 +658,7 @@ fn collections_are_in_the_checkpoint_of_a_clean_close() {
     });
 }
 
-/// What is done to collections after a checkpoint, or while it is made.
+/// Changes of collections after a checkpoint, or while it is made.
 fn change_collections(store: &Store, round: u64) {
     for order in 0..ORDERS.len() {
         let large = collections::of(store, &name(order, 0)).unwrap();
@@ -684,8 +685,8 @@ fn change_collections(store: &Store, round: u64) {
     let _ = store.apply(&batch).unwrap();
 }
 
-/// A process was killed now: what the next finds by checkpoint is what all records say; how many records it read of how
-/// many.
+/// Simulates a killed process: the next one must find the same by checkpoint as by all records. Returns how many
+/// records it read of how many.
 fn after_kill(path: &Path, options: &Options, wanted: &[Vec<(Vec<u8>, Vec<u8>)>]) -> (u64, u64) {
     let killed = collections::after_kill(path, options);
     let recovery = killed.recovery();
@@ -730,7 +731,7 @@ fn collections_are_in_checkpoints() {
         let store = options.open(path).unwrap();
         fill_collections(&store);
         for round in 0..4 {
-            // It waits until what is dead is reclaimed.
+            // It waits until the dead records are reclaimed.
             let is_checkpointed = || {
                 store.maintain().unwrap();
                 let (read, all) = after_kill(path, options, &elements(&store));
@@ -767,7 +768,7 @@ fn collections_that_are_changed_while_a_checkpoint_is_made_are_there_after_a_cra
             let store = options.open(&path).unwrap();
             fill_collections(&store);
             *during.lock().unwrap() = Some(store.clone());
-            // It waits until what is dead is reclaimed.
+            // It waits until the dead records are reclaimed.
             let is_made = || during.lock().unwrap().is_none();
             assert!((0..100).any(|_| store.maintain().is_ok() && is_made()), "a checkpoint was made");
             options.tuning.on_phase = None;
@@ -777,7 +778,7 @@ fn collections_that_are_changed_while_a_checkpoint_is_made_are_there_after_a_cra
     });
 }
 
-/// Stops who looks at it, also when a test fails.
+/// Stops the threads that look at it, also when a test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -786,7 +787,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The elements of three collections that threads write, of which each transaction writes one of all three.
+/// The elements of three collections that threads write; each transaction writes one element of all three.
 fn of_threads(store: &Store) -> [BTreeMap<Vec<u8>, Vec<u8>>; 3] {
     [0, 1, 2].map(|order| {
         let those = collections::of(store, &name(order, 0)).unwrap();

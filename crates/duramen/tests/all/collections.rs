@@ -220,7 +220,7 @@ fn collections_hold_what_models_hold() {
     }
 }
 
-/// How far the counts of what is equally likely are from their mean, in standard deviations of chi-square.
+/// The distance of counts of equally likely events from their mean, in standard deviations of chi-square.
 fn unevenness(counts: &BTreeMap<Vec<u8>, u64>, keys: usize) -> f64 {
     let mean = counts.values().sum::<u64>() as f64 / keys as f64;
     let missing = (keys - counts.len()) as f64 * mean;
@@ -302,8 +302,8 @@ fn a_deleted_collection_costs_one_small_write_and_comes_back_as_space() {
     assert_eq!(store.audit(), [""; 0]);
 }
 
-/// What is dead is taken off its blocks a part at a time, and between two parts blocks are moved out of and written again: nothing may look
-/// for an element in an order that points to what was there.
+/// Dead elements are subtracted from their blocks a part at a time. Between two parts blocks are moved out of and
+/// written again, so no lookup may follow an order that points to the former records.
 #[test]
 fn a_large_collection_dies_beside_writes_to_its_blocks() {
     const ELEMENTS: u64 = 40_000;
@@ -314,7 +314,7 @@ fn a_large_collection_dies_beside_writes_to_its_blocks() {
     for round in 0..3 {
         let made = make(&store, b"root", ElementOrder::ByValue);
         let mut elements = writer.collection(&made);
-        // All of one order: whoever looks for one compares keys.
+        // All of one order: a lookup of one compares keys.
         for at in 0..ELEMENTS {
             elements.put(format!("element:{:08}", at * 7919 % ELEMENTS).as_bytes(), [7; 8]).unwrap();
             // Some of each block is dead, so that it is moved out of.

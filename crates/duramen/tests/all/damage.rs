@@ -1,4 +1,5 @@
-//! Damage of a closed store: what an open by checkpoint did not read is verified before it is used, at once and later.
+//! Damage of a closed store: blocks that an open by checkpoint did not read are verified before they are used, at once
+//! and later.
 
 use duramen::{
     Batch, Durability, Error, ErrorKind, IndexKind, MediumKind, Meta, OnCorruption, Options, Remains, Store,
@@ -63,7 +64,7 @@ fn directory(options: &Options) -> tempfile::TempDir {
 }
 
 fn key(number: u64) -> Vec<u8> {
-    // Many agree in what a leaf keeps of them.
+    // Many share the part of the key that a leaf keeps.
     format!("user:{:0width$}:name", number * 7 % 401, width = 4 + number as usize % 20).into_bytes()
 }
 
@@ -75,7 +76,7 @@ fn is_cell(key: &[u8]) -> bool {
     key.starts_with(b"cell")
 }
 
-/// A closed store with a checkpoint, and what it holds.
+/// A closed store with a checkpoint, and its contents.
 fn closed(options: &Options, path: &Path) -> (Vec<u8>, Model) {
     let store = options.open(path).unwrap();
     let mut model = Model::new();
@@ -123,7 +124,7 @@ fn fits(key: &[u8], found: Option<&[u8]>, model: &Model) {
     assert_eq!(found, wanted.as_deref(), "{:?}", String::from_utf8_lossy(key));
 }
 
-/// Reads a key in one of the ways that there are; what is not an error is right.
+/// Reads a key in one of the existing ways; every answer except an error is right.
 fn read(store: &Store, key: &[u8], way: u64, model: &Model) -> bool {
     let read = match way {
         0 => store.get(key).map(|value| fits(key, value.as_deref(), model)),
@@ -136,7 +137,7 @@ fn read(store: &Store, key: &[u8], way: u64, model: &Model) -> bool {
     read.inspect_err(is_corrupt).is_ok()
 }
 
-/// All keys once, in one of the ways that there are. What is damaged is told; all else is shown.
+/// All keys once, in one of the existing ways. Damaged keys are reported; all others are shown.
 fn walk(store: &Store, model: &Model) {
     let mut told = 0;
     let mut seen = BTreeMap::new();
@@ -182,7 +183,7 @@ fn walk(store: &Store, model: &Model) {
     }
 }
 
-/// Writes a key in one of the ways that there are. A write that says nothing else is done.
+/// Writes a key in one of the existing ways. A write that reports nothing else has taken effect.
 fn write(store: &Store, key: &[u8], way: u64, number: u64, model: &mut Model) {
     let new = value(number, 77);
     match way {
@@ -230,12 +231,12 @@ fn write(store: &Store, key: &[u8], way: u64, number: u64, model: &mut Model) {
     }
     read(store, key, 0, model);
     if matches!(way, 0..4 | 6..) {
-        // What is overwritten or deleted is whole again.
+        // A key that is overwritten or deleted is whole again.
         assert!(read(store, key, 1, model));
     }
 }
 
-/// Deletes a key. Nobody knows whether it was there exactly if a get before says so; afterwards it is not.
+/// Deletes a key. Whether it was there is unknown exactly if a get before says so; afterwards it is absent.
 fn delete(store: &Store, key: &[u8]) -> bool {
     let before = store.get(key).map(|value| value.is_some());
     assert_eq!(store.delete(key).unwrap(), before.as_ref().is_ok_and(|there| *there) || before.is_err());
@@ -330,7 +331,8 @@ fn flipped_bits_of_a_closed_store_are_reported_and_never_served() {
     }
 }
 
-/// Of a key whose only record may be a damaged one nobody knows whether it is there: a delete says true then, and else exactly what was.
+/// If the only record of a key may be a damaged one, it is unknown whether the key exists. Then a delete returns true;
+/// otherwise it returns exactly whether the key existed.
 #[test]
 fn a_delete_beside_damage_says_true_exactly_where_a_get_is_corrupt() {
     for options in configurations() {
@@ -365,7 +367,8 @@ fn a_delete_beside_damage_says_true_exactly_where_a_get_is_corrupt() {
                 false => known += 1,
             }
         }
-        // Hash: those whose records are damaged. Ordered: also those beside them, which the index does not tell from them.
+        // Hash: those whose records are damaged. Ordered: also their neighbours, which the index cannot distinguish
+        // from them.
         assert!(unknown >= 15 && known >= 100, "{:?} {}: {unknown}, {known}", options.medium, options.index);
         assert!(options.index == IndexKind::Hash || unknown > 20, "{unknown}");
         for number in 0..KEYS {
@@ -403,7 +406,7 @@ fn damage_some_values(path: &Path) -> [Vec<u8>; 3] {
     hurt
 }
 
-/// All is right but these keys, of which each read is `Corrupt`.
+/// All keys are right except these, and each read of these is `Corrupt`.
 fn only_these_are_corrupt(store: &Store, model: &Model, hurt: &[Vec<u8>]) {
     for key in model.keys() {
         assert_eq!(read(store, key, 0, model), !hurt.contains(key), "{:?}", String::from_utf8_lossy(key));
@@ -411,7 +414,7 @@ fn only_these_are_corrupt(store: &Store, model: &Model, hurt: &[Vec<u8>]) {
     walk(store, model);
 }
 
-/// Until what was damaged, and is needed by nobody, is freed: readers of whatever store of the process may hold it back.
+/// Waits until the damaged, unneeded blocks are freed: readers of any store of the process may hold them back.
 fn free_damaged(store: &Store) {
     for _ in 0..40 {
         store.maintain().unwrap();
@@ -419,7 +422,7 @@ fn free_damaged(store: &Store) {
     }
 }
 
-/// A reader of another store of the process: while it is there, nothing that is retired from now on is freed, in no store.
+/// A reader of another store of the process: while it exists, no store frees anything that is retired from now on.
 struct Reader {
     stays: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -464,13 +467,14 @@ impl Drop for Reader {
     }
 }
 
-/// An ordered index knows of a damaged record where it lies among those of the keys beside it, and of its key what the leaf keeps, which
-/// others may have too. Whatever comes between and is written anew meanwhile, each key is found, and in order.
+/// An ordered index knows a damaged record by its place among neighbouring keys, and by the part of its key that the
+/// leaf keeps, which other keys may share. Whatever keys are inserted between and overwritten meanwhile, each key is
+/// found, and in order.
 #[test]
 fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
     let seeds = std::env::var("DURAMEN_DAMAGE_SEEDS").map_or(60, |seeds| seeds.parse().unwrap());
     let from: u64 = std::env::var("DURAMEN_DAMAGE_SEED").map_or(1, |seed| seed.parse().unwrap());
-    // The leaf keeps nothing of them by which they differ, or something.
+    // The part that the leaf keeps either does not distinguish them, or does.
     let key = |number: u64, width: usize| format!("{number:0width$}").into_bytes();
     for seed in from..from + seeds {
         eprintln!("DURAMEN_DAMAGE_SEED={seed} DURAMEN_DAMAGE_SEEDS=1");
@@ -536,8 +540,9 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
     }
 }
 
-/// What was compacted may wait for readers to be freed, and for an epoch, when the store is closed. The next open must not have to read it:
-/// to compare it with damaged records is impossible, and without the checkpoint nobody knows whose these are.
+/// Compacted blocks may wait for readers, and for an epoch, to be freed when the store is closed. The next open must
+/// not have to read them: they cannot be compared with damaged records, and without the checkpoint the owners of these
+/// are unknown.
 #[test]
 fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
     let hour = Duration::from_secs(3600);
@@ -550,7 +555,7 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
             Options { durability, on_corruption: OnCorruption::Serve, ..options(medium, IndexKind::Ordered) };
         let dir = directory(&options);
         let path = dir.path().join("store");
-        // One leaf, which keeps the same of all.
+        // One leaf, which keeps the same part of all keys.
         let key = |number: u64| format!("{number:030}").into_bytes();
         let store = options.open(&path).unwrap();
         let mut model = Model::new();
@@ -587,7 +592,8 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
     }
 }
 
-/// Damage that was found is known to each later open, which refuses or serves the rest, until what was damaged is written anew.
+/// Each later open knows the damage that was found, and refuses or serves the rest, until the damaged keys are written
+/// again.
 #[test]
 fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended() {
     for options in configurations() {
@@ -643,7 +649,8 @@ fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended(
     }
 }
 
-/// An open that verifies finds at once what the background would find later, and refuses it with nothing changed.
+/// An open that verifies finds at once the damage that the background thread would find later. It refuses and changes
+/// nothing.
 #[test]
 fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
     for options in configurations() {
@@ -674,8 +681,8 @@ fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
     }
 }
 
-/// Without a checkpoint nobody knows whose the damaged records are: all that is whole is served, and the damage stays
-/// known over crashes.
+/// Without a checkpoint the owners of the damaged records are unknown: all whole records are served, and the damage
+/// stays known over crashes.
 #[test]
 fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known() {
     for options in configurations() {
@@ -709,7 +716,7 @@ fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known
             for _ in 0..4 {
                 store.maintain().unwrap();
             }
-            // Nobody knows what was damaged, so it is kept.
+            // It is unknown which record was damaged, so it is kept.
             assert_eq!(store.stats().damaged_blocks, found);
             if round % 2 == 0 {
                 store.close().unwrap();
@@ -725,7 +732,7 @@ fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known
     }
 }
 
-/// What a check says of damaged records: whose they may be, and what is left of those keys.
+/// A check reports of damaged records to which keys they may belong, and what is left of those keys.
 #[test]
 fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_them() {
     for options in configurations() {
@@ -784,7 +791,7 @@ fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_th
             wanted.map(|(key, remains)| (key.map(str::to_owned), remains)).into(),
             "{report:?}"
         );
-        // Each place is told, not the first of a block only.
+        // Each place is reported, not only the first of a block.
         assert!(report.damage.len() >= 5, "{:?}", report.damage);
         let saved = dir.path().join("saved");
         let (keys, told) = duramen::salvage(&path, &saved, &options).unwrap();
@@ -804,7 +811,7 @@ fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_th
     }
 }
 
-/// A block whose header is lost is read by nobody; its keys are named all the same. A deletion that is damaged may bring a key back.
+/// A block whose header is lost is not read, but its keys are reported. A damaged deletion may bring a key back.
 #[test]
 fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() {
     for options in configurations() {
@@ -844,7 +851,7 @@ fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() 
     }
 }
 
-/// Files whose head is lost are neither empty nor stores, and what they hold is saved.
+/// Files whose head is lost are neither empty nor stores, and their contents are saved.
 #[test]
 fn a_lost_head_never_becomes_an_empty_store() {
     for options in configurations() {
@@ -866,7 +873,7 @@ fn a_lost_head_never_becomes_an_empty_store() {
                 let mut bytes = whole.clone();
                 lost.iter().for_each(|range| bytes[range.clone()].fill(0));
                 std::fs::write(&path, &bytes).unwrap();
-                // Whatever extents new stores would have.
+                // With any extent size of new stores.
                 for extent_bytes in [None, Some(extent_bytes), Some(64 << 10)] {
                     let error = Options { extent_bytes, ..options.clone() }.open(&path).unwrap_err();
                     is_corrupt(&error);
@@ -890,7 +897,7 @@ fn a_lost_head_never_becomes_an_empty_store() {
     }
 }
 
-/// Whoever wipes a head may wipe far more: blocks anywhere say that a store was there.
+/// A mistaken wipe of a head may erase far more: blocks anywhere show that a store existed.
 #[test]
 fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
     let options = Options { extent_bytes: None, ..options(MediumKind::Shm, IndexKind::Hash) };
@@ -919,7 +926,7 @@ fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
     assert!(report.keys > 50 && !report.damage.is_empty(), "{} keys", report.keys);
 }
 
-/// What holds any bytes, but never held a store, has room for one.
+/// A medium that holds any bytes, but never held a store, has room for one.
 #[test]
 fn what_a_creation_left_and_what_never_was_a_store_has_room_for_one() {
     for options in configurations() {

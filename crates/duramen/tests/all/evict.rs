@@ -1,4 +1,4 @@
-//! Eviction: a store below a limit gives up keys instead of refusing writes.
+//! Eviction: a store below a limit evicts keys instead of refusing writes.
 
 use duramen::{
     ElementOrder, ErrorKind, EvictBy, Evicted, Eviction, IndexKind, MediumKind, Meta, Options, Store, Table,
@@ -134,7 +134,7 @@ fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
             let other = store.table(b"kept", IndexKind::Ordered).unwrap();
             let far = 4_000_000_000_000;
             let meta = Meta { expires_at: volatile_only.then_some(far), ..Meta::default() };
-            // What is in no table that may evict, or does not expire, stays.
+            // Keys in tables that may not evict, or that do not expire, stay.
             (0..500).for_each(|at| other.put(key(at), value(at, 7)).unwrap());
             if volatile_only {
                 (0..500).for_each(|at| table.put(key(1 << 30 | at), value(at, 8)).unwrap());
@@ -207,8 +207,8 @@ fn what_is_read_stays() {
     }
 }
 
-/// By frequency half of each block went once, so that the popular keys of a block competed with each other, and those that were
-/// asked for once with each other.
+/// By frequency, half of each block was evicted once. So the popular keys of a block competed with each other, and the
+/// keys that were read once with each other.
 #[test]
 fn by_frequency_about_as_much_is_found_as_by_recency() {
     let found = |by| {

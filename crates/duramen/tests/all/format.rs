@@ -1,5 +1,5 @@
-//! Promise P11: every build opens what an earlier one wrote. `testdata/format/` holds an image of each version,
-//! and this test opens it. After a change of the format, add a version: never write an image anew.
+//! Promise P11: every build opens the images of earlier builds. `testdata/format/` holds an image of each version, and
+//! this test opens it. After a change of the format, add a version: never overwrite an image.
 //!
 //! An image was made by `DURAMEN_WRITE_IMAGE=1 cargo test -p duramen --test all format::`, which refuses to overwrite.
 use duramen::{Batch, ElementOrder, Error, ErrorKind, IndexKind, MediumKind, Meta, Options, Swap, Update};
@@ -34,9 +34,9 @@ fn image(version: u32) -> PathBuf {
     root.join(format!("version-{version}.duramen"))
 }
 
-/// Every kind of record: value, tombstone, cell, transaction records and ends of transactions in one block and in
-/// several, and of one that was given up, a void, expiry, tags, owners, roots and elements of collections, and a block
-/// of several extents; as a process leaves it that is killed.
+/// Every kind of record: value, tombstone, cell, transaction records and commit records of transactions in one block
+/// and in several, and of an aborted one. Also a void, expiry, tags, owners, roots and elements of collections, and a
+/// block of several extents; as a killed process leaves it.
 fn write(path: &std::path::Path) {
     let store = options(1_000_000).open(path).unwrap();
     let mut writer = store.writer().unwrap();

@@ -1,6 +1,6 @@
-//! A full store: whatever the sizes and the order, deletes go on, and the space of what was deleted comes back.
+//! A full store: for all sizes and orders, deletes still work, and the space of deleted records comes back.
 //!
-//! `DURAMEN_CASES` says how many cases the property test runs, and `DURAMEN_SEED` where it begins.
+//! `DURAMEN_CASES` sets the number of cases of the property test, and `DURAMEN_SEED` the first seed.
 
 mod kept;
 
@@ -22,11 +22,11 @@ impl Random {
     }
 }
 
-/// What values are like.
+/// The sizes of values.
 #[derive(Clone, Copy, Debug)]
 enum Sizes {
     Between(u64, u64),
-    /// Mostly small, some of up to so many bytes.
+    /// Mostly small, some of up to this many bytes.
     Mixed(u64),
 }
 
@@ -53,7 +53,7 @@ struct Case {
     background: bool,
     dead_percent: u32,
     rounds: u64,
-    /// Deletes go to keys in the order in which they came, else to any.
+    /// Deletes go to keys in the order of their insertion, else to any.
     oldest_first: bool,
     grouped: bool,
 }
@@ -74,7 +74,7 @@ impl Case {
     }
 }
 
-/// A store in use, and its keys, the oldest in front.
+/// A store in use, and its keys, the oldest first.
 struct Full<'c> {
     case: &'c Case,
     random: Random,
@@ -139,7 +139,7 @@ impl<'c> Full<'c> {
         true
     }
 
-    /// Deletes a key; how long its value was.
+    /// Deletes a key; returns the length of its value.
     fn delete(&mut self, what: &str) -> usize {
         let any = self.random.below(self.keys.len() as u64) as usize;
         let at = if self.case.oldest_first { 0 } else { any };
@@ -222,7 +222,7 @@ fn run(case: &Case) {
         if case.grouped {
             full.writer.as_mut().unwrap().group();
         }
-        // Now and then many, so that what comes back adjoins.
+        // Sometimes many, so that adjacent space comes back.
         let many = if full.random.below(200) == 0 { 20 } else { 1 };
         for _ in 0..many {
             if !full.keys.is_empty() {
@@ -242,7 +242,7 @@ fn run(case: &Case) {
     full.random = Random(case.seed);
     full.fill();
     puts += full.keys.len();
-    // The same draws: what is left out is what a few blocks hold that tombstones or writers keep.
+    // The same draws: only the space of a few blocks is missing, which tombstones or writers keep.
     assert!(
         full.bytes * 100 >= first * 80,
         "{case:?}\nat first {keys} keys of {first} bytes fitted, then {puts} of {}: {:?}\n{:?}",
@@ -363,16 +363,16 @@ fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
     }
 }
 
-/// Cases in which a delete, or what the compactor moved, broke up the last run that a block of several extents could be
-/// moved to; and one in which the compactor took what a commit had freed before the delete that waited for it could.
+/// Cases in which a delete, or the compactor's moves, broke up the last run that could take a block of several extents.
+/// In one case the compactor took space that a commit had freed, before the waiting delete could.
 #[test]
 fn deletes_go_on_where_what_is_free_is_scattered_or_comes_with_commits() {
     [11, 71, 273].into_iter().for_each(|seed| run(&drawn(seed)));
 }
 
-/// The compactor moves halves of batches into blocks of its own, of which half is left. And a delete behind two puts of a batch
-/// needs a block that no transaction went on to before: some dozen stay open, with one tombstone each, and where a
-/// value has several extents they are in its way.
+/// The compactor moves halves of batches into its own blocks, and half of these is left. And a delete after two puts of
+/// a batch needs a block that no transaction extended to before. Some dozen such blocks stay open, with one tombstone
+/// each; where a value has several extents they are in its way.
 #[test]
 fn space_of_batches_of_large_values_comes_back() {
     let extents = [(1 << 10, 800 << 10), (4 << 10, 400 << 10)];
@@ -397,7 +397,7 @@ fn space_of_batches_of_large_values_comes_back() {
     }
 }
 
-/// A transaction that fills the store is given up: what it had is room again for whoever comes next, though nothing is
+/// A transaction that fills the store is aborted: its space is free again for the next writer, though nothing is
 /// committed meanwhile.
 #[test]
 fn the_space_of_a_transaction_that_was_aborted_is_found_without_a_wait() {
@@ -445,8 +445,8 @@ fn the_space_of_a_transaction_that_was_aborted_is_found_without_a_wait() {
     }
 }
 
-/// A full store takes values that it must not refuse, until they have used up half of what is kept for deletes; then it takes what is
-/// no longer than before, and deletes, as ever.
+/// A full store accepts values that it must not refuse, until they have used up half of the space kept for deletes.
+/// Then it still accepts deletes, and values no longer than before.
 #[test]
 fn a_full_store_takes_changes_and_what_they_take_is_bounded() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -465,7 +465,7 @@ fn a_full_store_takes_changes_and_what_they_take_is_bounded() {
     while writer.put(key(count), [1; 200]).is_ok() {
         count += 1;
     }
-    // The same values again, of which nothing more lives: as often as wanted.
+    // The same values again, which add no live bytes: as often as wanted.
     for number in 0..3 * count {
         let number = number * 7919 % count;
         for room in [Room::Change, Room::Removal] {
@@ -473,7 +473,7 @@ fn a_full_store_takes_changes_and_what_they_take_is_bounded() {
             put.unwrap_or_else(|error| panic!("{number} for {room:?}: {error}"));
         }
     }
-    // New ones, of which more lives.
+    // New values, which add live bytes.
     let mut more = 0;
     while writer.put_with(key(count + more), [4; 200], with(Room::Change)).is_ok() {
         more += 1;

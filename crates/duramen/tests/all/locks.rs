@@ -34,7 +34,7 @@ fn what_is_read_and_written_under_locks_is_one_step() {
                 scope.spawn(move || {
                     let mut writer = store.writer().unwrap();
                     for round in 0..ROUNDS {
-                        // In any order: whoever waited in a circle would not come back.
+                        // In any order: a deadlock would never return.
                         let mut keys = [b"a".as_slice(), b"b", b"c"];
                         keys.rotate_left((thread + round) as usize % 3);
                         let grouped = round % 7 == 0;
@@ -189,7 +189,7 @@ fn what_is_longer_than_the_room_is_written_in_a_second_run_and_no_third() {
         let error = writer.locked([b"too long".as_slice()], put).unwrap_err();
         assert_eq!((error.kind(), runs), (ErrorKind::OutOfSpace, 1));
         assert_eq!(store.get(b"too long").unwrap().as_deref(), None);
-        // Deletes go on in a full store, also under locks.
+        // Deletes still work in a full store, also under locks.
         let mut filled = 0u32;
         while writer
             .locked([&filled.to_le_bytes()[..]], |writer| writer.put(filled.to_le_bytes(), [1; 60_000]))

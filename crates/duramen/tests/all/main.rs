@@ -25,8 +25,8 @@ mod transaction;
 use duramen::Store;
 use std::time::{Duration, Instant};
 
-/// Maintains until what is awaited is so; whether it came within a minute. What is dead waits for readers who came before, and other
-/// tests' readers are under way in this process.
+/// Maintains until the awaited condition holds; returns whether it did within a minute. Dead records wait for earlier
+/// readers, and other tests' readers are active in this process.
 fn maintained(store: &Store, is_so: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     loop {

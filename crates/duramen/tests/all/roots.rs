@@ -19,7 +19,7 @@ fn lives(store: &Store, collection: &Collection) -> bool {
 /// Live bytes of a store that holds next to nothing: its head, and headers of blocks.
 const NOTHING: u64 = 26_000;
 
-/// Compacts until no more than `bytes` are live. Readers of other tests may be under way, for whom the dead wait.
+/// Compacts until no more than `bytes` are live. Dead records wait for readers of other tests, which may be active.
 fn settle(store: &Store, bytes: u64) {
     for _ in 0..2000 {
         store.maintain().unwrap();
@@ -95,7 +95,7 @@ fn a_collection_lives_as_long_as_any_root_names_it() {
     assert_eq!(made.len(), 101);
     store.put(b"c", b"a string").unwrap();
     assert!(!lives(&store, &made) && !lives(&after_kill(&path, &options()), &made));
-    // What is not written names nothing.
+    // A root that is not written names nothing.
     let fresh = store.new_collection(ElementOrder::ByKey);
     let stamp = store.writer().unwrap().get_stamped(b"c").unwrap().0;
     store.put(b"c", b"another").unwrap();

@@ -412,7 +412,7 @@ fn expired_keys_are_gone_and_stay_gone() {
         assert!(!store.delete(b"k").unwrap());
         store.commit().unwrap();
         store.close().unwrap();
-        // The clock goes back: what was seen to be gone stays gone.
+        // The clock goes back: keys that were seen as expired stay gone.
         now.store(900_000, Relaxed);
         let store = options.open(path).unwrap();
         assert!(store.get(b"k").unwrap().is_none());
@@ -872,7 +872,7 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
         assert_eq!(stats.medium_bytes, first, "the store grew in round {round}: {stats:?}");
         store.close().unwrap();
     }
-    // What recovery counts is what was counted before, and what is left is live.
+    // Recovery counts the same as was counted before, and the remaining records are live.
     let store = options.open(&path).unwrap();
     let stats = store.stats();
     assert!(stats.dead_bytes > stats.used_bytes / 2, "{stats:?}");
@@ -890,7 +890,7 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
     assert_eq!(*store.get(b"one").unwrap().unwrap(), 99u32.to_le_bytes());
 }
 
-/// A value of more than half a block lies in one by itself, wherever it is moved.
+/// A value of more than half a block lies alone in one, wherever it is moved.
 #[test]
 fn blocks_of_one_long_record_are_not_moved_for_their_room() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -934,7 +934,7 @@ fn a_damaged_seal_is_reported_after_a_clean_close_and_not_missed_after_a_crash()
     assert!(report.damage.is_empty() && report.keys == 10, "{report:?}");
     assert_eq!(options.open(&crashed).unwrap().len(), 10);
 
-    // Each record takes 56 bytes, from byte 64 of the first extent behind the head.
+    // Each record takes 56 bytes, from byte 64 of the first extent after the head.
     let (block, whole) = (64 << 10, std::fs::read(&path).unwrap());
     assert!(duramen::check(&path, &options).unwrap().damage.is_empty());
     for (bytes, keys) in [(&[28][..], 10), (&[24], 10), (&[32], 10), (&[28, 64 + 9 * 56 + 40], 9)] {

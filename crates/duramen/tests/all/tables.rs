@@ -257,7 +257,7 @@ fn what_is_wrong_with_a_table_is_reported() {
     assert_eq!(table.range(..).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
-/// With `manual`, a crash takes back what was not committed: also that a table was made, cleared, dropped.
+/// With `manual`, a crash reverts uncommitted changes, including creating, clearing and dropping tables.
 #[test]
 fn what_was_done_to_tables_counts_when_it_is_committed() {
     let dir = tempfile::tempdir().unwrap();
@@ -443,7 +443,7 @@ fn a_full_store_that_is_asked_for_tables_still_deletes_clears_and_drops() {
     }
 }
 
-/// Values of a cleared table are kept beside much that is written, and stay as they are; what they hold back is a block each.
+/// Values of a cleared table are pinned during many writes, and stay unchanged; each holds back one block.
 #[test]
 fn values_that_are_kept_outlive_their_table() {
     for kind in KINDS {

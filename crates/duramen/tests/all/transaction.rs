@@ -324,7 +324,7 @@ fn of_two_transactions_that_read_what_the_other_writes_one_sees_the_other() {
     }
 }
 
-/// Another thread that writes when it is told to.
+/// Another thread that writes on request.
 fn other_writes(store: &Store, write: impl Fn(&Store) + Send + 'static) -> impl Fn() -> bool {
     let (tell, told) = mpsc::channel();
     let (say, said) = mpsc::channel();

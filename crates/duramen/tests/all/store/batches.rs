@@ -1,4 +1,4 @@
-//! How long others wait beside a batch of many keys, by the clock.
+//! How long other threads wait during a batch of many keys, by the clock.
 //!
 //! `DURAMEN_BATCH_KEYS` and `DURAMEN_BATCH_BYTES` say how large it is. What does not depend on the machine is in the crash driver's
 //! `puts_go_on_beside_a_long_batch`.
@@ -21,8 +21,8 @@ fn unscheduled(file: &std::fs::File) -> u64 {
     text.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or(0)
 }
 
-/// The longest that a put of some other key took while `batch` was applied, without what the thread waited for a CPU; how many
-/// there were, and how long the batch took.
+/// Returns the longest time of a put of another key while `batch` was applied, without the thread's wait for a CPU.
+/// Also returns the number of puts, and the time of the batch.
 fn beside(store: &Store, batch: &Batch) -> (Duration, u32, Duration) {
     let over = AtomicBool::new(false);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Keys that expire, and who is told of it.
+//! Keys that expire, and the listeners that are notified.
 
 use super::for_each_store;
 use duramen::{Meta, Options};

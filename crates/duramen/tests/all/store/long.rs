@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A cell is copied piece by piece while updates go on in several of its places.
+/// A cell is copied piece by piece while updates continue in several of its places.
 #[test]
 fn a_cell_of_any_length_is_read_as_it_was_at_one_moment() {
     const KEY: &[u8] = b"the cell";
