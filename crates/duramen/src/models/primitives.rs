@@ -486,7 +486,7 @@ pub(crate) mod reclaim {
         }
 
         /// # Safety
-        /// Nobody can come to `shared` any more but guards pinned before.
+        /// Only guards pinned before can still reach `shared`.
         pub(crate) unsafe fn defer_destroy<T: 'static>(&self, shared: Shared<'_, T>) {
             let address = Address(shared.pointer);
             self.defer(move || {

@@ -249,8 +249,8 @@ impl<'m, M: Medium> Source<'m, M> {
         Cut { base, committed }
     }
 
-    /// The epochs that a block without a seal can hold. Each commit writes a mark, so the last epoch of the store is at most one above
-    /// the newest.
+    /// The epochs that a block without a seal can hold. Each commit writes a mark, so the last epoch of the store is at
+    /// most one above the newest.
     pub(super) fn epochs(&self, heads: &Heads<'_>) -> RangeInclusive<u64> {
         let base = self.superblock.epoch_base;
         let last = if self.superblock.sequence == 0 { Epoch::MAX - 2 } else { 0 };

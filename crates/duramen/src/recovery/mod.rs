@@ -145,7 +145,7 @@ pub(crate) struct Recovered {
     pub tables: Tables,
     /// The names of tables, and their owners.
     pub names: Vec<(Vec<u8>, Owner)>,
-    /// Owners that nothing names, though a name of theirs may lie in what is damaged.
+    /// Owners without a known name; a damaged part may hold their name.
     pub nameless: Vec<Owner>,
     pub blocks: Blocks,
     pub space: Space,

@@ -1,4 +1,4 @@
-//! Collections: elements as records of their own, alive as long as a root names them; over compaction, closes and crashes.
+//! Collections: elements as separate records, alive as long as a root names them; over compaction, closes and crashes.
 use crate::maintained;
 use duramen::{
     Batch, Collection, CollectionId, ElementOrder, ErrorKind, IndexKind, MediumKind, Meta, Options,
@@ -157,7 +157,7 @@ fn collections_hold_what_models_hold() {
                             );
                             models[at] = None;
                         }
-                        // Overwritten by what is none.
+                        // Overwritten by a value that is not a collection.
                         1 => {
                             store.put(name, b"a string").unwrap();
                             assert!(store.delete(name).unwrap());

@@ -98,7 +98,7 @@ fn no_later_write_of_a_key_comes_before_its_eviction_is_reported() {
             let _ = table.put(&key, b"again");
             by.store(1, Relaxed);
         });
-        // What does not wait for this is done by then.
+        // A put that does not wait for this call finishes within this time.
         std::thread::sleep(std::time::Duration::from_millis(10));
         at.fetch_add(is_written.load(Relaxed), Relaxed);
     }));
@@ -149,7 +149,7 @@ fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
             let stats = store.stats();
             assert!(stats.used_bytes <= LIMIT, "{by:?}: {stats:?}");
             assert!(stats.evicted_keys > 30_000, "{by:?}: {stats:?}");
-            // The store's own thread may still be at it.
+            // The store's background thread may still be evicting.
             let mut before = u64::MAX;
             while before != store.stats().evicted_keys {
                 before = store.stats().evicted_keys;

@@ -1,5 +1,5 @@
-//! Batches at the limits. In a program of its own: while a batch of many keys is applied, no store of the
-//! process gets space back.
+//! Batches at the limits. In a separate program: while a batch of many keys is applied, no store of the process gets
+//! space back.
 
 use duramen::{Batch, ErrorKind, Options, Swap};
 

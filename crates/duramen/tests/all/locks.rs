@@ -221,7 +221,7 @@ fn elements_are_written_under_the_lock_of_their_collections_key() {
                     let key = [b"first".as_slice(), b"second"][which];
                     let added = writer.locked([key], |writer| {
                         let mut elements = writer.collection(&collections[which]);
-                        // Their stripes are all there are: who locked them as keys would wait for the other's.
+                        // Together they have all stripes: locking them as keys would wait for the other thread's.
                         for element in 0..20u32 {
                             let element = (element * 7919 + thread).to_be_bytes();
                             elements.put(element, round.to_le_bytes())?;

@@ -1,5 +1,5 @@
-//! The engine through its public door, in one program: each is linked with all of it. What needs a process of its own stands
-//! beside it.
+//! The engine through its public interface, in one program, since each program is linked with the whole engine. Tests
+//! that need a separate process are next to it.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // A panic here is a failed test.
 

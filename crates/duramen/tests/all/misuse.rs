@@ -1,4 +1,5 @@
-//! Calls that would wait for their own thread: each is refused, says where the thread took what it holds, and leaves that as it was.
+//! Calls that would wait for their own thread: each is refused, reports where the thread took its locks, and leaves
+//! them unchanged.
 
 use duramen::{Batch, Error, ErrorKind, IndexKind, Options, Result, Store, Swap, Writer};
 use std::sync::mpsc;
@@ -13,7 +14,7 @@ fn store() -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-/// What `work` returns on a thread of its own; fails when that takes too long.
+/// Returns the result of `work`, run on a separate thread; fails when that takes too long.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));

@@ -180,7 +180,7 @@ fn values_of_sizes_around_every_border_read_back_and_survive_reopening() {
 
 const CHILD: &str = "DURAMEN_PROTOTYPE_CHILD";
 
-/// Not a test of its own: writes the same few keys from four threads until it is killed.
+/// Not a separate test: writes the same few keys from four threads until it is killed.
 #[test]
 fn child_that_holds_locks_until_it_is_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
@@ -234,7 +234,7 @@ fn a_kill_inside_a_critical_section_leaves_nobody_waiting() {
         std::thread::sleep(Duration::from_millis(20 + 13 * round % 60));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Every key, by a reader and a writer, in a thread of its own with a deadline.
+        // Every key, by a reader and a writer, on a separate thread with a deadline.
         let (path, (tell, told)) = (path.clone(), std::sync::mpsc::channel());
         std::thread::spawn(move || {
             let store = locked_options().open(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Roots: what names a collection, how long it lives by that, and what is left of it afterwards.
+//! Roots: how they name a collection and keep it alive, and what is left of it afterwards.
 
 use crate::collections::{after_kill, make, options, root};
 use duramen::{

@@ -786,7 +786,7 @@ fn a_store_made_over_another_never_shows_the_others_records() {
     old.commit().unwrap();
     std::mem::drop(old);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // No more than the head, as `duramen::erase` leaves it: what it takes beyond that would hide the matter in so small a store.
+    // Only the head, as `duramen::erase` leaves it: the rest that it erases would hide the matter in so small a store.
     let mut head = [0; 16 << 10];
     for at in [120, 4096 + 120] {
         head[at..at + 8].copy_from_slice(b"ERASED01");

@@ -1,4 +1,5 @@
-//! Named tables: each a set of keys of its own, made, cleared, dropped and swapped by one small write, over closes and crashes.
+//! Named tables: each a separate set of keys, created, cleared, dropped and swapped by one small write, over closes and
+//! crashes.
 use crate::maintained;
 use duramen::{
     Batch, Durability, ErrorKind, IndexKind, MediumKind, Meta, Options, Store, Swap, Table, Update,
@@ -407,7 +408,7 @@ fn tables_are_cleared_beside_those_who_use_them() {
     assert_eq!(store.audit(), [""; 0]);
 }
 
-/// Room that is kept for deletes stays with them, however many tables are asked for.
+/// Space that is kept for deletes stays with them, however many tables are requested.
 #[test]
 fn a_full_store_that_is_asked_for_tables_still_deletes_clears_and_drops() {
     for medium in [MediumKind::Shm, MediumKind::File, MediumKind::Volatile] {

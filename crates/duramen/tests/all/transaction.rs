@@ -368,7 +368,7 @@ fn a_transaction_whose_reads_have_changed_runs_again() {
         ),
         (
             &|transaction| {
-                // What it deleted in vain.
+                // A delete without effect.
                 transaction.delete(b"missing")?;
                 Ok(None)
             },

@@ -149,7 +149,7 @@ fn a_value_outlives_the_thread_that_read_it() {
     wear(&store);
 }
 
-/// Each tombstone hides what lies in the block that is kept, so none is dropped: but only the last one is needed.
+/// Each tombstone hides a record in the block that is kept, so none is dropped: but only the last one is needed.
 #[test]
 fn a_key_of_a_block_that_is_kept_is_put_and_deleted_for_ever() {
     for background in [false, true] {

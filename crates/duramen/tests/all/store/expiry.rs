@@ -24,7 +24,7 @@ fn no_later_write_of_a_key_comes_before_its_expiry_is_reported() {
                 store.put(b"k", b"again").unwrap();
                 written.store(1, Relaxed);
             });
-            // What does not wait for this is done by then.
+            // A put that does not wait for this call finishes within this time.
             std::thread::sleep(Duration::from_millis(30));
             seen.store(1 + by.load(Relaxed), Relaxed);
         })));
