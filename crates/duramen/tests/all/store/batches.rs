@@ -1,7 +1,7 @@
 //! How long other threads wait during a batch of many keys, by the clock.
 //!
-//! `DURAMEN_BATCH_KEYS` and `DURAMEN_BATCH_BYTES` say how large it is. What does not depend on the machine is in the crash driver's
-//! `puts_go_on_beside_a_long_batch`.
+//! `DURAMEN_BATCH_KEYS` and `DURAMEN_BATCH_BYTES` set its size. The part that does not depend on the machine is in the
+//! crash driver's `puts_go_on_beside_a_long_batch`.
 
 use super::contents;
 use duramen::{Batch, Durability, IndexKind, MediumKind, Options, Store, Swap};
