@@ -20,7 +20,7 @@ pub(crate) struct Outcome {
     /// The claims of the damaged records.
     pub claims: Vec<Claim>,
     pub epoch_max: Epoch,
-    /// Whether it holds any whole record, counting or not: proving an epoch needs each of its blocks.
+    /// Whether it holds any whole record, counting or not: proving an epoch needs every record of it.
     pub holds: bool,
     /// Outcomes of transactions of several blocks that its header does not record yet.
     pub transaction_outcomes: TransactionOutcomes,

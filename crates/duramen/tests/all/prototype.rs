@@ -1,7 +1,7 @@
-//! What went wrong in the published prototype of this design, one test each: the failures were seen by running it.
+//! Failures of the published prototype of this design, one test each: they were seen by running it.
 //!
-//! The full sizes take minutes: `DURAMEN_FULL=1 cargo test --release -p duramen --test all prototype::`. Without it each test
-//! does a tenth or less of what it names, which it says where it matters.
+//! The full sizes take minutes: `DURAMEN_FULL=1 cargo test --release -p duramen --test all prototype::`. Otherwise each
+//! test does a tenth or less of its stated size, and says so where it matters.
 
 use duramen::{Durability, ErrorKind, MediumKind, Options, Store};
 use std::path::Path;
@@ -62,8 +62,8 @@ fn neighbours_deleted_by_two_writers_stay_deleted_after_reopening() {
 
 #[test]
 fn deleted_keys_stay_gone_and_present_ones_are_not_told_new() {
-    // 2 million keys, one third deleted, one third overwritten; whether a delete found the key is the same answer that a
-    // put gives by `replace`.
+    // 2 million keys, one third deleted, one third overwritten; whether a delete found the key is the same answer that
+    // a put gives by `replace`.
     let count = scaled(2_000_000, 20);
     let dir = memory();
     let store = open(&dir, &Options::default());
@@ -301,8 +301,8 @@ fn endless_overwrites_settle_in_bounded_space() {
         sizes.push(store.stats().medium_bytes);
     }
     eprintln!("{keys} keys took {first} bytes; while they were overwritten 15 times: {sizes:?}");
-    // Settled: the last third adds next to nothing, or one step of growth where compaction came late once; its garbage is
-    // 2 MiB in each sixth of a round. Bounded: less than three times what the keys took.
+    // Settled: the last third adds next to nothing, or one step of growth where compaction came late once. Its garbage
+    // is 2 MiB in each sixth of a round. Bounded: less than three times the space of the keys.
     assert!(sizes[14] <= sizes[9] + (sizes[9] / 20).max(2 << 20), "{sizes:?}");
     assert!(sizes[14] < 3 * first.max(8 << 20), "{first}: {sizes:?}");
     assert_eq!(store.len(), keys);

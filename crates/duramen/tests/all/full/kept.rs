@@ -18,7 +18,8 @@ fn key(number: u32) -> [u8; 8] {
     u64::from(number).to_be_bytes()
 }
 
-/// Overwrites a sixth of what fits in a store until eight times that was written, so that none of it fits without compaction.
+/// Overwrites a sixth of the store's capacity until eight times that was written, so that none of it fits without
+/// compaction.
 fn wear(store: &Store) {
     let begun = Instant::now();
     let mut value = [0; 1300];
@@ -98,7 +99,7 @@ fn a_value_that_is_kept_holds_back_its_own_block_alone() {
     }
 }
 
-/// More than a thread has slots for, also read at once; given up by another thread, in another order.
+/// More than a thread has slots for, also read at once; released by another thread, in another order.
 #[test]
 fn thousands_of_values_are_kept_and_sent_to_another_thread() {
     let store = Options { len_max: 4 * LEN_MAX, ..options() }.open("none").unwrap();
