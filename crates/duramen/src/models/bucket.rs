@@ -7,7 +7,7 @@
 use super::Planted::{Bug, Relaxed};
 use super::check;
 use crate::index::hash::HashIndex;
-use crate::index::{Counts, Keys, Slot};
+use crate::index::{KeepFilter, Keys, Slot};
 use crate::mutants::Mutant;
 use crate::sync::Arc;
 use crate::sync::reclaim::{pin, pin_to_write};
@@ -169,7 +169,7 @@ fn a_page_of_an_checkpoint_is_read_once_whoever_touches_it() {
         let pages: Vec<(u64, &[u8])> = pages.iter().map(|(first, page)| (*first, &page[..])).collect();
         let mut index = HashIndex::new();
         // SAFETY: the pages live until the end of this execution, and so do their readers.
-        unsafe { index.attach(&pages, Counts::All) }.unwrap();
+        unsafe { index.attach(&pages, KeepFilter::All) }.unwrap();
         let store = Arc::new(Store { index, log: Log::new(2) });
         store.log.write(0, 1, 1);
         let writer = {

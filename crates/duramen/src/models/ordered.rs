@@ -8,7 +8,7 @@ use super::Planted::{Bug, Relaxed};
 use super::check;
 use crate::index::key_index::{KeyPlace, LockedKey};
 use crate::index::ordered::{Chunk, OrderedIndex};
-use crate::index::{Counts, KeyBytes, Keys, Slot};
+use crate::index::{KeepFilter, KeyBytes, Keys, Slot};
 use crate::mutants::Mutant;
 use crate::sync::Arc;
 use crate::sync::reclaim::pin;
@@ -145,7 +145,7 @@ fn a_page_of_an_checkpoint_is_there_whole_for_whoever_touches_it() {
             store.log.write(record, key, 1);
         }
         // SAFETY: the pages live until the end of this execution, and so do their readers.
-        unsafe { store.index.attach(&pages, Counts::All, 1) }.unwrap();
+        unsafe { store.index.attach(&pages, KeepFilter::All, 1) }.unwrap();
         let store = Arc::new(store);
         let reader = {
             let store = Arc::clone(&store);

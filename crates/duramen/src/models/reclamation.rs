@@ -30,7 +30,7 @@ fn block_is_not_used_again_while_a_reader_is_in_it() {
                 let mut writer = store.writer().unwrap();
                 // The record that the reader may hold is dead; its block is emptied and freed ...
                 writer.put(b"key", &[8; 400]).unwrap();
-                store.keeper().compact_now();
+                store.maintenance().compact_now();
                 // ... and written to, after the shorter run that follows it.
                 writer.put(b"other", &[9; 400]).unwrap();
                 writer.put(b"other", &[10; 400]).unwrap();
@@ -59,7 +59,7 @@ fn compaction_and_a_writer_of_the_same_key_lose_nothing() {
         let compactor = {
             let store = store.clone();
             thread::spawn(move || {
-                store.keeper().compact_now();
+                store.maintenance().compact_now();
             })
         };
         let mut writer = store.writer().unwrap();
