@@ -146,7 +146,7 @@ fn a_collection_outlives_a_transaction_that_deletes_its_root_and_is_aborted() {
 }
 
 #[test]
-fn who_goes_along_the_ranks_is_reported_of_nothing_that_is_not_settled() {
+fn a_reader_along_the_ranks_sees_nothing_that_is_not_durable() {
     let _alone = alone();
     directed::ranked_before_durable().unwrap();
 }
