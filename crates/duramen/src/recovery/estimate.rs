@@ -5,10 +5,9 @@
 //! grows) or memory (too high). So it leans to too low.
 //!
 //! The headers of some blocks, from the first to a random one, give the mean bytes of a record. With the bytes of all
-//! blocks, that gives the number of records. Keys that occur twice in the sample show dead records. Of `records`
-//! records of `keys` keys, each with as many, a sample of `taken` holds `taken`² / 2 / `records` × (`records` / `keys`
-//! - 1) pairs of one key. Where some keys have more records than others there are more pairs, and the estimate is too
-//! low.
+//! blocks, that gives the number of records. Keys that occur twice in the sample show dead records. If each of `keys`
+//! keys has `each` of the `records` records, a sample of `taken` holds `taken`² / 2 / `records` × (`each` minus 1)
+//! pairs of one key. Where some keys have more records than others there are more pairs, and the estimate is too low.
 
 use super::bytes::bytes_of;
 use crate::format::Owner;
