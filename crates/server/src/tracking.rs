@@ -12,6 +12,7 @@
 
 use crate::clients::{Client, unix_millis};
 use crate::waiting::lock;
+use hashbrown::HashTable;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -48,21 +49,36 @@ impl Tracks {
     }
 }
 
-/// Taken keys, with their remembered clients and times.
-pub type Taken = Vec<(Box<[u8]>, Remembered)>;
+/// Entries taken from the table.
+pub type Taken = Vec<Remembered>;
 
-/// The entry of a key.
-#[derive(Default)]
+/// The entry of a key. For one client without an expiry time it allocates only the key.
 pub struct Remembered {
-    /// The clients that have read it.
-    clients: BTreeSet<u64>,
+    hash: u64,
+    key: Box<[u8]>,
+    /// A client that has read it ...
+    first: u64,
+    /// ... and the others.
+    others: BTreeSet<u64>,
     /// When it will expire, by database.
     expiry_timers: Vec<(u8, u64)>,
 }
 
+impl Remembered {
+    fn clients(&self) -> impl Iterator<Item = u64> + '_ {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+
+    fn add(&mut self, client: u64) {
+        if client != self.first {
+            self.others.insert(client);
+        }
+    }
+}
+
 type Expiry = (u64, u8, Box<[u8]>);
 
-type Shard = HashMap<Box<[u8]>, Remembered>;
+type Shard = HashTable<Remembered>;
 
 /// All that is tracked. Readers and writers skip it while no client tracks.
 pub struct Tracking {
@@ -133,7 +149,7 @@ impl Tracking {
         let items = self
             .shards
             .iter()
-            .map(|shard| lock(shard).values().map(|it| it.clients.len()).sum::<usize>())
+            .map(|shard| lock(shard).iter().map(|it| 1 + it.others.len()).sum::<usize>())
             .sum();
         let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner).len();
         (self.keys.load(Ordering::Relaxed), items, prefixes)
@@ -189,42 +205,52 @@ impl Tracking {
     }
 
     /// Those of these clients that still track keys one by one, or by prefixes. Excludes the writer if it set NOLOOP.
-    fn invalidated(&self, ids: &BTreeSet<u64>, broadcast: bool, writer: u64) -> Vec<Tracked> {
+    fn invalidated(&self, ids: impl Iterator<Item = u64>, broadcast: bool, writer: u64) -> Vec<Tracked> {
         let clients = self.clients.read().unwrap_or_else(PoisonError::into_inner);
-        let found = ids.iter().filter_map(|id| clients.get(id));
+        let found = ids.filter_map(|id| clients.get(&id));
         let wants = |it: &&Tracked| it.broadcast == broadcast && !(it.no_loop && it.client.id == writer);
         found.filter(wants).cloned().collect()
     }
 
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
     }
 
-    /// Remembers that a client has read a key; the caller holds the key's lock.
-    pub fn remember(&self, key: &[u8], client: u64) {
-        let mut shard = self.shard(key);
-        match shard.get_mut(key) {
-            Some(remembered) => drop(remembered.clients.insert(client)),
-            None => {
-                let remembered = Remembered { clients: BTreeSet::from([client]), ..Remembered::default() };
-                shard.insert(key.into(), remembered);
-                self.keys.fetch_add(1, Ordering::Relaxed);
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        // The table of a shard finds by the other bits.
+        lock(&self.shards[(hash >> 32) as usize % SHARDS])
+    }
+
+    /// Remembers that a client has read a key of a database, and when that key will expire. The caller holds the key's
+    /// lock.
+    pub fn remember(&self, key: &[u8], client: u64, db: u8, expires_at: Option<u64>) {
+        let hash = self.hash(key);
+        let mut shard = self.shard(hash);
+        let remembered = match shard.find_mut(hash, |it| *it.key == *key) {
+            Some(remembered) => {
+                remembered.add(client);
+                remembered
             }
-        }
-    }
-
-    /// Sets when a remembered key of a database will expire, or that it will not.
-    pub fn will_expire(&self, at: Option<u64>, db: u8, key: &[u8]) {
-        let mut shard = self.shard(key);
-        // It may have been one of too many.
-        let Some(remembered) = shard.get_mut(key) else { return };
+            None => {
+                self.keys.fetch_add(1, Ordering::Relaxed);
+                let entry = Remembered {
+                    hash,
+                    key: key.into(),
+                    first: client,
+                    others: BTreeSet::new(),
+                    expiry_timers: Vec::new(),
+                };
+                shard.insert_unique(hash, entry, |it| it.hash).into_mut()
+            }
+        };
         let old = remembered.expiry_timers.iter().position(|(its, _)| *its == db);
-        if old.map(|old| remembered.expiry_timers[old].1) == at {
+        if old.map(|old| remembered.expiry_timers[old].1) == expires_at {
             return;
         }
         let old = old.map(|old| remembered.expiry_timers.swap_remove(old));
-        remembered.expiry_timers.extend(at.map(|at| (db, at)));
-        self.change_expiries(key, old, at.map(|at| (db, at)));
+        let new = expires_at.map(|at| (db, at));
+        remembered.expiry_timers.extend(new);
+        self.change_expiries(key, old, new);
     }
 
     /// Replaces the expiry times of a key. The caller holds the lock of its shard.
@@ -265,7 +291,8 @@ impl Tracking {
         // The lock of a shard is taken before this one.
         drop(expiry_timers);
         for (db, key) in &due {
-            if let Some(remembered) = self.shard(key).get_mut(key) {
+            let hash = self.hash(key);
+            if let Some(remembered) = self.shard(hash).find_mut(hash, |it| it.key == *key) {
                 remembered.expiry_timers.retain(|(its, at)| its != db || *at > now);
             }
         }
@@ -277,9 +304,9 @@ impl Tracking {
         for shard in &self.shards {
             let mut shard = lock(shard);
             self.keys.fetch_sub(shard.len(), Ordering::Relaxed);
-            for (key, remembered) in shard.drain() {
-                if !remembered.expiry_timers.is_empty() {
-                    self.change_expiries(&key, remembered.expiry_timers, []);
+            for Remembered { key, expiry_timers, .. } in shard.drain() {
+                if !expiry_timers.is_empty() {
+                    self.change_expiries(&key, expiry_timers, []);
                 }
             }
         }
@@ -287,26 +314,32 @@ impl Tracking {
 
     /// Forgets a key, whose lock the caller holds, and adds its entry to `taken`. Returns the clients to notify.
     pub fn take(&self, key: &[u8], writer: u64, taken: &mut Taken) -> Vec<Tracked> {
-        let mut shard = self.shard(key);
-        let Some((key, remembered)) = shard.remove_entry(key) else { return Vec::new() };
+        let hash = self.hash(key);
+        let mut shard = self.shard(hash);
+        let Ok(found) = shard.find_entry(hash, |it| *it.key == *key) else { return Vec::new() };
+        let (remembered, _) = found.remove();
         if !remembered.expiry_timers.is_empty() {
-            self.change_expiries(&key, remembered.expiry_timers.iter().copied(), []);
+            self.change_expiries(key, remembered.expiry_timers.iter().copied(), []);
         }
         drop(shard);
         self.keys.fetch_sub(1, Ordering::Relaxed);
-        let told = self.invalidated(&remembered.clients, false, writer);
-        taken.push((key, remembered));
+        let told = self.invalidated(remembered.clients(), false, writer);
+        taken.push(remembered);
         told
     }
 
     /// Remembers the taken entries again.
     pub fn put_back(&self, taken: Taken) {
-        for (key, remembered) in taken {
-            for client in remembered.clients {
-                self.remember(&key, client);
-            }
-            for (db, at) in remembered.expiry_timers {
-                self.will_expire(Some(at), db, &key);
+        for entry in taken {
+            let mut shard = self.shard(entry.hash);
+            match shard.find_mut(entry.hash, |it| it.key == entry.key) {
+                // It was read again: that read knows the newest expiry times.
+                Some(remembered) => entry.clients().for_each(|client| remembered.add(client)),
+                None => {
+                    self.keys.fetch_add(1, Ordering::Relaxed);
+                    self.change_expiries(&entry.key, [], entry.expiry_timers.iter().copied());
+                    shard.insert_unique(entry.hash, entry, |it| it.hash);
+                }
             }
         }
     }
@@ -320,7 +353,9 @@ impl Tracking {
             if !matching.is_empty() {
                 let keys: Vec<_> = matching.into_iter().collect();
                 all.extend(
-                    self.invalidated(ids, true, writer).into_iter().map(|tracked| (tracked, keys.clone())),
+                    self.invalidated(ids.iter().copied(), true, writer)
+                        .into_iter()
+                        .map(|tracked| (tracked, keys.clone())),
                 );
             }
         }
@@ -333,7 +368,8 @@ impl Tracking {
             return None;
         }
         let begin = self.hasher.hash_one(self.keys.load(Ordering::Relaxed)) as usize;
-        (0..SHARDS).find_map(|at| lock(&self.shards[(begin + at) % SHARDS]).keys().next().cloned())
+        (0..SHARDS)
+            .find_map(|at| lock(&self.shards[(begin + at) % SHARDS]).iter().next().map(|it| it.key.clone()))
     }
 }
 
@@ -357,7 +393,7 @@ mod tests {
         tracking.begin(&both[0], &Tracks::default());
         tracking.begin(&both[1], &Tracks { no_loop: true, ..Tracks::default() });
         for client in &both {
-            tracking.remember(b"k", client.id);
+            tracking.remember(b"k", client.id, 0, None);
         }
         assert_eq!(tracking.sizes(), (1, 2, 0));
         let mut taken = Taken::new();
@@ -365,7 +401,7 @@ mod tests {
         assert!(tracking.take(b"k", 9, &mut Taken::new()).is_empty());
         tracking.put_back(taken);
         assert_eq!(ids(&tracking.take(b"k", 2, &mut Taken::new())), [1], "what 2 wrote it knows");
-        tracking.remember(b"k", 1);
+        tracking.remember(b"k", 1, 0, None);
         tracking.end(1, &Tracks::default());
         assert!(tracking.take(b"k", 9, &mut Taken::new()).is_empty() && tracking.is_any());
         tracking.end(2, &Tracks::default());
@@ -401,8 +437,7 @@ mod tests {
     fn a_key_of_too_many_is_found_and_expiries_come_in_their_order() {
         let tracking = Tracking::default();
         for at in 0..3u8 {
-            tracking.remember(&[at], 1);
-            tracking.will_expire(Some(u64::from(30 - at)), 0, &[at]);
+            tracking.remember(&[at], 1, 0, Some(u64::from(30 - at)));
         }
         assert!(
             tracking.surplus(3).is_none() && tracking.surplus(0).is_none() && tracking.surplus(2).is_some()
@@ -417,9 +452,8 @@ mod tests {
         let tracking = Tracking::default();
         let times = || lock(&tracking.expiry_timers).len();
         for at in 0..1_000 {
-            tracking.remember(b"session", 1);
-            tracking.will_expire(Some(5_000 + at), 0, b"session");
-            tracking.will_expire(Some(9_000), 3, b"session");
+            tracking.remember(b"session", 1, 0, Some(5_000 + at));
+            tracking.remember(b"session", 1, 3, Some(9_000));
         }
         assert_eq!(times(), 2, "one in each database");
         assert!(!tracking.is_due(5_998) && tracking.is_due(5_999));
@@ -428,13 +462,11 @@ mod tests {
         assert!(times() == 0 && !tracking.is_due(u64::MAX - 1));
         tracking.put_back(taken);
         assert!(times() == 2 && tracking.is_due(5_999));
-        tracking.will_expire(None, 0, b"session");
+        tracking.remember(b"session", 1, 0, None);
         assert!(times() == 1 && !tracking.is_due(8_999), "it stays permanently now");
-        tracking.will_expire(Some(1), 0, b"nobody has read this");
-        assert_eq!(times(), 1);
         // A worker that finds a due key still present may set the same time again.
         assert_eq!(tracking.due(9_000), [(3, Box::from(&b"session"[..]))]);
-        tracking.will_expire(Some(9_000), 3, b"session");
+        tracking.remember(b"session", 1, 3, Some(9_000));
         assert!(tracking.is_due(9_000));
     }
 }

@@ -450,7 +450,7 @@ fn order_of(bytes: &[u8]) -> u64 {
 impl Batch {
     /// The writes that follow are to elements of `collection`, until this or [`Batch::table`] is called again.
     pub fn collection<M: Medium>(&mut self, collection: &CollectionOn<M>) -> &mut Self {
-        self.now = In::Collection(Arc::clone(&collection.table));
+        self.set_table(In::Collection(Arc::clone(&collection.table)));
         self
     }
 }

@@ -336,7 +336,7 @@ impl Batch {
     /// # Ok::<(), duramen::Error>(())
     /// ```
     pub fn table<M: Medium>(&mut self, table: Option<&TableOn<M>>) -> &mut Self {
-        self.now = table.map_or(In::Store, |table| In::Named(Arc::clone(&table.named)));
+        self.set_table(table.map_or(In::Store, |table| In::Named(Arc::clone(&table.named))));
         self
     }
 }

@@ -7,7 +7,7 @@
 //! A batch may find a key that another active transaction has written. If it may not wait for that one, which might
 //! wait for the batch, it is aborted, waits, and begins again.
 
-use super::batch::{Batch, In, Op};
+use super::batch::{Batch, BatchWrite, In};
 use super::old::Old;
 use super::{Swap, WriteContext, WriterState};
 use crate::format::record::Trailer;
@@ -54,15 +54,11 @@ impl WriterState {
         then: &mut dyn FnMut(),
     ) -> Result<Swap> {
         let records = context.records;
-        for (_, key, op) in &batch.writes {
-            let value_bytes = if let Op::Put { value, .. } = op { value.len() } else { 0 };
-            Self::check(records, key, value_bytes)?;
-        }
         if batch.is_empty() {
             return Ok(Swap::Done);
         }
-        let named = batch.writes.iter().map(|(table, key, _)| (table, key));
-        for (table, key) in named.chain(batch.expects.iter().map(|(table, key, _)| (table, key))) {
+        // Each write is checked when it is appended; an error then aborts the transaction.
+        for (table, key, _) in &batch.expects {
             self.check_named(records, table.target(), records.hasher.hash(key))?;
         }
         loop {
@@ -101,11 +97,7 @@ impl WriterState {
                 return Ok(compared);
             }
         }
-        for (table, key, op) in &batch.writes {
-            let new = match op {
-                Op::Put { value, meta } => Some((&value[..], *meta)),
-                Op::Delete => None,
-            };
+        for BatchWrite { table, key, new } in batch.writes() {
             self.write_in_transaction(context, table.target(), key, new, false)?;
         }
         self.show_if(records, &batch.expects, then)

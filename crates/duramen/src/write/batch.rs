@@ -1,9 +1,11 @@
 //! Batches: several writes, all or nothing.
 
+use super::apply::Expect;
 use crate::read::CollectionId;
 use crate::read::table::{Named, Table, Target};
 use crate::read::value::{Meta, Stamp};
 use crate::sync::Arc;
+use std::ops::Range;
 
 /// The table of a key.
 #[derive(Clone, Default)]
@@ -26,14 +28,22 @@ impl In {
     }
 }
 
-/// What a batch does to one key.
-pub(crate) enum Op {
-    /// The value of a root excludes the collection id that precedes it in the record.
-    Put {
-        value: Vec<u8>,
-        meta: Meta,
-    },
-    Delete,
+/// One write of a batch. Its bytes lie in [`Batch::bytes`]: the key, then the value.
+struct Planned {
+    /// Its table in [`Batch::tables`].
+    table: usize,
+    key: Range<usize>,
+    /// The end of the value, and its metadata; `None` deletes the key. The value of a root excludes the collection id
+    /// that precedes it in the record.
+    put: Option<(usize, Meta)>,
+}
+
+/// One write of a batch, for the engine.
+pub(super) struct BatchWrite<'a> {
+    pub(super) table: &'a In,
+    pub(super) key: &'a [u8],
+    /// `None` deletes the key.
+    pub(super) new: Option<(&'a [u8], Meta)>,
 }
 
 /// The stored value of a root: the id of the collection that it names, then the caller's value.
@@ -55,10 +65,12 @@ pub(super) fn root_value(value: &[u8], meta: Meta) -> Vec<u8> {
 /// ```
 #[derive(Default)]
 pub struct Batch {
-    pub(crate) writes: Vec<(In, Vec<u8>, Op)>,
-    pub(crate) expects: Vec<(In, Vec<u8>, Stamp)>,
-    /// The table of the writes added next.
-    pub(crate) now: In,
+    writes: Vec<Planned>,
+    /// Keys and values of all writes: one allocation however many they are.
+    bytes: Vec<u8>,
+    /// The tables of the writes, in the order of their first use. Writes go to the last one.
+    tables: Vec<In>,
+    pub(super) expects: Vec<Expect>,
 }
 
 impl Batch {
@@ -77,28 +89,54 @@ impl Batch {
     /// Sets `key` to `value`, with this metadata. `meta.updatable` is ignored: a value written in a transaction is
     /// never updated in place.
     pub fn put_with(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, meta: Meta) -> &mut Self {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.writes.push((self.now.clone(), key.to_vec(), Op::Put { value: value.to_vec(), meta }));
-        self
+        self.add(key.as_ref(), Some((value.as_ref(), meta)))
     }
 
     /// Removes `key`.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
-        let key = key.as_ref();
-        self.writes.push((self.now.clone(), key.to_vec(), Op::Delete));
-        self
+        self.add(key.as_ref(), None)
     }
 
     /// The whole batch applies only if `key` still has this stamp.
     pub fn expect(&mut self, key: &[u8], stamp: Stamp) -> &mut Self {
-        self.expects.push((self.now.clone(), key.to_vec(), stamp));
+        let table = self.tables.last().cloned().unwrap_or_default();
+        self.expects.push((table, key.to_vec(), stamp));
         self
     }
 
-    /// Sets an entry of the catalog.
+    /// Sets an entry of the catalog. The writes added next go there too.
     pub(crate) fn put_name(&mut self, name: &[u8], entry: &[u8]) {
-        let op = Op::Put { value: entry.to_vec(), meta: Meta::default() };
-        self.writes.push((In::Catalog, name.to_vec(), op));
+        self.set_table(In::Catalog);
+        self.put(name, entry);
+    }
+
+    /// Directs the writes and conditions added next to `table`.
+    pub(crate) fn set_table(&mut self, table: In) {
+        self.tables.push(table);
+    }
+
+    fn add(&mut self, key: &[u8], new: Option<(&[u8], Meta)>) -> &mut Self {
+        if self.tables.is_empty() {
+            self.set_table(In::Store);
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let key = start..self.bytes.len();
+        let put = new.map(|(value, meta)| {
+            self.bytes.extend_from_slice(value);
+            (self.bytes.len(), meta)
+        });
+        self.writes.push(Planned { table: self.tables.len() - 1, key, put });
+        self
+    }
+
+    /// The writes, in the order in which they were added.
+    pub(super) fn writes(&self) -> impl Iterator<Item = BatchWrite<'_>> {
+        self.writes.iter().map(|planned| BatchWrite {
+            table: &self.tables[planned.table],
+            key: &self.bytes[planned.key.clone()],
+            new: planned.put.map(|(end, meta)| (&self.bytes[planned.key.end..end], meta)),
+        })
     }
 
     /// Whether it has neither writes nor conditions.
@@ -110,8 +148,9 @@ impl Batch {
     /// Removes all writes and conditions, so that the batch can be filled again.
     pub fn clear(&mut self) {
         self.writes.clear();
+        self.bytes.clear();
+        self.tables.clear();
         self.expects.clear();
-        self.now = In::Store;
     }
 }
 

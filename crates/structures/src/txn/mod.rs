@@ -275,6 +275,17 @@ impl<'w> Txn<'w> {
     #[inline]
     fn find(&mut self, db: u8, key: &[u8], reads_elements: bool) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         let Some(at) = self.entry(db, key) else { return Ok(None) };
+        self.find_at(at, key, reads_elements)
+    }
+
+    /// The same for the entry of `key`.
+    #[inline]
+    fn find_at(
+        &mut self,
+        at: usize,
+        key: &[u8],
+        reads_elements: bool,
+    ) -> Result<Option<(Found<'_>, Reads<'_>)>> {
         let Self { worker, now, locks, .. } = self;
         let Worker { keyspace, writer, scratch, wants_keys, .. } = &mut **worker;
         let reads = Reads(&*writer);
@@ -470,12 +481,13 @@ impl<'w> Txn<'w> {
     /// Deletes `key`; whether it was there, which it counts as where a damaged record lets nobody know. What this transaction put itself
     /// and deletes again counts as written.
     pub fn delete(&mut self, db: u8, key: &[u8]) -> Result<bool> {
-        let there = match self.exists(db, key) {
+        let Some(at) = self.entry(db, key) else { return Ok(false) };
+        let there = match self.find_at(at, key, false) {
             // It is to be deleted, whatever it was: that repairs it.
             Err(error) if is_damaged(&error) => true,
-            there => there?,
+            found => found?.is_some(),
         };
-        if there && let Some(at) = self.entry(db, key) {
+        if there {
             let write = &mut self.worker.scratch.entries[at].write;
             *write = if matches!(write, Write::None) { Write::Delete } else { Write::Expired };
         }
