@@ -401,6 +401,9 @@ enum Check {
         /// The duramen program [default: built now, optimised]
         #[arg(long, value_name = "PATH")]
         duramen: Option<PathBuf>,
+        /// Also measures redis-server with AOF always, after SIGKILL
+        #[arg(long)]
+        redis: bool,
         /// Content of the stores
         #[arg(long, value_enum, default_value_t = restart::Content::Strings)]
         content: restart::Content,
@@ -615,6 +618,7 @@ fn run(check: Check) -> Result<bool> {
             seed,
             json,
             duramen,
+            redis,
             content,
             arguments,
         } => {
@@ -629,6 +633,7 @@ fn run(check: Check) -> Result<bool> {
                 seed,
                 json,
                 duramen,
+                redis,
                 arguments,
             };
             restart::run(&repository(), &settings)

@@ -9,14 +9,17 @@
 //!
 //! A file's pages stay in the page cache between two starts, unless `--cold` drops those of the store.
 //!
+//! With `--redis`, the same is measured of redis-server with AOF always, after SIGKILL.
+//!
 //! Exit code 1: a value was wrong or missing.
 
 mod content;
+mod redis;
 mod table;
 
 use crate::failure::{Attempt, Failure, Result};
 use crate::random::Random;
-use crate::server::{Server, free_port, release_program};
+use crate::server::{Server, find_program, free_port, release_program};
 use crate::wire::{Connection, Reply};
 pub use content::Content;
 use content::{Command, Versions, key_of, value_of};
@@ -54,6 +57,8 @@ pub struct Settings {
     pub seed: u64,
     pub json: Option<PathBuf>,
     pub duramen: Option<PathBuf>,
+    /// Whether redis-server is measured too.
+    pub redis: bool,
     pub content: Content,
     /// Further arguments of the server.
     pub arguments: Vec<String>,
@@ -88,6 +93,10 @@ pub enum After {
 /// Measures everything and prints the table; returns whether every value was right.
 pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
     let program = release_program(repository, settings.duramen.clone())?;
+    let redis = if settings.redis { find_program("redis-server") } else { None };
+    if settings.redis && redis.is_none() {
+        return Err(Failure::new("found no redis-server in PATH; install it (Debian: redis-server)"));
+    }
     let mut rows = Vec::new();
     for &medium in &settings.media {
         let place = match (medium, &settings.directory) {
@@ -115,6 +124,14 @@ pub fn run(repository: &Path, settings: &Settings) -> Result<bool> {
                 }
                 // The next store needs the space.
                 std::fs::remove_file(&path).attempt(|| format!("remove {}", path.display()))?;
+            }
+            if let Some(program) = &redis {
+                let directory = tempfile::tempdir_in(place.path());
+                let directory = directory.attempt(|| "make a directory for redis-server".to_owned())?;
+                let row =
+                    redis::measure(program, directory.path(), medium, keys, settings.starts, settings.seed)?;
+                println!("{}", row.line());
+                rows.push(row);
             }
         }
     }
@@ -184,7 +201,9 @@ impl Restarts<'_> {
 
     fn measure(&self, keys: u64, bytes: u64, versions: &mut Versions) -> Result<[Row; 2]> {
         let mut random = Random::new(self.settings.seed ^ keys);
-        let row = |after| Row::new(self.medium.kind(), self.index, keys, bytes, after, self.settings.cold);
+        let index = self.index.to_string();
+        let row =
+            |after| Row::new("duramen", self.medium.kind(), &index, keys, bytes, after, self.settings.cold);
         let (mut closed, mut killed) = (row(After::Close), row(After::Kill));
         let mut first = self.start(keys, &mut random, versions, &mut closed)?;
         self.close(&mut first.server)?;

@@ -3,7 +3,7 @@
 use super::After;
 use crate::failure::{Attempt, Failure, Result};
 use crate::server::Server;
-use duramen::{IndexKind, MediumKind};
+use duramen::MediumKind;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -11,8 +11,10 @@ use std::time::Duration;
 /// Starts of one kind on one store.
 #[derive(Default)]
 pub struct Row {
+    server: &'static str,
     medium: MediumKind,
-    index: IndexKind,
+    /// The kind of index; empty for another server.
+    index: String,
     keys: u64,
     medium_bytes: u64,
     after: After,
@@ -31,14 +33,15 @@ pub struct Row {
 
 impl Row {
     pub fn new(
+        server: &'static str,
         medium: MediumKind,
-        index: IndexKind,
+        index: &str,
         keys: u64,
         medium_bytes: u64,
         after: After,
         cold: bool,
     ) -> Row {
-        Row { medium, index, keys, medium_bytes, after, cold, ..Row::default() }
+        Row { server, medium, index: index.to_owned(), keys, medium_bytes, after, cold, ..Row::default() }
     }
 
     /// Adds a start.
@@ -59,26 +62,33 @@ impl Row {
         Ok(())
     }
 
+    /// Adds a start of redis-server, all of whose data is private memory.
+    pub fn keep_redis(&mut self, server: &Server, seconds: f64) -> Result<()> {
+        self.seconds.push(seconds);
+        self.anonymous_bytes = server.resident_kib()? << 10;
+        self.load.extend(load());
+        Ok(())
+    }
+
     /// One line of the table.
     pub fn line(&self) -> String {
-        let (Some(seconds), Some(recovery)) = (Spread::of(&self.seconds), Spread::of(&self.recovery_seconds))
-        else {
-            return String::new();
-        };
+        let Some(seconds) = Spread::of(&self.seconds) else { return String::new() };
+        let recovery = Spread::of(&self.recovery_seconds)
+            .map_or(String::new(), |spread| format!("{:.3}", spread.median));
         let after = match self.after {
             After::Close => "SIGTERM",
             After::Kill => "SIGKILL",
         };
         let load = Spread::of(&self.load).map_or(String::new(), |load| format!("{:.1}", load.median));
         format!(
-            "| {} | {} | {} | {after} | {:.3} ({:.3} to {:.3}) | {:.3} | {:.2} | {:.0} | {:.0} | {load} |",
+            "| {} | {} | {} | {} | {after} | {:.3} ({:.3} to {:.3}) | {recovery} | {:.2} | {:.0} | {:.0} | {load} |",
+            self.server,
             self.medium,
             self.index,
             self.keys,
             seconds.median,
             seconds.low,
             seconds.high,
-            recovery.median,
             self.keys as f64 / seconds.median / 1e6,
             self.anonymous_bytes as f64 / self.keys as f64,
             self.medium_bytes as f64 / self.keys as f64,
@@ -87,8 +97,9 @@ impl Row {
 
     fn json(&self) -> Value {
         json!({
+            "server": self.server,
             "medium": self.medium.to_string(),
-            "index": self.index.to_string(),
+            "index": self.index,
             "keys": self.keys,
             "medium_bytes": self.medium_bytes,
             "after": match self.after { After::Close => "SIGTERM", After::Kill => "SIGKILL" },
@@ -104,8 +115,8 @@ impl Row {
 
 /// The head of the table.
 pub fn head() -> &'static str {
-    "| medium | index | records | after | seconds to the first answer, median (min to max) | of it opening, s | million records/s | \
-     DRAM, bytes a record | medium, bytes a record | load |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| server | medium | index | records | after | seconds to the first answer, median (min to max) | of it opening, s | million records/s | \
+     DRAM, bytes a record | medium, bytes a record | load |\n|---|---|---|---|---|---|---|---|---|---|---|"
 }
 
 struct Spread {
