@@ -7,7 +7,7 @@
 //! A batch may find a key that another active transaction has written. If it may not wait for that one, which might
 //! wait for the batch, it is aborted, waits, and begins again.
 
-use super::batch::{Batch, BatchWrite, In};
+use super::batch::{Batch, BatchWrite, Expect};
 use super::old::Old;
 use super::{Swap, WriteContext, WriterState};
 use crate::format::record::Trailer;
@@ -16,7 +16,7 @@ use crate::index::Slot;
 use crate::index::either::{Index, Locked};
 use crate::read::Records;
 use crate::read::table::Table;
-use crate::read::value::{Record, Stamp};
+use crate::read::value::Record;
 use crate::sync::reclaim;
 use crate::{ErrorKind, Result};
 use duramen_media::Medium;
@@ -31,9 +31,6 @@ pub(super) enum Compared {
     /// Another active transaction has written a key.
     Blocked(Trailer),
 }
-
-/// A key, and its stamp when it was read.
-pub(crate) type Expect = (In, Vec<u8>, Stamp);
 
 /// A key that was absent when a transaction deleted it, so that nothing was written.
 pub(super) struct AbsentRead {

@@ -1,6 +1,5 @@
 //! Batches: several writes, all or nothing.
 
-use super::apply::Expect;
 use crate::read::CollectionId;
 use crate::read::table::{Named, Table, Target};
 use crate::read::value::{Meta, Stamp};
@@ -27,6 +26,9 @@ impl In {
         }
     }
 }
+
+/// A key, and its stamp when it was read.
+pub(crate) type Expect = (In, Vec<u8>, Stamp);
 
 /// One write of a batch. Its bytes lie in [`Batch::bytes`]: the key, then the value.
 struct Planned {

@@ -34,8 +34,8 @@ mod put;
 mod transaction;
 mod update;
 
-pub(crate) use apply::Expect;
 pub use batch::Batch;
+pub(crate) use batch::Expect;
 use locks::Locks;
 pub use update::{Modified, Update, padding_before_field};
 

@@ -36,8 +36,8 @@
 //!    transaction record, or is in a block of its own, when that was opened for a transaction record that was then not
 //!    written.
 
-use super::apply::{AbsentRead, Compared, Expect};
-use super::batch::root_value;
+use super::apply::{AbsentRead, Compared};
+use super::batch::{Expect, root_value};
 use super::locks::{Inside, check_free};
 use super::old::Old;
 use super::{WriteContext, WriterState, purpose_of};

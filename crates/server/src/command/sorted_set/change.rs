@@ -149,14 +149,16 @@ pub fn add_members(
     let mut olds = Vec::with_capacity(given.len());
     set.get_each(given.iter().map(|(member, _)| *member), |score| olds.push(score.map(score_of)))?;
 
-    // A member may come twice: the second time it has the score that the first gave it.
-    let mut changes: Vec<(&[u8], [u8; 8])> = Vec::new();
+    // A member may come twice: the second time it has the score that the first gave it. Its last change is the one that
+    // is made, after those of the members between: one of them may convert the set, which then distinguishes -0 from 0.
+    let mut changes: Vec<Option<(&[u8], [u8; 8])>> = Vec::with_capacity(given.len());
     let mut places: HashMap<&[u8], usize> = HashMap::new();
     let (mut added, mut changed, mut score) = (0, 0, None);
     let mut small = Small::of(&set, compact);
     for (&(member, given), old) in given.iter().zip(olds) {
         let place = places.get(member).copied();
-        let old = place.map_or(old, |place| Some(score_of(&changes[place].1)));
+        let changed_before = place.and_then(|place| changes[place]);
+        let old = changed_before.map_or(old, |(_, score)| Some(score_of(&score)));
         score = options.apply(old, given)?;
         let Some(new) = score else { continue };
         match old {
@@ -165,15 +167,13 @@ pub fn add_members(
             Some(_) => changed += 1,
         }
         let change = (member, small.kept(member, new, old.is_none()).to_le_bytes());
-        match place {
-            Some(place) => changes[place] = change,
-            None => {
-                places.insert(member, changes.len());
-                changes.push(change);
-            }
+        if let Some(place) = places.insert(member, changes.len()) {
+            changes[place] = None;
         }
+        changes.push(Some(change));
     }
     if added + changed > 0 {
+        let changes: Vec<_> = changes.iter().flatten().collect();
         set.insert_all(changes.iter().map(|(member, score)| (*member, &score[..])))?;
         set.save()?;
         call.notify(SORTED_SET, if options.increments { "zincr" } else { "zadd" }, call.args.at(1));
