@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `keyspace`, `worker`, `locks`, `txn` | databases, the state of one thread, transactions and the keys that they name |
 //! | `turns`, `watch`, `flush` | undurable writes of others, keys under WATCH, operations on all keys of a database |
-//! | `packed`, `entries`, `packed_list` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
+//! | `packed`, `packed_map`, `packed_list` | small collections in one value; hashes, sets and sorted sets, and lists in that form |
 //! | [`stream`], `listpack` | streams in one value |
 //! | `large` | the same with a record for each entry, or for each node of a stream |
 //! | [`strings`] | integers, doubles and long doubles, ranges, longest common subsequence |
