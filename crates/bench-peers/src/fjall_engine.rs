@@ -27,7 +27,7 @@ impl Fjall {
         Ok(Self { keyspace, database, sync: level == Level::EveryWrite, directory })
     }
 
-    fn settle(&self) -> Result<()> {
+    fn sync_write(&self) -> Result<()> {
         if self.sync { failed("fjall", self.database.persist(PersistMode::SyncData)) } else { Ok(()) }
     }
 }
@@ -43,7 +43,7 @@ impl Engine for Fjall {
 impl Session for &Fjall {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         failed("fjall", self.keyspace.insert(key, value))?;
-        self.settle()
+        self.sync_write()
     }
 
     fn get(&mut self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
@@ -56,7 +56,7 @@ impl Session for &Fjall {
             return Ok(false);
         }
         failed("fjall", self.keyspace.remove(key))?;
-        self.settle()?;
+        self.sync_write()?;
         Ok(true)
     }
 

@@ -48,7 +48,7 @@ impl Engine for Rocks {
     }
 
     /// Compacts into one sorted run, the best state for reads.
-    fn settle(&self) -> Result<()> {
+    fn finish_background(&self) -> Result<()> {
         failed("rocksdb", self.db.flush())?;
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
         Ok(())

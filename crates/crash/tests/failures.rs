@@ -257,7 +257,7 @@ fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
     // Page 0 is the superblock, then come the record's.
     medium.fail_in(0, 2);
     let reported = store.maintain();
-    let settled = writer.flush_group();
+    let flushed = writer.flush_group();
     let next = medium.device();
     drop(writer);
     drop(store);
@@ -265,7 +265,7 @@ fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
         StoreOn::open_on(next, &page_options(2)).unwrap().get(b"key").unwrap().map(|value| value.to_vec());
     assert!(reported.is_err(), "the test is wrong: that sync did not fail");
     assert!(
-        settled.is_err() || found == Some(vec![7; 9000]),
+        flushed.is_err() || found == Some(vec![7; 9000]),
         "acknowledged, and after a power failure: {found:?}"
     );
 }

@@ -211,10 +211,10 @@ fn a_batch_that_writes_nothing_waits_for_what_it_tells() {
     crashed("line/every-write", 2, &[&group, &batch], 60);
 }
 
-/// Who took a collection over from a writer that had not settled yet, and renamed it: the rename came through a crash, and the elements
-/// did not.
+/// A writer renamed a collection whose elements another writer had put in a group that was not flushed yet. The rename
+/// survived a crash, and the elements did not.
 #[test]
-fn what_a_step_was_built_on_survives_with_it() {
+fn a_rename_survives_only_with_the_elements_that_it_renamed() {
     let step =
         |change| Op::Touch(Touch::Change { changes: vec![change], keys: Vec::new(), way: Way::Transaction });
     let elements = vec![(0, 24), (1, 24)];
@@ -223,9 +223,9 @@ fn what_a_step_was_built_on_survives_with_it() {
     crashed("line/every-write", 1, &[&make, &rename], 60);
 }
 
-/// An update in place of a key whose delete was in a group, not settled yet, told that the key is absent.
+/// An update in place reported the key as absent, while the delete was in a group that was not flushed yet.
 #[test]
-fn an_update_waits_for_the_delete_that_it_tells_of() {
+fn an_update_that_reports_a_key_as_absent_waits_for_its_delete() {
     let group = [Op::Group(vec![Op::Delete { key: 0 }, put(1), put(1)])];
     let update = [false, true].map(|on_condition| Op::Update { key: 0, at: 0, size: 3, on_condition });
     crashed("line/every-write", 2, &[&group, &update], 60);

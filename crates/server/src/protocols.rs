@@ -72,10 +72,10 @@ impl Protocol for Protocols {
         }
     }
 
-    fn begin(&mut self) {
-        let (worker, now) = self.redis.begin();
+    fn begin_turn(&mut self) {
+        let (worker, now) = self.redis.begin_turn();
         if let Some(memcached) = &mut self.memcached {
-            memcached.begin(worker, now);
+            memcached.begin_turn(worker, now);
         }
     }
 
@@ -111,7 +111,7 @@ impl Protocol for Protocols {
         }
     }
 
-    fn settle(&mut self) -> Result<(), CommandError> {
+    fn finish_turn(&mut self) -> Result<(), CommandError> {
         if let Some(memcached) = &mut self.memcached {
             if memcached.panicked() {
                 self.redis.panicked_elsewhere();
@@ -120,11 +120,11 @@ impl Protocol for Protocols {
                 self.redis.note(failure);
             }
         }
-        let settled = self.redis.settle();
-        if let (Ok(()), Some(memcached)) = (&settled, &mut self.memcached) {
-            memcached.settle();
+        let finished = self.redis.finish_turn();
+        if let (Ok(()), Some(memcached)) = (&finished, &mut self.memcached) {
+            memcached.finish_turn();
         }
-        settled
+        finished
     }
 
     fn receivers(&self, message: &Message, clients: &mut Vec<u64>) {

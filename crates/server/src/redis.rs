@@ -81,7 +81,7 @@ impl Redis {
     }
 
     /// Begins a turn; sets the store's worker for it, and its time in Unix milliseconds.
-    pub fn begin(&mut self) -> (&mut Worker, u64) {
+    pub fn begin_turn(&mut self) -> (&mut Worker, u64) {
         self.dispatcher.group();
         self.dispatcher.turn()
     }
@@ -149,8 +149,8 @@ impl Redis {
     ///
     /// When the commit failed.
     /// When that failed.
-    pub fn settle(&mut self) -> Result<(), CommandError> {
-        self.dispatcher.settle()
+    pub fn finish_turn(&mut self) -> Result<(), CommandError> {
+        self.dispatcher.finish_turn()
     }
 
     /// The clients of this worker that receive a message.

@@ -269,9 +269,9 @@ impl Started {
         let (false, Ok(keys)) = (mail.is_empty(), self.server.keyspace.worker()) else { return };
         let mut protocol = Protocols::new(&self.server, keys, Arc::clone(&self.server.stats[0]), 0);
         mail.iter().for_each(|message| protocol.undeliverable(message));
-        protocol.begin();
+        protocol.begin_turn();
         // A failure is logged.
-        let _ = protocol.settle();
+        let _ = protocol.finish_turn();
     }
 
     /// Warns of an empty store next to data of another server, which is not read automatically.
@@ -410,7 +410,9 @@ fn open_store(config: &Config) -> Result<Keyspace, Error> {
     let keyspace = Keyspace::open(store, config.databases);
     let keyspace = keyspace.map_err(|error| Error::new(ErrorKind::Store, error.to_string()))?;
     keyspace.set_thresholds(config.thresholds);
-    keyspace.set_packed_bytes_max(usize::try_from(config.packed_bytes_max).unwrap_or(usize::MAX));
+    keyspace.set_small_collection_bytes_max(
+        usize::try_from(config.small_collection_bytes_max).unwrap_or(usize::MAX),
+    );
     Ok(keyspace)
 }
 

@@ -58,7 +58,7 @@ pub enum Error {
         malformed: Malformed,
     },
     /// The group of transactions could not be made durable, as an earlier error said.
-    Unsettled,
+    GroupNotDurable,
     /// A command of the transaction failed when it had written a part of a large value.
     Incomplete,
     /// One of several commands that run as one cannot be done by one write: see [`Edit::begins_run`](crate::Edit::begins_run).
@@ -100,7 +100,7 @@ impl fmt::Display for Error {
                     if dots { "..." } else { "" },
                 );
             }
-            Self::Unsettled => "MISCONF earlier writes of this group could not be made durable",
+            Self::GroupNotDurable => "MISCONF earlier writes of this group could not be made durable",
             Self::Incomplete => {
                 "ERR a command failed when a part of what it changes was written; nothing of its transaction was kept"
             }

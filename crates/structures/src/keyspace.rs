@@ -25,8 +25,8 @@ const OTHERS: [&str; 2] = ["memcached", "memcached.state"];
 /// Longest user key.
 pub const KEY_BYTES_MAX: usize = duramen::KEY_BYTES_MAX;
 
-/// See [`Keyspace::packed_bytes_max`].
-pub const PACKED_BYTES_MAX_DEFAULT: usize = 1024;
+/// See [`Keyspace::small_collection_bytes_max`].
+pub const SMALL_COLLECTION_BYTES_MAX_DEFAULT: usize = 1024;
 
 // A smaller database is counted by visiting its keys, in some microseconds: then expired keys do not count even if the
 // engine has not swept them yet.
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     store: Store,
     // Held while a table is made, so that its watched keys are updated.
     making: Mutex<()>,
-    packed_bytes_max: AtomicUsize,
+    small_collection_bytes_max: AtomicUsize,
     thresholds: thresholds::Shared,
     pub(crate) turns: Turns,
     pub(crate) watchers: Arc<Watchers>,
@@ -78,9 +78,10 @@ impl Keyspace {
         };
         let tables = (0..databases + OTHERS.len() as u8).map(find).collect::<Result<_>>()?;
         let (making, turns, watchers) = Default::default();
-        let packed_bytes_max = AtomicUsize::new(PACKED_BYTES_MAX_DEFAULT);
+        let small_collection_bytes_max = AtomicUsize::new(SMALL_COLLECTION_BYTES_MAX_DEFAULT);
         let thresholds = thresholds::Shared::new(Thresholds::default());
-        let shared = Shared { tables, store, making, packed_bytes_max, thresholds, turns, watchers };
+        let shared =
+            Shared { tables, store, making, small_collection_bytes_max, thresholds, turns, watchers };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -146,13 +147,13 @@ impl Keyspace {
     }
 
     /// Up to how many bytes a hash, list, set or sorted set is packed in the value of its key. A larger one has a record for each entry.
-    pub fn packed_bytes_max(&self) -> usize {
-        self.shared.packed_bytes_max.load(Relaxed)
+    pub fn small_collection_bytes_max(&self) -> usize {
+        self.shared.small_collection_bytes_max.load(Relaxed)
     }
 
-    /// Sets [`packed_bytes_max`](Self::packed_bytes_max), for later writes.
-    pub fn set_packed_bytes_max(&self, bytes: usize) {
-        self.shared.packed_bytes_max.store(bytes, Relaxed);
+    /// Sets [`small_collection_bytes_max`](Self::small_collection_bytes_max), for later writes.
+    pub fn set_small_collection_bytes_max(&self, bytes: usize) {
+        self.shared.small_collection_bytes_max.store(bytes, Relaxed);
     }
 
     /// When Redis would convert a collection that changes.

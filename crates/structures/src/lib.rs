@@ -66,7 +66,8 @@ pub use ahead::{AHEAD_MAX, Ahead};
 pub use duramen::Room;
 pub use error::{Error, Result};
 pub use keyspace::{
-    DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, PACKED_BYTES_MAX_DEFAULT, table_name,
+    DATABASES_DEFAULT, DATABASES_MAX, KEY_BYTES_MAX, KeyCount, Keyspace, SMALL_COLLECTION_BYTES_MAX_DEFAULT,
+    table_name,
 };
 pub use locks::{Keys, Locks};
 pub use packed::Malformed;

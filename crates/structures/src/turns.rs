@@ -34,7 +34,7 @@ impl Turns {
     }
 
     /// The turns of the workers other than `mine`. Every write that was read before the call, and made in one of them,
-    /// is settled when they have ended.
+    /// is durable when they have ended.
     pub(crate) fn others(&self, mine: &Turn) -> Others {
         // SeqCst: pairs with the same in `Turn::begin`; a turn that is not seen here has written nothing that was read
         // before.

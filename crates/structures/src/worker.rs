@@ -67,7 +67,7 @@ impl Worker {
         }
     }
 
-    /// Begins a group of transactions that become durable together at [`settle`](Self::settle). Until then none of
+    /// Begins a group of transactions that become durable together at [`flush_group`](Self::flush_group). Until then none of
     /// their reads or writes may be shown to clients.
     pub fn group(&mut self) {
         if !self.grouped {
@@ -84,24 +84,24 @@ impl Worker {
     /// # Errors
     /// When that failed; then again at every call, until the next [`group`](Self::group): the group's effects must not
     /// be shown, whichever call noticed first.
-    pub fn settle(&mut self) -> Result<()> {
-        self.settle_own()?;
+    pub fn flush_group(&mut self) -> Result<()> {
+        self.flush_own_group()?;
         // A waiting worker is in no turn: otherwise two of them would wait for each other.
         std::mem::take(&mut self.others).wait();
         Ok(())
     }
 
-    fn settle_own(&mut self) -> Result<()> {
+    fn flush_own_group(&mut self) -> Result<()> {
         if self.failed {
-            return Err(Error::Unsettled);
+            return Err(Error::GroupNotDurable);
         }
         if std::mem::take(&mut self.grouped) {
-            // Whatever happens in between, even a panic, has not settled it.
+            // Whatever happens in between, even a panic, leaves it unflushed.
             self.failed = true;
             let ending = EndOfTurn(&self.turn);
-            let settled = self.writer.flush_group();
+            let flushed = self.writer.flush_group();
             drop(ending);
-            settled?;
+            flushed?;
             self.failed = false;
         }
         Ok(())
@@ -137,7 +137,7 @@ impl Worker {
         self.changes
     }
 
-    /// The group returns other workers' writes so far: [`settle`](Self::settle) waits until they are durable, or have
+    /// The group returns other workers' writes so far: [`flush_group`](Self::flush_group) waits until they are durable, or have
     /// failed.
     pub(crate) fn owe_others(&mut self) -> Result<()> {
         self.others.add(self.keyspace.shared.turns.others(&self.turn));
@@ -151,7 +151,7 @@ impl Worker {
     /// The group ends before, and another one begins.
     pub(crate) fn alone<T>(&mut self, mut work: impl FnMut(&Keyspace) -> Result<T>) -> Result<T> {
         let grouped = self.grouped;
-        self.settle()?;
+        self.flush_group()?;
         let keyspace = self.keyspace.clone();
         let mut tries = 0;
         let done = loop {
@@ -176,10 +176,10 @@ impl Worker {
     }
 
     /// Makes this worker's writes visible to scans, which read past its group.
-    pub(crate) fn settle_for_scan(&mut self) -> Result<()> {
+    pub(crate) fn flush_for_scan(&mut self) -> Result<()> {
         if self.grouped || self.failed {
             // Others may wait for a transaction that is under way.
-            self.settle_own()?;
+            self.flush_own_group()?;
             self.group();
         }
         Ok(())
@@ -205,7 +205,7 @@ struct HeldAlone<'w>(&'w mut Writer);
 
 impl Drop for HeldAlone<'_> {
     fn drop(&mut self) {
-        // It belongs to no group of the caller: the caller settles it, or it is lost with the panic.
+        // It belongs to no group of the caller: the caller flushes it, or it is lost with the panic.
         let _ = self.0.unlock();
     }
 }
@@ -250,11 +250,11 @@ mod tests {
                 other.group();
                 other.run::<_, Error>(0, Locks::One(b"k"), |txn| txn.put(0, b"k", b"w")).unwrap();
                 other.alone(|_| Ok(())).unwrap();
-                other.settle().unwrap();
+                other.flush_group().unwrap();
             });
         });
         worker.group();
-        worker.settle().unwrap();
+        worker.flush_group().unwrap();
     }
 
     #[test]
@@ -308,14 +308,14 @@ mod tests {
         let store = options.open(dir.path().join("store")).unwrap();
         let mut worker = Keyspace::open(store, 1).unwrap().worker().unwrap();
         worker.group();
-        // The state after a settle that got an error of the medium.
+        // The state after a flush that got an error of the medium.
         (worker.grouped, worker.failed) = (false, true);
         for _ in 0..2 {
-            assert!(matches!(worker.settle(), Err(Error::Unsettled)));
-            assert!(matches!(worker.settle_for_scan(), Err(Error::Unsettled)));
+            assert!(matches!(worker.flush_group(), Err(Error::GroupNotDurable)));
+            assert!(matches!(worker.flush_for_scan(), Err(Error::GroupNotDurable)));
         }
         worker.group();
-        worker.settle().unwrap();
-        worker.settle().unwrap();
+        worker.flush_group().unwrap();
+        worker.flush_group().unwrap();
     }
 }

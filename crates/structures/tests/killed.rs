@@ -22,7 +22,7 @@ const ROUNDS: usize = 300;
 fn open(path: &Path) -> Keyspace {
     let options = Options { medium: MediumKind::Shm, len_max: 64 << 20, ..Options::default() };
     let keyspace = Keyspace::open(options.open(path).unwrap(), 1).unwrap();
-    keyspace.set_packed_bytes_max(128);
+    keyspace.set_small_collection_bytes_max(128);
     keyspace
 }
 
@@ -81,7 +81,7 @@ fn writes() {
         for _ in 0..3 {
             told = worker.run(NOW, Locks::All, write).unwrap();
         }
-        worker.settle().unwrap();
+        worker.flush_group().unwrap();
         println!("told: {told}");
         std::io::stdout().flush().unwrap();
     }

@@ -180,7 +180,7 @@ fn step(
             for _ in 0..count {
                 sent.push(send(scribe, writer, random, own)?);
             }
-            writer.flush_group().attempt(|| "settle a group".to_owned())?;
+            writer.flush_group().attempt(|| "flush a group".to_owned())?;
             sent.into_iter().try_for_each(|op| scribe.add(Event::Acked { op, at: now_ms() }))
         }
         _ => {

@@ -5,12 +5,12 @@
 //! together. Its history is a line of points, each the state after one operation:
 //!
 //! ```text
-//! settled ── later[0] ── later[1] ── …      settled: cannot be undone by the crash under test
+//! durable ── later[0] ── later[1] ── …      durable: cannot be undone by the crash under test
 //!                                           later:   sent, perhaps applied, perhaps not
 //! ```
 //!
 //! Invariants of the check:
-//! 1. The state found is the settled point or one of the later ones, whole: all keys from the same point. Otherwise an
+//! 1. The state found is the durable point or one of the later ones, whole: all keys from the same point. Otherwise an
 //!    acknowledged write was *lost*, a deleted or expired value was *resurrected*, a value is *torn*, or a *batch is
 //!    broken*.
 //! 2. Where loss is allowed, the surviving operations are a prefix in time: if a writer's operation survived, so did
@@ -145,7 +145,7 @@ struct Point {
 
 struct Track {
     unit: Unit,
-    settled: Point,
+    durable: Point,
     later: Vec<Point>,
 }
 
@@ -169,9 +169,9 @@ struct Reached {
 /// When the store under test guarantees that acknowledged operations survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// Acknowledged operations are settled; otherwise only a commit settles them.
+    /// Acknowledged operations are durable; otherwise only a commit makes them durable.
     pub on_acknowledge: bool,
-    /// Unsettled operations survive as a prefix in time.
+    /// Operations that are not durable survive as a prefix in time.
     pub prefix: bool,
 }
 
@@ -198,8 +198,8 @@ impl History {
             .into_iter()
             .map(|unit| {
                 let states = vec![State::lasting(Content::Absent); unit.keys.len()];
-                let settled = Point { op: 0, sent_at: 0, states, acked: true };
-                Track { unit, settled, later: Vec::new() }
+                let durable = Point { op: 0, sent_at: 0, states, acked: true };
+                Track { unit, durable, later: Vec::new() }
             })
             .collect();
         History {
@@ -238,7 +238,7 @@ impl History {
     /// The state of the unit's keys once all operations that were sent are applied.
     pub fn latest(&self, unit: usize) -> &[State] {
         let Some(track) = self.tracks.get(unit) else { return &[] };
-        &track.later.last().unwrap_or(&track.settled).states
+        &track.later.last().unwrap_or(&track.durable).states
     }
 
     /// The number for the next operation.
@@ -259,7 +259,7 @@ impl History {
     /// Takes the content that was found as the written one, without checking it.
     pub fn adopt(&mut self, unit: usize, found: &[Content]) {
         let Some(track) = self.tracks.get_mut(unit) else { return };
-        track.settled.states = found.iter().cloned().map(State::lasting).collect();
+        track.durable.states = found.iter().cloned().map(State::lasting).collect();
         track.later.clear();
     }
 
@@ -296,7 +296,7 @@ impl History {
             Event::Acked { op, at } => self.acked(*op, *at),
             Event::Committed { op } => {
                 for track in &mut self.tracks {
-                    track.settle(|point| point.acked && point.op <= *op);
+                    track.advance_durable(|point| point.acked && point.op <= *op);
                 }
                 self.shared.iter_mut().for_each(|additions| additions.committed = additions.acked);
             }
@@ -334,7 +334,7 @@ impl History {
                 expiry.latest = expiry.latest.min(expiry.earliest.saturating_add(took));
             }
             if self.promise.on_acknowledge {
-                track.settle(|point| point.op <= op);
+                track.advance_durable(|point| point.op <= op);
             }
         }
     }
@@ -342,7 +342,7 @@ impl History {
     fn read(&mut self, unit: usize, after: u64, window: Window, found: &[Content]) {
         self.read_count += 1;
         let Some(track) = self.tracks.get(unit) else { return };
-        let expected = track.later.iter().rev().find(|point| point.op <= after).unwrap_or(&track.settled);
+        let expected = track.later.iter().rev().find(|point| point.op <= after).unwrap_or(&track.durable);
         if !expected.allows(found, window) {
             let violation = track.explain("read", &[expected], found, window);
             self.violations.push(violation);
@@ -352,7 +352,7 @@ impl History {
     fn recovered(&mut self, unit: usize, window: Window, found: &[Content]) {
         self.read_count += 1;
         let Some(track) = self.tracks.get_mut(unit) else { return };
-        let points: Vec<&Point> = std::iter::once(&track.settled).chain(&track.later).collect();
+        let points: Vec<&Point> = std::iter::once(&track.durable).chain(&track.later).collect();
         let fitting: Vec<usize> = (0..points.len()).filter(|&at| points[at].allows(found, window)).collect();
         let (Some(&first), Some(&last)) = (fitting.first(), fitting.last()) else {
             let violation = track.explain("found after the crash", &points, found, window);
@@ -377,7 +377,7 @@ impl History {
             .collect();
         // The lowest operation at which it can have stopped. If the next crash comes before all units were read,
         // invariant 2 must not take a later operation that looks the same for a survivor.
-        track.settled = Point { op: points[first].op, sent_at: 0, states, acked: true };
+        track.durable = Point { op: points[first].op, sent_at: 0, states, acked: true };
         track.later.clear();
         if self.recovered.len() == self.tracks.len() {
             self.check_prefix();
@@ -418,7 +418,7 @@ impl History {
     pub fn in_scan(&self, key: &[u8], window: Window) -> Option<(bool, bool)> {
         self.tracks.iter().find_map(|track| {
             let at = track.unit.keys.iter().position(|own| own == key)?;
-            let state = track.settled.states.get(at)?;
+            let state = track.durable.states.get(at)?;
             let may = !state.is_over(window);
             let must = may && !state.allows(&Content::Absent, window);
             Some((may, must))
@@ -434,11 +434,11 @@ impl Point {
 }
 
 impl Track {
-    /// Advances the settled point to the last of the later points that fit.
-    fn settle(&mut self, fits: impl Fn(&Point) -> bool) {
+    /// Advances the durable point to the last of the later points that fit.
+    fn advance_durable(&mut self, fits: impl Fn(&Point) -> bool) {
         let Some(last) = self.later.iter().rposition(fits) else { return };
         if let Some(point) = self.later.drain(..=last).next_back() {
-            self.settled = point;
+            self.durable = point;
         }
     }
 
@@ -455,12 +455,12 @@ impl Track {
             if states.iter().any(|state| state.allows(content, window)) {
                 continue;
             }
-            let Some(settled) = states.first() else { continue };
+            let Some(durable) = states.first() else { continue };
             fault = Some(match content {
                 Content::Torn(_) => Fault::Torn,
                 Content::Absent => Fault::Lost,
-                _ if settled.is_over(window) => Fault::Resurrected,
-                _ if is_older(content, &settled.content) => Fault::Lost,
+                _ if durable.is_over(window) => Fault::Resurrected,
+                _ if is_older(content, &durable.content) => Fault::Lost,
                 // Neither an old value nor one that was sent.
                 _ => Fault::Torn,
             });
@@ -496,18 +496,18 @@ fn describe(state: &State) -> String {
     }
 }
 
-fn is_older(found: &Content, settled: &Content) -> bool {
-    match (found, settled) {
-        (Content::Stamped { seq: found, .. }, Content::Stamped { seq: settled, .. }) => found < settled,
+fn is_older(found: &Content, durable: &Content) -> bool {
+    match (found, durable) {
+        (Content::Stamped { seq: found, .. }, Content::Stamped { seq: durable, .. }) => found < durable,
         (Content::Number(_), Content::Number(_)) => true,
         (
             Content::Chunks { base: found_base, count: found },
-            Content::Chunks { base: settled_base, count: settled },
-        ) => (found_base, found) < (settled_base, settled),
+            Content::Chunks { base: durable_base, count: durable },
+        ) => (found_base, found) < (durable_base, durable),
         (
             Content::Entries { base: found_base, first: found, count },
-            Content::Entries { base: settled_base, first: settled, count: settled_count },
-        ) => (found_base, found, found + count) < (settled_base, settled, settled + settled_count),
+            Content::Entries { base: durable_base, first: durable, count: durable_count },
+        ) => (found_base, found, found + count) < (durable_base, durable, durable + durable_count),
         _ => false,
     }
 }

@@ -52,8 +52,8 @@ pub trait Opened {
     /// Finishes the engine's background work.
     ///
     /// # Errors
-    /// As [`Engine::settle`].
-    fn settle(&self) -> Result<()>;
+    /// As [`Engine::finish_background`].
+    fn finish_background(&self) -> Result<()>;
 
     /// Reads and checks all keys below `keys`.
     ///
@@ -90,8 +90,8 @@ impl<E: Engine, F: Fn(&E) -> Option<u64>> Opened for Held<E, F> {
         run(&self.engine, records, plan, latency, pace, watch)
     }
 
-    fn settle(&self) -> Result<()> {
-        self.engine.settle()
+    fn finish_background(&self) -> Result<()> {
+        self.engine.finish_background()
     }
 
     fn check_all(&self, records: &Records, keys: u64) -> Result<()> {
@@ -161,8 +161,8 @@ impl Opened for crate::place::Fresh {
         Ok(Outcome { lock_waits: Some(lock_waits), ..outcome })
     }
 
-    fn settle(&self) -> Result<()> {
-        self.engine().settle()
+    fn finish_background(&self) -> Result<()> {
+        self.engine().finish_background()
     }
 
     fn check_all(&self, records: &Records, keys: u64) -> Result<()> {

@@ -19,7 +19,7 @@ pub trait Engine: Sync {
     ///
     /// # Errors
     /// As the engine says.
-    fn settle(&self) -> Result<()> {
+    fn finish_background(&self) -> Result<()> {
         Ok(())
     }
 }

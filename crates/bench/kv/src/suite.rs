@@ -126,7 +126,7 @@ impl Suite<'_> {
             let mut stores: Vec<(&dyn Contender, Box<dyn Opened + '_>)> = Vec::new();
             for &contender in contenders {
                 let opened = self.load(contender, &records, 1, false)?;
-                opened.settle()?;
+                opened.finish_background()?;
                 stores.push((contender, opened));
             }
             for _ in 0..settings.rounds.max(1) {

@@ -715,9 +715,9 @@ impl<'p> Hand<'p> {
             writer.group();
         }
         let done = ops.iter().try_for_each(|op| self.run(op));
-        schedule::say("settle");
+        schedule::say("flush_group");
         if let Some(writer) = &mut self.writer {
-            writer.flush_group().map_err(|e| format!("settle: {e}"))?;
+            writer.flush_group().map_err(|e| format!("flush_group: {e}"))?;
         }
         self.end_group(group);
         done

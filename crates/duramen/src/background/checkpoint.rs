@@ -355,7 +355,7 @@ impl<M: Medium> Maintenance<M> {
         Ok(Some((written, roots)))
     }
 
-    /// The slot as a checkpoint contains it: it points to a settled record.
+    /// The slot as a checkpoint contains it: it points to a record that is not pending.
     fn slot_to_write(&self, mut slot: Slot) -> Slot {
         while slot.is_pending() && !slot.is_empty() {
             let record = self.records.record(slot.location());

@@ -10,7 +10,7 @@
 //! are listed in advance, a part of the store at a time, so that a writer without room need not scan all blocks.
 //!
 //! Invariants:
-//! 1. A record is evicted only when it is its key's newest one and is settled, and its table is evictable.
+//! 1. A record is evicted only when it is its key's newest one and not pending, and its table is evictable.
 //! 2. A key goes without a tombstone only when all its older records are in its own block, and when that block is
 //!    durably free on the medium. Only then is its slot removed, so no reader or listener sees that the key is gone
 //!    while a crash could still bring it back. Other keys get a tombstone: all where writes wait for epochs, and all of

@@ -20,7 +20,7 @@ fn lives(store: &Store, collection: &Collection) -> bool {
 const NOTHING: u64 = 26_000;
 
 /// Compacts until no more than `bytes` are live. Dead records wait for readers of other tests, which may be active.
-fn settle(store: &Store, bytes: u64) {
+fn compact_to(store: &Store, bytes: u64) {
     for _ in 0..2000 {
         store.maintain().unwrap();
         if store.stats().live_bytes <= bytes {
@@ -46,7 +46,7 @@ fn a_handle_of_a_reclaimed_collection_neither_reads_nor_writes() {
     let made = make(&store, b"k", ElementOrder::ByKey);
     fill(&made, 2000);
     assert!(store.delete(b"k").unwrap());
-    settle(&store, NOTHING);
+    compact_to(&store, NOTHING);
     // Its blocks are others' now.
     for at in 0..3000u64 {
         store.put(at.to_be_bytes(), [1; 100]).unwrap();
@@ -129,7 +129,7 @@ fn a_root_that_expired_is_taken_off_once() {
         assert!(lives(&store, &made), "{swept}");
         assert!(store.delete(b"a").unwrap());
         assert!(!lives(&store, &made), "{swept}");
-        settle(&store, NOTHING);
+        compact_to(&store, NOTHING);
     }
 }
 
@@ -158,13 +158,13 @@ fn collections_go_with_the_table_that_their_roots_lie_in() {
         assert!(!lives(&killed, &first) && lives(&killed, &second) && lives(&killed, &both));
         assert_eq!(killed.audit(), [""; 0]);
         drop(killed);
-        settle(&store, 130_000);
+        compact_to(&store, 130_000);
         assert!(!lives(&store, &first) && lives(&store, &second) && lives(&store, &both));
         assert_eq!((second.len(), both.len()), (500, 500));
         assert!(store.drop_table(b"one").unwrap());
         let killed = after_kill(&path, &options());
         assert!(!lives(&killed, &second) && !lives(&killed, &both));
-        settle(&store, NOTHING);
+        compact_to(&store, NOTHING);
         assert!(!lives(&store, &second) && !lives(&store, &both));
     }
 }
@@ -198,7 +198,7 @@ fn a_root_of_an_empty_collection_names_it_after_a_crash() {
             assert_eq!(store.audit(), [""; 0]);
         };
         look(&after_kill(&path, &options));
-        settle(&store, 2 * NOTHING);
+        compact_to(&store, 2 * NOTHING);
         look(&after_kill(&path, &options));
         store.close().unwrap();
         look(&options.open(&path).unwrap());

@@ -879,11 +879,11 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
     for _ in 0..3 {
         store.maintain().unwrap();
     }
-    let settled = store.stats().compactions;
+    let before = store.stats().compactions;
     for _ in 0..20 {
         store.maintain().unwrap();
     }
-    assert_eq!(store.stats().compactions, settled, "blocks that nothing is won of are not moved again");
+    assert_eq!(store.stats().compactions, before, "blocks that nothing is won of are not moved again");
     drop(store);
     let store = options.open(&path).unwrap();
     assert_eq!(store.len(), 101);

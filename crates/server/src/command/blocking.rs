@@ -25,7 +25,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 const LEFTOVERS_PART: usize = 500;
 
 impl Dispatcher {
-    /// The transaction has committed: the clients that it serves get their replies when the turn has settled.
+    /// The transaction has committed: the clients that it serves get their replies when the turn is durable.
     pub(super) fn answer(&mut self) {
         for Claim { waiter, reply, put_back, ran, failed } in std::mem::take(&mut self.worker_state.claims) {
             self.server.waiting.leave(&waiter);

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 const PANICKED: CommandError =
     CommandError::new("ERR internal error: command crashed; its effect is unknown, see the server's log");
-const NOT_SETTLED: CommandError = CommandError::failed(
+const NOT_DURABLE: CommandError = CommandError::failed(
     "MISCONF internal error: crash while committing; the effect of the writes is unknown, see the server's log",
 );
 // Without `maxmemory`.
@@ -119,7 +119,7 @@ impl Dispatcher {
         }
     }
 
-    /// Begins a turn: all commands until [`Self::settle`] become durable together.
+    /// Begins a turn: all commands until [`Self::finish_turn`] become durable together.
     pub fn group(&mut self) {
         self.worker.group();
         self.clock = Instant::now();
@@ -164,21 +164,21 @@ impl Dispatcher {
     ///
     /// # Errors
     /// When that failed: the turn's effects must not be shown.
-    pub fn settle(&mut self) -> Result<(), CommandError> {
+    pub fn finish_turn(&mut self) -> Result<(), CommandError> {
         self.charge();
-        let settled = catch_unwind(AssertUnwindSafe(|| self.worker.settle()));
+        let flushed = catch_unwind(AssertUnwindSafe(|| self.worker.flush_group()));
         if self.server.times.each() || self.tick != Tick::now() {
             self.server.times.spike("aof-fsync-always", self.clock.elapsed().as_micros() as u64);
         }
-        let settled = settled.map_or(Err(NOT_SETTLED), |settled| settled.map_err(CommandError::from));
-        if let Err(error) = &settled {
+        let finished = flushed.map_or(Err(NOT_DURABLE), |flushed| flushed.map_err(CommandError::from));
+        if let Err(error) = &finished {
             self.note(error.clone());
         }
-        // A scan or a save settles in the middle of a turn. If that failed, the earlier writes are in doubt although
-        // nothing is left to settle now.
-        let settled = self.failed.take().map_or(settled, Err);
-        self.hand_over(settled.is_ok());
-        match &settled {
+        // A scan or a save flushes in the middle of a turn. If that failed, the earlier writes are in doubt although
+        // nothing is left to flush now.
+        let finished = self.failed.take().map_or(finished, Err);
+        self.hand_over(finished.is_ok());
+        match &finished {
             Ok(()) => self.answered.clear(),
             Err(error) if !self.answered.is_empty() => {
                 self.refuse_answered(error);
@@ -187,12 +187,12 @@ impl Dispatcher {
             }
             Err(_) => {}
         }
-        settled
+        finished
     }
 
-    fn hand_over(&mut self, is_settled: bool) {
+    fn hand_over(&mut self, is_durable: bool) {
         let (inboxes, own) = (&self.server.inboxes, self.worker_state.worker);
-        self.server.delivery.hand_over(&mut self.worker_state.outgoing, is_settled, |worker, messages| {
+        self.server.delivery.hand_over(&mut self.worker_state.outgoing, is_durable, |worker, messages| {
             if let Some(inbox) = inboxes.get(worker) {
                 inbox.send_mail(messages, worker != own);
             }
@@ -333,7 +333,7 @@ impl Dispatcher {
     }
 
     /// Turns a panic into an error. The engine poisons the store if the panic was within a write, and the transaction
-    /// was dropped with the stack: none of it is written later. The turn's earlier writes are settled with it, or the
+    /// was dropped with the stack: none of it is written later. The turn's earlier writes are flushed with it, or the
     /// whole turn is refused.
     #[cold]
     fn panicked(&mut self, session: &mut Session) {
@@ -377,7 +377,7 @@ impl Dispatcher {
     /// Takes note of a panic that has left the transaction; whether it was within a write.
     pub fn note_panic(&mut self) -> bool {
         let is_poisoned = self.server.keyspace.store().check_writable().is_err();
-        // Whether the rest of the turn is in doubt is for `settle` to say.
+        // Whether the rest of the turn is in doubt is for `finish_turn` to say.
         self.failed_before |= is_poisoned;
         is_poisoned
     }
@@ -790,7 +790,7 @@ impl Dispatcher {
             }
             After::Commit | After::Save => {
                 // Not inside the group: the commit waits for the writes of all.
-                self.worker.settle()?;
+                self.worker.flush_group()?;
                 let saved = self.server.keyspace.store().commit();
                 self.worker.group();
                 saved?;
@@ -811,7 +811,7 @@ impl Dispatcher {
     }
 
     /// Records a failure of the store. A failure found earlier is an error of the command that finds it, and of no
-    /// other; `settle` decides whether the turn's earlier writes are in doubt. So clients that only read continue.
+    /// other; `finish_turn` decides whether the turn's earlier writes are in doubt. So clients that only read continue.
     pub fn note(&mut self, error: CommandError) {
         let Some(failure) = error.store_failure() else { return };
         if failure == StoreFailure::Now || !self.failed_before {

@@ -129,7 +129,7 @@ impl From<duramen_structures::Error> for CommandError {
     fn from(error: duramen_structures::Error) -> Self {
         match error {
             duramen_structures::Error::Engine(error) => error.into(),
-            error @ duramen_structures::Error::Unsettled => {
+            error @ duramen_structures::Error::GroupNotDurable => {
                 Self { store: Some(StoreFailure::Earlier), ..Self::with(error.to_string()) }
             }
             error => Self::with(error.to_string()),

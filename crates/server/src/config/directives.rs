@@ -393,16 +393,6 @@ pub const DIRECTIVES: &[Directive] = &[
         }
     ),
     directive!(
-        "duramen-len-max",
-        false,
-        "Older name of `maxmemory`.",
-        |c| c.maxmemory.to_string(),
-        |c, v| {
-            c.maxmemory = value::bytes(v[0], 0, u64::MAX)?;
-            Ok(())
-        }
-    ),
-    directive!(
         "duramen-threads",
         false,
         "Worker threads, at most 1024. 0: one per core.",
@@ -545,19 +535,18 @@ pub const DIRECTIVES: &[Directive] = &[
         sparse_bytes
     ),
     directive!(
-        "duramen-packed-bytes-max",
+        "duramen-small-collection-bytes-max",
         false,
         "Maximum bytes of a hash, list, set, sorted set or stream that is stored as one record; each write \
          rewrites the whole record. A larger one is stored per element (a stream per node and per pending \
          entry) and stays so when it shrinks. Each element then takes 20 to 34 bytes of DRAM. Every start \
          may change it: a value changes its form when it grows or is written as a whole. A string longer \
-         than 1 KiB and than four \
-         times this value is split into records of 1 KiB once a part of it is written. Ignored for a hash, \
-         set or sorted set with a name longer than 64 KiB, which is always \
-         one record.",
-        |c| c.packed_bytes_max.to_string(),
+         than 1 KiB and than four times this value is split into records of 1 KiB once a part of it is \
+         written. Ignored for a hash, set or sorted set with a name longer than 64 KiB, which is always one \
+         record.",
+        |c| c.small_collection_bytes_max.to_string(),
         |c, v| {
-            c.packed_bytes_max = value::bytes(v[0], 0, u64::MAX)?;
+            c.small_collection_bytes_max = value::bytes(v[0], 0, u64::MAX)?;
             Ok(())
         }
     ),

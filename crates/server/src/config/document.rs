@@ -31,7 +31,7 @@ const SECTIONS: [(&str, &[&str]); 8] = [
             "duramen-threads",
         ],
     ),
-    ("Memory and eviction", &["maxmemory", "maxmemory-policy", "duramen-len-max"]),
+    ("Memory and eviction", &["maxmemory", "maxmemory-policy"]),
     (
         "Durability and storage",
         &[
@@ -47,7 +47,7 @@ const SECTIONS: [(&str, &[&str]); 8] = [
             "duramen-recovery-threads",
             "duramen-compaction-rate",
             "duramen-compaction-dead-percent",
-            "duramen-packed-bytes-max",
+            "duramen-small-collection-bytes-max",
             "duramen-on-corruption",
             "duramen-verify-at-start",
         ],

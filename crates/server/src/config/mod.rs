@@ -78,7 +78,7 @@ pub struct Config {
     pub recovery_threads: usize,
     pub compaction_rate: u64,
     pub compaction_dead_percent: u32,
-    pub packed_bytes_max: u64,
+    pub small_collection_bytes_max: u64,
     /// The thresholds at which Redis converts a value to another encoding.
     pub thresholds: Thresholds,
     pub on_corruption: OnCorruption,
@@ -207,7 +207,7 @@ impl Default for Config {
             recovery_threads: 0,
             compaction_rate: 0,
             compaction_dead_percent: 25,
-            packed_bytes_max: duramen_structures::PACKED_BYTES_MAX_DEFAULT as u64,
+            small_collection_bytes_max: duramen_structures::SMALL_COLLECTION_BYTES_MAX_DEFAULT as u64,
             thresholds: Thresholds::default(),
             on_corruption: OnCorruption::Refuse,
             verify_at_start: false,

@@ -59,13 +59,11 @@ fn updated(old: &str, config: &Config) -> String {
             }
         }
     }
-    // Two names for one setting: the Redis name is sufficient.
-    let twins = [("duramen-len-max", "maxmemory"), ("appendfsync", "duramen-durability")];
+    // Both set the durability. A file that has `appendfsync` keeps it; otherwise the more precise name is added.
+    let (redis_name, own_name) = ("appendfsync", "duramen-durability");
     let mut signed = old.contains(SIGNATURE);
     for directive in DIRECTIVES {
-        let twin = twins.iter().any(|(name, other)| {
-            *name == directive.name || (*other == directive.name && done.contains(name))
-        });
+        let twin = directive.name == redis_name || (directive.name == own_name && done.contains(redis_name));
         let changed = (directive.get)(config) != (directive.get)(&built_in);
         if twin || !changed || done.contains(directive.name) {
             continue;

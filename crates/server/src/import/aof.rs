@@ -144,10 +144,10 @@ impl Import<'_> {
     fn aof(&mut self, buffer: Vec<u8>, source: impl Read, before: u64, is_last: bool) -> Result<(), Failure> {
         self.commands.group();
         let executed = self.aof_commands(buffer, source, before, is_last);
-        let settled = self.commands.settle();
+        let flushed = self.commands.flush_group();
         (self.told)(&self.done);
         executed.map_err(|why| Failure(format!("{why}; imported before it: {}", self.done)))?;
-        settled
+        flushed
     }
 
     fn aof_commands(
@@ -177,7 +177,7 @@ impl Import<'_> {
                 self.done.bytes += bytes as u64;
                 if grouped >= GROUP_COMMANDS {
                     grouped = 0;
-                    self.commands.settle()?;
+                    self.commands.flush_group()?;
                     (self.told)(&self.done);
                     if self.stop.load(Ordering::Relaxed) {
                         return Err(Failure(format!(

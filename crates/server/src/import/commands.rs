@@ -73,8 +73,10 @@ impl Commands {
     }
 
     /// Makes it durable.
-    pub(super) fn settle(&mut self) -> Result<(), Failure> {
-        self.dispatcher.settle().map_err(|error| Failure(String::from_utf8_lossy(error.text()).into_owned()))
+    pub(super) fn flush_group(&mut self) -> Result<(), Failure> {
+        self.dispatcher
+            .finish_turn()
+            .map_err(|error| Failure(String::from_utf8_lossy(error.text()).into_owned()))
     }
 
     /// The database that was selected last.

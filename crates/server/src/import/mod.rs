@@ -127,16 +127,16 @@ impl<'a> Import<'a> {
         let before = self.done.bytes;
         self.worker.group();
         let read = self.rdb_keys(source, before);
-        let settled = self.worker.settle();
+        let flushed = self.worker.flush_group();
         (self.told)(&self.done);
         let read = read.map_err(|why| Failure(format!("{why}; imported before it: {}", self.done)))?;
-        settled.map_err(Failure::new)?;
+        flushed.map_err(Failure::new)?;
         Ok(read)
     }
 
     fn rdb_keys<R: Read>(&mut self, source: R, before: u64) -> Result<(Vec<u8>, R), Failure> {
         let mut reader = Reader::new(source, self.skip, STRING_BYTES_MAX).map_err(Failure::new)?;
-        let (mut now, mut keys, mut settled_at) = (unix_millis(), 0, 0);
+        let (mut now, mut keys, mut flushed_at) = (unix_millis(), 0, 0);
         while let Some(item) = reader.next().map_err(|flaw| Failure(flaw_text(&flaw)))? {
             match item {
                 Item::Key(key) => {
@@ -152,14 +152,14 @@ impl<'a> Import<'a> {
                 Item::Skipped(name) => self.done.skip(name),
             }
             keys += 1;
-            if keys == GROUP_KEYS || reader.offset() - settled_at >= GROUP_BYTES {
-                self.worker.settle().map_err(Failure::new)?;
+            if keys == GROUP_KEYS || reader.offset() - flushed_at >= GROUP_BYTES {
+                self.worker.flush_group().map_err(Failure::new)?;
                 self.done.bytes = before + reader.offset();
                 (self.told)(&self.done);
                 if self.stop.load(Ordering::Relaxed) {
                     return Err(Failure(format!("stopped as asked at byte {}", reader.offset())));
                 }
-                (keys, settled_at, now) = (0, reader.offset(), unix_millis());
+                (keys, flushed_at, now) = (0, reader.offset(), unix_millis());
                 self.worker.group();
             }
         }

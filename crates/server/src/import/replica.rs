@@ -160,10 +160,10 @@ impl Import<'_> {
         if follow {
             self.commands.group();
             let followed = self.follow(origin, &mut connection, offset);
-            let settled = self.commands.settle();
+            let flushed = self.commands.flush_group();
             (self.told)(&self.done);
             followed.map_err(|why| Failure(format!("{why}; imported before it: {}", self.done)))?;
-            settled?;
+            flushed?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Import<'_> {
                 }
             }
             buffer.drain(..at);
-            self.commands.settle()?;
+            self.commands.flush_group()?;
             (self.told)(&self.done);
             if end.is_some_and(|end| offset >= end) && self.commands.is_whole() {
                 return Ok(());

@@ -1,7 +1,7 @@
 //! The operations of memcached's commands on items, for all protocols.
 //!
 //! A command uses one key, or repeats the same for each of several. It reads without locks, or locks its key, reads,
-//! and writes. Its writes are durable when the turn is settled.
+//! and writes. Its writes are durable when the turn is finished.
 
 use super::clock::{Deadline, Now, deadline_of, millis_of};
 use super::counters::{Count, Counters};

@@ -1,7 +1,7 @@
 //! CAS numbers: after each change of an item another one, never the same twice, also over restarts.
 //!
 //! A number is a count and the worker that gave it out: bits 10 to 61 and 0 to 9. A worker's counts only rise, so no
-//! two are the same. They are above those of the previous item and of all turns that settled before this one. So the
+//! two are the same. They are above those of the previous item and of all turns that were durable before this one. So the
 //! later of two changes of an item has the greater number.
 //!
 //! A counter takes a run of counts when its record is written, one for each change that is made in place.
@@ -26,21 +26,21 @@ const CEILING_STEP: u64 = 1 << 30;
 /// The state that all workers share.
 #[derive(Debug, Default)]
 pub struct Numbers {
-    // The greatest count of a turn that was settled.
-    settled: AtomicU64,
+    // The greatest count of a durable turn.
+    durable: AtomicU64,
     ceiling: AtomicU64,
 }
 
 impl Numbers {
     /// Begins at the ceiling that was found. No number is given out before [`raise_to`](Self::raise_to).
     pub const fn begin(ceiling: u64) -> Self {
-        Self { settled: AtomicU64::new(ceiling), ceiling: AtomicU64::new(ceiling) }
+        Self { durable: AtomicU64::new(ceiling), ceiling: AtomicU64::new(ceiling) }
     }
 
     /// The ceiling to make durable now, if there is to be another one.
     pub fn wants(&self) -> Option<u64> {
-        let (settled, ceiling) = (self.settled.load(Relaxed), self.ceiling.load(Relaxed));
-        (ceiling - settled.min(ceiling) < CEILING_STEP / 2).then(|| ceiling + CEILING_STEP)
+        let (durable, ceiling) = (self.durable.load(Relaxed), self.ceiling.load(Relaxed));
+        (ceiling - durable.min(ceiling) < CEILING_STEP / 2).then(|| ceiling + CEILING_STEP)
     }
 
     /// This ceiling is durable.
@@ -64,10 +64,10 @@ impl Numbering {
     }
 
     /// A turn begins.
-    pub fn begin(&mut self, numbers: &Numbers) {
-        // Relaxed: a client got a number only after its worker settled, and this turn comes after that client's
+    pub fn begin_turn(&mut self, numbers: &Numbers) {
+        // Relaxed: a client got a number only after its worker's turn was durable, and this turn comes after that client's
         // request.
-        self.last = self.last.max(numbers.settled.load(Relaxed));
+        self.last = self.last.max(numbers.durable.load(Relaxed));
     }
 
     /// The next number, above that of the previous item; `None` when there is none below the ceiling.
@@ -89,10 +89,10 @@ impl Numbering {
         Some(count << WORKER_BITS | self.worker)
     }
 
-    /// The turn is settled: its replies may leave after this.
-    pub fn settle(&mut self, numbers: &Numbers) {
+    /// The turn is durable: its replies may leave after this.
+    pub fn finish_turn(&mut self, numbers: &Numbers) {
         if std::mem::take(&mut self.is_new) {
-            numbers.settled.fetch_max(self.last, Relaxed);
+            numbers.durable.fetch_max(self.last, Relaxed);
         }
     }
 }
@@ -119,8 +119,8 @@ mod tests {
         let run = (0..3).map(|at| run + at * CAS_STEP);
         assert!(run.clone().all(|number| Some(number) > last && seen.insert(number)));
         last = run.max();
-        workers.iter_mut().for_each(|worker| worker.settle(&numbers));
-        workers.iter_mut().for_each(|worker| worker.begin(&numbers));
+        workers.iter_mut().for_each(|worker| worker.finish_turn(&numbers));
+        workers.iter_mut().for_each(|worker| worker.begin_turn(&numbers));
         let other = workers[0].next(&numbers, None).unwrap();
         assert!(Some(other) > last && seen.insert(other));
     }
@@ -135,7 +135,7 @@ mod tests {
         let again = Numbers::begin(durable);
         again.raise_to(again.wants().unwrap());
         let mut worker = Numbering::new(3);
-        worker.begin(&again);
+        worker.begin_turn(&again);
         assert!(worker.next(&again, None).unwrap() > last);
         // A number that was never given out does not lead beyond the ceiling.
         assert_eq!(worker.next(&again, Some(u64::MAX)), None);

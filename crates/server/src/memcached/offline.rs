@@ -68,7 +68,7 @@ impl Offline {
         let mut output = Output::default();
         let (mut start, mut end) = (0, 0);
         self.worker.group();
-        self.service.begin(&mut self.worker, NOW_MILLIS);
+        self.service.begin_turn(&mut self.worker, NOW_MILLIS);
         while !connection.closing {
             if start < end
                 && let Some(bytes) = self.service.execute(
@@ -89,8 +89,8 @@ impl Offline {
             end = (end + piece_bytes.max(1)).min(input.len());
         }
         assert!(!self.service.panicked(), "a command panicked");
-        self.worker.settle()?;
-        self.service.settle();
+        self.worker.flush_group()?;
+        self.service.finish_turn();
         self.server.clients.leave(id);
         self.worker.flush(self.server.keyspace.items())?;
         if let Some(shared) = &self.server.memcached {

@@ -44,9 +44,9 @@ impl Service {
     }
 
     /// A turn begins at this time.
-    pub fn begin(&mut self, worker: &mut Worker, millis: u64) {
+    pub fn begin_turn(&mut self, worker: &mut Worker, millis: u64) {
         self.now = Now::at(millis);
-        self.numbering.begin(&self.shared.numbers);
+        self.numbering.begin_turn(&self.shared.numbers);
         if self.shared.is_flush_due(self.now.seconds) {
             let done = flush_due(worker, &self.shared, self.now);
             self.shared.flushed(done.is_ok());
@@ -56,9 +56,9 @@ impl Service {
         }
     }
 
-    /// The turn is settled.
-    pub fn settle(&mut self) {
-        self.numbering.settle(&self.shared.numbers);
+    /// The turn is durable.
+    pub fn finish_turn(&mut self) {
+        self.numbering.finish_turn(&self.shared.numbers);
     }
 
     /// The last error of the store since the last call.

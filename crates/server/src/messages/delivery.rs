@@ -1,6 +1,6 @@
 //! The order of all messages, and their way from the turn that caused them to the workers of their receivers.
 //!
-//! A command with a message takes a number for it at once ([`Delivery::add`]). When its turn has settled, the worker
+//! A command with a message takes a number for it at once ([`Delivery::add`]). When its turn is durable, the worker
 //! puts its messages into one queue ([`Delivery::hand_over`]). A message leaves the head of the queue once all its
 //! predecessors have left. So a message waits for the turns of other workers that took earlier numbers; those are
 //! short, and no worker waits for it.
@@ -77,18 +77,18 @@ impl Delivery {
         }
     }
 
-    /// Ends a turn: its messages leave after their predecessors, or are dropped if it did not settle. `send` gets each
+    /// Ends a turn: its messages leave after their predecessors, or are dropped if it is not durable. `send` gets each
     /// worker's messages. It is called under the lock, so that all workers get messages in one order.
     pub fn hand_over(
         &self,
         outgoing: &mut Outgoing,
-        is_settled: bool,
+        is_durable: bool,
         mut send: impl FnMut(usize, Vec<Arc<Message>>),
     ) {
         if outgoing.is_empty() {
             return;
         }
-        if !is_settled {
+        if !is_durable {
             outgoing.take_back(0);
         }
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_in_the_order_of_their_commands_whichever_turn_settles_first() {
+    fn messages_go_in_the_order_of_their_commands_whichever_turn_is_durable_first() {
         let delivery = Delivery::default();
         let (mut one, mut two) = (Outgoing::default(), Outgoing::default());
         add(&delivery, &mut one, "a", &[0, 1]);
@@ -137,7 +137,7 @@ mod tests {
         add(&delivery, &mut one, "c", &[1]);
         let mut sent = Vec::new();
         delivery.hand_over(&mut two, true, |worker, messages| sent.push((worker, names(&messages))));
-        assert!(sent.is_empty(), "before its predecessor's turn has settled: {sent:?}");
+        assert!(sent.is_empty(), "before its predecessor's turn is durable: {sent:?}");
         delivery.hand_over(&mut one, true, |worker, messages| sent.push((worker, names(&messages))));
         assert_eq!(sent, [(0, "a".to_owned()), (1, "a b c".to_owned())]);
     }

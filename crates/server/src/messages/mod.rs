@@ -2,10 +2,10 @@
 //! commands.
 //!
 //! ```text
-//!  a command ──► Outgoing ── turn settles ──► Delivery ── in order ──► inboxes of workers ──► Subscribers ──► connections
+//!  a command ──► Outgoing ── turn is durable ──► Delivery ── in order ──► inboxes of workers ──► Subscribers ──► connections
 //! ```
 //!
-//! - **Invariant 1**: a message is handed to workers after the turn that caused it has settled, and never when the turn
+//! - **Invariant 1**: a message is handed to workers after the turn that caused it is durable, and never when the turn
 //!   failed.
 //! - **Invariant 2**: every connection gets messages in the order in which their commands ran, on any worker: each
 //!   takes a number when its command runs, and messages are handed over in the order of their numbers.

@@ -104,7 +104,7 @@ pub struct Connection<P: Protocol> {
     // How much of `output` is sent already.
     output_sent: usize,
     // How much of `output` was there before this turn.
-    output_settled: usize,
+    output_before_turn: usize,
     // The socket takes no more until it says so.
     blocked: bool,
     // More than the limit was unsent when a message came: the connection ends.
@@ -133,7 +133,7 @@ impl<P: Protocol> Connection<P> {
             backed_up: false,
             output: Output::default(),
             output_sent: 0,
-            output_settled: 0,
+            output_before_turn: 0,
             blocked: false,
             flooded: false,
             over_soft_limit_since: None,
@@ -148,7 +148,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Reads once and executes the requests that have arrived. Nothing is sent yet.
     pub fn execute(&mut self, turn: &mut Turn<'_, P>) -> Step {
-        self.output_settled = self.output.len();
+        self.output_before_turn = self.output.len();
         if self.lingering_until.is_some() {
             return self.discard(turn);
         }
@@ -440,14 +440,14 @@ impl<P: Protocol> Connection<P> {
         self.output.limit(usize::MAX);
         let is_taken = self.conversation.receive(message, &mut self.output);
         // Between two turns: a failed turn takes back only its own output.
-        self.output_settled = self.output.len();
+        self.output_before_turn = self.output.len();
         is_taken
     }
 
     /// This turn could not be made durable: the failure replaces its replies, and the connection ends.
-    pub fn unsettled(&mut self, failure: &P::Failure) {
-        if self.output.len() > self.output_settled {
-            self.output.truncate(self.output_settled);
+    pub fn refuse_turn(&mut self, failure: &P::Failure) {
+        if self.output.len() > self.output_before_turn {
+            self.output.truncate(self.output_before_turn);
             P::refuse(&mut self.conversation, failure, &mut self.output);
         }
     }
@@ -516,7 +516,7 @@ impl<P: Protocol> Connection<P> {
             self.output.bytes.drain(..self.output_sent);
             self.output_sent = 0;
             // All of it is: nothing is sent before.
-            self.output_settled = self.output.len();
+            self.output_before_turn = self.output.len();
         }
     }
 
@@ -592,7 +592,7 @@ impl<P: Protocol> Connection<P> {
     fn give_output(&mut self, turn: &mut Turn<'_, P>) {
         self.output.bytes.clear();
         self.output_sent = 0;
-        self.output_settled = 0;
+        self.output_before_turn = 0;
         turn.buffer_pool.give(std::mem::take(&mut self.output.bytes));
     }
 }

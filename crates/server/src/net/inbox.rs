@@ -49,7 +49,7 @@ impl Inbox {
     }
 
     /// Leaves messages for connections, after those left before. `wakes` is false for the worker itself, which looks
-    /// when its turn has settled.
+    /// when its turn is durable.
     pub fn send_mail(&self, mail: Vec<Arc<messages::Message>>, wakes: bool) {
         let mut waiting = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         let was_empty = waiting.is_empty();

@@ -5,8 +5,8 @@
 //! workers an enum of them.
 //!
 //! - **Invariant 1**: requests of a connection are executed in the order of their bytes, and their replies are appended
-//!   to its output in that order. Between [`Protocol::begin`] and [`Protocol::settle`] none of them is sent.
-//! - **Invariant 2**: after a failed [`Protocol::settle`], nothing that was appended since [`Protocol::begin`] is sent.
+//!   to its output in that order. Between [`Protocol::begin_turn`] and [`Protocol::finish_turn`] none of them is sent.
+//! - **Invariant 2**: after a failed [`Protocol::finish_turn`], nothing that was appended since [`Protocol::begin_turn`] is sent.
 //!   The output is taken back, and [`Protocol::refuse`] appends the error.
 
 use super::output::Output;
@@ -29,8 +29,8 @@ pub trait Protocol {
     /// A connection has come; [`Client::mark`] is its listener's.
     fn conversation(&self, client: Arc<Client>) -> Self::Conversation;
 
-    /// Begins a turn: all that is executed until [`Self::settle`] becomes durable together.
-    fn begin(&mut self);
+    /// Begins a turn: all that is executed until [`Self::finish_turn`] becomes durable together.
+    fn begin_turn(&mut self);
 
     /// Prefetches for the next requests in `input` while earlier ones execute; changes nothing. Returns the bytes of
     /// the requests that it looked at.
@@ -51,7 +51,7 @@ pub trait Protocol {
     ///
     /// # Errors
     /// When that failed: the turn's effects must not be shown.
-    fn settle(&mut self) -> Result<(), Self::Failure>;
+    fn finish_turn(&mut self) -> Result<(), Self::Failure>;
 
     /// The clients of this worker that get a message.
     fn receivers(&self, message: &Message, clients: &mut Vec<u64>);

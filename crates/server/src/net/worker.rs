@@ -5,7 +5,7 @@
 //! 1. wait for events (not at all when connections still have work);
 //! 2. every connection that has work reads once and executes all requests that have arrived: one group of the
 //!    engine;
-//! 3. settle the group: one wait for durability, however many requests and connections;
+//! 3. finish the turn: flush the group, one wait for durability, however many requests and connections;
 //! 4. send the replies, one write for each connection.
 //!
 //! **Invariant (P7)**: no byte of a reply is sent between 2 and 3.
@@ -124,9 +124,9 @@ impl<P: Protocol> Worker<P> {
         }
         self.close_all();
         if self.protocol.has_work() {
-            self.protocol.begin();
+            self.protocol.begin_turn();
             // A failure is logged; no client waits for it.
-            let _ = self.protocol.settle();
+            let _ = self.protocol.finish_turn();
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl<P: Protocol> Worker<P> {
                 now,
             };
             Self::deliver(&mail, &mut self.connections, &self.by_id, &mut turn, &mut working);
-            turn.protocol.begin();
+            turn.protocol.begin_turn();
             let mut goes = Vec::new();
             for &index in &working {
                 let Some(Some(connection)) = self.connections.get_mut(index) else { continue };
@@ -255,10 +255,10 @@ impl<P: Protocol> Worker<P> {
                     Step::Ends => ended.push(index),
                 }
             }
-            if let Err(failure) = turn.protocol.settle() {
+            if let Err(failure) = turn.protocol.finish_turn() {
                 for &index in &working {
                     if let Some(Some(connection)) = self.connections.get_mut(index) {
-                        connection.unsettled(&failure);
+                        connection.refuse_turn(&failure);
                     }
                 }
             }

@@ -183,7 +183,7 @@ fn a_count_beyond_all_bounds_takes_no_more_than_the_limit() {
 
 #[test]
 fn large_values_in_transactions_under_watch_and_scanned_while_they_change() {
-    let server = Server::with(|config| config.packed_bytes_max = 256);
+    let server = Server::with(|config| config.small_collection_bytes_max = 256);
     let (mut client, mut other) = (server.client(), server.client());
     for at in 0..500 {
         client

@@ -65,7 +65,7 @@ fn a_read_of_an_undurable_write_of_a_failed_store_is_an_error_and_the_connection
     // In one turn: the first is written and never becomes durable, since the panic within a write poisons the store.
     let mut client = server.client();
     client.send("SET lost 1\r\nDEBUG PANIC WRITE\r\n");
-    assert!(client.line() != "+OK", "it was settled by itself");
+    assert!(client.line() != "+OK", "it was flushed on its own");
     for _ in 0..4 {
         fails_and_goes_on(&mut server.client(), "lost", "-MISCONF ");
     }

@@ -116,7 +116,7 @@ fn collections_go_as_a_whole_and_volatile_policies_leave_the_rest() {
     let volatile = Eviction { by: EvictBy::Recency, volatile_only: true };
     let server = Server::with(|config| {
         config.maxmemory = LIMIT;
-        config.packed_bytes_max = 512;
+        config.small_collection_bytes_max = 512;
         config.maxmemory_policy = Some(Policy::of(volatile));
     });
     let mut client = server.client();

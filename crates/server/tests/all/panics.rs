@@ -65,7 +65,7 @@ fn a_panic_leaves_a_transaction_as_an_error_does() {
 }
 
 #[test]
-fn a_panic_within_a_write_poisons_the_store_and_nothing_unsettled_is_acknowledged() {
+fn a_panic_within_a_write_poisons_the_store_and_no_write_that_is_not_durable_is_acknowledged() {
     for medium in [MediumKind::Shm, MediumKind::File] {
         let parent = if medium == MediumKind::Shm { Path::new("/dev/shm") } else { Path::new("/tmp") };
         let directory = tempfile::tempdir_in(parent).unwrap();

@@ -76,7 +76,8 @@ fn rows() -> Vec<Vec<Vec<String>>> {
 #[test]
 fn a_row_of_commands_is_answered_as_each_by_itself() {
     for packed in [64, 4096] {
-        let [rowing, single] = [(); 2].map(|()| Server::with(move |config| config.packed_bytes_max = packed));
+        let [rowing, single] =
+            [(); 2].map(|()| Server::with(move |config| config.small_collection_bytes_max = packed));
         let (mut client, mut other) = (rowing.client(), single.client());
         for row in rows() {
             client.send(row.iter().map(|words| encoded(words)).collect::<String>());
@@ -103,7 +104,7 @@ fn a_row_of_commands_is_answered_as_each_by_itself() {
 #[test]
 fn a_row_of_spops_takes_each_member_once() {
     for packed in [64, 4096] {
-        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let server = Server::with(move |config| config.small_collection_bytes_max = packed);
         let mut client = server.client();
         for name in ["", "member"] {
             let add: Vec<String> = (0..100).map(|at| format!("{name}{at}")).collect();
@@ -122,7 +123,7 @@ fn a_row_of_spops_takes_each_member_once() {
 #[test]
 fn ids_of_a_row_of_entries_ascend() {
     for packed in [64, 4096] {
-        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let server = Server::with(move |config| config.small_collection_bytes_max = packed);
         let mut client = server.client();
         let mut last = (0, 0);
         for _ in 0..4 {
@@ -280,7 +281,8 @@ fn counts(client: &mut Client) -> Vec<String> {
 #[test]
 fn commands_by_turns_are_answered_as_each_by_itself() {
     for (packed, seed) in [(64, 1), (0, 2), (4096, 10), (300, 7)] {
-        let [rowing, single] = [(); 2].map(|()| Server::with(move |config| config.packed_bytes_max = packed));
+        let [rowing, single] =
+            [(); 2].map(|()| Server::with(move |config| config.small_collection_bytes_max = packed));
         let (mut client, mut other) = (rowing.client(), single.client());
         let mut random = Random(seed);
         for round in 0..100 {
@@ -323,7 +325,7 @@ fn commands_by_turns_are_answered_as_each_by_itself() {
 #[test]
 fn alternating_spops_and_sadds_pop_existing_members() {
     for packed in [64, 4096] {
-        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let server = Server::with(move |config| config.small_collection_bytes_max = packed);
         let (mut client, mut random, mut model) = (server.client(), Random(5), BTreeSet::new());
         let mut next = 0;
         for _ in 0..60 {
@@ -361,7 +363,7 @@ fn alternating_spops_and_sadds_pop_existing_members() {
 #[test]
 fn a_watching_client_notices_a_batch_that_adds_and_removes() {
     for (packed, filled) in [(64, 0), (64, 100), (4096, 0), (4096, 20)] {
-        let server = Server::with(move |config| config.packed_bytes_max = packed);
+        let server = Server::with(move |config| config.small_collection_bytes_max = packed);
         let (mut client, mut other) = (server.client(), server.client());
         for (key, put, take) in [
             ("l", "lpush l new", "lpop l"),

@@ -62,7 +62,7 @@ fn a_copy_is_invalidated_when_it_is_old_during_concurrent_writes() {
 
 #[test]
 fn writes_of_elements_and_by_served_clients_invalidate() {
-    let server = Server::with(|config| config.packed_bytes_max = 64);
+    let server = Server::with(|config| config.small_collection_bytes_max = 64);
     let (mut reader, mut writer, mut waits) = (tracking(&server, ""), server.client(), server.client());
     let fields: String = (0..200).map(|at| format!(" f{at} v{at}")).collect();
     writer.says(&format!("hset h{fields}"), ":200\r\n");

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Names the limit of packed values in the process that runs all tests with another one.
-pub const PACKED: &str = "DURAMEN_TEST_PACKED_BYTES_MAX";
+pub const PACKED: &str = "DURAMEN_TEST_SMALL_COLLECTION_BYTES_MAX";
 
 /// A running server; dropping it ends it.
 pub struct Server {
@@ -41,7 +41,7 @@ impl Server {
                 ..Config::default()
             };
             if let Some(bytes) = std::env::var_os(PACKED) {
-                config.packed_bytes_max = bytes.to_str().unwrap().parse().unwrap();
+                config.small_collection_bytes_max = bytes.to_str().unwrap().parse().unwrap();
             }
             change(&mut config);
             match Started::start(config) {

@@ -563,7 +563,7 @@ impl Running {
 
     /// Whether the input has ended and all its rows have been emitted.
     pub fn is_finished(&self) -> bool {
-        self.finished && !self.sinks.iter().any(|sink| sink.lock().is_unsettled())
+        self.finished && !self.sinks.iter().any(|sink| sink.lock().is_unpublished())
     }
 
     /// The job's progress.
@@ -599,12 +599,12 @@ impl Running {
 
     /// Publishes what a crash left unpublished, however long other systems take; returns whether that was done before
     /// `stop` was set.
-    fn settle(&mut self, stop: &AtomicBool, report: &mut dyn FnMut(&Progress)) -> Result<bool> {
+    fn publish_left(&mut self, stop: &AtomicBool, report: &mut dyn FnMut(&Progress)) -> Result<bool> {
         let mut last = Instant::now();
         loop {
             let mut all = true;
             for sink in &self.sinks {
-                all &= sink.lock().settle()?;
+                all &= sink.lock().publish_left()?;
             }
             if all || stop.load(Ordering::Relaxed) {
                 return Ok(all);
@@ -657,7 +657,7 @@ impl Running {
     /// Runs until all input has ended, or `stop` is set. After `stop`, no window closes that the watermark has not
     /// passed, and a job with a store makes a last checkpoint. `report` is called every half second.
     pub fn run(&mut self, stop: &AtomicBool, mut report: impl FnMut(&Progress)) -> Result<Progress> {
-        if !self.settle(stop, &mut report)? || self.finished {
+        if !self.publish_left(stop, &mut report)? || self.finished {
             return Ok(self.progress());
         }
         if let Some(workers) = self.workers.take() {

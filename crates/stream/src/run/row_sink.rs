@@ -71,13 +71,13 @@ pub trait RowSink: Output + Send {
     /// All sources are finite.
     fn input_ends(&mut self) {}
 
-    /// Whether a crash left something that [`RowSink::settle`] must publish.
-    fn is_unsettled(&self) -> bool {
+    /// Whether a crash left something that [`RowSink::publish_left`] must publish.
+    fn is_unpublished(&self) -> bool {
         false
     }
 
     /// Tries once to publish what a crash left, before any row is taken; returns whether that is done.
-    fn settle(&mut self) -> Result<bool> {
+    fn publish_left(&mut self) -> Result<bool> {
         Ok(true)
     }
 

@@ -332,7 +332,7 @@ impl Table {
     }
 
     /// Truncates the vector of rows to the part in use. Code must call before it appends the next row.
-    fn settle_rows(&mut self) {
+    fn truncate_rows(&mut self) {
         self.rows.truncate(self.head.rows_len as usize);
         self.head.rows_end = self.head.rows_len;
     }
@@ -348,7 +348,7 @@ impl Table {
         let (stride, list, row) = (self.layout.stride, self.layout.list, self.layout.row);
         let places = self.head.mask as usize + 1;
         let (entries, entry_pages) = self.take_entries();
-        self.settle_rows();
+        self.truncate_rows();
         let (rows, bytes) = (self.rows.take(), self.bytes.take());
         self.count_rows();
         let mut row_pages = std::mem::replace(&mut self.row_pages, Pages::new(self.layout.tracked, 0));
@@ -459,7 +459,7 @@ impl Table {
     /// Appends a row to the list whose first and last rows an entry refers to. The texts are in the table already.
     /// Returns the row's place plus one; `last` is the place plus one of the row before it, or zero.
     pub fn append(&mut self, row: &[u64], last: u64) -> u64 {
-        self.settle_rows();
+        self.truncate_rows();
         let place = self.rows.len();
         self.touch_rows(place, row.len() + 1);
         // As in `intern`.
@@ -548,7 +548,7 @@ impl Table {
 
     /// Freezes the table for a checkpoint, and writes to `out` where to find it.
     pub(super) fn freeze(&mut self, numbers: &mut Numbers, out: &mut Vec<u8>) {
-        self.settle_rows();
+        self.truncate_rows();
         let words = [
             self.places() as u64,
             self.head.count,

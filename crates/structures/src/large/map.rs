@@ -88,7 +88,7 @@ impl LargeMap {
     }
 
     /// Whether its root stays unchanged by any put.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn keeps_root(&self) -> bool {
         self.is_converted && !self.is_root_old
     }
 
@@ -339,7 +339,7 @@ impl LargeMap {
             self.convert();
         }
         // Else it may have to be converted afterwards.
-        if self.is_settled() {
+        if self.keeps_root() {
             writer.ends_with_next();
         }
         let is_new = self.put(writer, name, value)?;

@@ -1,7 +1,7 @@
 //! Hashes, sets and sorted sets at keys: read as [`Collection`], changed through an [`Edit`].
 //!
 //! Only [`Form`] knows how a collection is kept: packed in the value of its key up to a limit
-//! ([`Keyspace::set_packed_bytes_max`](crate::Keyspace::set_packed_bytes_max)), else large, with a record for each
+//! ([`Keyspace::set_small_collection_bytes_max`](crate::Keyspace::set_small_collection_bytes_max)), else large, with a record for each
 //! entry. A collection that grows beyond the limit becomes large when it is saved, and stays large when it shrinks.
 //!
 //! 1. An empty collection is not there: [`Edit::save`] deletes its key.
@@ -584,7 +584,7 @@ impl Edit<'_, '_> {
     /// Then a command that needs more fails with [`Error::SeveralWrites`] and has no effect. Otherwise they are written
     /// together, by [`save`](Self::save).
     pub fn begins_run(&mut self) -> bool {
-        self.is_run = matches!(&self.collection.form, Form::Large(large_map) if large_map.is_settled());
+        self.is_run = matches!(&self.collection.form, Form::Large(large_map) if large_map.keeps_root());
         if self.is_run {
             self.collection.source.edits_each();
         }

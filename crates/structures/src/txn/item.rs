@@ -77,7 +77,7 @@ impl Deref for Item<'_> {
 }
 
 impl Worker {
-    /// The item at `key`, for readers; in a group it may be returned to clients once that is settled.
+    /// The item at `key`, for readers; in a group it may be returned to clients once the group is flushed.
     ///
     /// # Errors
     /// `WrongType` for a value that is not a string.

@@ -4,7 +4,7 @@
 //! holds them from its first look at one of them until it is committed or dropped (key locks,
 //! [`duramen::Writer::lock`]). So a command is written as if it were alone: its reads stay true, and it runs once.
 //! Reads go through the transaction's own pending writes to the engine. Writes wait for [`Txn::commit`], which applies
-//! them, all or nothing, and releases the keys. They are pending until the worker's group is settled, so no client
+//! them, all or nothing, and releases the keys. They are pending until the worker's group is flushed, so no client
 //! learns of them before they are durable.
 //!
 //! ```text
@@ -327,7 +327,7 @@ impl<'w> Txn<'w> {
     }
 
     /// Keys in `db` as [`Keyspace::count`](crate::Keyspace::count) counts them, pending writes included. Counted writes
-    /// of other workers are durable when the group is settled.
+    /// of other workers are durable when the group is flushed.
     pub fn count(&mut self, db: u8) -> Result<KeyCount> {
         let stored = self.worker.keyspace.count(db, self.now);
         self.worker.owe_others()?;
@@ -640,7 +640,7 @@ impl<'w> Txn<'w> {
     fn before_scan(&mut self) -> Result<()> {
         let holds_keys = matches!(self.locks, Locks::One(_) | Locks::Keys(_)) && self.locked;
         debug_assert!(!holds_keys, "a command that scans names no keys");
-        self.worker.settle_for_scan()
+        self.worker.flush_for_scan()
     }
 
     fn is_pending(&self) -> bool {
@@ -889,7 +889,7 @@ impl Drop for Txn<'_> {
             let _ = self.worker.writer.abort_transaction();
         }
         if !matches!(self.locks, Locks::Nothing) && self.locked {
-            // Without a group it settles the reads; an aborted transaction does not return them.
+            // Without a group, the flush makes the reads durable; an aborted transaction does not return them.
             let _ = self.worker.writer.unlock();
         }
         self.worker.scratch.clear();

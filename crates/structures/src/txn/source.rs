@@ -166,7 +166,7 @@ impl Txn<'_> {
 
     /// Whether a value of this size is to be kept in its large form.
     pub(super) fn is_large(&self, bytes: usize) -> bool {
-        bytes > self.worker.keyspace.packed_bytes_max()
+        bytes > self.worker.keyspace.small_collection_bytes_max()
     }
 
     /// Makes a root that names these elements the value of `key`.

@@ -98,7 +98,7 @@ fn swapped_databases_have_each_others_keys_also_after_a_kill() {
     worker.swap(1, 2).unwrap();
     worker.swap(2, 2).unwrap();
     put(&mut worker, 2, "after");
-    worker.settle().unwrap();
+    worker.flush_group().unwrap();
     let check = |keyspace: &Keyspace| {
         let mut worker = keyspace.worker().unwrap();
         assert_eq!([0, 1, 2].map(|db| keyspace.keys(db, now())), [1, 0, 11]);
@@ -246,7 +246,7 @@ fn transactions_see_both_databases_before_or_after_a_swap() {
                         sum = amount(text(txn.get(0, b"money").unwrap()))
                             + amount(text(txn.get(1, b"money").unwrap()));
                     });
-                    worker.settle().unwrap();
+                    worker.flush_group().unwrap();
                     assert_eq!(sum, 150);
                 }
                 over.store(true, Ordering::Relaxed);
@@ -273,7 +273,7 @@ fn keys_that_come_while_databases_are_emptied_are_counted_once() {
                         txn.put(0, &(n % 500 * 2 + thread).to_le_bytes(), b"v").unwrap();
                         txn.put(1, &n.to_le_bytes(), b"v").unwrap();
                     });
-                    worker.settle().unwrap();
+                    worker.flush_group().unwrap();
                 }
             });
         }

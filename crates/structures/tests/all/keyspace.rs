@@ -130,7 +130,7 @@ fn keys_named_by_a_transaction_are_not_written_by_others_until_it_ends() {
             txn.commit().unwrap();
         });
         assert_eq!(get(&mut one, 0, "a").unwrap(), "theirs");
-        one.settle().unwrap();
+        one.flush_group().unwrap();
     }
 }
 
@@ -342,7 +342,7 @@ fn counts_are_those_of_the_keys_also_after_reopening() {
 }
 
 #[test]
-fn a_group_is_counted_by_others_once_it_is_settled() {
+fn a_group_is_counted_by_others_once_it_is_flushed() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     worker.group();
@@ -356,8 +356,8 @@ fn a_group_is_counted_by_others_once_it_is_settled() {
                 other.group();
             }
             let keys = look(&mut other, |txn| txn.keys(0).unwrap());
-            // In a group it is returned when that is settled.
-            other.settle().unwrap();
+            // In a group it is returned when that is flushed.
+            other.flush_group().unwrap();
             told.store(true, Ordering::SeqCst);
             keys
         };
@@ -365,15 +365,15 @@ fn a_group_is_counted_by_others_once_it_is_settled() {
         let others = [scope.spawn(move || count(true)), scope.spawn(move || count(false))];
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!told.load(Ordering::SeqCst), "returned a write that is not durable");
-        worker.settle().unwrap();
+        worker.flush_group().unwrap();
         assert_eq!(others.map(|other| other.join().unwrap()), [1, 1]);
     });
     worker.group();
     // A scan sees what the group wrote, and leaves the group open.
     assert_eq!(keys(&mut worker, 0), ["k"]);
     put(&mut worker, 0, "l", "v");
-    worker.settle().unwrap();
-    worker.settle().unwrap();
+    worker.flush_group().unwrap();
+    worker.flush_group().unwrap();
     assert_eq!(keyspace.count(0, now()).keys, 2);
 }
 
@@ -433,7 +433,7 @@ fn long_transactions_run_once_while_another_worker_writes_their_keys() {
             assert_eq!(text(txn.get(0, b"hot").unwrap()), hot);
             txn.put(0, b"long", b"1").unwrap();
         });
-        worker.settle().unwrap();
+        worker.flush_group().unwrap();
         assert_eq!(runs, 1);
     };
     std::thread::scope(|scope| {
@@ -444,7 +444,7 @@ fn long_transactions_run_once_while_another_worker_writes_their_keys() {
                 for _ in 0..50 {
                     run_on(&mut worker, Locks::One(b"hot"), |txn| txn.add(0, b"hot", 1).map(drop).unwrap());
                 }
-                worker.settle().unwrap();
+                worker.flush_group().unwrap();
             }
         });
         let threads = [scope.spawn(long), scope.spawn(long)];

@@ -52,7 +52,7 @@ pub fn on_all_forms(
         let stores = [0, 150, usize::MAX].map(|limit| {
             let dir = tempfile::tempdir().unwrap();
             let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 2).unwrap();
-            keyspace.set_packed_bytes_max(limit);
+            keyspace.set_small_collection_bytes_max(limit);
             (dir, keyspace)
         });
         let mut workers: Vec<Worker> =
@@ -65,7 +65,7 @@ pub fn on_all_forms(
                     said = Said::default();
                     step(txn, &mut Random(seed << 32 | at), &mut said);
                 });
-                worker.settle().unwrap();
+                worker.flush_group().unwrap();
                 said
             });
             let first = all.next().unwrap();
@@ -560,7 +560,7 @@ fn streams_are_the_same_in_both_forms() {
 fn inserts_at_one_place_find_labels() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
-    keyspace.set_packed_bytes_max(0);
+    keyspace.set_small_collection_bytes_max(0);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| {
         let mut list = txn.edit_list(0, b"l").unwrap();
@@ -586,7 +586,7 @@ fn large_values_are_there_when_a_store_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     for round in 0..3usize {
         let keyspace = Keyspace::open(store(MediumKind::File, &dir), 16).unwrap();
-        keyspace.set_packed_bytes_max(100);
+        keyspace.set_small_collection_bytes_max(100);
         let mut worker = keyspace.worker().unwrap();
         let (new, many) = (format!("{round}"), round * 200);
         run(&mut worker, |txn| {
@@ -689,7 +689,7 @@ fn edits_of_one_entry_are_the_same_with_and_without_a_unit() {
 fn an_edit_of_one_element_is_one_record_and_notifies_watchers() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
-    keyspace.set_packed_bytes_max(0);
+    keyspace.set_small_collection_bytes_max(0);
     let mut worker = keyspace.worker().unwrap();
     let insert = |worker: &mut Worker, name: &[u8], edits_one: bool| {
         let before = keyspace.store().stats().written_bytes;
@@ -758,7 +758,7 @@ fn a_row_of_pushes_of_long_elements_writes_few_nodes() {
 fn a_large_stream_of_an_earlier_build_is_refused_and_the_error_says_how_it_comes_over() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
-    keyspace.set_packed_bytes_max(0);
+    keyspace.set_small_collection_bytes_max(0);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| {
         let mut stream = txn.edit_stream(0, b"s").unwrap();
@@ -808,7 +808,7 @@ fn pending_for(txn: &mut Txn<'_>, group: &[u8], consumer: &[u8], ids: RangeInclu
 fn a_consumer_with_much_pending_is_removed_at_once_and_cleared_in_parts() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 2).unwrap();
-    keyspace.set_packed_bytes_max(0);
+    keyspace.set_small_collection_bytes_max(0);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| pending_for(txn, b"g", b"gone", 1..=250));
     run(&mut worker, |txn| pending_for(txn, b"g", b"other", 251..=260));
@@ -885,10 +885,10 @@ fn a_consumer_with_much_pending_is_removed_at_once_and_cleared_in_parts() {
 
 #[test]
 fn entries_are_found_by_ids_in_any_order_in_both_forms() {
-    for packed_bytes_max in [0, 1 << 20] {
+    for small_collection_bytes_max in [0, 1 << 20] {
         let dir = tempfile::tempdir().unwrap();
         let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
-        keyspace.set_packed_bytes_max(packed_bytes_max);
+        keyspace.set_small_collection_bytes_max(small_collection_bytes_max);
         let mut worker = keyspace.worker().unwrap();
         let id = |ms| StreamId { ms, seq: 1 };
         run(&mut worker, |txn| {
@@ -939,7 +939,7 @@ fn entries_are_found_by_ids_in_any_order_in_both_forms() {
 fn a_large_group_is_removed_at_once_and_cleared_in_parts() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 2).unwrap();
-    keyspace.set_packed_bytes_max(0);
+    keyspace.set_small_collection_bytes_max(0);
     let mut worker = keyspace.worker().unwrap();
     let limits = NodeLimits { bytes: 4096, entries: 100 };
     let id = |at| StreamId { ms: at, seq: 1 };

@@ -93,7 +93,7 @@ fn counting_writes_nothing_new_where_the_engine_updates_in_place() {
                 let add = if n % 2 == 0 { add } else { add_alone };
                 add(worker, "counter", 1);
             }
-            worker.settle().unwrap();
+            worker.flush_group().unwrap();
         }
         let written = keyspace.store().stats().written_bytes - before;
         assert_eq!(written == 0, medium != MediumKind::File, "{medium}: {written}");
@@ -315,7 +315,7 @@ fn counters_of_several_threads_sum_up() {
                         for round in 0..rounds {
                             // In groups, as the server does, and without.
                             if thread > 0 && round % 8 == 0 {
-                                worker.settle().unwrap();
+                                worker.flush_group().unwrap();
                                 worker.group();
                             }
                             let add = if round % 3 == 0 { add } else { add_alone };
@@ -328,7 +328,7 @@ fn counters_of_several_threads_sum_up() {
                                 });
                             }
                         }
-                        worker.settle().unwrap();
+                        worker.flush_group().unwrap();
                     })
                 })
                 .collect();

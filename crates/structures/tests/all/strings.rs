@@ -58,7 +58,7 @@ fn strings_are_the_same_in_all_forms() {
 
 fn of_pieces() -> (tempfile::TempDir, Keyspace, Worker) {
     let (dir, keyspace) = keyspace(MediumKind::Volatile);
-    keyspace.set_packed_bytes_max(0);
+    keyspace.set_small_collection_bytes_max(0);
     let worker = keyspace.worker().unwrap();
     (dir, keyspace, worker)
 }

@@ -13,7 +13,7 @@ fn small(len_max: u64) -> (TempDir, Keyspace) {
     let mut options = Options { medium: MediumKind::Shm, len_max, ..Options::default() };
     options.tuning.extents_initial = 8;
     let keyspace = Keyspace::open(options.open(dir.path().join("store")).unwrap(), 4).unwrap();
-    keyspace.set_packed_bytes_max(64);
+    keyspace.set_small_collection_bytes_max(64);
     (dir, keyspace)
 }
 
@@ -49,7 +49,7 @@ fn elements_that_find_no_room_under_locks_begin_again_with_room() {
         set_fields(txn, b"h", 0..4_000, &[7; 300])
     });
     done.unwrap();
-    worker.settle().unwrap();
+    worker.flush_group().unwrap();
     assert!(runs > 1, "the store had room from the beginning");
     assert_eq!(len(&mut worker, b"h"), 4_000);
     // A transaction that hides the error, as EXEC does, starts again too. More fields each time, until they exceed the
@@ -92,7 +92,7 @@ fn a_full_store_lets_elements_go() {
                 list.save()
             })
         });
-        worker.settle().unwrap();
+        worker.flush_group().unwrap();
         match put {
             Ok(()) => count += 1,
             Err(Error::Engine(error)) if error.kind() == duramen::ErrorKind::OutOfSpace => break,
@@ -119,7 +119,7 @@ fn a_full_store_lets_elements_go() {
             list.pop(End::Left, 1, |element| assert_eq!(element, field(at))).unwrap();
             list.save().unwrap();
         });
-        worker.settle().unwrap();
+        worker.flush_group().unwrap();
     }
     // What was refused may have been one of the three.
     run_on(&mut worker, Locks::All, |txn| {
@@ -136,7 +136,7 @@ fn a_full_store_lets_elements_go() {
 fn a_full_store_lets_entries_of_packed_values_go() {
     const FIELDS: usize = 20;
     let (_dir, keyspace) = small(8 << 20);
-    keyspace.set_packed_bytes_max(64 << 10);
+    keyspace.set_small_collection_bytes_max(64 << 10);
     let mut worker = keyspace.worker().unwrap();
     let name = |number: usize| format!("h{number}").into_bytes();
     let mut count = 0;
@@ -291,13 +291,13 @@ fn a_scan_that_began_in_the_other_form_misses_nothing() {
         })
     };
     for (first, then) in [(usize::MAX, 64), (64, usize::MAX)] {
-        keyspace.set_packed_bytes_max(first);
+        keyspace.set_small_collection_bytes_max(first);
         let there = names(0, 300);
         run(&mut worker, |txn| txn.put_set(0, b"s", there.iter().map(Vec::as_slice).collect()).unwrap());
         let mut seen = HashSet::new();
         let mut cursor = scan(&mut worker, 0, &mut seen);
         assert_ne!(cursor, 0);
-        keyspace.set_packed_bytes_max(then);
+        keyspace.set_small_collection_bytes_max(then);
         // Written again in the other form, with more than before.
         let there = names(0, 400);
         run(&mut worker, |txn| txn.put_set(0, b"s", there.iter().map(Vec::as_slice).collect()).unwrap());
@@ -338,10 +338,10 @@ fn several_workers_write_large_values_of_one_another_while_others_move() {
                     });
                     done.unwrap();
                     if at % 3 == 0 {
-                        worker.settle().unwrap();
+                        worker.flush_group().unwrap();
                     }
                 }
-                worker.settle().unwrap();
+                worker.flush_group().unwrap();
             });
         }
     });

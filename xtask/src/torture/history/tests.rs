@@ -107,7 +107,7 @@ fn half_a_batch_is_broken_acknowledged_or_not() {
             }
             true => {
                 writer.write(0, &[value(2), gone()]);
-                // Settled: a missing write is lost, a deleted key that reappears is resurrected.
+                // Durable: a missing write is lost, a deleted key that reappears is resurrected.
                 assert_eq!(writer.recover(0, &[value(1), gone()]), [Fault::Lost]);
                 assert_eq!(writer.recover(0, &[value(2), value(1)]), [Fault::Resurrected]);
             }

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! 1. The outbox is replaced only when its delivery is complete: [`CommitParticipant::publish`] of one checkpoint is
-//!    done before [`CommitParticipant::prepare`] of the next, and the delivery that a crash left is settled before any
+//!    done before [`CommitParticipant::prepare`] of the next, and the delivery that a crash left is done before any
 //!    row is taken.
 //! 2. If the outcome of a delivery is unknown, the writer reconnects. A new connection prevents all earlier ones from
 //!    completing deliveries that they have begun, and only then reads the marker: so the marker is final.
@@ -236,21 +236,21 @@ impl<D: Deliver + 'static> RowSink for Outbox<D> {
         Ok(())
     }
 
-    fn is_unsettled(&self) -> bool {
+    fn is_unpublished(&self) -> bool {
         self.left.is_some() || self.blind
     }
 
-    fn settle(&mut self) -> Result<bool> {
+    fn publish_left(&mut self) -> Result<bool> {
         if self.blind {
             self.blind = !lock(&self.writer).look(&mut self.waiting)?;
             return Ok(!self.blind);
         }
         let Some(chunks) = &self.left else { return Ok(true) };
-        let settled = lock(&self.writer).once(&self.last, chunks)?;
-        if settled {
+        let is_published = lock(&self.writer).once(&self.last, chunks)?;
+        if is_published {
             self.left = None;
         }
-        Ok(settled)
+        Ok(is_published)
     }
 
     fn is_full(&self) -> bool {

@@ -16,13 +16,13 @@ pub fn store(medium: MediumKind, dir: &TempDir) -> Store {
 pub fn open(store: Store, databases: u8) -> Keyspace {
     let keyspace = Keyspace::open(store, databases).unwrap();
     if let Some(bytes) = std::env::var_os(PACKED) {
-        keyspace.set_packed_bytes_max(bytes.to_str().unwrap().parse().unwrap());
+        keyspace.set_small_collection_bytes_max(bytes.to_str().unwrap().parse().unwrap());
     }
     keyspace
 }
 
 /// Names the limit in the process that runs all with another one.
-const PACKED: &str = "DURAMEN_TEST_PACKED_BYTES_MAX";
+const PACKED: &str = "DURAMEN_TEST_SMALL_COLLECTION_BYTES_MAX";
 
 /// All tests of this program, in a process in which hardly anything is packed.
 #[test]
