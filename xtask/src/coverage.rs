@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_the_engine_are_read_from_a_report_and_no_others() {
+    fn only_files_of_the_engine_are_read_from_a_coverage_report() {
         let report = r#"{"data": [{"files": [
             {"filename": "/r/crates/duramen/src/log/space.rs", "summary":
                 {"lines": {"count": 10, "covered": 9}, "branches": {"count": 4, "covered": 3}}},

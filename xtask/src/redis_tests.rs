@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_tests_print_is_read() {
+    fn the_output_of_the_redis_tests_is_parsed() {
         let text = "\u{1b}[0;32m[ok]\u{1b}[0m: one (3 ms)\n[ok]: two (0 ms)\n[err]: three in tests/unit/a.tcl\nExpected 1\n\
                     [ok]: four (1 ms)\nThe End\n*** [err]: three in tests/unit/a.tcl\n";
         let outcome = outcome(text);

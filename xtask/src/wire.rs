@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_reply_are_told() {
+    fn bytes_that_are_no_reply_are_reported() {
         for bytes in [&b"OK\r\n"[..], b"$x\r\n", b"*1\r\nx\r\n", b"$1\r\nabc", &b"*1\r\n".repeat(20)] {
             assert_eq!(parse(bytes), Parsed::Malformed, "{}", bytes.escape_ascii());
         }

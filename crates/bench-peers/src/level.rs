@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_in_memory_is_never_beside_one_on_a_disk() {
+    fn an_engine_in_memory_is_not_compared_with_one_on_a_disk() {
         for level in [Level::EveryWrite, Level::Interval] {
             assert_eq!(Name::Papaya.durability(level), None);
             let on_disk = |name: &&Name| name.durability(level).is_some() && !name.lies_on_memory_alone();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_back_and_unknown_ones_told() {
+    fn names_read_back_and_unknown_ones_are_reported() {
         for name in Name::ALL {
             assert_eq!(name.text().parse::<Name>(), Ok(name));
         }

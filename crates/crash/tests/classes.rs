@@ -45,7 +45,7 @@ fn recorded(setup: &Setup) -> (Log, duramen_crash::oracle::History) {
 }
 
 #[test]
-fn a_flush_that_leaves_out_a_line_is_caught() {
+fn a_flush_that_omits_a_line_is_detected() {
     let _alone = alone();
     let mut ops = mixed(20);
     ops.extend([Op::Group, put(1, 70), put(2, 33), Op::FlushGroup]);
@@ -57,7 +57,7 @@ fn a_flush_that_leaves_out_a_line_is_caught() {
 }
 
 #[test]
-fn every_event_of_creation_opening_and_growth_leaves_no_store_or_one_that_works() {
+fn a_crash_at_any_event_of_creation_or_growth_leaves_no_store_or_a_working_one() {
     let _alone = alone();
     for case in CASES {
         let tuning = Tuning { extents_initial: 5, growth_bytes_min: 512, ..Tuning::default() };
@@ -71,7 +71,7 @@ fn every_event_of_creation_opening_and_growth_leaves_no_store_or_one_that_works(
 }
 
 #[test]
-fn what_a_crash_left_twice_does_not_come_back_after_a_delete() {
+fn a_record_duplicated_by_a_crash_does_not_reappear_after_a_delete() {
     let _alone = alone();
     let tuning = Tuning { compaction_bytes_min: Some(64), ..Tuning::default() };
     // Keys that stay among keys that come and go, so that every block has something to be moved.
@@ -95,7 +95,7 @@ fn what_a_crash_left_twice_does_not_come_back_after_a_delete() {
 }
 
 #[test]
-fn an_index_that_splits_and_doubles_meanwhile_loses_nothing() {
+fn an_index_that_splits_and_doubles_before_a_crash_loses_nothing() {
     let _alone = alone();
     let names: Vec<Vec<u8>> = (0..60u8).map(|i| vec![b'k', i]).collect();
     let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
@@ -115,7 +115,7 @@ fn an_index_that_splits_and_doubles_meanwhile_loses_nothing() {
 }
 
 #[test]
-fn free_and_used_extents_are_those_on_the_medium_after_every_recovery() {
+fn free_and_used_extents_match_the_medium_after_every_recovery() {
     let _alone = alone();
     for name in ["line/every-write", "page/every-write", "byte/manual"] {
         let tuning = Tuning { compaction_bytes_min: Some(64), growth_bytes_min: 512, ..Tuning::default() };
@@ -141,7 +141,7 @@ fn free_and_used_extents_are_those_on_the_medium_after_every_recovery() {
 }
 
 #[test]
-fn no_crash_leaves_a_key_or_a_block_that_takes_long_to_write() {
+fn no_crash_makes_later_writes_of_a_key_or_block_slow() {
     let _alone = alone();
     for name in ["line/every-write", "page/every-write"] {
         let tuning = Tuning { compaction_bytes_min: Some(64), ..Tuning::default() };
@@ -196,7 +196,7 @@ fn a_store_opens_at_another_address() {
 }
 
 #[test]
-fn tag_and_expiry_are_those_of_the_value() {
+fn a_value_is_read_with_its_own_tag_and_expiry() {
     // Only what goes with the value differs between the writes; conditional writes see every one of them.
     let ops: Vec<Op> = (0..60)
         .map(|i| match i % 6 {
@@ -233,7 +233,7 @@ fn batches_at_the_borders_of_blocks_are_whole_or_absent() {
 }
 
 #[test]
-fn batches_with_more_members_than_a_bucket_a_segment_or_a_block_has_are_whole_or_absent() {
+fn batches_larger_than_a_bucket_a_segment_or_a_block_are_whole_or_absent() {
     let _alone = alone();
     // Eight slots of a bucket, sixteen of two, and the stash behind them; the keys share all hash bits but some.
     let names: Vec<Vec<u8>> = (0..40u8).map(|i| vec![b'k', i]).collect();
@@ -269,7 +269,7 @@ fn every_kind_of_key_and_value_survives_on_every_medium() {
 }
 
 #[test]
-fn recovery_that_crashed_and_crashed_again_is_recovered() {
+fn a_store_is_recovered_after_repeated_crashes_in_recovery() {
     let _alone = alone();
     for name in ["line/every-write", "page/interval"] {
         let effort = Effort { images: 12, images_max: 3_000, depth: 3, until: None };
@@ -280,7 +280,7 @@ fn recovery_that_crashed_and_crashed_again_is_recovered() {
 }
 
 #[test]
-fn a_tombstone_that_hid_more_than_a_slot_counts_goes_and_stays_gone() {
+fn a_tombstone_with_an_overflowed_count_is_dropped_and_its_key_stays_deleted() {
     let _alone = alone();
     let tuning = Tuning { compaction_bytes_min: Some(32), ..Tuning::default() };
     let mut ops: Vec<Op> = (0..140).map(|_| put(0, 10)).collect();

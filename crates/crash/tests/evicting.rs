@@ -5,13 +5,13 @@
 use duramen_crash::evicting;
 
 #[test]
-fn what_was_evicted_is_gone_or_newest_and_the_rest_is_as_ever() {
+fn an_evicted_key_is_absent_or_newest_and_other_keys_are_unchanged() {
     for seed in 1..=12 {
         evicting::run_seed(seed).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
 #[test]
-fn a_copy_is_not_evicted_without_a_tombstone_while_its_original_is_left() {
+fn a_moved_record_is_evicted_with_a_tombstone_while_its_original_remains() {
     evicting::run_seed(431).unwrap_or_else(|violation| panic!("{violation}"));
 }

@@ -20,7 +20,7 @@ const LEN_MAX: u64 = 256 << 10;
 /// A checkpoint reads a slot that points to a record of a group which its thread has not drained. The image then says
 /// nothing of the record before, which lies in a block that is kept, and so is not read.
 #[test]
-fn a_checkpoint_beside_an_open_group_loses_no_acknowledged_write() {
+fn a_checkpoint_during_an_open_group_loses_no_acknowledged_write() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let store = StoreOn::open_on(medium.clone(), &options(1)).unwrap();
@@ -242,7 +242,7 @@ fn page_options(boot: u8) -> Options {
 /// The background thread raises the time floor once a second and looks at no error. The sync of that loses a page with a record that
 /// waits for its commit; the commit's own sync finds nothing dirty, and the write is acknowledged.
 #[test]
-fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
+fn a_failed_sync_of_the_time_floor_poisons_the_store() {
     let _alone = alone();
     let medium = Kernel::new(&[], 0);
     let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
@@ -272,7 +272,7 @@ fn a_sync_for_the_time_floor_that_fails_poisons_the_store() {
 
 /// Two syncs at once, of which one fails for both: the kernel tells it one of them.
 #[test]
-fn a_failed_sync_that_another_thread_is_reported_of_acknowledges_nothing() {
+fn a_failed_sync_that_the_kernel_reports_to_another_thread_acknowledges_nothing() {
     let _alone = alone();
     let medium = Kernel::new(&[], 0);
     let store = StoreOn::open_on(medium.clone(), &page_options(1)).unwrap();
@@ -327,7 +327,7 @@ fn a_store_opens_again_after_a_failed_write_back_and_an_unmount() {
 
 /// Killed as soon as the write was refused, unmounted, opened again, under the same boot.
 #[test]
-fn a_process_that_is_killed_right_after_a_failed_write_back_has_noted_it() {
+fn a_failed_write_back_is_noted_on_the_medium_before_a_kill() {
     let _alone = alone();
     let mut refused = Vec::new();
     for which in 0..5 {
@@ -410,7 +410,7 @@ fn a_full_store_with_a_persistent_index_does_not_hang() {
 
 /// docs/internals/format.md: salvage "reads on behind the damage and saves the newest valid version of every key".
 #[test]
-fn salvage_saves_batches_that_lie_behind_damage() {
+fn salvage_saves_batches_that_follow_damage() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let options = Options { extent_bytes: Some(4096), ..options(1) };
@@ -438,7 +438,7 @@ fn salvage_saves_batches_that_lie_behind_damage() {
 /// After an open by image a damaged record may be met until the background has verified it: by a put in an epoch, too, for
 /// which commits wait.
 #[test]
-fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
+fn a_put_over_a_damaged_record_neither_panics_nor_stops_others() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));
     let mut options = Options { extent_bytes: Some(4096), ..options(1) };
@@ -480,7 +480,7 @@ fn a_put_that_meets_a_damaged_record_neither_panics_nor_stops_others() {
 
 /// Close, and open again at once. The pages that did not reach the device are still in the page cache, and clean.
 #[test]
-fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable() {
+fn a_store_reopened_after_a_failed_write_back_returns_only_durable_values() {
     let _alone = alone();
     let mut wrong = Vec::new();
     for which in 0..5 {
@@ -515,7 +515,7 @@ fn what_a_store_shows_that_was_opened_again_after_a_failed_write_back_is_durable
 
 /// Reads led the commits that compaction's copies waited for: of keys that nobody had written for long.
 #[test]
-fn a_read_of_what_compaction_moved_waits_for_no_commit() {
+fn a_read_of_a_moved_record_waits_for_no_commit() {
     let _alone = alone();
     for index in [duramen::IndexKind::Hash, duramen::IndexKind::Ordered] {
         let medium = SimMedium::resume(Log::empty(Model::Page, LEN_MAX));

@@ -107,7 +107,7 @@ fn rest_is_served(medium: &SimMedium, at: u64) {
 }
 
 #[test]
-fn a_range_that_cannot_be_read_is_reported_with_its_place_and_the_rest_saved() {
+fn an_unreadable_range_is_reported_with_its_place_and_the_rest_is_saved() {
     let _alone = alone();
     for model in [Model::CacheLine, Model::Byte, Model::Page] {
         let (lines, len, content) = closed(model);
@@ -147,7 +147,7 @@ fn a_range_that_cannot_be_read_is_reported_with_its_place_and_the_rest_saved() {
 }
 
 #[test]
-fn compaction_leaves_a_block_alone_that_cannot_be_read() {
+fn compaction_skips_an_unreadable_block() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut options = options(1);
@@ -172,7 +172,7 @@ fn compaction_leaves_a_block_alone_that_cannot_be_read() {
 }
 
 #[test]
-fn a_key_in_a_block_that_cannot_be_read_is_reported_and_made_whole() {
+fn a_key_in_an_unreadable_block_is_reported_and_can_be_set_again() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, LEN_MAX));
     let mut options = options(1);
@@ -262,7 +262,7 @@ fn a_line_that_changed_is_reported_and_never_returned() {
 }
 
 #[test]
-fn growth_that_fails_in_the_device_is_an_error_and_the_store_goes_on() {
+fn growth_that_fails_in_the_device_is_an_error_and_the_store_continues() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, 4 << 20));
     let mut options = options(1);
@@ -289,7 +289,7 @@ fn growth_that_fails_in_the_device_is_an_error_and_the_store_goes_on() {
 }
 
 #[test]
-fn a_sync_that_lies_leaves_whole_values_that_were_written_or_is_reported() {
+fn an_ignored_sync_leaves_whole_written_values_or_is_reported() {
     let _alone = alone();
     let mut reported = 0;
     for lie in 0..16 {

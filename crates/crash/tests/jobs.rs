@@ -703,36 +703,36 @@ fn crash(case: &str, size: &'static Size, rhythm: Rhythm, test: &str) {
 }
 
 #[test]
-fn a_job_on_lines_goes_on_from_every_crash() {
-    crash("line/manual", &SMALL, Rhythm::Apart, "a_job_on_lines");
+fn a_job_on_cache_lines_resumes_after_every_crash() {
+    crash("line/manual", &SMALL, Rhythm::Apart, "a_job_on_cache_lines");
 }
 
 #[test]
-fn a_job_on_pages_goes_on_from_every_crash() {
+fn a_job_on_pages_resumes_after_every_crash() {
     crash("page/manual", &SMALL, Rhythm::Apart, "a_job_on_pages");
 }
 
 #[test]
-fn a_job_on_bytes_goes_on_from_every_crash() {
-    crash("byte/manual", &SMALL, Rhythm::Apart, "a_job_on_bytes");
+fn a_job_with_byte_granularity_resumes_after_every_crash() {
+    crash("byte/manual", &SMALL, Rhythm::Apart, "a_job_with_byte_granularity");
 }
 
 #[test]
-fn a_job_whose_rows_change_what_is_saved_goes_on_from_every_crash() {
+fn a_job_whose_rows_change_a_running_checkpoint_resumes_after_every_crash() {
     crash("line/manual", &SMALL, Rhythm::Beside(1), "a_job_whose_rows");
     crash("page/manual", &SMALL, Rhythm::Beside(1), "a_job_whose_rows");
 }
 
 #[test]
-fn a_job_on_threads_goes_on_from_every_crash() {
-    crash("line/manual", &SMALL, Rhythm::Beside(2), "a_job_on_threads");
-    crash("page/manual", &SMALL, Rhythm::Beside(2), "a_job_on_threads");
+fn a_job_on_several_threads_resumes_after_every_crash() {
+    crash("line/manual", &SMALL, Rhythm::Beside(2), "a_job_on_several_threads");
+    crash("page/manual", &SMALL, Rhythm::Beside(2), "a_job_on_several_threads");
 }
 
 #[test]
-fn a_job_whose_vectors_have_tables_of_their_own_goes_on_from_every_crash() {
-    crash("line/manual", &LARGE, Rhythm::Beside(1), "a_job_whose_vectors");
-    crash("page/manual", &LARGE, Rhythm::Apart, "a_job_whose_vectors");
+fn a_job_with_a_table_per_vector_resumes_after_every_crash() {
+    crash("line/manual", &LARGE, Rhythm::Beside(1), "a_job_with_a_table_per_vector");
+    crash("page/manual", &LARGE, Rhythm::Apart, "a_job_with_a_table_per_vector");
 }
 
 /// Whether a planted bug is caught; what was seen.
@@ -747,7 +747,7 @@ fn caught_by(case: &str, rhythm: Rhythm, bug: Bug) -> String {
 }
 
 #[test]
-fn positions_of_another_moment_than_the_state_are_caught() {
+fn source_positions_older_or_newer_than_the_state_are_detected() {
     let what = caught_by("line/manual", Rhythm::Apart, Bug::PlaceBehind);
     assert!(what.contains("to the end"), "{what}");
     let what = caught_by("page/manual", Rhythm::Apart, Bug::PlaceAhead);
@@ -755,11 +755,11 @@ fn positions_of_another_moment_than_the_state_are_caught() {
 }
 
 #[test]
-fn a_checkpoint_in_several_epochs_is_caught() {
+fn a_checkpoint_split_over_several_epochs_is_detected() {
     caught_by("line/manual", Rhythm::Beside(1), Bug::SomebodyCommits);
 }
 
 #[test]
-fn a_sync_that_lies_is_caught() {
+fn an_ignored_sync_is_detected() {
     caught_by("page/manual", Rhythm::Apart, Bug::SyncLies);
 }

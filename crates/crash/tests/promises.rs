@@ -25,7 +25,7 @@ fn seeds(name: &str) {
 
 /// All that was dead lay in open blocks, which packing sealed, and nobody looked at them again.
 #[test]
-fn a_full_store_compacts_what_packing_sealed() {
+fn a_full_store_compacts_blocks_that_packing_sealed() {
     let _alone = alone();
     let totals = run_seed(71_048, case("line/every-write"), Effort::default());
     totals.unwrap_or_else(|violation| panic!("{violation}"));
@@ -64,14 +64,14 @@ fn manual_leaves_the_last_commit() {
 }
 
 #[test]
-fn creation_that_crashed_is_begun_anew_and_never_left_half_done() {
+fn a_creation_that_crashed_is_restarted_and_never_left_incomplete() {
     for case in CASES {
         crashed(case.name, &[b"a"], &[]);
     }
 }
 
 #[test]
-fn a_long_chain_of_updates_and_deletes_ends_in_its_last_state() {
+fn a_long_chain_of_updates_and_deletes_recovers_its_last_state() {
     let ops: Vec<Op> =
         (0..120).map(|i| if i % 3 == 2 { Op::Delete { key: 0 } } else { put(0, 30) }).collect();
     crashed("line/every-write", &[b"a", b"b"], &ops);
@@ -173,7 +173,7 @@ fn a_failed_write_back_poisons_the_store_and_loses_nothing_acknowledged() {
 /// A process is killed between the store of an update in place and its flush. The next one finds the new value in the CPU's caches, in
 /// a block that an index checkpoint spares it to read, and what it shows must survive a power failure.
 #[test]
-fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
+fn an_unflushed_update_in_place_is_durable_before_it_is_returned() {
     let _alone = alone();
     const LEN_MAX: u64 = 256 << 10;
     let open = |medium: &SimMedium, boot: u8| {
@@ -239,7 +239,7 @@ fn an_update_in_place_that_nobody_flushed_is_durable_when_it_is_shown() {
 }
 
 #[test]
-fn a_medium_that_lies_about_a_sync_gives_an_old_state_or_is_reported() {
+fn a_medium_that_ignores_a_sync_has_an_old_state_or_is_reported() {
     let _alone = alone();
     let (mut old, mut reported) = (0, 0);
     for lie in 0..12 {
@@ -315,7 +315,7 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
 }
 
 #[test]
-fn growth_that_is_refused_is_out_of_space_and_space_comes_back() {
+fn refused_growth_is_out_of_space_and_deletes_free_space() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, 4 << 20));
     let store = open(&medium, Durability::EveryWrite, 1).unwrap();
@@ -361,7 +361,7 @@ fn sixteen_keys_with_one_hash_are_all_kept() {
 }
 
 #[test]
-fn the_audit_reads_what_the_store_shows() {
+fn the_audit_finds_the_keys_that_the_store_returns() {
     let _alone = alone();
     let setup = Setup::new(3, case("line/every-write"));
     setup.clock.store(TIME_BEGIN, Relaxed);

@@ -141,7 +141,7 @@ fn a_run_of_the_engine_repeats_by_its_seed() {
 
 /// Seeds of all cases.
 #[test]
-fn what_several_threads_were_told_survives_a_crash_at_any_persist_point() {
+fn replies_to_several_threads_hold_after_a_crash_at_any_persist_point() {
     let _alone = alone();
     let mut counts = Counts::default();
     for seed in 1..=48 {
@@ -203,7 +203,7 @@ fn a_write_belongs_to_no_earlier_epoch_than_the_writes_before_it() {
 
 /// A batch of deletes of keys that were not there any more told so before the deletes by others were durable.
 #[test]
-fn a_batch_that_writes_nothing_waits_for_what_it_tells() {
+fn a_batch_that_writes_nothing_waits_until_the_deletes_it_observed_are_durable() {
     let delete = [Op::Delete { key: 0 }];
     let batch = [Op::Batch { writes: vec![(0, None)], expects: Vec::new() }];
     let group = [Op::Group(vec![Op::Delete { key: 0 }, put(1)])];
@@ -234,7 +234,7 @@ fn an_update_that_reports_a_key_as_absent_waits_for_its_delete() {
 /// The store's thread compacted without a pause where nothing could be moved: with `Manual`, nothing is freed before the
 /// caller commits. Found as a livelock: where it had the highest priority, nobody else ever went on.
 #[test]
-fn a_store_whose_garbage_cannot_be_freed_lets_its_thread_rest() {
+fn a_background_thread_sleeps_while_no_garbage_can_be_freed() {
     let _alone = alone();
     let medium = SimMedium::resume(Log::empty(Model::CacheLine, 48 << 10));
     let options = Options {
@@ -272,7 +272,7 @@ fn threads_take_turns_in_every_case() {
 
 /// Applied with all locks held, a batch kept every other writer waiting until all of it was written.
 #[test]
-fn puts_go_on_beside_a_long_batch() {
+fn puts_continue_during_a_long_batch() {
     const KEYS: u64 = 300;
     let _alone = alone();
     for seed in 1..=6 {
@@ -319,7 +319,7 @@ fn repeated(kind: Kind, seed: u64, case: &str) {
 /// Nobody tells when those leave who found a table before it died: the store's own thread looks again later, and does not turn in a
 /// circle until they have.
 #[test]
-fn a_dead_table_that_somebody_still_uses_lets_the_stores_thread_rest() {
+fn a_background_thread_sleeps_while_a_retired_table_is_in_use() {
     let _alone = alone();
     repeated(Kind::Swaps, 137, "byte/every-write");
     repeated(Kind::Swaps, 128, "line/every-write");
@@ -327,14 +327,14 @@ fn a_dead_table_that_somebody_still_uses_lets_the_stores_thread_rest() {
 
 /// With an interval: what was written before a change of tables was seen is of no later epoch than that.
 #[test]
-fn what_survives_with_a_change_of_tables_is_all_that_came_before_it() {
+fn all_writes_before_a_surviving_change_of_tables_survive() {
     let _alone = alone();
     repeated(Kind::Swaps, 213, "line/interval");
 }
 
 /// A batch of several writes to a named table comes before a `clear` of it or after it, not half before it.
 #[test]
-fn a_batch_comes_before_a_clear_or_after_it() {
+fn a_batch_is_wholly_before_or_after_a_clear() {
     let _alone = alone();
     repeated(Kind::Tables, 5131, "page/interval");
 }

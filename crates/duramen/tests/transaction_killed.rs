@@ -116,7 +116,7 @@ fn count(store: &Store, is: impl Fn(u64, Option<&[u8]>) -> bool) -> u64 {
 }
 
 #[test]
-fn a_transaction_of_many_records_that_is_killed_counts_all_or_not_at_all() {
+fn a_killed_transaction_of_many_records_is_applied_whole_or_not_at_all() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     for (when, is_there) in [("middle", false), ("end", false), ("after", true), ("closed", true)] {
         let path = dir.path().join(when);

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_have_their_numbers_and_are_cut_where_there_is_no_room() {
+    fn fault_lines_contain_numbers_and_are_truncated_without_room() {
         let mut line = Line { bytes: [0; TEXT_BYTES_MAX], len: 0 };
         line.text(b"at 0x");
         line.number(0x1f00_0a0b, 16);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_medium_has_its_name_while_it_is_open_and_of_a_long_one_the_end() {
+    fn a_fault_names_the_open_medium_or_the_end_of_a_long_name() {
         let path = format!("/{}end", "x".repeat(400));
         let named = Named::new(1 << 60, 4096, Path::new(&path));
         let at = named.0.unwrap();

@@ -791,7 +791,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_on_a_medium_whose_caches_survive_is_for_speed_alone() {
+    fn on_persistent_caches_a_flush_instruction_changes_only_speed() {
         let region = |domain| Some(NdRegion { domain, mappings: None });
         let volatile = Backing::Volatile;
         let of = |domain, step| {

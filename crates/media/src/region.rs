@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "of a region")]
-    fn a_piece_outside_the_region_is_our_bug() {
+    fn a_range_outside_the_region_panics() {
         let region = Region::reserve(PAGE_BYTES, PAGE_BYTES).unwrap();
         let _ = region.map_memory(0..2 * PAGE_BYTES);
     }

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_word_of_the_kernel_makes_flushing_unnecessary() {
+    fn flushing_is_skipped_only_if_the_kernel_reports_persistent_caches() {
         for (text, domain) in [
             ("cpu_cache\n", PersistenceDomain::CpuCache),
             ("memory_controller", PersistenceDomain::MemoryController),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volatile_region_is_none() {
+    fn a_volatile_region_is_no_persistent_region() {
         let (directory, sysfs) = sysfs("cpu_cache\n");
         fs::write(directory.path().join("devices/ndbus0/region0/devtype"), "nd_volatile\n").unwrap();
         assert_eq!(sysfs.region_of_char((252, 0)), None);

@@ -93,7 +93,7 @@ fn a_directory_stands_for_the_file_in_it() {
 }
 
 #[test]
-fn what_is_opened_read_only_stays_as_it_is() {
+fn a_medium_opened_read_only_is_unchanged() {
     for_each_file_kind(|kind, path| {
         let read_only = MediaOptions { read_only: true, ..options(kind) };
         assert_eq!(Mapped::open(path, &read_only).unwrap_err().kind(), ErrorKind::NotFound);
@@ -136,7 +136,7 @@ fn what_is_opened_read_only_stays_as_it_is() {
 }
 
 #[test]
-fn create_says_what_must_be_there() {
+fn the_option_create_decides_whether_a_store_must_exist() {
     for_each_file_kind(|kind, path| {
         let open = |create| Mapped::open(path, &MediaOptions { create, ..options(kind) });
         let error = open(Create::OpenExisting).unwrap_err();
@@ -156,7 +156,7 @@ fn create_says_what_must_be_there() {
 }
 
 #[test]
-fn a_second_opener_is_reported_the_owner() {
+fn a_second_open_reports_the_owner() {
     for_each_file_kind(|kind, path| {
         let medium = Mapped::open(path, &options(kind)).unwrap();
         let error = Mapped::open(path, &options(kind)).unwrap_err();
@@ -189,7 +189,7 @@ fn open_elsewhere(path: &Path) -> Command {
 }
 
 #[test]
-fn another_process_is_reported_the_owner_until_it_closes() {
+fn an_open_by_another_process_reports_the_owner_until_it_closes() {
     for_each_file_kind(|kind, path| {
         let said = || {
             let output = open_elsewhere(path).output().unwrap();
@@ -410,7 +410,7 @@ fn a_path_that_cannot_hold_a_store_says_what_it_is() {
 }
 
 #[test]
-fn a_directory_without_permission_says_who_lacks_what() {
+fn a_missing_permission_is_reported_with_user_and_directory() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o555)).unwrap();
     let path = directory.path().join("store");
@@ -441,7 +441,7 @@ fn a_new_store_is_for_its_owner_only() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused_before_anything_is_made() {
+fn invalid_options_are_refused_before_anything_is_created() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("store");
     let good = options(MediumKind::Shm);
@@ -461,7 +461,7 @@ fn options_that_cannot_be_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn granularity_follows_the_medium_and_the_forced_step() {
+fn granularity_follows_the_medium_and_the_forced_flush_instruction() {
     for_each_file_kind(|kind, path| {
         let forced = |step| MediaOptions { flush_instruction: Some(step), ..options(kind) };
         let plain = Mapped::open(path, &options(kind)).unwrap();
@@ -519,7 +519,7 @@ fn atomic_stores_come_in_the_documented_sizes_only() {
 }
 
 #[test]
-fn pieces_are_loaded_wherever_they_begin_and_end() {
+fn ranges_are_loaded_at_every_alignment() {
     let medium = Mapped::open(Path::new("pieces"), &options(MediumKind::Volatile)).unwrap();
     let bytes: Vec<u8> = (0..400u32).map(|i| (i * 7 % 251) as u8).collect();
     for at in [Offset(4096), Offset(medium.len() - bytes.len() as u64)] {
@@ -559,7 +559,7 @@ fn sixteen_bytes_are_never_seen_torn() {
 
 #[test]
 #[should_panic(expected = "access of 8 bytes at 0x100000 on a medium of 0x100000 bytes")]
-fn an_access_behind_the_end_is_our_bug() {
+fn an_access_beyond_the_end_panics() {
     let medium = Mapped::open(Path::new("bounds"), &options(MediumKind::Volatile)).unwrap();
     medium.store(Offset(MIB - 8), &[b"in range"]);
     medium.load_u64(Offset(MIB));
@@ -567,13 +567,13 @@ fn an_access_behind_the_end_is_our_bug() {
 
 #[test]
 #[should_panic(expected = "access of 2 bytes at 0xffffffffffffffff")]
-fn an_offset_that_would_overflow_is_our_bug() {
+fn an_offset_that_would_overflow_panics() {
     let medium = Mapped::open(Path::new("bounds"), &options(MediumKind::Volatile)).unwrap();
     medium.store(Offset(u64::MAX), &[b"xy"]);
 }
 
 #[test]
-fn a_prefetch_behind_the_end_is_harmless() {
+fn a_prefetch_beyond_the_end_has_no_effect() {
     let medium = Mapped::open(Path::new("prefetch"), &options(MediumKind::Volatile)).unwrap();
     for at in [0, MIB - 1, MIB, 1 << 30, u64::MAX] {
         medium.prefetch(Offset(at));

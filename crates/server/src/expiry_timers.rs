@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_one_time_and_those_that_have_come_are_taken_in_their_order() {
+    fn a_key_has_one_timer_and_due_timers_are_taken_in_order() {
         let expiry_timers = ExpiryTimers::default();
         assert!(!expiry_timers.is_any() && expiry_timers.take_due(NEVER - 1).is_empty());
         for at in (10..20).rev() {

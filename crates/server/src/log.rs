@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_have_their_words() {
+    fn log_levels_have_their_names() {
         for (index, word) in Level::WORDS.iter().enumerate() {
             assert_eq!(Level::at(index).word(), *word);
             assert_eq!(Level::at(index) as usize, index);

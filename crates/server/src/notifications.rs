@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_read_and_written() {
+    fn notification_flags_read_back() {
         for (given, wanted) in
             [("", ""), ("KEA", "AKE"), ("Kgx", "gxK"), ("g$lshzxetdE", "AE"), ("mKl", "lKm"), ("KA", "AK")]
         {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn of_absent_keys_those_that_are_read_are_missed_in_their_order() {
+    fn reads_of_absent_keys_are_misses_in_order() {
         let mut absent = Absent::since(5);
         absent.add(0, b"to", false);
         absent.add(0, b"one", true);

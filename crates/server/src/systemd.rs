@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_arrives_at_the_socket() {
+    fn the_state_is_sent_to_the_systemd_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();

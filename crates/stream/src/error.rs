@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearest_name_is_offered_and_far_ones_are_not() {
+    fn the_nearest_name_is_suggested_and_a_distant_one_is_not() {
         let names = ["price", "bidder", "auction"];
         assert_eq!(nearest("pirce", names), None, "two edits of five");
         assert_eq!(nearest("prise", names), Some("price"));
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_megabytes_are_not_compared() {
+    fn very_long_names_get_no_suggestion() {
         let long = "x".repeat(4_000_000);
         assert_eq!(nearest(&long, [long.as_str(), "x"]), None);
         assert_eq!(nearest("price", [long.as_str(), "prices"]), Some("prices"));
     }
 
     #[test]
-    fn message_has_place_found_wanted_and_hint() {
+    fn a_message_has_the_place_the_found_and_wanted_texts_and_a_hint() {
         let error = Error::invalid("column `prise`", "a column of `bid`")
             .at(Some(Position { line: 2, column: 8 }))
             .did_you_mean("prise", ["price"]);

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_one_to_three_to_forty_six_and_time_advances() {
+    fn events_have_the_ratio_1_to_3_to_46_and_ascending_times() {
         let generator = Generator::new(1);
         let events: Vec<Arrival> = (0..5000).map(|number| generator.event(number)).collect();
         let count = |table: &str| events.iter().filter(|event| event.table == table).count();

@@ -523,13 +523,13 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_are_named_are_those_that_are_declared() {
+    fn the_option_format_lists_exactly_the_declared_formats() {
         assert!(FORMAT == Choice(&FORMATS.iter().map(|one| one.name).collect::<Vec<_>>().leak()[..]));
         assert_eq!(formats_wanted(), "'csv' or 'json'");
     }
 
     #[test]
-    fn what_holds_without_an_option_is_one_of_its_values() {
+    fn the_default_of_an_option_is_one_of_its_values() {
         let all = CONNECTORS.iter().chain(FORMATS).flat_map(|one| one.options).chain(SESSION);
         for one in all.filter(|one| one.default != REQUIRED && !one.default.starts_with('(')) {
             assert!(one.kind.takes(one.default), "{one:?}");

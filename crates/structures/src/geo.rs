@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_looks_wherever_something_is_found() {
+    fn a_geo_search_covers_every_member_in_its_area() {
         let random = &mut Random::new(7);
         let mut fraction = || random.below(1 << 40) as f64 / (1u64 << 40) as f64;
         let mut found = 0;

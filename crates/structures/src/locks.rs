@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_those_that_were_named() {
+    fn the_locked_keys_are_the_named_keys() {
         let mut keys = Keys::default();
         for _ in 0..2 {
             assert!(keys.is_empty());

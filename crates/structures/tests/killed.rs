@@ -122,7 +122,7 @@ fn check(txn: &mut Txn<'_>, told: usize) -> usize {
 }
 
 #[test]
-fn transactions_over_large_values_count_all_or_not_at_all() {
+fn killed_transactions_over_large_values_are_applied_whole_or_not_at_all() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let mut done = 0;
@@ -245,7 +245,7 @@ fn check_groups(txn: &mut Txn<'_>) -> Result<(), Error> {
 }
 
 #[test]
-fn a_kill_between_the_parts_of_a_removed_group_leaves_it_gone_and_its_room_comes_back() {
+fn a_kill_during_the_cleanup_of_a_group_leaves_it_removed_and_frees_its_space() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     // Without a kill: how many parts there are, and what the stream takes then.
     let (mut parts, mut footprint) = (None, None);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_than_three_times_redis_or_grows_alone_breaks_a_rule() {
+    fn a_command_over_three_times_redis_or_with_a_worse_growth_breaks_a_rule() {
         let good = [cost(1_000, 1, 1), cost(10_000, 29, 10), cost(100_000, 290, 100)];
         assert_eq!(violation(&good, &FULL), None);
         let slow = [cost(1_000, 1, 1), cost(10_000, 31, 10), cost(100_000, 290, 100)];
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn another_client_that_waits_longer_than_the_command_takes_redis_breaks_a_rule() {
+    fn a_client_that_waits_longer_than_redis_takes_breaks_a_rule() {
         let mut cost = cost(10_000, 10, 10);
         cost.wait.ours = Duration::from_millis(40);
         assert_eq!(violation(&[cost], &FULL), Some("**others wait**"));

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_lies_loses_what_was_flushed() {
+    fn a_disk_that_ignores_flushes_loses_flushed_sectors() {
         let lost = (0..20).filter(|&seed| {
             let mut platter = platter(true);
             platter.write(0, &[1; 512]).unwrap();

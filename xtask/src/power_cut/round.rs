@@ -490,7 +490,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greeting_tells_kind_and_granularity() {
+    fn the_greeting_has_the_kind_and_the_granularity_of_the_medium() {
         let line = "medium: fsdax /store/store, 16 MiB of at most 1 TiB, clwb (nt-avx2 from 256 bytes); an acknowledged \
                     write survives kill -9 and power failure";
         assert_eq!(Medium::Fsdax.granularity(line), Some("cache line"));

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_lies_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         for (samples, median) in [(&[3.0][..], 3.0), (&[9.0, 1.0, 2.0], 2.0), (&[4.0, 1.0, 3.0, 2.0], 2.5)] {
             let spread = Spread::of(samples);
             assert!(spread.is_some_and(|s| s.median == median && s.low <= median && s.high >= median));

@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn exact_forgives_nothing() {
+    fn exact_accepts_only_equal_replies() {
         assert!(same_bytes(&Treatment::Exact, "+OK\r\n", "+OK\r\n"));
         assert!(!same_bytes(&Treatment::Exact, "+OK\r\n", "$2\r\nOK\r\n"));
         assert!(!same_bytes(&Treatment::Exact, "-ERR a\r\n", "-ERR b\r\n"));
     }
 
     #[test]
-    fn any_still_tells_an_error_from_a_value() {
+    fn any_distinguishes_an_error_from_a_value() {
         assert!(same_bytes(&Treatment::Any, ":1\r\n", ":2\r\n"));
         assert!(!same_bytes(&Treatment::Any, ":1\r\n", "-ERR\r\n"));
         assert!(!same_bytes(&Treatment::Any, "-ERR a\r\n", "-ERR b\r\n"));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn near_allows_the_distance_and_no_more() {
+    fn near_allows_only_the_given_distance() {
         assert!(same_bytes(&Treatment::Near(5), ":100\r\n", ":95\r\n"));
         assert!(!same_bytes(&Treatment::Near(5), ":100\r\n", ":94\r\n"));
         assert!(!same_bytes(&Treatment::Near(5), ":100\r\n", "$3\r\n100\r\n"));

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_as_globs() {
+    fn patterns_match_as_globs() {
         for (pattern, text, expected) in [
             ("keys:DUMP a", "keys:DUMP a", true),
             ("keys:DUMP a", "keys:DUMP ab", false),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_needs_a_reason_and_a_use() {
+    fn an_intended_difference_needs_a_reason_and_a_use() {
         assert_eq!(Intended::parse("a:b").err().map(|e| e.0), Some(1));
         assert_eq!(Intended::parse("# c\na:b => ").err().map(|e| e.0), Some(2));
         let list = Intended::parse("a:GET* => why\nb:* => why\n").unwrap();

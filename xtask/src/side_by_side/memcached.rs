@@ -788,7 +788,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_packets_are_understood() {
+    fn memcached_lines_and_packets_are_parsed() {
         assert!(matches!(action("get a"), Ok(Action::Text(Treatment::Exact, _))));
         assert!(
             matches!(action("@near t,l mg a t"), Ok(Action::Text(Treatment::Near(letters), _)) if letters.len() == 2)
@@ -803,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_flags_may_be_near() {
+    fn numeric_flags_may_differ_slightly() {
         let said = |text: &str| Said { bytes: text.as_bytes().to_vec(), is_closed: false };
         let near = Treatment::Near(vec!["t".to_owned(), "exp".to_owned()]);
         assert!(same(&near, &said("HD t99 c=C1\r\n"), &said("HD t100 c=C1\r\n")));

@@ -792,7 +792,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_of_a_seed_repeat() {
+    fn a_seed_repeats_its_commands() {
         let commands = |seed| {
             let mut random = Random::new(seed);
             (0..500).map(|at| command(&mut random, at % 2 == 0).0).collect::<Vec<_>>()

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_are_told_with_their_number() {
+    fn wrong_lines_are_reported_with_their_number() {
         for (text, line) in [
             ("GET a\n\"open", 2),
             ("@nothing", 1),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_are_understood() {
+    fn directives_are_parsed() {
         let text = "# comment\n@client 2\n@near 50 PTTL k\n@raw \"*1\\r\\n\" \"a\"*2\n@pipeline\nGET a\n@any TIME\n@end";
         let actions: Vec<Action> = parse(text).unwrap().into_iter().map(|step| step.action).collect();
         let words = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn version_in_a_heading_is_enough() {
+    fn a_version_in_a_heading_is_sufficient() {
         assert!(found("# Changes\n\n## [0.2.1] (unreleased)\n").is_empty());
         assert!(found("## 0.2.1, not yet released\n").is_empty());
     }

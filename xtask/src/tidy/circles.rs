@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn circle_is_reported_at_each_of_its_imports() {
+    fn an_import_cycle_is_reported_at_each_of_its_imports() {
         assert_eq!(found("pub struct Word;\n"), []);
         let places = [("plan.rs", 2), ("run.rs", 1), ("words.rs", 2)];
         let expected = places.map(|(file, line)| (format!("crates/kv/src/{file}"), line));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_that_imports_from_one_above_it_is_reported() {
+    fn a_directory_that_imports_from_one_above_it_is_reported() {
         let files = [
             ("crates/duramen/Cargo.toml", ""),
             ("crates/duramen/src/lib.rs", "mod log;\nmod write;\n"),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn parent_may_use_what_is_below_it_but_brings_what_it_imports_to_whoever_imports_it() {
+    fn a_parent_may_use_its_children_and_its_imports_count_for_its_importers() {
         let root =
             ("crates/kv/src/lib.rs", "mod tree;\nmod wood;\nuse tree::Tree;\npub struct Garden(Tree);\n");
         let tree = (

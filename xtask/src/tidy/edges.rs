@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_edge_is_reported_where_it_stands() {
+    fn a_forbidden_edge_is_reported_at_its_line() {
         let server =
             "[package]\nname = \"duramen-server\"\n\n[dependencies]\nduramen-media.workspace = true\n";
         assert_eq!(

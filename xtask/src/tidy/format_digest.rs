@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn blessed_document_passes_until_a_source_changes() {
+    fn an_accepted_document_passes_until_a_source_changes() {
         let (keep, tree) = fabricated::tree(&[(SOURCE, "const A: u8 = 1;\n"), (DOCUMENT, "# Format\n")]);
         assert_eq!(violations(&tree).len(), 1, "no digest yet");
         assert!(bless(&tree).unwrap());

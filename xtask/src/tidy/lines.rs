@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_keeps_words_lists_links_and_what_is_short() {
+    fn wrapping_keeps_words_lists_links_and_short_lines() {
         let long = "some words ".repeat(12);
         let link = "[a link of words](docs/a.md#some-place)";
         let page = format!("Kept\nas it is.\n\n1. {long}{link} `a code span` - {long}\n   and on.\n- next\n");

@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn door_is_no_import_and_paths_lead_through_it() {
+    fn a_reexport_is_no_import_and_paths_resolve_through_it() {
         let found = found(&[
             ("lib.rs", "mod error;\nmod log;\npub use error::Error;\n"),
             ("error.rs", "pub struct Error;\n"),
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn door_is_an_import_of_a_file_that_uses_what_it_hands_on() {
+    fn a_reexport_is_an_import_of_a_file_that_uses_the_reexported_item() {
         let found = found(&[
             ("lib.rs", "mod a;\npub use a::{A, B};\nfn f(a: A) {}\n"),
             ("a.rs", "pub struct A;\npub struct B;\n"),

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_byte_is_torn_or_another_number() {
+    fn a_changed_byte_makes_a_content_torn_or_another_number() {
         let written = Content::Stamped { seq: 123, len: 90 };
         let bytes = encode(Form::Stamped, b"key", &written).unwrap();
         for at in 0..bytes.len() {

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_was_told_before_is_a_fault() {
+    fn a_repeated_cas_number_is_a_fault() {
         assert_eq!(["HD c12", "VA 3 c7", "NF c0", "HD"].map(number_of), [Some(12), Some(7), None, None]);
         let (items, mut numbers, mut violations) = (Items::new(1), HashSet::new(), Vec::new());
         [3, 4].into_iter().for_each(|number| items.note(number, &mut numbers, &mut violations));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn line_that_is_no_event_is_told() {
+    fn a_line_that_is_no_event_is_reported() {
         assert!(parse("A 1 2\nS 1\n").is_err());
         assert!(parse("Z 1\n").is_err());
     }

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_got_twice_or_back_again_is_found() {
+    fn lost_doubled_and_reappearing_elements_are_found() {
         let faults = |left: &[u64], popped: &[u64], under_way, there: &[u64]| {
             let (left, popped) = (left.iter().copied().collect(), popped.iter().copied().collect());
             let mut queue = Queue { pushed: 10, left, popped, under_way, ..Queue::default() };

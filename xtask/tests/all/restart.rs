@@ -23,7 +23,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_every_start() -> io::Result<()> {
+fn acknowledged_writes_exist_after_every_start() -> io::Result<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("found.json");
     let output = restart(&["--cold", "--json", &file.display().to_string()])?;

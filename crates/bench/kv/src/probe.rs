@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn without_persist_the_bytes_are_there_all_the_same() {
+    fn without_persist_the_written_bytes_are_readable() {
         let meter = Arc::new(Meter::default());
         let probe = Probe::new(memory(), Mode::NoPersist, Arc::clone(&meter));
         probe.write(Offset(64), &[&9u64.to_le_bytes()]);

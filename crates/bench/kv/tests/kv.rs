@@ -183,7 +183,7 @@ fn rounds_are_taken_in_turn_and_all_kept() {
 
 /// An ordered store visits each key once, whatever the length of a visit. A store that loses keys gets no figures.
 #[test]
-fn visits_are_counted_in_entries_and_stores_that_are_read_alone_are_kept() {
+fn visits_are_counted_in_entries_and_read_only_stores_are_reused() {
     let dir = directory();
     let names = ["range-10", "range-100", "range-1000", "sequential"];
     let settings = Settings { rounds: 2, ops: 20_000, ..settings(&names, 10_000) };
@@ -212,7 +212,7 @@ fn visits_are_counted_in_entries_and_stores_that_are_read_alone_are_kept() {
 
 /// Elements of an ordered collection have ranks; other collections return an error that says so.
 #[test]
-fn ranks_are_those_of_collections_with_an_order() {
+fn ranks_are_those_of_ordered_collections() {
     let dir = directory();
     let measured = |name: &str| {
         let contender = variants::named(name, &place(dir.path())).unwrap();
@@ -280,7 +280,7 @@ fn an_engine_that_loses_a_key_gets_no_figures() {
 }
 
 #[test]
-fn an_open_loop_counts_the_wait_of_those_that_came_late() {
+fn an_open_loop_counts_the_wait_of_late_operations() {
     // 2 ms each, due every millisecond: the last of 100 waits about 100 ms, though none took more than a few.
     let liar = Liar { slow: Duration::from_millis(2), ..Liar::default() };
     let open = on_liar(&liar, "get", Pace::Open(1000.0), 100).unwrap().latency_all().unwrap();
@@ -302,7 +302,7 @@ fn an_open_loop_keeps_its_rate() {
 }
 
 #[test]
-fn studies_find_what_they_say() {
+fn each_study_returns_its_measurements() {
     let dir = directory();
     let settings = Settings { threads: vec![1, 2], ops: 3000, ..settings(&[], 3000) };
     for name in studies::NAMES {
@@ -366,7 +366,7 @@ fn targets_are_measured_and_judged() {
 }
 
 #[test]
-fn a_place_that_is_taken_is_left_alone() {
+fn an_existing_path_is_left_unchanged() {
     let dir = directory();
     let place = place(dir.path());
     let store = place.options.open(&place.path).unwrap();
@@ -385,7 +385,7 @@ fn a_place_that_is_taken_is_left_alone() {
 }
 
 #[test]
-fn bounds_are_sane() {
+fn hardware_bounds_are_plausible() {
     let dir = directory();
     let place = place(dir.path());
     let shape = "16+200".parse().unwrap();

@@ -122,7 +122,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn bounds_of_memory_are_sane() {
+    fn memory_bounds_are_plausible() {
         for step in [None, Some(FlushInstruction::OrderOnly)] {
             let options = MediaOptions {
                 kind: MediumKind::Volatile,

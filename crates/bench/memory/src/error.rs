@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_keyboard_finds_its_name_and_nonsense_does_not() {
+    fn a_typing_error_gets_a_suggestion_and_nonsense_does_not() {
         let names = ["access_size", "number_threads", "operation"];
         assert_eq!(nearest("acces_size", names), Some("access_size"));
         assert_eq!(nearest("number_thraeds", names), Some("number_threads"));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_ones_own_has_no_name_while_it_is_measured() {
+    fn a_scratch_file_has_no_name_while_it_is_measured() {
         let directory = tempfile::tempdir().unwrap();
         for path in [directory.path().to_owned(), directory.path().join("new")] {
             let medium = open(&at(&path, MediumKind::File), 3 << 20).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_file_is_overwritten_only_when_told() {
+    fn a_users_file_is_overwritten_only_with_the_option() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("precious");
         std::fs::write(&path, vec![7; 4 << 20]).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_is_refused_before_anything_is_taken() {
+    fn more_memory_than_available_is_refused_before_allocation() {
         let error = open(&Target::default(), 1 << 46).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::System);
         assert!(error.to_string().contains("are available; lower memory_range"), "{error}");

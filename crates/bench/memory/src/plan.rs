@@ -770,7 +770,7 @@ both:
     }
 
     #[test]
-    fn a_knob_that_matters_at_some_points_only_is_allowed_in_a_matrix() {
+    fn a_knob_with_an_effect_at_some_points_only_is_allowed_in_a_matrix() {
         let text = "\
 a:
   matrix: { operation: [read, write] }
@@ -780,7 +780,7 @@ a:
     }
 
     #[test]
-    fn sizes_are_read_in_all_their_forms() {
+    fn sizes_are_parsed_in_all_forms() {
         for (text, bytes) in [
             ("4096", 4096),
             ("64K", 65536),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_file_is_sound_also_with_a_small_range() {
+    fn every_built_in_file_is_valid_also_with_a_small_range() {
         for (name, text) in SUITE.iter().chain(&PATTERNS) {
             for range in [None, Some(64 << 20), Some(1 << 30)] {
                 let overrides = Overrides { memory_range: range, ..Overrides::default() };

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn far_on_one_node_says_what_to_do_instead() {
+    fn far_memory_on_one_node_is_refused_with_an_alternative() {
         let far = Workload { numa_pattern: NumaPattern::Far, ..Workload::default() };
         let nodes = [Node { node: 0, cores: vec![0, 1], has_memory: true, distances: vec![10] }];
         let error = Placing::among(&far, None, &nodes, &[0, 1]).unwrap_err().to_string();

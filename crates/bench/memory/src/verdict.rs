@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_follows_from_the_figures() {
+    fn the_recommended_page_size_follows_from_the_figures() {
         let found = verdict(&run(), Granularity::Byte, None);
         let value = |title: &str| {
             let finding = found.findings.iter().find(|f| f.title == title).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn flushes_that_pay_on_persistent_memory_are_set_though_durability_needs_none() {
+    fn a_faster_flush_is_recommended_even_if_durability_needs_none() {
         let mut run = run();
         run.medium.kind = "devdax".into();
         let step =

@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_steps_say_what_is_wrong() {
+    fn wrong_steps_are_refused_with_the_reason() {
         for (text, wanted) in [
             ("r_65", "no power of two"),
             ("x_64", "is no operation"),
@@ -569,7 +569,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn steps_are_read_back_and_nothing_panics(text in "[rwadp_0-9cahenoi,-]{0,40}") {
+        fn steps_read_back_and_no_input_panics(text in "[rwadp_0-9cahenoi,-]{0,40}") {
             if let Ok(steps) = parse_steps(&text) {
                 let shown: Vec<String> = steps.iter().map(ToString::to_string).collect();
                 prop_assert_eq!(parse_steps(&shown.join(",")).unwrap(), steps);

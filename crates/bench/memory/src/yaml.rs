@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        fn no_yaml_text_causes_a_panic(text in "\\PC{0,200}") {
             let _ = parse("a.yaml", &text);
         }
     }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_beyond_the_spread_is_a_difference() {
+    fn only_a_change_beyond_the_spread_is_a_difference() {
         use Judgement::{Better as B, NoDifference, UnknownSpread, Worse};
         for (a, b, higher, lower) in [
             (&[1.0, 2.0][..], &[3.0, 4.0][..], B, Worse),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_media_and_interruptions_are_told() {
+    fn other_machines_media_and_interruptions_are_reported() {
         let a = Run { complete: true, ..Run::default() };
         let mut b = Run::default();
         b.machine.cpu = "Other".into();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_common_and_zeros_are_said_not_divided() {
+    fn disjoint_runs_and_zeros_are_reported_instead_of_divided() {
         let empty = Run::default();
         assert!(compare(&empty, &empty).text().contains("no measurement in common"));
         let zero = Run { measurements: vec![measurement(&[0.0, 0.0])], ..Run::default() };

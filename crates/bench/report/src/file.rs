@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_comes_back_from_its_file() {
+    fn a_run_reads_back_from_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run.json");
         run().write(&path).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_json_is_refused_at_every_length() {
+    fn truncated_json_is_refused_at_every_length() {
         let json = run().to_json().unwrap();
         for length in 0..json.trim_end().len() {
             assert!(Run::from_json(&json[..length], "file.json").is_err(), "{length}");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_not_written() {
+    fn nan_and_infinity_are_not_written() {
         let mut run = run();
         run.measurements[0].metrics[0].max = f64::INFINITY;
         assert!(run.to_json().unwrap_err().to_string().contains("bandwidth is inf"));

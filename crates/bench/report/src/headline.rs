@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_ahead_only_where_the_spreads_are_apart() {
+    fn a_server_is_faster_only_where_the_spreads_do_not_overlap() {
         // 1.01 times as many at the medians: the samples of one lie among the other's.
         let mut measurements = vec![
             point("SET", "duramen", 1, 1.01e5),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_told_by_how_near_they_are() {
+    fn targets_are_shown_with_their_distance() {
         let row = |name: &str, found: f64, target: f64, better| {
             let mut row = Measurement::new("targets", name);
             row.metrics.insert("time".into(), Metric::once(5.0, Unit::Nanoseconds, better));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_rates_or_targets_has_none() {
+    fn a_run_without_rates_or_targets_has_no_headline() {
         assert!(of(&Run::default()).is_none());
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_comes_back_whole_and_merges() {
+    fn a_histogram_reads_back_and_merges() {
         let mut histogram = Histogram::new(3).unwrap();
         for value in 1..=10_000 {
             histogram.record(value * 7).unwrap();

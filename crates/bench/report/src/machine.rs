@@ -234,14 +234,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_tells_its_cores_memory_and_kernel() {
+    fn the_cores_memory_and_kernel_of_this_machine_are_read() {
         let machine = Machine::read();
         assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");
     }
 
     #[test]
-    fn a_machine_with_two_nodes_is_read_as_the_kernel_tells_it() {
+    fn a_machine_with_two_nodes_is_read_as_the_kernel_reports_it() {
         let root = tempfile::tempdir().unwrap();
         for (path, content) in [
             (
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_empty() {
+    fn an_unreadable_property_is_empty() {
         let root = tempfile::tempdir().unwrap();
         let machine = Machine::read_under(root.path());
         assert_eq!((machine.cpu.as_str(), machine.memory_bytes), ("", 0));

@@ -360,7 +360,7 @@ device_euro = 64.0
     }
 
     #[test]
-    fn a_point_that_the_verdict_left_out_is_not_bought() {
+    fn a_point_excluded_by_the_verdict_is_not_priced() {
         let mut run = run();
         let left_out = vec![run.measurements[1].point()];
         run.verdict = Some(crate::Verdict { left_out, ..crate::Verdict::default() });
@@ -386,7 +386,7 @@ device_euro = 64.0
     }
 
     #[test]
-    fn a_medium_without_a_price_is_said() {
+    fn a_medium_without_a_price_is_reported() {
         let prices = Prices::from_toml(PRICES, "p.toml").unwrap();
         let error = prices.bills(&Run::default()).unwrap_err().to_string();
         assert!(error.contains("prices are there for \"shm\""), "{error}");

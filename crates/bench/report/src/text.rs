@@ -442,7 +442,7 @@ mod tests {
     use crate::{Better, Finding};
 
     #[test]
-    fn columns_are_aligned_and_numbers_stand_right() {
+    fn columns_are_aligned_and_numbers_are_right_aligned() {
         let mut table = Table::new(["name", "ns"]);
         table.row(["get", "5"]);
         table.row(["insert\u{1b}[31m", "1,234"]);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_groups_fit_the_terminal_and_a_note_is_said_once() {
+    fn wide_groups_fit_the_terminal_and_a_note_appears_once() {
         let mut measurements = Vec::new();
         for group in ["get", "put"] {
             for threads in [1_u64, 2] {
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_told_before_any_figure() {
+    fn a_busy_machine_is_reported_before_any_figure() {
         let mut busy = Run { complete: true, ..Run::default() };
         (busy.machine.cores, busy.machine.load) = (2, Some(1.5));
         assert!(
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_a_table_for_each_group_and_says_that_it_is_incomplete() {
+    fn a_run_has_one_table_per_group_and_is_marked_incomplete() {
         let mut first = Measurement::new("read", "sequential").with("access_size", 4096_u64);
         first.metrics.insert(
             "bandwidth".into(),

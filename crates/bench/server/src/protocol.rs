@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_reply_is_wrong() {
+    fn a_wrong_reply_is_reported_as_wrong() {
         let values = Values::new(3);
         for (sent, reply) in [
             (Sent::Set(7), "-ERR no\r\n"),

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_known_names_or_commands() {
+    fn a_server_is_a_known_name_or_a_command() {
         let redis: Server = "redis".parse().unwrap();
         assert!(redis.command.contains(&String::new()) && redis.durability == "nothing survives");
         let own: Server = "mine=./server --listen {port}".parse().unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_at_once_is_told_with_its_last_words() {
+    fn a_server_that_exits_at_once_is_reported_with_its_output() {
         let place = tempfile::tempdir().unwrap();
         let server: Server = "odd=ls /nonexistent-{port}".parse().unwrap();
         let error = Running::start(&server, place.path(), 1, None).err().unwrap().to_string();

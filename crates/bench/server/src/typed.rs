@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_replies_are_wrong() {
+    fn wrong_replies_are_reported_as_wrong() {
         for (name, reply) in [
             ("sadd", "+OK\r\n"),
             ("sadd", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_whole() {
+    fn typed_commands_are_complete() {
         let load = Load::named("zrange_100").unwrap();
         let mut bytes = Vec::new();
         load.send(0, 3, 95).write(&Values::new(3), &mut bytes);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_something_to_take() {
+    fn a_load_of_two_commands_begins_with_elements() {
         for load in LOADS.iter().filter(|load| load.sends.len() == 2) {
             assert!(load.elements(100_000) > 0, "{}", load.name);
         }

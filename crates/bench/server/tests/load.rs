@@ -96,7 +96,7 @@ fn memcached_is_driven_by_its_text_protocol() {
 }
 
 #[test]
-fn servers_take_turns_and_ratios_are_made() {
+fn servers_are_measured_alternately_and_ratios_are_computed() {
     if !installed("redis-server") {
         return;
     }
@@ -157,7 +157,7 @@ fn a_wrong_reply_is_an_error_and_not_a_number() {
 }
 
 #[test]
-fn a_closed_connection_and_an_absent_server_are_told() {
+fn a_closed_connection_and_an_absent_server_are_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let closer = std::thread::spawn(move || drop(listener.accept()));
@@ -208,7 +208,7 @@ fn an_open_loop_counts_the_wait_of_commands_that_were_due_during_a_stall() {
 }
 
 #[test]
-fn plans_that_cannot_be_are_refused() {
+fn impossible_plans_are_refused() {
     let good = plan(Address::Tcp("127.0.0.1:1".into()), Command::Set);
     for (bad, wanted) in [
         (Plan { pipeline: 0, ..good.clone() }, "pipeline is 0, wanted 1 to 10000"),

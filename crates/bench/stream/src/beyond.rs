@@ -326,7 +326,7 @@ mod tests {
 
     /// Bounds the heap alone: a whole process takes more memory than a tenth of a small state.
     #[test]
-    fn a_state_of_ten_times_the_heap_goes_on_and_is_there_again() {
+    fn a_state_of_ten_times_the_heap_is_processed_and_recovered() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home { directory: directory.path().to_owned(), medium: MediumKind::Auto };
         for threads in [1, 2] {
@@ -377,7 +377,7 @@ mod tests {
     /// `cargo test --release -p duramen-bench-stream tenth -- --ignored --nocapture`
     #[test]
     #[ignore = "takes minutes, and some GiB of the disk in whose directory it runs; BEYOND_KEYS says how many keys"]
-    fn a_process_with_memory_for_a_tenth_of_its_state_goes_on() {
+    fn a_process_with_memory_for_a_tenth_of_its_state_continues() {
         let keys = std::env::var(CHILD[1]).ok().and_then(|keys| keys.parse().ok()).unwrap_or(40_000_000);
         let start = |beyond: &Beyond, store: &Path, heap: u64, bound: Option<u64>| {
             let mut command = Command::new(std::env::current_exe().unwrap());

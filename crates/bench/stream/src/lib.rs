@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_by_hand_gives_what_the_query_gives() {
+    fn the_hand_written_loop_has_the_results_of_the_query() {
         let plans = vec![job::plan("blackhole").unwrap()[0].input.clone()];
         let given = Rc::new(RefCell::new(Given::default()));
         let mut program = Program::compile(&plans, vec![Box::new(Count(given.clone()))]).unwrap();

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn every_query_runs_over_events_that_were_made_before() {
+    fn every_query_runs_over_pregenerated_events() {
         let settings =
             Nexmark { events: 10_000, threads: vec![1, 2], rounds: 1, queries: queries(), only: vec![] };
         let found = measure(&settings, &mut |_| ()).unwrap();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_by_hand_give_as_many_rows_as_their_queries() {
+    fn hand_written_loops_have_the_row_counts_of_their_queries() {
         let events = Events::make(30_000).unwrap();
         let bids = events.of("bid").unwrap();
         for number in [0, 1, 2, 5, 12] {

@@ -63,7 +63,7 @@ fn values_are_put_read_listed_and_removed() {
 }
 
 #[test]
-fn dump_and_load_carry_everything_over() {
+fn dump_and_load_copy_all_data() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fs::write(
@@ -87,7 +87,7 @@ fn dump_and_load_carry_everything_over() {
 }
 
 #[test]
-fn no_output_takes_the_place_of_a_store() {
+fn no_output_file_replaces_a_store() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -137,7 +137,7 @@ fn a_place_that_cannot_hold_a_store_is_not_erased() {
 }
 
 #[test]
-fn data_that_would_be_lost_or_never_found_is_refused() {
+fn a_put_that_would_be_lost_or_unreachable_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     assert!(ends(dir, 2, &["put", "--medium", "volatile", "a", "1"]).contains("ends with the command"));
@@ -146,7 +146,7 @@ fn data_that_would_be_lost_or_never_found_is_refused() {
 }
 
 #[test]
-fn a_hash_of_the_server_is_not_printed_as_a_string_and_dumped_as_it_is() {
+fn a_server_hash_is_not_printed_as_a_string_and_is_dumped_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     // Field f with value v, as `crates/structures/src/packed.rs` has it; 2 is the tag of a hash.
@@ -212,7 +212,7 @@ fn collections_are_dumped_and_loaded_with_their_elements() {
 
 /// A counter as the server keeps it, under a key of eight bytes.
 #[test]
-fn a_number_of_the_server_is_printed_as_text_and_dumped_as_it_is() {
+fn a_server_counter_is_printed_as_text_and_dumped_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     // 48 bits of -42, then 0x1234 changes; 129 is the tag of such a number.

@@ -98,7 +98,7 @@ fn damaged_store(dir: &Path, index: &str) {
 }
 
 #[test]
-fn a_damaged_store_is_refused_or_its_rest_is_served_and_reported() {
+fn a_damaged_store_is_refused_or_its_intact_keys_are_served_and_reported() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = dir.path();
     damaged_store(dir, "hash");

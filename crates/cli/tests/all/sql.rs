@@ -152,7 +152,7 @@ fn stopping_a_job_says_that_it_worked() {
 }
 
 #[test]
-fn a_server_that_is_waited_for_is_named_at_once() {
+fn a_server_that_a_job_waits_for_is_named_at_once() {
     let directory = tempfile::tempdir().unwrap();
     // Nobody listens there any more.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

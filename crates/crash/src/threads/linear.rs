@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_not_unseen() {
+    fn a_value_once_read_is_not_read_as_older_later() {
         let calls = [call(1, 1, NEVER, put(1)), call(2, 2, 3, read(1)), call(3, 4, 5, read(ABSENT))];
         assert!(!holds(&calls, Goal::Any));
         assert!(holds(&calls[..2], Goal::Any));
     }
 
     #[test]
-    fn a_crash_may_undo_only_what_nobody_saw() {
+    fn a_crash_may_undo_only_unread_writes() {
         let pending = call(1, 1, NEVER, put(1));
         assert!(holds(std::slice::from_ref(&pending), Goal::Ends(&[ABSENT, ABSENT])));
         assert!(holds(std::slice::from_ref(&pending), Goal::Ends(&[1, ABSENT])));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_seen_whole() {
+    fn a_batch_is_read_whole_or_not_at_all() {
         let second = |found| Act::Read { key: 1, found };
         let calls = |first, then| {
             [call(1, 1, 9, batch(1, 2)), call(2, 2, 3, read(first)), call(2, 4, 5, second(then))]
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_go_with_their_root_and_a_step_is_seen_whole() {
+    fn elements_follow_their_root_and_a_transaction_is_read_whole() {
         let values = &mut Values::default();
         let root = |change: u8| [&[0][..], &7u64.to_le_bytes(), &[change; 8]].concat();
         let (made, moved) = (values.id(&root(1), ROOT_TAG), values.id(&root(2), ROOT_TAG));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_tables_is_durable_when_it_has_returned() {
+    fn a_change_of_tables_is_durable_when_the_call_returns() {
         let shape = Shape { keys: 1, tables: 1, ..Shape::default() };
         let holds = |drop_ended: u64, shown: [Id; 3]| {
             let was = (drop_ended < NEVER).then_some(true);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_survives_an_interval_is_a_prefix_from_the_last_commit_on() {
+    fn with_an_interval_a_prefix_after_the_last_commit_survives() {
         let calls = [
             call(1, 1, 2, put(1)),
             call(1, 3, 4, Act::Commit),

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_stay_within_their_limit_and_later_blocks_count_more() {
+    fn queued_bytes_stay_within_their_limit_and_newer_blocks_count_more() {
         let mut reads = ByReads::default();
         assert_eq!(reads.least(0, READS_MAX), 1, "nothing stays of nothing");
         let block = |at: usize, bytes| {

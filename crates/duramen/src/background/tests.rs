@@ -27,7 +27,7 @@ fn small(len_max: u64) -> Options {
 /// A reader verifies a record after it has read its slot. Since then the slot may have changed, and the block of the
 /// damaged record may have been retired: the record is to be verified all the same.
 #[test]
-fn records_are_verified_while_a_reader_may_hold_a_slot_of_a_damaged_record() {
+fn records_are_verified_while_a_reader_holds_a_slot_of_a_damaged_record() {
     let options = small(4 << 20);
     let store = options.open("none").unwrap();
     let mut writer = store.writer().unwrap();
@@ -130,7 +130,7 @@ fn a_block_released_during_a_search_for_room_is_found() {
 }
 
 #[test]
-fn a_delete_waits_for_space_that_a_transaction_replaces() {
+fn a_delete_waits_for_space_that_a_transaction_will_free() {
     let options = small(1 << 20);
     let store = options.open("none").unwrap();
     let table = store.table(b"table", crate::IndexKind::Hash).unwrap();
@@ -195,7 +195,7 @@ fn a_store_dropped_by_a_panic_of_its_user_is_closed() {
 
 /// Counting again reads the whole store under the compactor, for which a writer without space waits.
 #[test]
-fn a_count_is_put_off_for_a_writer_that_waits_for_the_compactor() {
+fn a_recount_is_postponed_for_a_writer_that_waits_for_the_compactor() {
     use crate::sync::atomic::Ordering::Relaxed;
     let mut options = Options {
         medium: MediumKind::Volatile,

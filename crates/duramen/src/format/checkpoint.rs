@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn root_reads_back() {
+    fn a_checkpoint_root_reads_back() {
         assert_eq!(Root::decode(&sample().encode(), 10, 4096).unwrap(), sample());
     }
 

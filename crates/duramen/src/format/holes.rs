@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_between_holes_and_ranges_that_touch_holes() {
+    fn ranges_that_touch_a_hole_are_found() {
         let holes = Holes { known: vec![64..128, 192..256], asked: None };
         assert_eq!(holes.between(0, 320), [0..64, 128..192, 256..320]);
         assert_eq!(holes.between(64, 64), []);

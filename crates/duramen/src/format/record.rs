@@ -740,7 +740,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_whole_before_and_after_it_was_opened_and_its_value_changed() {
+    fn a_cell_is_valid_before_and_after_it_is_opened_and_changed() {
         let (key, value) = (b"counter!", 5u64.to_le_bytes());
         let sealed = plain(Kind::CellSealed, 8, 8);
         let open = Header { kind: Kind::CellOpen, ..sealed };
@@ -765,7 +765,7 @@ mod tests {
     /// A block with a void, a record, a torn one whose body holds a record that is valid at its place, and one after
     /// it.
     #[test]
-    fn a_walk_searches_no_body_and_skips_voids() {
+    fn a_walk_of_a_block_skips_bodies_and_voids() {
         let mut block = vec![0; 64];
         let append = |block: &mut Vec<u8>, header: Header, value: &[u8]| {
             let at = block.len() as u64;

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_crc32c_at_every_length_and_address() {
+    fn the_checksum_is_crc32c_at_every_length_and_address() {
         let bytes: Vec<u8> = (0..3 << 10).map(|i: u32| (i.wrapping_mul(0x9E37_79B1) >> 13) as u8).collect();
         // Miri takes a second for a dozen.
         let (step, far) = if cfg!(miri) { (97, 5) } else { (1, 1) };

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_says_so_from_31_on_and_changes_nothing_else() {
+    fn a_count_of_stale_records_is_unknown_from_31_on() {
         for stale in 0..=40 {
             let known = (stale < 31).then_some(stale);
             assert_eq!(slot(stale).stale_known(), known);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_stays_so_whatever_is_met_beside_it() {
+    fn an_unknown_count_of_stale_records_stays_unknown() {
         assert_eq!(slot(31).with_stale_beside(slot(0)).stale_known(), None);
         assert_eq!(slot(0).with_stale_beside(slot(31)).stale_known(), None);
         assert_eq!(slot(2).with_stale_beside(slot(3)).stale_known(), Some(6));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tombstone_goes_with_all_that_it_hides_or_stays() {
+    fn a_tombstone_is_dropped_only_with_all_records_that_it_hides() {
         assert!(slot(0).covers_no_older_records() && slot(0).covers_at_most(0));
         assert!(
             !slot(2).covers_no_older_records() && !slot(2).covers_at_most(1) && slot(2).covers_at_most(2)

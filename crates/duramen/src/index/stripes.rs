@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_locked_at_once_unless_somebody_else_has_a_part_of_it() {
+    fn a_prefix_is_locked_without_waiting_unless_another_thread_holds_a_part() {
         let stripes = Stripes::default();
         let (hash, mut numbers) = (0xB7D3_5A91_0000_FFFF, Vec::new());
         stripes.hold(&[hash], &mut numbers);

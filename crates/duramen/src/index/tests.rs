@@ -68,7 +68,7 @@ fn all(index: &HashIndex) -> BTreeSet<u64> {
 }
 
 #[test]
-fn a_slot_is_reported_without_a_look_only_if_no_other_has_its_fingerprint() {
+fn a_slot_is_trusted_without_its_record_only_if_its_fingerprint_is_unique() {
     let index = HashIndex::new();
     let guard = reclaim::pin();
     let sole = || {
@@ -97,7 +97,7 @@ fn a_slot_is_reported_without_a_look_only_if_no_other_has_its_fingerprint() {
 const KEYS: u64 = if cfg!(miri) { 1_600 } else { 100_000 };
 
 #[test]
-fn index_holds_what_was_inserted_and_not_removed_through_splits() {
+fn an_index_keeps_all_inserted_keys_through_splits() {
     let index = HashIndex::new();
     let mut wanted = BTreeSet::new();
     for key in 1..=KEYS {
@@ -209,7 +209,7 @@ fn segments_of_one_stripe_lose_nothing_to_writers_readers_and_splits() {
 
 #[test]
 #[cfg_attr(miri, ignore = "32 MiB of segments; a model of loom has fewer")]
-fn of_two_threads_that_insert_a_key_and_look_for_the_others_one_finds_it() {
+fn of_two_inserting_threads_that_look_up_each_others_key_one_finds_it() {
     const ROUNDS: u64 = 300_000;
     let mut index = HashIndex::new();
     index.reserve(u64::from(SPLIT_COUNT_MIN) << STRIPE_BITS);

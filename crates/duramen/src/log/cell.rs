@@ -149,7 +149,7 @@ mod tests {
     use crate::format::{Epoch, Owner, Version};
 
     #[test]
-    fn a_cell_of_one_piece_lies_in_one_aligned_word() {
+    fn a_small_cell_lies_in_one_aligned_word() {
         let cell = |value_at, value_bytes| Cell { value_at: Offset(value_at), value_bytes };
         assert!(cell(64, 8).is_one_piece() && cell(67, 5).is_one_piece() && cell(64, 0).is_one_piece());
         assert!(!cell(67, 6).is_one_piece() && !cell(64, 9).is_one_piece());

@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn deletes_and_changes_leave_the_spare_in_one_piece() {
+    fn deletes_and_changes_leave_the_spare_contiguous() {
         for purpose in [Purpose::Change, Purpose::Delete] {
             // Three extents are the spare; of twelve that are free, seven must be left at most.
             let mut space = Space::new(256, 512, 1);
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_as_room_for_deletes_is_no_room_for_puts() {
+    fn room_reserved_for_deletes_is_not_used_by_puts() {
         let mut space = Space::new(10, 4096, 1);
         space.give(Extent(1), RESERVE_EXTENTS);
         let (extent, purpose) = space.take(1, Purpose::Delete).unwrap();
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn room_for_deletes_is_lent_from_when_it_is_taken() {
+    fn room_for_deletes_counts_as_lent_once_it_is_taken() {
         let mut space = Space::new(10, 4096, 1);
         space.give(Extent(1), RESERVE_EXTENTS);
         // The block is not open yet: opening it may take a sync.

@@ -40,7 +40,7 @@ pub(super) fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn block_of_a_writer_that_ends_goes_to_one_other() {
+fn a_block_of_an_ended_writer_goes_to_one_other() {
     let planted = [Bug(Mutant::PartialTakenTwice)];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);

@@ -151,7 +151,7 @@ fn reader_of_an_inserted_key_sees_nothing_or_all_of_it() {
 }
 
 #[test]
-fn a_page_of_an_checkpoint_is_read_once_whoever_touches_it() {
+fn a_page_of_a_checkpoint_is_read_once_by_concurrent_readers() {
     let planted = [Bug(Mutant::PageReadTwice), Relaxed("index/hash.rs", "place.store(entry.0, Release)")];
     check(2, &planted, || {
         let mut pages = Vec::new();
@@ -247,7 +247,7 @@ fn reader_of_a_segment_of_one_stripe_sees_whole_records() {
 }
 
 #[test]
-fn of_two_that_each_put_a_key_and_read_the_others_one_sees_it() {
+fn of_two_writers_that_read_each_others_key_one_finds_it() {
     let planted = [Relaxed("index/hash.rs", "reclaim::published();")];
     check(2, &planted, || {
         let store = crowded();
@@ -367,7 +367,7 @@ fn writer_loses_nothing_to_a_split() {
 }
 
 #[test]
-fn batch_that_waits_for_a_split_finds_the_halves() {
+fn a_batch_that_waited_for_a_split_finds_its_keys_in_the_halves() {
     let planted = [Bug(Mutant::SegmentBeforeLock)];
     check(2, &planted, || {
         let store = crowded();

@@ -13,7 +13,7 @@ use loom::thread;
 const HASH: u64 = 7 << 40;
 
 #[test]
-fn a_cell_is_copied_as_it_was_at_one_moment_while_its_parts_are_updated() {
+fn a_cell_is_copied_as_one_snapshot_while_its_parts_are_updated() {
     let planted = [Bug(Mutant::UpdateNotCounted), Bug(Mutant::CellCopyNotChecked)];
     check(3, &planted, || {
         let index = Arc::new(Index::Hash(HashIndex::new()));

@@ -126,7 +126,7 @@ fn epoch_closes_only_when_its_writers_have_left() {
 
 /// Otherwise a later write could belong to the earlier epoch, and a crash would not leave a prefix in time.
 #[test]
-fn nobody_has_written_in_an_epoch_while_others_are_in_the_one_before() {
+fn no_thread_writes_in_an_epoch_while_another_is_in_the_previous_one() {
     check(2, &[Bug(Mutant::EpochsOverlap)], || {
         let store = Store::new();
         let latest = Arc::new(AtomicU64::new(0));
@@ -155,7 +155,7 @@ fn nobody_has_written_in_an_epoch_while_others_are_in_the_one_before() {
 }
 
 #[test]
-fn commit_flushes_what_its_epoch_told_of() {
+fn a_commit_flushes_all_writes_of_its_epoch() {
     // The second write of an epoch is not marked dirty again: the tail alone shows where it ends.
     let planted = [
         Bug(Mutant::DirtyBlocksInOneList),
@@ -194,7 +194,7 @@ fn commit_flushes_what_its_epoch_told_of() {
 }
 
 #[test]
-fn writer_that_ends_leaves_its_sums() {
+fn a_writer_that_ends_leaves_its_counts() {
     let planted = [Bug(Mutant::SumsNotKept)];
     check(2, &planted, || {
         let store = Store::new();

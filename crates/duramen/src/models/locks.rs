@@ -17,7 +17,7 @@ const A: u64 = 0;
 const B: u64 = 1 << (64 - STRIPE_BITS);
 
 #[test]
-fn who_locks_the_same_keys_in_another_order_waits_in_no_circle() {
+fn locks_of_the_same_keys_in_different_orders_do_not_deadlock() {
     check(2, &[Bug(Mutant::LocksNotSorted)], || {
         let stripes = Arc::new(Stripes::default());
         let lock = |stripes: &Stripes, hashes: [u64; 2]| {
@@ -35,7 +35,7 @@ fn who_locks_the_same_keys_in_another_order_waits_in_no_circle() {
 }
 
 #[test]
-fn who_locks_a_key_next_gives_a_greater_version() {
+fn the_next_lock_of_a_key_assigns_a_greater_version() {
     check(2, &[Bug(Mutant::VersionNotRaised)], || {
         let stripes = Arc::new(Stripes::default());
         let has_written = Arc::new(AtomicBool::new(false));
@@ -58,7 +58,7 @@ fn who_locks_a_key_next_gives_a_greater_version() {
 }
 
 #[test]
-fn of_two_that_lock_a_key_and_add_to_it_neither_is_lost() {
+fn two_increments_under_a_key_lock_are_both_kept() {
     check_deep(2, &[Bug(Mutant::KeysUnlockedEarly)], || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
         let add = |store: &Store| {

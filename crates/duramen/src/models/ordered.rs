@@ -121,7 +121,7 @@ impl Store {
 }
 
 #[test]
-fn a_page_of_an_checkpoint_is_there_whole_for_whoever_touches_it() {
+fn a_page_of_a_checkpoint_is_complete_for_every_concurrent_reader() {
     let planted = [
         Relaxed("index/ordered/node.rs", "self.node.page.store("),
         Relaxed("index/ordered/node.rs", "(self.page.load(Acquire) as usize)"),
@@ -218,7 +218,7 @@ fn reader_misses_no_key_while_its_leaf_splits() {
 }
 
 #[test]
-fn walker_sees_what_stays_once_while_its_leaf_splits() {
+fn a_walk_visits_each_lasting_key_once_while_its_leaf_splits() {
     let planted = [
         Bug(Mutant::LeafChangedUnmarked),
         Bug(Mutant::LeafNotLookedAtAgain),
@@ -274,7 +274,7 @@ fn two_leaves() -> Arc<Store> {
 }
 
 #[test]
-fn reader_finds_its_key_while_its_node_goes() {
+fn a_reader_finds_its_key_while_its_node_is_removed() {
     let planted = [Bug(Mutant::NodeLeftLinked)];
     check(1, &planted, || {
         let store = Store::new(3, B, 0);
@@ -296,7 +296,7 @@ fn reader_finds_its_key_while_its_node_goes() {
 }
 
 #[test]
-fn a_split_and_the_end_of_its_neighbour_keep_the_list_whole() {
+fn a_split_and_a_removal_of_its_neighbour_keep_the_list_linked() {
     let planted = [Bug(Mutant::LeafNotLocked)];
     // With two preemptions there are 661,363 executions, which pass as well.
     check(1, &planted, || {

@@ -82,7 +82,7 @@ fn key_that_a_batch_deletes_is_absent_when_the_batch_is_shown() {
 }
 
 #[test]
-fn reader_beside_a_transaction_that_is_aborted_sees_nothing_of_it() {
+fn a_reader_sees_nothing_of_an_aborted_transaction() {
     let planted = [Bug(Mutant::PreviousNotPutBack)];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
@@ -105,7 +105,7 @@ fn reader_beside_a_transaction_that_is_aborted_sees_nothing_of_it() {
 }
 
 #[test]
-fn who_locks_keys_waits_for_a_transaction_that_writes_them() {
+fn a_lock_of_keys_waits_for_a_transaction_that_writes_them() {
     let planted = [Bug(Mutant::LockedBesideActive)];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);
@@ -132,7 +132,7 @@ fn who_locks_keys_waits_for_a_transaction_that_writes_them() {
 }
 
 #[test]
-fn who_closes_the_barrier_is_alone() {
+fn the_thread_that_closes_the_barrier_is_alone() {
     let planted = [Bug(Mutant::BarrierNotWaitedFor)];
     check_deep(2, &planted, || {
         let store = open(Granularity::CacheLine, Durability::EveryWrite);

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_counted_and_halved_and_outlive_growth() {
+    fn read_counts_rise_are_halved_and_survive_growth() {
         let access = Access::default();
         let guard = reclaim::pin();
         access.touch(hash(1), AT, || 0, &guard);
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_grow_with_the_records_and_keep_their_counts() {
+    fn counted_ranges_grow_with_the_records_and_keep_their_counts() {
         let access = Access::default();
         let guard = reclaim::pin();
         access.switch(Some(Counting::ByPlace), false, counter_sizing(0, 0, 1 << 20));

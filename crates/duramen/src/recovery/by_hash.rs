@@ -121,7 +121,7 @@ mod tests {
     use crate::sync::Arc;
 
     #[test]
-    fn a_table_without_records_takes_no_room_for_any() {
+    fn a_table_without_records_takes_no_memory_for_records() {
         let index = HashIndex::on(Arc::default());
         let entries = ByHash::new(&index);
         let room: usize = entries.parts.iter().map(Vec::capacity).sum();

@@ -59,7 +59,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_claim_something_and_cover_what_they_were_asked_for(
+        fn claims_of_any_bytes_cover_the_requested_range(
             bytes in prop::collection::vec(prop_oneof![Just(0), Just(1), Just(0x11), any::<u8>()], 0..600),
             from in 0..75usize,
         ) {

@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_log_without_dead_records_are_its_records() {
+    fn a_log_without_dead_records_has_a_key_per_record() {
         assert_eq!(estimate(100_003, 1, 17), 100_003);
         assert_eq!(estimate(1009, 1, 1), 1009);
     }
 
     #[test]
-    fn dead_records_are_reported_by_keys_met_twice() {
+    fn repeated_keys_reveal_dead_records() {
         for copies in 2..=6 {
             let found = estimate(100_003, copies, 17);
             assert!((80_000..120_000).contains(&found), "{found} of {copies} copies");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_log_is_no_key() {
+    fn an_empty_log_has_no_keys() {
         let sample = Sample { log_bytes: 1 << 30, ..Sample::default() };
         assert_eq!(sample.keys_of_log(Owner::STORE, &Hasher::new(7, u64::MAX)), 0);
     }

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_a_medium_is_sampled_and_little_of_a_large_one() {
+    fn samples_span_the_whole_medium_and_are_few_on_a_large_one() {
         const MIB: u64 = 1 << 20;
         for len in [16 << 10, MIB, 128 * MIB, 128 * MIB + 64, 300 * MIB, 5000 * MIB, 8 << 40] {
             let parts: Vec<_> = looked_at(len).collect();

@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_guards_protect_until_the_last_is_dropped() {
+    fn nested_guards_protect_until_the_last_one_is_dropped() {
         let released = Arc::new(AtomicBool::new(false));
         let (outer, inner) = (pin(), pin());
         assert!(is_pinned());

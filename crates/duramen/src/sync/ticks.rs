@@ -102,7 +102,7 @@ mod source {
         use super::*;
 
         #[test]
-        fn units_are_of_256_ns_and_never_go_back() {
+        fn a_tick_is_256_ns_and_ticks_never_decrease() {
             now();
             let (began, first) = (Instant::now(), now());
             let mut last = first;

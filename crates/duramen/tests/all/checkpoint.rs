@@ -210,7 +210,7 @@ fn an_open_by_checkpoint_reads_its_pages_when_they_are_touched() {
 }
 
 #[test]
-fn an_open_after_a_crash_reads_pages_when_they_are_touched_too() {
+fn an_open_after_a_crash_also_reads_pages_when_they_are_touched() {
     for_each_store(|options, path| {
         let options = &Options { residence: Residence::Persistent, ..options.clone() };
         let wanted = closed(options, path, fill_pages);
@@ -281,7 +281,7 @@ fn threads_that_touch_a_store_just_opened_lose_nothing() {
 }
 
 #[test]
-fn what_is_written_after_an_open_by_checkpoint_is_there_after_a_crash() {
+fn writes_after_an_open_by_checkpoint_survive_a_crash() {
     for_each_store(|options, path| {
         closed(options, path, fill);
         let store = options.open(path).unwrap();
@@ -305,7 +305,7 @@ fn what_is_written_after_an_open_by_checkpoint_is_there_after_a_crash() {
 }
 
 #[test]
-fn after_a_crash_a_persistent_index_reads_what_came_after_the_checkpoint() {
+fn after_a_crash_a_persistent_index_reads_the_records_after_the_checkpoint() {
     for_each_store(|options, path| {
         let options = &Options { residence: Residence::Persistent, ..options.clone() };
         let store = options.open(path).unwrap();
@@ -392,7 +392,7 @@ fn a_damaged_checkpoint_is_refused_and_all_records_are_read() {
 }
 
 #[test]
-fn damage_that_an_open_by_checkpoint_did_not_read_is_found_in_the_background() {
+fn damage_unread_by_an_open_by_checkpoint_is_found_in_the_background() {
     for_each_store(|options, path| {
         let store = options.open(path).unwrap();
         fill(&store);
@@ -434,7 +434,7 @@ fn damage_that_an_open_by_checkpoint_did_not_read_is_found_in_the_background() {
 }
 
 #[test]
-fn a_store_that_is_full_gives_up_its_checkpoint() {
+fn a_full_store_drops_its_checkpoint() {
     for_each_store(|options, path| {
         let options = Options { residence: Residence::Persistent, len_max: 1 << 20, ..options.clone() };
         let store = options.open(path).unwrap();
@@ -455,7 +455,7 @@ fn a_store_that_is_full_gives_up_its_checkpoint() {
 }
 
 #[test]
-fn nothing_is_written_where_only_commits_count() {
+fn no_checkpoint_is_written_with_durability_manual() {
     for_each_store(|options, path| {
         let options =
             Options { durability: Durability::Manual, residence: Residence::Persistent, ..options.clone() };
@@ -520,7 +520,7 @@ fn a_key_that_is_deleted_after_a_checkpoint_and_a_crash_stays_deleted() {
 /// Pages of a checkpoint miss records that are written while the pages are; blocks that were sealed meanwhile must not
 /// count either.
 #[test]
-fn what_is_written_while_a_checkpoint_is_made_is_there_after_a_crash() {
+fn writes_during_a_checkpoint_survive_a_crash() {
     for_each_store(|options, path| {
         let during: Arc<Mutex<Option<Store>>> = Arc::default();
         let mut options = Options { residence: Residence::Persistent, ..options.clone() };
@@ -701,7 +701,7 @@ fn after_kill(path: &Path, options: &Options, wanted: &[Vec<(Vec<u8>, Vec<u8>)>]
 }
 
 #[test]
-fn after_a_crash_collections_are_taken_from_the_checkpoint_of_the_close_before() {
+fn after_a_crash_collections_are_read_from_the_checkpoint_of_the_last_close() {
     for_each_store(|options, path| {
         let options = &Options { residence: Residence::Persistent, ..options.clone() };
         let store = options.open(path).unwrap();
@@ -752,7 +752,7 @@ fn collections_are_in_checkpoints() {
 }
 
 #[test]
-fn collections_that_are_changed_while_a_checkpoint_is_made_are_there_after_a_crash() {
+fn collections_changed_during_a_checkpoint_survive_a_crash() {
     for_each_store(|options, path| {
         let during: Arc<Mutex<Option<Store>>> = Arc::default();
         for wanted_phase in [Phase::Checkpoint, Phase::CheckpointRoot] {
@@ -808,7 +808,7 @@ fn of_threads(store: &Store) -> [BTreeMap<Vec<u8>, Vec<u8>>; 3] {
 
 /// Threads write while checkpoints are made; they rest while the medium is copied, as a kill would leave it.
 #[test]
-fn what_threads_write_to_collections_beside_checkpoints_outlives_kills() {
+fn writes_of_threads_to_collections_during_checkpoints_survive_kills() {
     for_each_store(|options, path| {
         let options =
             &Options { residence: Residence::Persistent, checkpoint_bytes: 20_000, ..options.clone() };
@@ -857,7 +857,7 @@ fn what_threads_write_to_collections_beside_checkpoints_outlives_kills() {
 }
 
 #[test]
-fn a_collection_that_dies_before_its_pages_are_read_comes_back_as_space() {
+fn a_collection_deleted_before_its_pages_are_read_frees_its_space() {
     for_each_store(|options, path| {
         let store = options.open(path).unwrap();
         fill_collections(&store);
@@ -875,7 +875,7 @@ fn a_collection_that_dies_before_its_pages_are_read_comes_back_as_space() {
 }
 
 #[test]
-fn collections_of_a_table_that_was_cleared_before_the_close_are_in_no_account() {
+fn collections_of_a_table_cleared_before_the_close_are_not_counted() {
     for_each_store(|options, path| {
         let store = options.open(path).unwrap();
         fill(&store);

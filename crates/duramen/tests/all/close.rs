@@ -47,7 +47,7 @@ fn a_close_with_durability_manual_does_not_lose_what_was_not_committed() {
 }
 
 #[test]
-fn what_compaction_copied_since_the_commit_does_not_stop_a_close() {
+fn moves_since_the_last_commit_do_not_prevent_a_close() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let options = Options { background: false, len_max: 8 << 20, ..options(Durability::Manual) };
@@ -67,7 +67,7 @@ fn what_compaction_copied_since_the_commit_does_not_stop_a_close() {
 }
 
 #[test]
-fn other_durabilities_close_with_what_was_written() {
+fn with_other_durabilities_a_close_keeps_all_writes() {
     for durability in [Durability::EveryWrite, Durability::Interval(std::time::Duration::from_secs(60))] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
@@ -97,7 +97,7 @@ fn with_parts(options: &Options, path: &std::path::Path) -> (Store, [Table; 2], 
 }
 
 #[test]
-fn a_store_closes_beside_idle_handles_of_its_tables() {
+fn a_store_closes_despite_idle_handles_of_its_tables() {
     for medium in [MediumKind::Auto, MediumKind::File] {
         for durability in [Durability::EveryWrite, Durability::Interval(std::time::Duration::from_secs(60))] {
             let dir = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn a_store_closes_beside_idle_handles_of_its_tables() {
 }
 
 #[test]
-fn what_is_in_use_keeps_a_store_open() {
+fn a_close_is_refused_while_parts_of_the_store_are_in_use() {
     let dir = tempfile::tempdir().unwrap();
     let (store, [hash, _ordered], _collection) = with_parts(&Options::default(), &dir.path().join("store"));
     let refused = |store: Store, why: &str| {
@@ -182,7 +182,7 @@ fn what_is_in_use_keeps_a_store_open() {
 
 /// Handles that are not idle: each call was before the close, and is in the store, or it fails.
 #[test]
-fn calls_beside_a_close_are_done_or_fail() {
+fn calls_during_a_close_complete_or_fail() {
     for medium in [MediumKind::Auto, MediumKind::File] {
         for round in 0..20u64 {
             let dir = tempfile::tempdir().unwrap();

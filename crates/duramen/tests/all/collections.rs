@@ -121,7 +121,7 @@ fn random(state: &mut u64, bound: u64) -> u64 {
 }
 
 #[test]
-fn collections_hold_what_models_hold() {
+fn collections_have_the_elements_of_a_model() {
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         for residence in [Residence::Dram, Residence::Persistent] {
             let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -280,7 +280,7 @@ fn an_expired_root_takes_its_elements_with_it() {
 }
 
 #[test]
-fn a_deleted_collection_costs_one_small_write_and_comes_back_as_space() {
+fn deleting_a_collection_is_one_small_write_and_frees_its_space() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = Options { len_max: 8 << 20, ..options() }.open(dir.path().join("store")).unwrap();
     let value = [7; 100];
@@ -305,7 +305,7 @@ fn a_deleted_collection_costs_one_small_write_and_comes_back_as_space() {
 /// Dead elements are subtracted from their blocks a part at a time. Between two parts blocks are moved out of and
 /// written again, so no lookup may follow an order that points to the former records.
 #[test]
-fn a_large_collection_dies_beside_writes_to_its_blocks() {
+fn a_large_collection_is_deleted_during_writes_to_its_blocks() {
     const ELEMENTS: u64 = 40_000;
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let tuned = Options { len_max: 8 << 20, compaction_dead_percent: 5, ..options() };
@@ -334,7 +334,7 @@ fn a_large_collection_dies_beside_writes_to_its_blocks() {
 }
 
 #[test]
-fn salvage_and_elements_that_nothing_names() {
+fn salvage_skips_elements_without_a_root() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let store = options().open(&path).unwrap();
@@ -405,7 +405,7 @@ fn a_writer_in_a_group_reads_the_elements_that_it_wrote() {
 }
 
 #[test]
-fn what_a_transaction_that_runs_wrote_is_not_shown_in_order() {
+fn writes_of_an_active_transaction_are_not_returned_in_order() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = options().open(dir.path().join("store")).unwrap();
     let made = make(&store, b"key", ElementOrder::ByKey);

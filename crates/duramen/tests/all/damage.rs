@@ -334,7 +334,7 @@ fn flipped_bits_of_a_closed_store_are_reported_and_never_served() {
 /// If the only record of a key may be a damaged one, it is unknown whether the key exists. Then a delete returns true;
 /// otherwise it returns exactly whether the key existed.
 #[test]
-fn a_delete_beside_damage_says_true_exactly_where_a_get_is_corrupt() {
+fn a_delete_returns_true_exactly_where_a_get_is_corrupt() {
     for options in configurations() {
         let dir = directory(&options);
         let path = dir.path().join("store");
@@ -544,7 +544,7 @@ fn keys_written_around_damaged_ones_are_found_and_stay_in_order() {
 /// not have to read them: they cannot be compared with damaged records, and without the checkpoint the owners of these
 /// are unknown.
 #[test]
-fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
+fn a_close_during_reads_of_other_stores_forgets_no_damage() {
     let hour = Duration::from_secs(3600);
     for (medium, durability) in [
         (MediumKind::Shm, Durability::EveryWrite),
@@ -595,7 +595,7 @@ fn a_close_beside_readers_of_other_stores_forgets_no_damage() {
 /// Each later open knows the damage that was found, and refuses or serves the rest, until the damaged keys are written
 /// again.
 #[test]
-fn known_damage_is_refused_or_the_rest_is_served_over_closes_until_it_is_mended() {
+fn known_damage_is_refused_or_the_rest_is_served_across_closes_until_repair() {
     for options in configurations() {
         // As with a store that is too small for a checkpoint: known damage asks for one.
         for close_checkpoint_bytes_min in [0, u64::MAX] {
@@ -684,7 +684,7 @@ fn an_open_that_verifies_refuses_damage_or_knows_all_of_it_at_once() {
 /// Without a checkpoint the owners of the damaged records are unknown: all whole records are served, and the damage
 /// stays known over crashes.
 #[test]
-fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known() {
+fn without_a_checkpoint_intact_records_are_served_and_the_damage_stays_known() {
     for options in configurations() {
         let options = Options { index_checkpoint: false, ..options };
         let serve = Options { on_corruption: OnCorruption::Serve, ..options.clone() };
@@ -734,7 +734,7 @@ fn without_an_checkpoint_the_whole_records_are_served_and_the_damage_stays_known
 
 /// A check reports of damaged records to which keys they may belong, and what is left of those keys.
 #[test]
-fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_them() {
+fn check_and_salvage_name_the_keys_of_damaged_records_and_their_intact_parts() {
     for options in configurations() {
         let options = Options { index_checkpoint: false, compaction_dead_percent: 90, ..options };
         let dir = directory(&options);
@@ -813,7 +813,7 @@ fn a_check_and_a_salvage_name_the_keys_of_damaged_records_and_what_is_left_of_th
 
 /// A block whose header is lost is not read, but its keys are reported. A damaged deletion may bring a key back.
 #[test]
-fn the_keys_of_a_lost_block_are_named_and_what_a_damaged_deletion_brings_back() {
+fn the_keys_of_a_lost_block_and_of_a_damaged_tombstone_are_reported() {
     for options in configurations() {
         let options = Options { index_checkpoint: false, ..options };
         let dir = directory(&options);
@@ -928,7 +928,7 @@ fn a_store_whose_first_quarter_of_a_gibibyte_is_wiped_is_refused() {
 
 /// A medium that holds any bytes, but never held a store, has room for one.
 #[test]
-fn what_a_creation_left_and_what_never_was_a_store_has_room_for_one() {
+fn an_unfinished_creation_and_a_medium_without_a_store_become_stores() {
     for options in configurations() {
         // A checkpoint takes blocks.
         let options = Options { index_checkpoint: false, ..options };

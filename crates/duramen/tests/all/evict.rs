@@ -49,7 +49,7 @@ fn is_sound(store: &Store) {
 }
 
 #[test]
-fn without_eviction_a_limit_refuses_and_can_be_raised_and_lowered() {
+fn without_eviction_writes_beyond_the_limit_are_refused_and_the_limit_can_change() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (store, table) = open(&dir.path().join("store"), &options(None, true));
     let put_until_full = |from: u64| -> u64 {
@@ -113,7 +113,7 @@ fn no_later_write_of_a_key_comes_before_its_eviction_is_reported() {
 }
 
 #[test]
-fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
+fn every_policy_accepts_writes_of_ten_times_the_limit() {
     for (by, volatile_only) in [
         (EvictBy::Recency, false),
         (EvictBy::Frequency, false),
@@ -187,7 +187,7 @@ fn a_stream_of_ten_times_the_limit_is_taken_by_every_policy() {
 }
 
 #[test]
-fn what_is_read_stays() {
+fn keys_that_are_read_are_not_evicted() {
     for by in [EvictBy::Recency, EvictBy::Frequency] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let (store, table) = open(&dir.path().join("store"), &options(policy(by, false), true));
@@ -210,7 +210,7 @@ fn what_is_read_stays() {
 /// By frequency, half of each block was evicted once. So the popular keys of a block competed with each other, and the
 /// keys that were read once with each other.
 #[test]
-fn by_frequency_about_as_much_is_found_as_by_recency() {
+fn eviction_by_frequency_has_about_the_hit_ratio_of_recency() {
     let found = |by| {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let (store, table) = open(&dir.path().join("store"), &options(policy(by, false), false));
@@ -233,7 +233,7 @@ fn by_frequency_about_as_much_is_found_as_by_recency() {
 
 /// A writer may move so much on the credit of what went before that it gave up, and refused.
 #[test]
-fn a_writer_finds_room_where_all_was_read_often() {
+fn a_writer_finds_room_where_every_key_was_read_often() {
     let limit = 96 << 20;
     for by in [EvictBy::Frequency, EvictBy::Recency] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -249,7 +249,7 @@ fn a_writer_finds_room_where_all_was_read_often() {
 }
 
 #[test]
-fn a_collection_goes_as_a_whole() {
+fn a_collection_is_evicted_as_a_whole() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (store, table) = open(&dir.path().join("store"), &options(policy(EvictBy::Recency, false), true));
     for at in 0..1_000u64 {
@@ -279,7 +279,7 @@ fn a_collection_goes_as_a_whole() {
 }
 
 #[test]
-fn collections_that_expire_make_room_and_others_stay() {
+fn expiring_collections_are_evicted_and_others_stay() {
     for (by, background) in [EvictBy::Recency, EvictBy::Frequency, EvictBy::Chance, EvictBy::Expiry]
         .into_iter()
         .flat_map(|by| [(by, false), (by, true)])
@@ -336,7 +336,7 @@ fn a_lower_limit_is_reached_by_evicting() {
 }
 
 #[test]
-fn nothing_goes_while_a_command_runs_alone() {
+fn nothing_is_evicted_while_a_command_runs_alone() {
     for background in [false, true] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = options(policy(EvictBy::Recency, false), background);

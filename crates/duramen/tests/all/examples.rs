@@ -9,7 +9,7 @@ mod transfer;
 mod typed;
 
 #[test]
-fn examples_run() {
+fn every_example_program_runs() {
     embed::main().unwrap();
     batch::main().unwrap();
     transfer::main().unwrap();

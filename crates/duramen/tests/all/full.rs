@@ -275,29 +275,29 @@ fn case(medium: MediumKind, durability: Durability, sizes: Sizes) -> Case {
 }
 
 #[test]
-fn deletes_of_small_values_go_on_in_a_full_store() {
+fn deletes_of_small_values_work_in_a_full_store() {
     run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(100, 1000)));
 }
 
 #[test]
-fn deletes_of_values_of_about_an_extent_go_on_in_a_full_store() {
+fn deletes_of_values_of_about_an_extent_work_in_a_full_store() {
     run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(3000, 5000)));
 }
 
 #[test]
-fn deletes_of_values_of_many_extents_go_on_in_a_full_store() {
+fn deletes_of_values_of_many_extents_work_in_a_full_store() {
     run(&case(MediumKind::Shm, Durability::EveryWrite, Sizes::Between(100, 100_000)));
 }
 
 #[test]
-fn deletes_of_values_of_all_sizes_go_on_in_a_full_store() {
+fn deletes_of_values_of_all_sizes_work_in_a_full_store() {
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         run(&Case { index, ..case(MediumKind::Shm, Durability::EveryWrite, Sizes::Mixed(60_000)) });
     }
 }
 
 #[test]
-fn deletes_go_on_in_a_full_store_of_every_medium_and_durability() {
+fn deletes_work_in_a_full_store_of_every_medium_and_durability() {
     let medium = [MediumKind::Shm, MediumKind::File, MediumKind::Volatile];
     for medium in medium {
         for durability in [Durability::EveryWrite, INTERVAL, Durability::Manual] {
@@ -347,7 +347,7 @@ fn drawn(seed: u64) -> Case {
 }
 
 #[test]
-fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
+fn deletes_work_and_free_space_with_any_sizes_and_order() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let cases = number("DURAMEN_CASES").unwrap_or(12);
     let from = number("DURAMEN_SEED").unwrap_or(1);
@@ -366,7 +366,7 @@ fn deletes_go_on_and_space_comes_back_whatever_the_sizes_and_the_order() {
 /// Cases in which a delete, or the compactor's moves, broke up the last run that could take a block of several extents.
 /// In one case the compactor took space that a commit had freed, before the waiting delete could.
 #[test]
-fn deletes_go_on_where_what_is_free_is_scattered_or_comes_with_commits() {
+fn deletes_work_where_free_space_is_scattered_or_appears_with_commits() {
     [11, 71, 273].into_iter().for_each(|seed| run(&drawn(seed)));
 }
 
@@ -374,7 +374,7 @@ fn deletes_go_on_where_what_is_free_is_scattered_or_comes_with_commits() {
 /// a batch needs a block that no transaction extended to before. Some dozen such blocks stay open, with one tombstone
 /// each; where a value has several extents they are in its way.
 #[test]
-fn space_of_batches_of_large_values_comes_back() {
+fn space_of_batches_of_large_values_is_freed() {
     let extents = [(1 << 10, 800 << 10), (4 << 10, 400 << 10)];
     for ((extent_bytes, len_max), seed) in
         extents.into_iter().flat_map(|extent| (1..=3).map(move |seed| (extent, seed)))
@@ -448,7 +448,7 @@ fn the_space_of_a_transaction_that_was_aborted_is_found_without_a_wait() {
 /// A full store accepts values that it must not refuse, until they have used up half of the space kept for deletes.
 /// Then it still accepts deletes, and values no longer than before.
 #[test]
-fn a_full_store_takes_changes_and_what_they_take_is_bounded() {
+fn a_full_store_accepts_changes_and_their_space_is_bounded() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = Options {
         medium: MediumKind::Shm,

@@ -4,7 +4,7 @@
 use duramen::{Batch, ErrorKind, Options, Swap};
 
 #[test]
-fn batches_around_limits_of_count_and_size() {
+fn batches_of_critical_counts_and_sizes_survive_a_reopen() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = Options { extent_bytes: Some(4096), background: false, ..Options::default() };
     let path = dir.path().join("store");

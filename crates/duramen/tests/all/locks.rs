@@ -24,7 +24,7 @@ fn each_kind(mut test: impl FnMut(Options)) {
 }
 
 #[test]
-fn what_is_read_and_written_under_locks_is_one_step() {
+fn reads_and_writes_under_locks_are_one_step() {
     const ROUNDS: u64 = 300;
     each_kind(|options| {
         let (_dir, store) = store_of(&options);
@@ -65,7 +65,7 @@ fn what_is_read_and_written_under_locks_is_one_step() {
 }
 
 #[test]
-fn who_has_the_barrier_is_alone() {
+fn the_holder_of_the_barrier_is_alone() {
     let (_dir, store) = store_of(&Options { medium: MediumKind::Volatile, ..Options::default() });
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn who_has_the_barrier_is_alone() {
 }
 
 #[test]
-fn a_panic_or_an_error_under_locks_gives_them_back() {
+fn a_panic_or_an_error_under_locks_releases_them() {
     let (_dir, store) = store_of(&Options { medium: MediumKind::Volatile, ..Options::default() });
     let mut writer = store.writer().unwrap();
     for all in [false, true] {
@@ -139,7 +139,7 @@ fn a_panic_or_an_error_under_locks_gives_them_back() {
 }
 
 #[test]
-fn more_keys_are_locked_if_nobody_has_them() {
+fn more_keys_are_locked_if_no_other_thread_holds_them() {
     let (_dir, store) = store_of(&Options { medium: MediumKind::Volatile, ..Options::default() });
     let (mut writer, held) = (store.writer().unwrap(), std::sync::Barrier::new(2));
     std::thread::scope(|scope| {
@@ -166,7 +166,7 @@ fn more_keys_are_locked_if_nobody_has_them() {
 }
 
 #[test]
-fn what_is_longer_than_the_room_is_written_in_a_second_run_and_no_third() {
+fn a_write_longer_than_the_room_succeeds_in_the_second_attempt() {
     for medium in [MediumKind::Volatile, MediumKind::File] {
         let options = Options { medium, len_max: 64 << 20, ..Options::default() };
         let (_dir, store) = store_of(&options);

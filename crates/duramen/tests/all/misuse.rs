@@ -46,7 +46,7 @@ fn nothing(_: &mut Writer) -> Result<()> {
 }
 
 #[test]
-fn a_table_that_exists_is_opened_under_key_locks_beside_a_maker_of_tables() {
+fn an_existing_table_is_opened_under_key_locks_while_another_is_created() {
     let (_dir, store) = store();
     store.table(b"known", IndexKind::Hash).unwrap();
     let (holds, held) = mpsc::channel();
@@ -146,7 +146,7 @@ fn a_transaction_that_is_left_open_under_locks_ends_with_them() {
 }
 
 #[test]
-fn a_write_beside_the_own_transaction_or_locks_does_not_wait_for_them() {
+fn a_write_outside_the_own_transaction_or_locks_is_refused_without_a_wait() {
     let (_dir, store) = store();
     let s = store.clone();
     in_time(move || {
@@ -209,7 +209,7 @@ fn the_store_is_not_written_within_a_change_in_place() {
 }
 
 #[test]
-fn nobody_runs_alone_within_a_scan_of_the_same_thread() {
+fn no_command_runs_alone_within_a_scan_of_its_thread() {
     let (_dir, store) = store();
     let s = store.clone();
     in_time(move || {
@@ -229,7 +229,7 @@ fn nobody_runs_alone_within_a_scan_of_the_same_thread() {
 }
 
 #[test]
-fn locks_of_two_stores_are_two_things() {
+fn locks_of_two_stores_are_independent() {
     let ((_a, first), (_b, second)) = (store(), store());
     let result: Result<()> = in_time(move || {
         let (mut writer, mut other) = (first.writer()?, second.writer()?);

@@ -61,7 +61,7 @@ fn neighbours_deleted_by_two_writers_stay_deleted_after_reopening() {
 }
 
 #[test]
-fn deleted_keys_stay_gone_and_present_ones_are_not_told_new() {
+fn deleted_keys_stay_deleted_and_present_ones_are_not_reported_as_new() {
     // 2 million keys, one third deleted, one third overwritten; whether a delete found the key is the same answer that
     // a put gives by `replace`.
     let count = scaled(2_000_000, 20);
@@ -216,7 +216,7 @@ fn locked_options() -> Options {
 }
 
 #[test]
-fn a_kill_inside_a_critical_section_leaves_nobody_waiting() {
+fn a_kill_inside_a_critical_section_leaves_no_lock_held() {
     // 31 of 40 rounds left a lock on the medium that readers waited for, forever.
     let rounds = scaled(40, 5);
     let dir = memory();
@@ -251,7 +251,7 @@ fn a_kill_inside_a_critical_section_leaves_nobody_waiting() {
 }
 
 #[test]
-fn growth_under_readers_moves_nothing() {
+fn growth_during_reads_moves_no_value() {
     // It was a segmentation fault.
     let dir = memory();
     let options = Options { extent_bytes: Some(4096), ..Options::default() };
@@ -341,7 +341,7 @@ fn a_second_process_cannot_open_the_store() {
 }
 
 #[test]
-fn an_empty_store_answers_everything() {
+fn an_empty_store_answers_every_call() {
     // It divided by zero.
     for medium in [MediumKind::Shm, MediumKind::File, MediumKind::Volatile] {
         let dir = if medium == MediumKind::Shm { memory() } else { tempfile::tempdir().unwrap() };
@@ -365,7 +365,7 @@ fn an_empty_store_answers_everything() {
 #[test]
 fn the_last_line_of_an_unaligned_record_is_flushed() {
     // It was left out. Here over real flushes; that all of it is durable shows on the simulated medium:
-    // `a_flush_that_leaves_out_a_line_is_caught` in crates/crash/tests/classes.rs.
+    // `a_flush_that_omits_a_line_is_detected` in crates/crash/tests/classes.rs.
     let dir = memory();
     let options = Options {
         flush_instruction: Some(duramen::FlushInstruction::Clflush),

@@ -108,7 +108,7 @@ fn check_ranges(store: &Store, model: &Model, random: &mut Random) {
 }
 
 #[test]
-fn ranges_give_what_a_sorted_map_gives_over_media_and_after_reopening() {
+fn ranges_equal_those_of_a_sorted_map_on_every_medium_and_after_reopening() {
     let media = [
         (MediumKind::Shm, Durability::EveryWrite),
         (MediumKind::File, Durability::EveryWrite),
@@ -171,7 +171,7 @@ fn ranges_give_what_a_sorted_map_gives_over_media_and_after_reopening() {
 }
 
 #[test]
-fn keys_that_stay_are_seen_once_and_in_order_while_neighbours_come_and_go() {
+fn lasting_keys_are_visited_once_and_in_order_during_changes() {
     let dir = memory();
     let options = Options { len_max: 4 << 20, background: true, ..ordered() };
     let store = &options.open(dir.path().join("store")).unwrap();
@@ -226,7 +226,7 @@ fn keys_that_stay_are_seen_once_and_in_order_while_neighbours_come_and_go() {
 }
 
 #[test]
-fn an_iterator_that_goes_on_holds_up_no_reclamation() {
+fn a_running_iterator_does_not_delay_reclamation() {
     let dir = memory();
     let options = Options { len_max: 256 << 10, ..ordered() };
     let store = options.open(dir.path().join("store")).unwrap();
@@ -260,7 +260,7 @@ fn a_group_sees_its_own_writes_in_order_and_others_only_what_is_durable() {
 }
 
 #[test]
-fn a_hash_store_says_what_to_do() {
+fn a_range_of_a_hash_table_is_refused_with_the_remedy() {
     let dir = memory();
     let store = Options::default().open(dir.path().join("store")).unwrap();
     for error in [

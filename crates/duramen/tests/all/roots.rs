@@ -78,7 +78,7 @@ fn a_handle_of_a_reclaimed_collection_neither_reads_nor_writes() {
 }
 
 #[test]
-fn a_collection_lives_as_long_as_any_root_names_it() {
+fn a_collection_exists_as_long_as_any_root_refers_to_it() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let store = options().open(&path).unwrap();
@@ -111,7 +111,7 @@ fn a_collection_lives_as_long_as_any_root_names_it() {
 }
 
 #[test]
-fn a_root_that_expired_is_taken_off_once() {
+fn an_expired_root_is_removed_once() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let now = Arc::new(AtomicU64::new(1_000_000));
     let clock = Arc::clone(&now);
@@ -134,7 +134,7 @@ fn a_root_that_expired_is_taken_off_once() {
 }
 
 #[test]
-fn collections_go_with_the_table_that_their_roots_lie_in() {
+fn collections_are_deleted_with_the_table_of_their_roots() {
     for ordered in [IndexKind::Hash, IndexKind::Ordered] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");
@@ -170,7 +170,7 @@ fn collections_go_with_the_table_that_their_roots_lie_in() {
 }
 
 #[test]
-fn a_root_of_an_empty_collection_names_it_after_a_crash() {
+fn a_root_of_an_empty_collection_refers_to_it_after_a_crash() {
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");
@@ -206,7 +206,7 @@ fn a_root_of_an_empty_collection_names_it_after_a_crash() {
 }
 
 #[test]
-fn an_checkpoint_knows_the_roots_of_batches() {
+fn a_checkpoint_contains_the_roots_of_batches() {
     for at_close in [true, false] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");

@@ -93,7 +93,7 @@ fn a_value_that_expires_can_be_updated_in_place() {
 }
 
 #[test]
-fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
+fn a_tombstone_survives_dead_records_of_another_key_with_its_hash() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let options = Options {
@@ -127,7 +127,7 @@ fn a_tombstone_outlives_the_dead_of_another_key_with_its_hash() {
 }
 
 #[test]
-fn dead_records_in_blocks_that_nobody_writes_to_are_reclaimed() {
+fn dead_records_in_blocks_without_a_writer_are_reclaimed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options =
         Options { extent_bytes: Some(768), background: false, len_max: 24 << 10, ..Options::default() };
@@ -143,7 +143,7 @@ fn dead_records_in_blocks_that_nobody_writes_to_are_reclaimed() {
 }
 
 #[test]
-fn what_was_put_is_there_after_reopening() {
+fn values_are_readable_after_reopening() {
     for_each_store(|_, options, path| {
         let mut model = BTreeMap::new();
         {
@@ -203,7 +203,7 @@ fn keys_and_values_of_every_size_read_back() {
 }
 
 #[test]
-fn batch_is_all_or_nothing_and_conditions_hold() {
+fn a_batch_is_all_or_nothing_and_checks_its_conditions() {
     for_each_store(|_, options, path| {
         let store = options.open(path).unwrap();
         let mut writer = store.writer().unwrap();
@@ -237,7 +237,7 @@ fn batch_is_all_or_nothing_and_conditions_hold() {
 }
 
 #[test]
-fn update_changes_part_of_a_value() {
+fn an_update_changes_a_part_of_a_value() {
     for_each_store(|name, options, path| {
         let store = options.open(path).unwrap();
         let mut writer = store.writer().unwrap();
@@ -421,7 +421,7 @@ fn expired_keys_are_gone_and_stay_gone() {
 }
 
 #[test]
-fn an_expired_key_is_reported_of_once_whoever_sweeps_it() {
+fn an_expired_key_is_reported_once_by_any_sweep() {
     for_each_store(|_, options, path| {
         let now = Arc::new(AtomicU64::new(1_000_000));
         let clock = Arc::clone(&now);
@@ -513,7 +513,7 @@ fn endless_overwrites_and_deletes_use_bounded_space() {
 }
 
 #[test]
-fn a_key_that_came_and_went_is_not_as_it_was_even_when_it_was_forgotten() {
+fn a_key_created_and_deleted_has_a_changed_version_even_without_a_tombstone() {
     for_each_store(|name, options, path| {
         let store = options.open(path).unwrap();
         let mut writer = store.writer().unwrap();
@@ -600,7 +600,7 @@ fn group_is_read_by_its_writer_at_once_and_by_others_durably() {
 }
 
 #[test]
-fn two_openers_and_the_second_is_reported_who() {
+fn a_second_open_is_refused_with_the_process_of_the_first() {
     for_each_store(|_, options, path| {
         let store = options.open(path).unwrap();
         let error = options.open(path).unwrap_err();
@@ -711,7 +711,7 @@ fn a_key_present_throughout_is_scanned_while_the_index_grows() {
 }
 
 #[test]
-fn any_cursor_is_a_place_and_those_of_a_hash_index_are_small_numbers() {
+fn every_cursor_is_valid_and_those_of_a_hash_index_are_small() {
     const KEYS: u32 = 20_000;
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         let dir = tempfile::tempdir().unwrap();
@@ -742,7 +742,7 @@ fn any_cursor_is_a_place_and_those_of_a_hash_index_are_small_numbers() {
 }
 
 #[test]
-fn a_torn_large_value_does_not_hold_up_recovery() {
+fn a_torn_large_value_does_not_delay_recovery() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let mut state = 1u64;
@@ -802,7 +802,7 @@ fn a_store_made_over_another_never_shows_the_others_records() {
 }
 
 #[test]
-fn what_is_erased_makes_room_for_a_new_store() {
+fn an_erased_store_makes_room_for_a_new_one() {
     for_each_store(|_, options, path| {
         let store = options.open(path).unwrap();
         store.put(b"old", b"value").unwrap();
@@ -823,7 +823,7 @@ fn what_is_erased_makes_room_for_a_new_store() {
 }
 
 #[test]
-fn a_log_with_dead_records_gives_an_index_for_its_keys() {
+fn a_log_with_dead_records_gets_an_index_sized_for_its_keys() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
     let options = Options { background: false, recovery_threads: 2, ..Options::default() };
@@ -855,7 +855,7 @@ fn a_log_with_dead_records_gives_an_index_for_its_keys() {
 
 /// Each open that writes begins a block, and each close seals it.
 #[test]
-fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
+fn blocks_sealed_nearly_empty_by_closes_are_reclaimed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     // As long as a process that puts one key lives: the background thread has not looked yet.
@@ -892,7 +892,7 @@ fn blocks_that_closes_sealed_nearly_empty_are_won_back() {
 
 /// A value of more than half a block lies alone in one, wherever it is moved.
 #[test]
-fn blocks_of_one_long_record_are_not_moved_for_their_room() {
+fn blocks_of_one_long_record_are_not_packed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let mut options = Options { extent_bytes: Some(64 << 10), background: false, ..Options::default() };
@@ -951,7 +951,7 @@ fn a_damaged_seal_is_reported_after_a_clean_close_and_not_missed_after_a_crash()
 
 /// The block of a thread's own writer is open until the thread ends.
 #[test]
-fn a_store_that_a_thread_outlives_is_no_damaged_one() {
+fn a_store_closed_before_one_of_its_threads_ends_is_undamaged() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("store");
     let options = Options { background: false, ..Options::default() };
@@ -976,7 +976,7 @@ fn a_store_that_a_thread_outlives_is_no_damaged_one() {
 }
 
 #[test]
-fn what_a_poisoned_store_never_commits_is_an_error_of_its_read_alone() {
+fn in_a_poisoned_store_only_reads_of_uncommitted_values_fail() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { medium: MediumKind::File, background: false, ..Options::default() };
     let store = options.open(dir.path().join("store")).unwrap();

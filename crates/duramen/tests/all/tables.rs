@@ -77,7 +77,7 @@ fn the_same_key_of_two_tables_and_the_store_is_three_keys() {
 }
 
 #[test]
-fn a_table_is_cleared_dropped_and_swapped_for_good() {
+fn cleared_dropped_and_swapped_tables_stay_so_after_reopening() {
     for kind in KINDS {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");
@@ -240,7 +240,7 @@ fn a_full_store_clears_its_tables_and_takes_writes_again() {
 }
 
 #[test]
-fn what_is_wrong_with_a_table_is_reported() {
+fn wrong_uses_of_a_table_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let store = options(IndexKind::Hash).open(dir.path().join("store")).unwrap();
     store.table(b"hash", IndexKind::Hash).unwrap();
@@ -260,7 +260,7 @@ fn what_is_wrong_with_a_table_is_reported() {
 
 /// With `manual`, a crash reverts uncommitted changes, including creating, clearing and dropping tables.
 #[test]
-fn what_was_done_to_tables_counts_when_it_is_committed() {
+fn with_durability_manual_table_changes_are_kept_by_a_commit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let options = Options { durability: Durability::Manual, ..options(IndexKind::Hash) };
@@ -300,7 +300,7 @@ fn what_was_done_to_tables_counts_when_it_is_committed() {
 
 /// An open by checkpoint finds all tables, after a close and with checkpoints after a crash.
 #[test]
-fn checkpoints_know_all_tables() {
+fn checkpoints_contain_all_tables() {
     for kind in KINDS {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");
@@ -367,7 +367,7 @@ fn checkpoints_know_all_tables() {
 
 /// Threads write, read and iterate while another clears, swaps and drops.
 #[test]
-fn tables_are_cleared_beside_those_who_use_them() {
+fn tables_are_cleared_during_concurrent_use() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = Options { background: true, ..shm(IndexKind::Hash) };
     let store = options.open(dir.path().join("store")).unwrap();
@@ -446,7 +446,7 @@ fn a_full_store_that_is_asked_for_tables_still_deletes_clears_and_drops() {
 
 /// Values of a cleared table are pinned during many writes, and stay unchanged; each holds back one block.
 #[test]
-fn values_that_are_kept_outlive_their_table() {
+fn pinned_values_outlive_their_table() {
     for kind in KINDS {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("store");

@@ -54,7 +54,7 @@ fn a_transaction_writes_to_tables_and_collections_or_leaves_nothing() {
 }
 
 #[test]
-fn nobody_sees_a_transaction_before_it_is_over_and_who_writes_its_keys_waits() {
+fn a_transaction_is_invisible_until_it_ends_and_writers_of_its_keys_wait() {
     let (_dir, store) = store();
     store.put(b"a", b"old").unwrap();
     let over = AtomicBool::new(false);
@@ -126,17 +126,17 @@ fn waits_for_a_transaction(hold: impl Fn(&mut duramen::Writer) + Sync) {
 }
 
 #[test]
-fn keys_are_locked_when_the_transactions_that_wrote_them_are_over() {
+fn keys_are_locked_after_the_transactions_that_wrote_them_end() {
     waits_for_a_transaction(|writer| writer.lock([&b"a"[..], b"b"]).unwrap());
 }
 
 #[test]
-fn the_barrier_is_closed_when_all_transactions_are_over() {
+fn the_barrier_closes_after_all_transactions_end() {
     waits_for_a_transaction(|writer| writer.lock_all().unwrap());
 }
 
 #[test]
-fn transactions_under_locks_are_one_step_to_all_others() {
+fn transactions_under_locks_are_one_step_for_other_threads() {
     let (_dir, store) = store();
     let threads = 3;
     let rounds = 300;
@@ -187,7 +187,7 @@ fn transactions_under_locks_are_one_step_to_all_others() {
 }
 
 #[test]
-fn a_transaction_under_locks_writes_what_was_named_and_nothing_else() {
+fn a_transaction_under_locks_writes_only_the_locked_keys() {
     const OTHERS: [&[u8]; 3] = [b"another", b"a third", b"a fourth"];
     let (_dir, store) = store();
     let mut writer = store.writer().unwrap();
@@ -215,7 +215,7 @@ fn a_transaction_under_locks_writes_what_was_named_and_nothing_else() {
 }
 
 #[test]
-fn a_collection_lives_and_dies_with_the_transactions_that_commit() {
+fn collections_are_created_and_deleted_only_by_committed_transactions() {
     let (_dir, store) = store();
     let mut writer = store.writer().unwrap();
     let made = store.new_collection(ElementOrder::ByKey);
@@ -302,7 +302,7 @@ fn transfers_of_several_threads_keep_the_sum() {
 }
 
 #[test]
-fn of_two_transactions_that_read_what_the_other_writes_one_sees_the_other() {
+fn of_two_transactions_that_read_each_others_writes_one_sees_the_other() {
     let (_dir, store) = store();
     for round in 0..200u32 {
         store.put(b"a", b"on call").unwrap();
@@ -391,7 +391,7 @@ fn a_transaction_whose_reads_have_changed_runs_again() {
 }
 
 #[test]
-fn an_error_that_follows_from_what_has_changed_is_not_returned() {
+fn an_error_caused_by_a_stale_read_is_not_returned() {
     let (_dir, store) = store();
     let other = other_writes(&store, |store| store.put(b"a", 5u64.to_le_bytes()).unwrap());
     let mut runs = 0;
@@ -410,7 +410,7 @@ fn an_error_that_follows_from_what_has_changed_is_not_returned() {
 }
 
 #[test]
-fn a_transaction_that_others_overtake_each_time_runs_alone_in_the_end() {
+fn a_transaction_with_repeated_conflicts_finally_runs_alone() {
     let (_dir, store) = store();
     let other = other_writes(&store, |store| store.put(b"a", [0; 8]).unwrap());
     let mut overtaken = 0;
@@ -429,7 +429,7 @@ fn a_transaction_that_others_overtake_each_time_runs_alone_in_the_end() {
 }
 
 #[test]
-fn what_a_transaction_reads_of_its_own_is_not_checked_against_itself() {
+fn a_transactions_reads_of_its_own_writes_are_no_conflict() {
     let (_dir, store) = store();
     store.put(b"a", 1u64.to_le_bytes()).unwrap();
     store.put(b"gone", b"1").unwrap();

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_is_read_back_from_its_name() {
+    fn every_flush_instruction_reads_back_from_its_name() {
         for (step, name) in FlushInstruction::NAMES {
             assert_eq!(step.to_string(), name);
             assert_eq!(name.parse::<FlushInstruction>().unwrap(), step);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_the_cpu_lacks_names_the_flag() {
+    fn a_flush_instruction_that_the_cpu_lacks_is_refused_with_the_flag() {
         let available = FlushInstruction::available();
         assert!(available.contains(&FlushInstruction::OrderOnly));
         for (step, name) in FlushInstruction::NAMES {

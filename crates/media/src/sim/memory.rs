@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_lie_one_behind_the_other_and_neighbours_stay(
+        fn parts_are_written_one_after_the_other_and_neighbours_stay(
             at in 0u64..200,
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90), 0..4),
         ) {

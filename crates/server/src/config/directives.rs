@@ -1010,7 +1010,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_finds_the_name_that_was_meant() {
+    fn a_typing_error_gets_the_intended_name_suggested() {
         for (slip, wanted) in [
             ("prot", Some("port")),
             ("maxclient", Some("maxclients")),

@@ -226,7 +226,7 @@ mod tests {
     use crate::config::directives::DIRECTIVES;
 
     #[test]
-    fn every_built_in_value_can_be_set_again_and_no_name_is_there_twice() {
+    fn every_built_in_value_can_be_set_again_and_every_name_is_unique() {
         for (at, (name, built_in, kind)) in INERT.iter().enumerate() {
             let mut config = Config::default();
             assert_eq!(get(&config, at), *built_in);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn older_and_newer_names_are_one() {
+    fn older_and_newer_names_are_aliases() {
         let mut config = Config::default();
         set(&mut config, find("slave-priority").unwrap(), "7").unwrap();
         assert_eq!(get(&config, find("REPLICA-PRIORITY").unwrap()), "7");

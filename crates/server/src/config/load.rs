@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anything_it_is_safe() {
+    fn the_default_configuration_is_safe() {
         let config = from(&[], &[]).unwrap();
         assert_eq!((config.port, config.protected_mode, config.bind[0].as_str()), (6379, true, "127.0.0.1"));
         assert_eq!(config.durability, Durability::EveryWrite);

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read() {
+    fn addresses_are_parsed() {
         let origin = |host: &str, port, user: Option<&str>, password: Option<&str>| Origin {
             host: host.to_owned(),
             port,

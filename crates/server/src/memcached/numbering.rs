@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_rise_and_are_never_given_out_twice() {
+    fn cas_numbers_rise_and_are_never_given_out_twice() {
         let numbers = Numbers::begin(0);
         let mut workers = [Numbering::new(0), Numbering::new(1)];
         assert_eq!(workers[0].next(&numbers, None), None);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_begins_above_all_that_was_given_out() {
+    fn a_restart_begins_above_all_given_cas_numbers() {
         let numbers = Numbers::begin(0);
         let durable = numbers.wants().unwrap();
         numbers.raise_to(durable);

@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_looked_at_without_harm(input in proptest::collection::vec(
+        fn a_look_ahead_over_any_bytes_never_panics(input in proptest::collection::vec(
             prop_oneof![Just(b'*'), Just(b'$'), Just(b'\r'), Just(b'\n'), b'0'..=b'9', any::<u8>()], 0..200)) {
             let (keys, bytes) = keys(&input);
             prop_assert!(bytes <= input.len() && keys.len() <= AHEAD_MAX);

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_name_one_key_are_merged_by_turns() {
+    fn commands_on_one_key_are_merged_alternately() {
         let command = |words: &[&str]| {
             let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
             format!("*{}\r\n{words}", words.matches('$').count())
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_begin_alike_are_merged_as_far_as_they_are_whole() {
+    fn commands_with_the_same_beginning_are_merged_as_far_as_they_are_complete() {
         let one = |words: &[&str]| {
             let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
             words
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_argument_in_many_reads_is_looked_at_once() {
+    fn a_large_argument_in_many_reads_is_scanned_once() {
         // If the parser started again at each read, this would take 2^40 steps.
         let bytes = 8 << 20;
         let mut input = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${bytes}\r\n").into_bytes();
@@ -670,7 +670,7 @@ mod tests {
         }
 
         #[test]
-        fn no_input_makes_it_fail_otherwise(input in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn every_input_is_parsed_or_refused_without_a_panic(input in prop::collection::vec(any::<u8>(), 0..200)) {
             parse(&input, &[], &LIMITS);
         }
     }

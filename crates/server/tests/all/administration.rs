@@ -55,7 +55,7 @@ fn a_pause_holds_writes_of_all_workers_and_lets_reads_continue() {
 }
 
 #[test]
-fn a_pause_of_all_ends_by_itself_and_a_held_client_that_goes_did_nothing() {
+fn a_pause_of_all_clients_ends_and_a_held_client_that_disconnects_did_nothing() {
     let server = Server::start();
     let mut clients = clients(&server, 2);
     let begun = Instant::now();
@@ -179,7 +179,7 @@ fn times_of_commands_are_counted_until_they_are_reset() {
 }
 
 #[test]
-fn a_shorter_pause_ends_no_longer_one() {
+fn a_shorter_pause_does_not_shorten_a_longer_one() {
     let server = Server::start();
     let (mut admin, mut client) = (server.client(), server.client());
     let begun = Instant::now();
@@ -267,7 +267,7 @@ fn save_writes_a_file_that_another_server_imports_and_replaces_no_other() {
 }
 
 #[test]
-fn numbers_of_the_server_are_true() {
+fn info_reports_the_used_memory_and_expired_keys() {
     let server = Server::start();
     let mut client = server.client();
     let before = client.field("everything", "used_memory");

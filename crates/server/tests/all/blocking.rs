@@ -57,7 +57,7 @@ fn waiters_are_served_in_order_of_arrival_on_any_workers() {
 }
 
 #[test]
-fn a_client_that_went_takes_nothing() {
+fn a_disconnected_client_takes_no_element() {
     for server in servers() {
         let mut writer = server.client();
         for command in [
@@ -244,7 +244,7 @@ fn replies_before_a_blocked_command_are_sent_and_later_commands_wait() {
 }
 
 #[test]
-fn times_run_out_in_their_order() {
+fn timeouts_end_in_the_order_of_their_deadlines() {
     for server in servers() {
         let started = Instant::now();
         let mut clients = BTreeMap::new();

@@ -44,7 +44,7 @@ fn a_long_command_ends_though_another_client_changes_one_of_its_keys_all_the_tim
 }
 
 #[test]
-fn a_full_store_is_emptied() {
+fn a_full_store_is_emptied_in_parts() {
     let server = Server::with(|config| config.maxmemory = 8 << 20);
     let mut client = server.client();
     let value = "v".repeat(1000);
@@ -153,7 +153,7 @@ fn a_restored_key_whose_time_to_live_is_beyond_counting_has_expired() {
 }
 
 #[test]
-fn no_collection_is_shared_however_its_bytes_spell() {
+fn object_refcount_of_a_collection_is_always_one() {
     let server = Server::start();
     let mut client = server.client();
     for count in 1..=200 {

@@ -23,7 +23,7 @@ fn without_the_password_nothing_is_shown() {
 }
 
 #[test]
-fn databases_are_apart() {
+fn databases_do_not_share_keys() {
     let server = Server::start();
     let mut client = server.client();
     client.says("set k 0", "+OK\r\n");
@@ -45,7 +45,7 @@ fn databases_are_apart() {
 }
 
 #[test]
-fn clients_see_and_end_each_other() {
+fn clients_list_and_kill_each_other() {
     let server = Server::start();
     let (mut one, mut two) = (server.client(), server.client());
     one.says("client setname first", "+OK\r\n");
@@ -112,7 +112,7 @@ fn connections_are_spread_over_the_workers() {
 }
 
 #[test]
-fn inside_multi_commands_wait_for_exec() {
+fn commands_inside_multi_wait_for_exec() {
     let server = Server::start();
     let (mut one, mut two) = (server.client(), server.client());
     one.says("multi", "+OK\r\n");
@@ -176,7 +176,7 @@ fn debug_sleep_delays_its_client_only() {
 }
 
 #[test]
-fn a_client_that_has_gone_does_not_sleep_on() {
+fn a_disconnected_client_ends_its_debug_sleep() {
     use std::io::Write;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
@@ -255,7 +255,7 @@ fn a_port_in_use_is_an_error_with_the_address() {
 }
 
 #[test]
-fn a_unix_socket_serves_too() {
+fn a_unix_socket_is_served() {
     use std::io::{Read, Write};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
@@ -276,7 +276,7 @@ fn a_unix_socket_serves_too() {
 }
 
 #[test]
-fn configuration_changes_while_it_runs() {
+fn the_configuration_changes_at_run_time() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.conf");
     std::fs::write(&file, "# mine\ntimeout 0\n").unwrap();

@@ -144,7 +144,7 @@ fn collections_go_as_a_whole_and_volatile_policies_leave_the_rest() {
 }
 
 #[test]
-fn memcached_evicts_as_asked() {
+fn memcached_options_set_the_eviction() {
     let with = |policy: &'static str| {
         Server::with(move |config| {
             (config.memcached, config.port) = (config.port, 0);

@@ -100,7 +100,7 @@ fn a_client_that_reads_nothing_stops_and_costs_little() {
 }
 
 #[test]
-fn a_client_that_ends_its_sending_gets_every_reply() {
+fn a_client_that_shuts_down_its_sending_side_gets_every_reply() {
     let server = Server::start();
     let mut client = server.client();
     client.says("setrange k 999999 v", ":1000000\r\n");
@@ -209,7 +209,7 @@ fn a_client_that_always_reads_late_does_not_grow_its_buffer() {
 }
 
 #[test]
-fn a_soft_limit_allows_for_a_while() {
+fn a_soft_limit_may_be_exceeded_for_a_while() {
     let server = Server::with(|config| {
         config.client_output_buffer_limit[0] =
             OutputLimit { soft_bytes: 1 << 20, soft_seconds: 1, hard_bytes: 0 };
@@ -226,7 +226,7 @@ fn a_soft_limit_allows_for_a_while() {
 }
 
 #[test]
-fn all_clients_together_have_a_limit() {
+fn all_clients_together_are_limited() {
     let server = Server::with(|config| config.maxmemory_clients = ClientsMemory::Bytes(20 << 20));
     let mut client = server.client();
     client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{}\r\n", "v".repeat(1_000_000)));

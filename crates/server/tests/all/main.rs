@@ -25,7 +25,7 @@ mod tracking;
 
 /// All tests of this program, in a process in which hardly anything is packed.
 #[test]
-fn all_with_values_that_are_large() {
+fn every_test_also_passes_with_large_values() {
     if std::env::var_os(support::PACKED).is_none() {
         let program = std::env::current_exe().unwrap();
         let status = std::process::Command::new(program).env(support::PACKED, "64").status();

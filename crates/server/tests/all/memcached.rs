@@ -139,7 +139,7 @@ fn a_shared_database_has_the_strings_of_both() {
 }
 
 #[test]
-fn counters_have_another_number_after_each_change_wherever_it_is_made() {
+fn a_counter_has_a_new_cas_number_after_each_change_by_any_protocol() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let shared = |config: &mut duramen_server::Config| {
         config.memcached_database = Some(0);
@@ -226,7 +226,7 @@ fn items_of_their_own_table_are_in_no_database() {
 }
 
 #[test]
-fn numbers_are_not_given_out_again_after_a_restart_and_items_are_there() {
+fn cas_numbers_are_not_reused_after_a_restart_and_items_remain() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let mut seen = std::collections::BTreeSet::new();
@@ -249,7 +249,7 @@ fn numbers_are_not_given_out_again_after_a_restart_and_items_are_there() {
 }
 
 #[test]
-fn a_flush_that_is_to_come_comes_after_a_restart_too() {
+fn a_delayed_flush_happens_also_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let server = alone_with(on_file(&path));
@@ -268,7 +268,7 @@ fn a_flush_that_is_to_come_comes_after_a_restart_too() {
 }
 
 #[test]
-fn half_lines_and_slow_clients_are_waited_for() {
+fn incomplete_lines_and_slow_clients_are_waited_for() {
     let server = alone();
     let (mut slow, mut quick) = (server.client(), server.client());
     for byte in b"set k 0 0 10\r\n0123456789\r\nget k\r\n" {
@@ -324,7 +324,7 @@ fn data_of_too_large_items_is_skipped_without_being_buffered() {
 }
 
 #[test]
-fn the_password_is_asked_for_in_both_ways() {
+fn the_password_is_required_in_both_protocols() {
     let (server, port) = both(|config| config.requirepass = "secret".to_owned());
     drop(server.client());
     let mut client = Client::connect(port);
@@ -390,7 +390,7 @@ fn refused_connections_get_an_error_of_their_protocol() {
 }
 
 #[test]
-fn items_are_listed_in_both_ways_and_a_long_list_delays_no_client() {
+fn items_are_listed_by_both_commands_and_a_long_list_delays_no_client() {
     let server = alone();
     let (mut client, mut other) = (server.client(), server.client());
     client.send("set a:1 5 0 3\r\nabc\r\nset b% 0 1000 1\r\nx\r\nget a:1\r\n");

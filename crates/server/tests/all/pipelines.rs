@@ -74,7 +74,7 @@ fn rows() -> Vec<Vec<Vec<String>>> {
 }
 
 #[test]
-fn a_row_of_commands_is_answered_as_each_by_itself() {
+fn a_batch_of_commands_is_answered_as_single_commands_are() {
     for packed in [64, 4096] {
         let [rowing, single] =
             [(); 2].map(|()| Server::with(move |config| config.small_collection_bytes_max = packed));
@@ -102,7 +102,7 @@ fn a_row_of_commands_is_answered_as_each_by_itself() {
 }
 
 #[test]
-fn a_row_of_spops_takes_each_member_once() {
+fn a_batch_of_spops_returns_each_member_once() {
     for packed in [64, 4096] {
         let server = Server::with(move |config| config.small_collection_bytes_max = packed);
         let mut client = server.client();
@@ -121,7 +121,7 @@ fn a_row_of_spops_takes_each_member_once() {
 }
 
 #[test]
-fn ids_of_a_row_of_entries_ascend() {
+fn ids_of_a_batch_of_entries_ascend() {
     for packed in [64, 4096] {
         let server = Server::with(move |config| config.small_collection_bytes_max = packed);
         let mut client = server.client();
@@ -165,7 +165,7 @@ fn a_waiting_client_is_served_by_the_first_command_of_a_batch() {
 }
 
 #[test]
-fn a_row_of_long_replies_ends_when_it_is_long() {
+fn a_batch_ends_early_when_its_replies_are_long() {
     let server = Server::start();
     let mut client = server.client();
     let long = "v".repeat(300_000);
@@ -279,7 +279,7 @@ fn counts(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn commands_by_turns_are_answered_as_each_by_itself() {
+fn alternating_commands_are_answered_as_single_commands_are() {
     for (packed, seed) in [(64, 1), (0, 2), (4096, 10), (300, 7)] {
         let [rowing, single] =
             [(); 2].map(|()| Server::with(move |config| config.small_collection_bytes_max = packed));

@@ -80,7 +80,7 @@ fn an_error_reply_arrives_though_more_was_sent() {
 }
 
 #[test]
-fn a_browser_is_shown_the_door() {
+fn an_http_request_ends_the_connection_without_effect() {
     let server = Server::start();
     for request in ["POST / HTTP/1.1\r\nHost: x\r\n\r\nset k v\r\n", "Host: x\r\n"] {
         let mut client = server.client();
@@ -105,7 +105,7 @@ fn before_auth_requests_must_be_small() {
 }
 
 #[test]
-fn values_of_many_megabytes_come_and_go() {
+fn values_of_many_megabytes_are_set_and_read() {
     let server = Server::start();
     let mut client = server.client();
     let value = vec![b'v'; 20 << 20];

@@ -154,7 +154,7 @@ fn a_trim_that_finds_only_deleted_entries_changes_nothing_and_fails_nothing() {
 }
 
 #[test]
-fn a_group_with_much_pending_is_destroyed_at_once_and_its_elements_go_behind() {
+fn a_group_with_many_pending_entries_is_destroyed_at_once_and_cleared_in_the_background() {
     elements_go_behind(&[
         ("xgroup destroy s g\r\nxgroup destroy s g", ":1\r\n:0\r\n"),
         ("xgroup create s g 0\r\nxpending s g", "+OK\r\n*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n"),
@@ -162,7 +162,7 @@ fn a_group_with_much_pending_is_destroyed_at_once_and_its_elements_go_behind() {
 }
 
 #[test]
-fn a_consumer_with_much_pending_is_removed_at_once_and_its_elements_go_behind() {
+fn a_consumer_with_many_pending_entries_is_removed_at_once_and_cleared_in_the_background() {
     elements_go_behind(&[
         ("xgroup delconsumer s g c\r\nxgroup delconsumer s g c", ":3000\r\n:0\r\n"),
         ("xpending s g\r\nxack s g 5-1", "*4\r\n:0\r\n$-1\r\n$-1\r\n*-1\r\n:0\r\n"),

@@ -15,7 +15,7 @@ fn invalidation(keys: &[&str]) -> String {
 }
 
 #[test]
-fn a_copy_is_invalidated_when_it_is_old_during_concurrent_writes() {
+fn a_cached_copy_is_invalidated_during_concurrent_writes() {
     let server = Server::with(|config| config.threads = 3);
     const WRITES: usize = 500;
     // On all workers.

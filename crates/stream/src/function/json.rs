@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_into_objects_and_arrays() {
+    fn a_json_path_selects_in_objects_and_arrays() {
         let text = r#"{"a": {"b": [1, {"c d": "x"}]}}"#;
         let at = |path: &str| find(text, path).unwrap();
         assert_eq!(at("$.a.b[0]"), Some("1"));

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_function_gives_what_the_interpreter_gives() {
+    fn a_prepared_function_returns_the_results_of_the_interpreter() {
         let column = Expr::Column(0, Type { data: DataType::STRING, nullable: false });
         let mut exprs = Vec::new();
         let mut call = |name: &str, rest: Vec<Expr>| {

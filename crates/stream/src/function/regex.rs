@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn like_matches_whole_texts() {
+    fn like_matches_the_whole_text() {
         for (text, pattern, escape, wanted) in [
             ("abc", "a%", None, true),
             ("abc", "%b%", None, true),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_is_like_with_operators() {
+    fn similar_to_matches_as_like_and_has_operators() {
         assert!(similar("abc", "(a|x)%", None).unwrap());
         assert!(similar("a.c", "a.c", None).unwrap());
         assert!(!similar("abc", "a.c", None).unwrap());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_of_ascii() {
+    fn character_classes_contain_only_ascii() {
         for (pattern, text, wanted) in [
             (r"^\d+$", "12", true),
             (r"^\d+$", "\u{661}", false),

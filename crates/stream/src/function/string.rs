@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_is_found_wherever_it_stands() {
+    fn a_byte_is_found_at_any_position() {
         let text = b"//ab/\xff..././/////////0.\xaf\x2e";
         for length in 0..=text.len() {
             let text = &text[..length];
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_goes_there_and_back() {
+    fn decoded_base64_equals_the_encoded_bytes() {
         for text in ["", "a", "ab", "abc", "hello, world"] {
             assert_eq!(from_base64(&to_base64(text.as_bytes())).unwrap(), text.as_bytes());
         }

@@ -624,7 +624,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_contain_their_moments_and_are_made_of_slices() {
+    fn a_row_is_within_its_windows_and_windows_consist_of_slices() {
         let windows = [
             Window::Tumble { size: 10, offset: 3 },
             Window::Hop { slide: 2, size: 10, offset: 1 },

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_routed_by_what_all_breakers_have_in_common() {
+    fn rows_are_partitioned_by_the_columns_that_all_stateful_operators_share() {
         let one = "SELECT a, COUNT(*) FROM t GROUP BY a";
         assert_eq!(routes(&format!("INSERT INTO o {one}")), "rows of t by a\n");
         assert_eq!(routes("INSERT INTO o SELECT a, b FROM t WHERE b > 3"), "rows of t in turn\n");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_meets_everywhere_runs_on_one_thread() {
+    fn a_job_without_a_common_partition_key_runs_on_one_thread() {
         for insert in [
             "INSERT INTO o SELECT 1, COUNT(*) FROM t",
             "INSERT INTO o SELECT l.b, r.b FROM t AS l JOIN t AS r ON l.a = r.b",

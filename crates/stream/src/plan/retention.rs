@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_kept_as_long_as_a_window_to_come_may_need_them() {
+    fn rows_are_kept_while_a_later_window_may_need_them() {
         assert_eq!(kept("b.ts BETWEEN w.e - INTERVAL '10' SECOND AND w.e"), [Some(10_000_000), None]);
         assert_eq!(kept("b.ts > w.e"), [Some(0), None]);
         assert_eq!(kept("w.e + INTERVAL '3' SECOND <= b.ts"), [Some(-3_000_000), None]);

@@ -222,12 +222,12 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_bytes_are_records_of_csv_or_refused(bytes in pieces(CSV)) {
+        fn any_bytes_are_csv_records_or_an_error(bytes in pieces(CSV)) {
             super::csv(&bytes);
         }
 
         #[test]
-        fn any_bytes_are_lines_of_json_or_refused(bytes in pieces(JSON)) {
+        fn any_bytes_are_json_lines_or_an_error(bytes in pieces(JSON)) {
             super::json(&bytes);
         }
     }

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_whole_however_they_are_written() {
+    fn an_integer_is_recognized_in_every_notation() {
         for (json, digits) in [
             ("12", Some("12")),
             ("1.0", Some("1")),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_with_exponents_are_those_of_java() {
+    fn decimals_with_exponents_are_written_as_in_java() {
         for (units, scale, text) in [
             (1250, 2, "12.5"),
             (10_000, 2, "1E+2"),

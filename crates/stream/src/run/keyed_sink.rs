@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn primary_keys_are_told_apart_and_read_as_they_were_written() {
+    fn different_primary_keys_have_different_key_names_that_read_back() {
         let values = ["", "a", ":", "\\", "a:b", "b:c", "\\:", ":\\", "a\\", "NULL"];
         let mut seen = std::collections::BTreeSet::new();
         for first in values {

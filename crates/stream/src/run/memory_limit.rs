@@ -117,7 +117,7 @@ mod tests {
 
     /// `/proc` exists on every machine, and no files can be created in it.
     #[test]
-    fn a_bound_is_refused_where_no_files_can_be_made() {
+    fn a_memory_limit_is_refused_where_no_file_can_be_created() {
         let refused =
             MemoryLimit::beside(Path::new("/proc/store"), Some(1 << 20), 1).unwrap_err().to_string();
         assert!(refused.contains("files without names") && refused.contains("1048576 bytes"), "{refused}");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_in_memory_has_no_bound_and_refuses_a_requested_one() {
+    fn a_store_in_memory_has_no_limit_and_refuses_a_requested_one() {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let store = directory.path().join("store");
         assert_eq!(MemoryLimit::beside(&store, None, 1).unwrap().copies_max(), usize::MAX);

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_told_from_those_of_others_by_its_name() {
+    fn the_name_of_a_part_identifies_its_job_and_run() {
         let parts = Parts::open("dir".into(), "t", ("job", "0"), "csv").unwrap();
         let run = "0123456789abcdef0";
         let run_of = |name: &str| parts.run_of(name).map(str::to_owned);

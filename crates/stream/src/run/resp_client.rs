@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_read_and_what_is_none_is_told() {
+    fn replies_are_parsed_and_other_bytes_are_reported() {
         let bytes = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
         assert_eq!(parse(b"+OK\r\n").unwrap(), Ok(bytes("OK")));
         assert_eq!(parse(b":12\r\n").unwrap(), Ok(bytes("12")));

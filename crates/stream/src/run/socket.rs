@@ -384,7 +384,7 @@ mod tests {
 
     /// A peer that closes before it has read all sent data resets the connection.
     #[test]
-    fn a_record_that_a_reset_has_cut_is_no_record() {
+    fn a_record_truncated_by_a_reset_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_resolved_whether_or_not_a_file_is_there() {
+    fn a_path_is_resolved_whether_or_not_its_file_exists() {
         let directory = tempfile::tempdir().unwrap();
         let real = directory.path().canonicalize().unwrap();
         std::fs::write(real.join("file"), "").unwrap();

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn table_with_all_clauses_is_read() {
+    fn a_table_with_all_clauses_is_parsed() {
         let script = "CREATE TEMPORARY TABLE IF NOT EXISTS t (
             a BIGINT NOT NULL COMMENT 'key',
             `b c` ROW<x INT, y ARRAY<VARCHAR(3)>>,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn statement_sets_are_one_job() {
+    fn a_statement_set_is_one_job() {
         for script in [
             "EXECUTE STATEMENT SET BEGIN INSERT INTO a SELECT 1; INSERT INTO b SELECT 2; END;",
             "BEGIN STATEMENT SET; INSERT INTO a SELECT 1; INSERT INTO b SELECT 2; END",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_place_found_and_wanted() {
+    fn errors_have_the_place_the_found_and_the_wanted_text() {
         assert_eq!(
             error("SELECT 1;\nSELEC 2"),
             "line 2, column 1: found `SELEC`, wanted a statement; did you mean `SELECT`?"
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flink_has_and_this_has_not_is_refused_by_name() {
+    fn unsupported_syntax_of_flink_is_refused_by_name() {
         assert_eq!(
             error("CREATE FUNCTION f AS 'x'"),
             "line 1, column 8: not supported yet: user-defined functions"

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_pieces_are_those_of_the_whole_text() {
+    fn tokens_of_chunks_equal_those_of_the_whole_text() {
         let parts = [
             "SELECT a.b, `c d` FROM t WHERE x<=1.5e3 AND y||'it''s'<>'\u{e4}\u{1f600}' -- no, 'more'\r\n",
             "/* a ; , ( */ SELECT (1),2 ;\n\n\t'two\nlines' . _x , 1 . 5 , a . _b ->> ~~~ :x\n",
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_their_places_in_the_script() {
+    fn errors_have_their_position_in_the_script() {
         let blanks = format!("SELECT 1;{}\n  ", "\n ".repeat(PIECE_BYTES));
         let message = |rest: &str| read(&format!("{blanks}{rest}")).unwrap_err().to_string();
         let line = PIECE_BYTES + 2;

@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vector_lies_on_a_file_where_there_is_no_room_and_gives_it_back() {
+    fn a_vector_beyond_the_memory_limit_is_in_a_file_and_releases_it() {
         let directory = tempfile::tempdir().unwrap();
         let memory_limit = MemoryLimit::of(directory.path(), 1 << 20);
         let heap = || memory_limit.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_vector_grows_where_it_lies_as_far_as_there_is_room() {
+    fn a_long_vector_grows_in_place_up_to_the_memory_limit() {
         let directory = tempfile::tempdir().unwrap();
         let memory_limit = MemoryLimit::of(directory.path(), 40 << 20);
         let heap = || memory_limit.0.as_ref().unwrap().heap.load(Ordering::Relaxed);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_that_grows_keeps_what_it_has_when_it_moves_to_a_file() {
+    fn a_growing_vector_keeps_its_content_when_it_moves_to_a_file() {
         let directory = tempfile::tempdir().unwrap();
         let memory_limit = MemoryLimit::of(directory.path(), 200_000);
         let mut vector = Vector::<u8>::new(&memory_limit);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_stays_on_the_heap_where_no_file_is_to_be_had() {
+    fn a_vector_stays_on_the_heap_where_no_file_can_be_created() {
         let directory = tempfile::tempdir().unwrap();
         let memory_limit = MemoryLimit::of(&directory.path().join("none"), 1000);
         let mut vector = Vector::<u64>::zeroed(&memory_limit, 100_000);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_narrow_as_javas_do() {
+    fn numbers_are_narrowed_as_in_java() {
         assert_eq!(text_of(Value::Int(300), Int, TinyInt), "44");
         assert_eq!(text_of(Value::Double(3e10), Double, Int), "2147483647");
         assert_eq!(text_of(Value::Double(-1.9), Double, Int), "-1");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_or_fail() {
+    fn a_cast_parses_a_text_or_fails() {
         assert_eq!(text_of(Value::string(" 12 "), DataType::STRING, Int), "12");
         assert_eq!(text_of(Value::string("1x"), DataType::STRING, Int), "cannot cast '1x' to INT");
         assert_eq!(text_of(Value::string("300"), DataType::STRING, TinyInt), "cannot cast '300' to TINYINT");

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn decimal_arithmetic_has_flinks_precision() {
+    fn decimal_arithmetic_has_the_precision_of_flink() {
         assert_eq!(product(&dec(3, 3), &BigInt), Some(dec(23, 3)), "Nexmark's 0.908 * price");
         assert_eq!(sum(&dec(10, 2), &dec(5, 4)), Some(dec(13, 4)));
         assert_eq!(quotient(&dec(10, 2), &dec(5, 2)), Some(dec(18, 8)));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn common_types_widen() {
+    fn the_common_type_is_the_wider_one() {
         assert_eq!(common(&Int, &SmallInt), Some(Int));
         assert_eq!(common(&Float, &Int), Some(Float));
         assert_eq!(common(&Float, &dec(3, 1)), Some(Double));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_without_a_cast_loses_nothing() {
+    fn a_value_stored_without_a_cast_loses_nothing() {
         assert!(stores_as(&Int, &BigInt));
         assert!(!stores_as(&BigInt, &Int));
         assert!(stores_as(&Char(3), &DataType::STRING));

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_parse_agree() {
+    fn a_decimal_reads_back_from_its_text() {
         for (value, scale, shown) in
             [(0, 0, "0"), (5, 2, "0.05"), (-5, 2, "-0.05"), (12345, 2, "123.45"), (7, 0, "7")]
         {

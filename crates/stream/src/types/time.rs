@@ -532,7 +532,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calendar_goes_there_and_back_over_every_day_of_ten_thousand_years() {
+    fn every_day_of_ten_thousand_years_converts_to_a_date_and_back() {
         let mut expected = days_from_civil(0, 1, 1);
         assert_eq!(expected, -719_528);
         for year in 0..10_000 {
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_write_and_read() {
+    fn patterns_format_and_parse() {
         let moment = parse_timestamp("2020-02-09 15:04:05.678").unwrap();
         assert_eq!(format(moment, "yyyy-MM-dd HH:mm:ss.SSS").unwrap(), "2020-02-09 15:04:05.678");
         assert_eq!(format(moment, "d/M/yy h:mm a 'o''clock'").unwrap(), "9/2/20 3:04 PM o'clock");
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pattern_writes_changes_with_its_unit_only() {
+    fn a_formatted_time_changes_only_with_the_unit_of_its_pattern() {
         for text in ["yyyy-MM-dd", "MMM yy", "HH 'h'", "h a", "mm", "yyyy s", "SSS", "''", "HH:mm"] {
             let pattern = Pattern::read(text).unwrap();
             let unit = pattern.unit();
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn units_floor_add_and_count() {
+    fn time_units_round_down_add_and_count() {
         let moment = parse_timestamp("2020-03-31 15:04:05.678").unwrap();
         let text = |micros| timestamp_text(micros, 0);
         assert_eq!(text(Unit::Month.floor(moment)), "2020-03-01 00:00:00");

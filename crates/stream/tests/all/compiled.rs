@@ -20,7 +20,7 @@ fn file(name: &str) -> PathBuf {
 const REFUSED: &[(u32, &str)] = &[];
 
 #[test]
-fn nexmark_is_the_same_as_the_reference() {
+fn compiled_nexmark_queries_equal_the_reference() {
     let generator = Generator::new(1);
     let mut input =
         Input { arrivals: (0..EVENTS).map(|event| generator.event(event)).collect(), ..Input::default() };
@@ -51,7 +51,7 @@ fn nexmark_is_the_same_as_the_reference() {
 }
 
 #[test]
-fn the_key_that_looks_empty_is_a_key_like_others() {
+fn a_key_equal_to_the_empty_marker_is_stored() {
     let mut session = Session::default();
     session
         .run(
@@ -97,7 +97,7 @@ fn the_key_that_looks_empty_is_a_key_like_others() {
 }
 
 #[test]
-fn of_two_rows_of_one_moment_a_window_keeps_the_later_one_as_its_last() {
+fn of_two_rows_with_one_timestamp_the_later_arrival_is_last_in_its_window() {
     let mut session = Session::default();
     session
         .run(
@@ -134,7 +134,7 @@ fn of_two_rows_of_one_moment_a_window_keeps_the_later_one_as_its_last() {
 }
 
 #[test]
-fn rows_without_a_time_are_counted() {
+fn rows_with_a_null_timestamp_are_counted() {
     let mut session = Session::default();
     session
         .run("CREATE TABLE t (v BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen')")
@@ -167,7 +167,7 @@ fn rows_without_a_time_are_counted() {
 }
 
 #[test]
-fn a_join_by_interval_keeps_only_rows_that_may_meet_others() {
+fn an_interval_join_keeps_only_rows_that_can_still_match() {
     let mut session = Session::default();
     session
         .run(
@@ -200,7 +200,7 @@ fn a_join_by_interval_keeps_only_rows_that_may_meet_others() {
 }
 
 #[test]
-fn a_regular_join_keeps_no_rows_that_are_too_old_for_windows_to_come() {
+fn a_regular_join_drops_rows_older_than_all_later_windows() {
     let mut session = Session::default();
     session
         .run(
@@ -241,7 +241,7 @@ fn a_regular_join_keeps_no_rows_that_are_too_old_for_windows_to_come() {
 }
 
 #[test]
-fn a_checkpoint_has_what_was_there_when_it_began_and_costs_what_changed() {
+fn a_checkpoint_has_the_state_at_its_begin_and_costs_only_the_changes() {
     let mut session = Session::default();
     session
         .run(

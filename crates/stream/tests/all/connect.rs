@@ -60,7 +60,7 @@ fn read(path: &Path) -> String {
 }
 
 #[test]
-fn records_come_and_go_over_sockets() {
+fn records_are_read_from_and_written_to_sockets() {
     let directory = tempfile::tempdir().unwrap();
     let (input, output) = (TcpListener::bind("127.0.0.1:0").unwrap(), directory.path().join("out.sock"));
     let port = input.local_addr().unwrap().port();
@@ -110,7 +110,7 @@ fn connect_to(path: &Path) -> UnixStream {
 }
 
 #[test]
-fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
+fn a_bad_peer_of_a_listening_socket_ends_only_its_own_connection() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in.sock");
     let out = directory.path().join("out.csv");
@@ -140,7 +140,7 @@ fn a_bad_peer_of_a_socket_that_listens_ends_only_its_own_connection() {
 }
 
 #[test]
-fn several_connect_to_a_socket_that_listens() {
+fn several_peers_connect_to_a_listening_socket() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in.sock");
     let out = directory.path().join("out.csv");
@@ -160,7 +160,7 @@ fn several_connect_to_a_socket_that_listens() {
 }
 
 #[test]
-fn what_cannot_be_read_goes_to_dead_letters_once() {
+fn an_unreadable_record_goes_to_the_dead_letters_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in.csv");
     std::fs::write(&path, "1\nx\n2\n").unwrap();
@@ -193,7 +193,7 @@ fn what_cannot_be_read_goes_to_dead_letters_once() {
 }
 
 #[test]
-fn what_one_job_keeps_another_looks_up() {
+fn a_lookup_join_reads_the_keys_of_another_job() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("names.csv"), "1,one\n2,two\n3,\n").unwrap();
     std::fs::write(directory.path().join("in.csv"), "1\n2\n1\n4\n3\n").unwrap();
@@ -298,7 +298,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn streams_and_keys_of_a_redis_server() {
+fn a_job_reads_and_writes_streams_and_keys_of_a_redis_server() {
     let Some(server) = Server::start() else {
         eprintln!("there is no redis-server in PATH: not tested");
         return;
@@ -421,7 +421,7 @@ fn a_server_gets_the_results_of_each_checkpoint_once() {
 }
 
 #[test]
-fn a_server_keeps_the_keys_of_others_and_from_the_start_none_of_the_job_is_left() {
+fn a_restart_from_the_start_deletes_only_the_jobs_own_keys_of_a_server() {
     let Some(server) = Server::start() else {
         eprintln!("there is no redis-server in PATH: not tested");
         return;
@@ -510,7 +510,7 @@ fn a_server_keeps_the_keys_of_others_and_from_the_start_none_of_the_job_is_left(
 
 /// A table that is silent holds up the windows of a union, unless it says after how long it is idle.
 #[test]
-fn a_silent_table_does_not_hold_up_others_when_it_is_idle() {
+fn an_idle_table_does_not_delay_the_watermark_of_others() {
     for threads in [1, 2] {
         for (set, option) in [
             ("", ", 'scan.watermark.idle-timeout' = '50 ms'"),

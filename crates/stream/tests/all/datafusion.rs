@@ -508,7 +508,7 @@ impl Drop for Other {
 
 #[test]
 #[ignore = "needs DataFusion: cargo xtask datafusion"]
-fn queries_give_what_datafusion_gives() {
+fn queries_return_the_results_of_datafusion() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let pairs = number(PAIRS).unwrap_or(1000);
     let first = number(SEED).unwrap_or(1);

@@ -166,7 +166,7 @@ fn known() -> BTreeSet<String> {
 }
 
 #[test]
-fn expressions_give_what_flink_gives() {
+fn expressions_return_the_results_of_flink() {
     let (mut count, mut values) = (0, 0);
     let mut different = BTreeSet::new();
     for file in FILES {

@@ -60,7 +60,7 @@ fn a_quote_within_a_value_is_text() {
 }
 
 #[test]
-fn lines_behind_a_quote_cost_no_more_than_others() {
+fn lines_after_an_open_quote_take_no_longer_than_others() {
     let text = format!("5\" y,2\n{}", "abcdefghij,3\n".repeat(40_000));
     let began = Instant::now();
     let (_, skipped) = rows(AB, "'format' = 'csv', 'csv.ignore-parse-errors' = 'true'", &text).unwrap();
@@ -74,12 +74,12 @@ fn lines_behind_a_quote_cost_no_more_than_others() {
 }
 
 #[test]
-fn a_quote_that_is_not_closed_is_told_with_its_line() {
+fn an_unclosed_quote_is_reported_with_its_line() {
     is_refused(AB, CSV, "a,1\nb,2\n\"c,3\nd,4\n", "in, line 3: found a quote that is not closed");
 }
 
 #[test]
-fn a_record_without_an_end_is_refused_by_its_line() {
+fn a_record_without_an_end_is_refused_with_its_line() {
     let mut bytes = b"a,1\n\"".to_vec();
     bytes.resize(70 << 20, b'x');
     is_refused(AB, CSV, &bytes, "in, line 2: a record of more than 67108864 bytes");
@@ -93,7 +93,7 @@ fn a_record_without_an_end_is_refused_by_its_line() {
 }
 
 #[test]
-fn a_job_that_leaves_out_all_it_reads_can_be_stopped() {
+fn a_job_that_skips_every_record_can_be_stopped() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("in"), "no number\n".repeat(6_000_000)).unwrap();
     let script = "CREATE TABLE i (a INT)
@@ -164,7 +164,7 @@ fn null_is_written_as_it_is_read() {
 }
 
 #[test]
-fn what_cannot_be_written_without_quotes_is_refused() {
+fn a_value_that_needs_quotes_is_refused_where_quotes_are_disabled() {
     let write = |options: &str, value: &str| {
         let directory = tempfile::tempdir().unwrap();
         let script = format!(
@@ -182,7 +182,7 @@ fn what_cannot_be_written_without_quotes_is_refused() {
 }
 
 #[test]
-fn byte_order_marks_are_no_text() {
+fn byte_order_marks_are_skipped() {
     gives(AB, CSV, "\u{feff}a,1\nb,2\n", "a,1\nb,2\n");
     gives(AB, CSV, "\u{feff}\"a\",1\n\u{feff}b,2\n", "a,1\n\"\u{feff}b\",2\n");
     gives(AB, JSON, "\u{feff}{\"a\": \"x\", \"b\": 1}\n", "x,1\n");
@@ -193,7 +193,7 @@ fn byte_order_marks_are_no_text() {
 }
 
 #[test]
-fn integers_are_whole() {
+fn a_fraction_is_no_integer() {
     is_refused(AB, CSV, "a,1.9\n", "found '1.9' for `b`, wanted INT");
     is_refused(AB, CSV, "a,1.0\n", "found '1.0' for `b`, wanted INT");
     is_refused(AB, CSV, "a,2147483648\n", "wanted INT");
@@ -202,7 +202,7 @@ fn integers_are_whole() {
 }
 
 #[test]
-fn bytes_are_base64() {
+fn bytes_are_written_as_base64() {
     gives("a BYTES, b INT", CSV, "AP8=,1\n", "AP8=,1\n");
     gives("a BYTES, b INT", JSON, "{\"a\": \"AP8=\", \"b\": 1}\n", "AP8=,1\n");
     is_refused("a BYTES, b INT", CSV, "#,1\n", "wanted bytes in base64");
@@ -249,7 +249,7 @@ fn json_value_keeps_the_digits_of_numbers() {
 }
 
 #[test]
-fn numbers_that_json_has_no_word_for_are_strings_as_in_flink() {
+fn infinities_and_nan_are_json_strings_as_in_flink() {
     let directory = tempfile::tempdir().unwrap();
     let columns = "a DOUBLE, b DOUBLE, c FLOAT";
     let table = |name: &str, format: &str| {
@@ -278,7 +278,7 @@ fn numbers_that_json_has_no_word_for_are_strings_as_in_flink() {
 }
 
 #[test]
-fn a_line_that_is_no_object_is_no_row() {
+fn a_json_line_that_is_no_object_is_refused() {
     for (line, found) in [
         ("[1]", "found an array"),
         ("1", "found 1"),
@@ -295,7 +295,7 @@ fn a_line_that_is_no_object_is_no_row() {
 }
 
 #[test]
-fn what_nobody_reads_refuses_no_record() {
+fn an_unused_field_never_refuses_a_record() {
     let line = "{\"x\": 1e400, \"a\": \"q\", \"y\": {\"z\": [1e999, \"\\ud800\"]}, \"b\": 1, \"b\": 2}\n";
     gives(AB, JSON, line, "q,2\n");
     let deep = format!("{{\"x\": {}{}, \"a\": \"q\", \"b\": 3}}\n", "[".repeat(10_000), "]".repeat(10_000));
@@ -335,13 +335,13 @@ fn options_of_json_are_those_of_flink() {
 }
 
 #[test]
-fn a_string_column_has_objects_as_they_are_written() {
+fn a_string_column_contains_the_text_of_a_json_object() {
     let line = "{\"a\": {\"x y\" : [1.10, \"\\\" \" ]}, \"b\": 1}\n";
     gives(AB, JSON, line, "\"{\"\"x y\"\":[1.10,\"\"\\\"\" \"\"]}\",1\n");
 }
 
 #[test]
-fn columns_that_nest_are_refused_where_they_stand() {
+fn nested_columns_are_refused_with_their_position() {
     for ty in ["ROW<x INT>", "ARRAY<INT>"] {
         let script = format!(
             "CREATE TABLE t (a INT,\n  r {ty}) WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'json')"

@@ -397,7 +397,7 @@ fn killed_jobs_on_two_threads_write_each_row_once() {
 
 #[test]
 #[ignore = "needs Kafka: cargo xtask kafka"]
-fn a_broker_that_is_missing_is_waited_for_and_shown() {
+fn a_job_waits_for_a_missing_broker_and_reports_it() {
     let mut broker = Broker::new();
     let script = job(&broker, "calm");
     let directory = tempfile::tempdir().unwrap();
@@ -456,7 +456,7 @@ fn behind(prefix: &str, format: &str) -> String {
 /// without, by both connectors.
 #[test]
 #[ignore = "needs Kafka: cargo xtask kafka"]
-fn messages_give_what_was_written() {
+fn messages_read_back_as_written() {
     // One partition, whose messages are in order.
     let mut broker = Broker::with_partitions(1);
     broker.start();
@@ -520,7 +520,7 @@ fn messages_give_what_was_written() {
 
 #[test]
 #[ignore = "needs Kafka: cargo xtask kafka"]
-fn keys_columns_and_rows_that_go_are_as_said() {
+fn keys_metadata_columns_and_deletions_follow_the_options() {
     let mut broker = Broker::new();
     broker.start();
     let servers = broker.servers();
@@ -588,7 +588,7 @@ fn keys_columns_and_rows_that_go_are_as_said() {
 
 #[test]
 #[ignore = "needs Kafka: cargo xtask kafka"]
-fn a_topic_is_read_from_where_it_is_said_and_a_second_job_of_a_name_fences_the_first() {
+fn a_topic_is_read_from_the_startup_offset_and_a_second_job_of_one_name_fences_the_first() {
     let mut broker = Broker::new();
     broker.start();
     let messages =

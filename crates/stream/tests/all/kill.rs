@@ -29,7 +29,7 @@ const ANEW: &str = "anew";
 const ADOPT: &str = "adopt";
 /// On how many threads the child's job runs.
 const THREADS: &str = "DURAMEN_STREAM_THREADS";
-/// How many kills `kill_many` does.
+/// How many kills `many_kills_leave_the_results_of_an_undisturbed_job` does.
 const KILLS: &str = "DURAMEN_STREAM_KILLS";
 
 /// Every kind of state, also sets of distinct values that several aggregates share, and every kind of sink that gives
@@ -334,12 +334,12 @@ fn kill(count: usize, seed: u64, threads: usize) {
 }
 
 #[test]
-fn killed_jobs_give_what_undisturbed_ones_give() {
+fn killed_jobs_have_the_results_of_undisturbed_ones() {
     kill(10, 0x5eed, 1);
 }
 
 #[test]
-fn killed_jobs_on_threads_give_what_undisturbed_ones_on_one_thread_give() {
+fn killed_jobs_on_several_threads_have_the_results_of_undisturbed_ones_on_one() {
     kill(6, 0x5eed, 2);
     kill(3, 0x5eed, 3);
 }
@@ -416,7 +416,7 @@ fn assert_has(directory: &Path, things: &Things, what: &str) {
 }
 
 #[test]
-fn a_killed_job_leaves_what_others_have_written_as_it_was() {
+fn a_killed_job_leaves_the_keys_of_others_unchanged() {
     kill_beside_others(8, 0x5eed);
 }
 
@@ -466,7 +466,7 @@ fn kill_beside_others(count: usize, seed: u64) {
 }
 
 #[test]
-fn a_job_goes_on_with_as_many_threads_as_before() {
+fn a_job_resumes_with_its_previous_number_of_threads() {
     let directory = tempfile::tempdir().unwrap();
     let job = "CREATE TABLE i (k BIGINT, v BIGINT)
           WITH ('connector' = 'datagen', 'number-of-rows' = '100000', 'fields.k.min' = '0', 'fields.k.max' = '99',
@@ -498,10 +498,10 @@ fn a_job_goes_on_with_as_many_threads_as_before() {
     assert_eq!(sum(directory.path()), (100, 100_000));
 }
 
-/// `DURAMEN_STREAM_KILLS=200 DURAMEN_STREAM_THREADS=2 cargo test -p duramen-stream --test all kill_many -- --ignored --nocapture`
+/// `DURAMEN_STREAM_KILLS=200 DURAMEN_STREAM_THREADS=2 cargo test -p duramen-stream --test all many_kills_leave_the_results_of_an_undisturbed_job -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes; the number of kills is in DURAMEN_STREAM_KILLS"]
-fn kill_many() {
+fn many_kills_leave_the_results_of_an_undisturbed_job() {
     let count = std::env::var(KILLS).ok().and_then(|count| count.parse().ok()).unwrap_or(200);
     let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     eprintln!("seed {seed}");
@@ -511,7 +511,7 @@ fn kill_many() {
 }
 
 #[test]
-fn a_changed_query_is_refused_and_from_the_start_forgets() {
+fn a_changed_query_is_refused_unless_it_begins_from_the_start() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("in.csv"), "1,5\n2,6\n1,7\n").unwrap();
     let job = |what: &str| {
@@ -550,7 +550,7 @@ fn a_changed_query_is_refused_and_from_the_start_forgets() {
 }
 
 #[test]
-fn a_job_that_was_stopped_goes_on_and_reads_what_was_appended() {
+fn a_stopped_job_resumes_and_reads_appended_records() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("in.csv");
     std::fs::write(&path, "1,5\n2,6\n1,").unwrap();

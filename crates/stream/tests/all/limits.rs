@@ -54,7 +54,7 @@ fn refused(script: String) -> String {
 }
 
 #[test]
-fn long_chains_give_what_nested_pairs_give() {
+fn a_long_chain_of_operators_equals_nested_pairs() {
     for (query, wanted) in [
         (chain(2000, " OR ", |i| format!("v = {}", i + 5)), ["TRUE", "FALSE", "NULL"]),
         (
@@ -105,7 +105,7 @@ fn a_chain_of_twenty_thousand_is_planned_on_a_small_stack() {
 }
 
 #[test]
-fn what_is_too_deep_or_too_long_is_refused() {
+fn too_deep_or_too_long_expressions_are_refused() {
     for (select, wanted) in [
         (chain(20_000, " - ", |_| "v".to_owned()), "arithmetic of too many operators in a row"),
         (format!("v{}", " IS NULL".repeat(20_000)), "nested too deep"),
@@ -273,7 +273,7 @@ fn many_inserts_into_one_table_are_one_job_and_too_many_jobs_are_refused() {
 }
 
 #[test]
-fn views_over_views_do_not_double() {
+fn the_plan_of_nested_views_does_not_grow_exponentially() {
     let mut script = "CREATE VIEW w0 AS SELECT b AS x FROM t;".to_owned();
     for number in 1..35 {
         script += &format!("CREATE VIEW w{number} AS SELECT x * x + x AS x FROM w{};", number - 1);

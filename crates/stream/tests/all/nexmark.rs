@@ -52,7 +52,7 @@ fn every_plan_is_as_recorded() {
 }
 
 #[test]
-fn queries_that_consume_retractions_are_refused_by_name() {
+fn nexmark_queries_that_consume_retractions_are_refused_by_name() {
     let refused = |number: u32| {
         let (mut session, script) = query(number);
         session.run(&script).unwrap_err().to_string()

@@ -9,7 +9,7 @@ fn refused(script: &str) -> String {
 }
 
 #[test]
-fn an_option_that_nobody_knows_is_refused_on_every_connector() {
+fn an_unknown_option_is_refused_by_every_connector() {
     let connectors = [
         ("blackhole", "", "number-of-rows", ""),
         ("datagen", "", "number-of-row", "number-of-rows"),
@@ -46,7 +46,7 @@ fn an_option_that_nobody_knows_is_refused_on_every_connector() {
 }
 
 #[test]
-fn a_value_of_another_kind_is_refused() {
+fn an_option_value_of_the_wrong_kind_is_refused() {
     for (options, wanted) in [
         (
             "'connector' = 'datagen', 'number-of-rows' = 'many'",
@@ -73,7 +73,7 @@ fn a_value_of_another_kind_is_refused() {
 
 /// Formats of Flink's are not named that are not there.
 #[test]
-fn a_format_that_is_not_there_is_refused_where_it_stands() {
+fn an_unknown_format_is_refused_with_its_position() {
     for connector in ["filesystem', 'path' = 'x", "socket', 'port' = '1", "kafka"] {
         for format in ["parquet", "avro", "orc", "raw", "protobuf"] {
             let script =
@@ -90,7 +90,7 @@ fn a_format_that_is_not_there_is_refused_where_it_stands() {
 }
 
 #[test]
-fn options_of_keys_and_values_may_differ() {
+fn key_and_value_formats_have_separate_options() {
     let script =
         "CREATE TABLE t (a INT, b INT) WITH ('connector' = 'kafka', 'key.format' = 'csv', 'key.fields' = 'a',
         'value.format' = 'json', 'key.csv.field-delimiter' = ';', 'value.json.fail-on-missing-field' = 'true',
@@ -99,7 +99,7 @@ fn options_of_keys_and_values_may_differ() {
 }
 
 #[test]
-fn what_set_does_not_know_is_refused() {
+fn set_refuses_unknown_options() {
     let error = refused("SET 'table.local-time-zon' = 'UTC'");
     assert_eq!(
         error,
@@ -110,7 +110,7 @@ fn what_set_does_not_know_is_refused() {
 }
 
 #[test]
-fn partitions_are_refused_where_they_stand() {
+fn partitioned_by_is_refused_with_its_position() {
     let error = refused(
         "CREATE TABLE o (a INT)\nPARTITIONED BY (a) WITH ('connector' = 'filesystem', 'path' = 'o', 'format' = 'csv')",
     );

@@ -133,7 +133,7 @@ fn refused(ran: Result<(), Error>, wanted: &[&str]) {
 }
 
 #[test]
-fn a_first_run_over_keys_of_others_is_refused_or_does_as_told() {
+fn a_first_run_over_existing_keys_is_refused_or_follows_the_option_existing() {
     let before = || {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), "in.csv", "a,1\nb,2\na,4\n");
@@ -176,7 +176,7 @@ fn a_first_run_over_keys_of_others_is_refused_or_does_as_told() {
 }
 
 #[test]
-fn what_a_run_from_the_start_adopts_stays_and_what_the_job_wrote_goes() {
+fn a_run_from_the_start_deletes_the_jobs_keys_and_keeps_adopted_ones() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     write(dir, "in.csv", "a,1\n");
@@ -196,7 +196,7 @@ fn what_a_run_from_the_start_adopts_stays_and_what_the_job_wrote_goes() {
 }
 
 #[test]
-fn a_script_that_does_not_start_forgets_nothing() {
+fn a_script_that_does_not_start_deletes_no_state() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     write(dir, "in.csv", "a,1\n");
@@ -254,7 +254,7 @@ fn follow(
 const FOLLOWED: &str = ", 'source.monitor-interval' = '1 ms'";
 
 #[test]
-fn a_key_that_others_make_later_is_not_replaced() {
+fn a_key_that_another_client_made_later_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     write(dir, "in.csv", "a,1\n");
@@ -304,7 +304,7 @@ fn a_second_store_leaves_finished_parts_alone() {
 }
 
 #[test]
-fn a_file_that_is_there_is_refused_or_what_was_said() {
+fn an_existing_file_is_refused_or_handled_by_the_option_existing() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     let script =
@@ -350,7 +350,7 @@ fn a_file_that_is_there_is_refused_or_what_was_said() {
 }
 
 #[test]
-fn a_file_is_replaced_when_the_job_has_ended_and_not_before() {
+fn an_output_file_is_replaced_only_when_the_job_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     let script = |input: &str| {
@@ -395,7 +395,7 @@ fn a_file_is_replaced_when_the_job_has_ended_and_not_before() {
 }
 
 #[test]
-fn what_a_job_reads_it_does_not_write() {
+fn a_job_does_not_write_to_its_own_input() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     write(dir, "t.csv", "a,1\nb,2\n");
@@ -477,7 +477,7 @@ fn inserts_of_a_script_into_one_table_feed_one_writer() {
 }
 
 #[test]
-fn a_socket_that_listens_takes_the_place_of_no_file() {
+fn a_listening_socket_replaces_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     write(dir, "in.sock", "precious");
@@ -518,7 +518,7 @@ fn two_tables_do_not_write_to_one_place() {
 
 /// The planner knows of no directory and of no links: jobs of one script are compared before the first one runs.
 #[test]
-fn one_path_that_two_jobs_of_a_script_write_is_seen_however_it_is_written() {
+fn two_jobs_of_a_script_may_not_write_one_path_in_any_spelling() {
     let directory = tempfile::tempdir().unwrap();
     let dir = &directory.path().canonicalize().unwrap();
     write(dir, "t.csv", "a,1\nb,2\n");
@@ -549,7 +549,7 @@ fn one_path_that_two_jobs_of_a_script_write_is_seen_however_it_is_written() {
 }
 
 #[test]
-fn dead_letters_of_runs_before_and_of_other_tables_stay() {
+fn dead_letters_of_earlier_runs_and_other_tables_stay() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     let letters = ", 'dead-letter' = 'dead'";
@@ -582,7 +582,7 @@ fn dead_letters_of_runs_before_and_of_other_tables_stay() {
 }
 
 #[test]
-fn composite_primary_keys_are_told_apart_and_looked_up_as_they_were_written() {
+fn composite_primary_keys_are_distinct_and_are_found_as_written() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     let rows = "a:b,c,1\na,b:c,2\na\\,:b,3\n\"\",x,4\nx,\"\",5\nNULL,y,6\n";
@@ -791,7 +791,7 @@ fn a_file_that_is_deleted_is_finished_and_the_next_one_is_waited_for() {
 }
 
 #[test]
-fn a_followed_file_may_go_before_it_is_read() {
+fn a_followed_file_may_be_deleted_before_it_is_read() {
     for path in ["in", "in/b.csv"] {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
@@ -816,7 +816,7 @@ fn a_followed_file_may_go_before_it_is_read() {
 }
 
 #[test]
-fn very_many_files_of_a_followed_directory_may_go_before_they_are_read() {
+fn many_files_of_a_followed_directory_may_be_deleted_before_they_are_read() {
     const FILES: usize = 20_000;
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
@@ -845,7 +845,7 @@ fn append(directory: &Path, name: &str, text: &str) {
 }
 
 #[test]
-fn a_file_that_was_replaced_is_told_and_not_read_on() {
+fn a_replaced_input_file_is_reported_and_not_read_further() {
     let begin = || {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), "t.csv", "a,1\nb,2\n");
@@ -890,7 +890,7 @@ fn a_file_that_was_replaced_is_told_and_not_read_on() {
 }
 
 #[test]
-fn files_of_a_followed_directory_are_known_by_more_than_their_names() {
+fn files_of_a_followed_directory_are_identified_by_more_than_their_names() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     std::fs::create_dir(dir.join("in")).unwrap();
@@ -911,7 +911,7 @@ fn files_of_a_followed_directory_are_known_by_more_than_their_names() {
 }
 
 #[test]
-fn state_that_nothing_drops_is_said_to_be_kept_for_ever() {
+fn explain_marks_state_that_is_never_dropped() {
     let mut session = Session::default();
     session
         .run(

@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn machine_code_gives_what_the_reference_gives(query in prop_oneof![query(), job()], rows in rows()) {
+    fn machine_code_returns_the_results_of_the_reference(query in prop_oneof![query(), job()], rows in rows()) {
         let mut session = Session::default();
         session.run(TABLE).unwrap();
         let bound = session.plan(&query).unwrap_or_else(|error| panic!("{error}\n{query}"));
@@ -216,7 +216,7 @@ proptest! {
     }
 
     #[test]
-    fn a_checkpoint_goes_on_as_the_job_would_have(query in job(), rows in rows(), at in 0usize..12) {
+    fn a_job_resumed_from_a_checkpoint_has_the_results_of_an_uninterrupted_one(query in job(), rows in rows(), at in 0usize..12) {
         let mut session = Session::default();
         session.run(TABLE).unwrap();
         let plans = support::job(&[session.plan(&query).unwrap()]);

@@ -291,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn files_give_what_was_written(
+    fn files_read_back_as_written(
         (columns, rows) in tables(),
         format in proptest::sample::select(FORMATS.to_vec()),
         in_parts in any::<bool>(),
@@ -323,7 +323,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn sockets_give_what_was_sent((columns, rows) in tables(), format in proptest::sample::select(FORMATS.to_vec())) {
+    fn socket_records_read_back_as_sent((columns, rows) in tables(), format in proptest::sample::select(FORMATS.to_vec())) {
         let directory = tempfile::tempdir().unwrap();
         let wanted = wanted(&columns, &rows, directory.path());
         let options = format!("'connector' = 'socket', 'path' = 'there.sock', {format}");
@@ -360,7 +360,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn entries_of_streams_give_what_was_added() {
+fn stream_entries_read_back_as_added() {
     let place = tempfile::tempdir().unwrap();
     let Some(server) = Server::start(place.path()) else {
         eprintln!("there is no redis-server in PATH: not tested");
@@ -400,7 +400,7 @@ const KEPT: [(&str, bool, bool); 8] = [
 
 /// Keys are looked up by what they were written as, also where a column of any type is part of the key.
 #[test]
-fn rows_of_keys_give_what_was_kept() {
+fn keyed_rows_read_back_as_written() {
     let place = tempfile::tempdir().unwrap();
     let Some(server) = Server::start(place.path()) else {
         eprintln!("there is no redis-server in PATH: not tested");

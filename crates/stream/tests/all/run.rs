@@ -35,7 +35,7 @@ fn sorted(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn csv_goes_to_csv_and_to_json() {
+fn csv_is_converted_to_csv_and_to_json() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("in.csv"), ORDERS).unwrap();
     let source = "'path' = 'in.csv', 'format' = 'csv'";
@@ -63,7 +63,7 @@ fn csv_goes_to_csv_and_to_json() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_is_told_or_counted() {
+fn an_unreadable_record_is_reported_or_counted() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(
         directory.path().join("in.csv"),
@@ -81,7 +81,7 @@ fn a_record_that_cannot_be_read_is_told_or_counted() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_files_and_options_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let sink = "'path' = 'out.csv', 'format' = 'csv'";
     let error = run(&script("'path' = 'no.csv', 'format' = 'csv'", sink), directory.path()).unwrap_err();
@@ -100,7 +100,7 @@ fn what_is_not_there_is_told() {
 }
 
 #[test]
-fn generated_rows_are_as_many_as_asked_for() {
+fn the_generator_makes_the_requested_number_of_rows() {
     let directory = tempfile::tempdir().unwrap();
     let rows = "CREATE TABLE g (i BIGINT, k INT, s STRING) WITH ('connector' = 'datagen', 'number-of-rows' = '10000',
           'fields.i.kind' = 'sequence', 'fields.i.start' = '1', 'fields.k.min' = '3', 'fields.k.max' = '5', 'fields.s.length' = '4');
@@ -121,7 +121,7 @@ fn generated_rows_are_as_many_as_asked_for() {
 }
 
 #[test]
-fn nexmark_runs_as_a_source_of_its_own() {
+fn nexmark_is_a_connector() {
     let directory = tempfile::tempdir().unwrap();
     let script = "CREATE TABLE bid (auction BIGINT, price BIGINT, dateTime TIMESTAMP(3), WATERMARK FOR dateTime AS dateTime)
           WITH ('connector' = 'nexmark', 'events' = '5000');
@@ -150,7 +150,7 @@ fn explain_codegen_shows_the_code() {
 
 /// Says where a view's row goes though another one follows.
 #[test]
-fn a_row_of_a_view_goes_when_it_does_not_pass_any_more_and_only_then() {
+fn a_row_of_a_view_is_deleted_only_when_it_fails_the_condition() {
     struct Seen(std::rc::Rc<std::cell::RefCell<(usize, usize)>>);
     impl duramen_stream::compile::Output for Seen {
         fn take(&mut self, rows: &duramen_stream::compile::Rows<'_>) -> duramen_stream::Result<()> {

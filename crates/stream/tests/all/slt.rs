@@ -134,7 +134,7 @@ fn run_file(path: &PathBuf) -> (usize, usize) {
 }
 
 #[test]
-fn every_file_gives_what_it_says() {
+fn every_slt_file_has_its_expected_results() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stream");
     let (mut count, mut compiled) = (0, 0);
     for entry in std::fs::read_dir(directory).unwrap() {

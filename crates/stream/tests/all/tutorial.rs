@@ -48,7 +48,7 @@ fn sorted(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_query_over_a_file_prints_the_rows_of_the_page() {
+fn the_query_of_the_tutorial_prints_the_rows_of_the_page() {
     let directory = tempfile::tempdir().unwrap();
     copy_orders(directory.path());
     // The same rows in a file, since a test cannot read what the process prints.
@@ -64,7 +64,7 @@ fn the_query_over_a_file_prints_the_rows_of_the_page() {
 }
 
 #[test]
-fn the_window_gives_the_file_of_the_page() {
+fn the_window_of_the_tutorial_writes_the_file_of_the_page() {
     let directory = tempfile::tempdir().unwrap();
     copy_orders(directory.path());
     run(&script("minutes.sql"), directory.path(), &[]);
@@ -72,7 +72,7 @@ fn the_window_gives_the_file_of_the_page() {
 }
 
 #[test]
-fn the_totals_of_the_page_count_each_order_once() {
+fn the_totals_of_the_tutorial_count_each_order_once() {
     let page = page();
     let directory = tempfile::tempdir().unwrap();
     let orders = copy_orders(directory.path());

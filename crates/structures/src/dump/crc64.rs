@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_value_of_redis() {
+    fn crc64_has_the_check_value_of_redis() {
         assert_eq!(checksum(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
         assert_eq!(checksum(b""), 0);
     }
 
     #[test]
-    fn eight_bytes_at_once_are_as_one_by_one() {
+    fn crc64_of_eight_bytes_at_once_equals_that_of_single_bytes() {
         let bytes: Vec<u8> = (0..100u8).map(|n| n.wrapping_mul(37)).collect();
         for len in 0..bytes.len() {
             let slow = bytes[..len]

@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_of_zero_is_not_looked_at_and_version_4_has_none() {
+    fn a_checksum_of_zero_is_not_checked_and_version_4_has_none() {
         let body = b"\xfe\x02\xfd\x01\0\0\0\0\x01k\x02\xc0\x05".as_slice();
         // `EXPIRETIME`, then a string "k" whose value has two bytes.
         for (version, end) in [("0006", &b"\xff\0\0\0\0\0\0\0\0"[..]), ("0004", b"\xff")] {

@@ -176,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_block_that_lies_is_refused() {
+    fn an_lzf_block_with_a_wrong_length_is_refused() {
         assert_eq!(decompress(b"\x02abc", 3).as_deref(), Some(&b"abc"[..]));
         assert_eq!(decompress(b"\x02abc", 4), None);
         assert_eq!(decompress(b"\x02abc", 2), None);

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_lie_in_pieces() {
+    fn a_large_string_is_split_into_records() {
         let pieces = |bytes| pieces_of(bytes).collect::<Vec<_>>();
         assert_eq!(pieces(5..5), []);
         assert_eq!(pieces(1024..1024), []);

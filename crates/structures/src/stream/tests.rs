@@ -154,7 +154,7 @@ fn entries_are_found_from_either_end_and_across_nodes() {
 }
 
 #[test]
-fn groups_stand_by_name_and_move_no_entry() {
+fn groups_are_ordered_by_name_and_move_no_entry() {
     let mut stream = stream_of(1..=150, LIMITS);
     let mut groups = Groups::default();
     for name in [&b"b"[..], b"a", b"", &[b'x'; 300]] {

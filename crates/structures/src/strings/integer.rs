@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_and_number_are_one(value: i64) {
+        fn an_integer_reads_back_from_its_text(value: i64) {
             let text = Text::new(value);
             prop_assert_eq!(std::str::from_utf8(&text).unwrap(), value.to_string());
             prop_assert_eq!(parse(&text), Some(value));

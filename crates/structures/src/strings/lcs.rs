@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_example_of_the_manual() {
+    fn the_longest_common_subsequence_of_the_manual_is_found() {
         let found = lcs(b"ohmytext", b"mynewtext");
         assert_eq!(found.bytes, b"mytext");
         assert_eq!(found.matches, [Match { a: (4, 7), b: (5, 8) }, Match { a: (2, 3), b: (0, 1) }]);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_common_is_empty() {
+    fn strings_without_a_common_character_have_an_empty_subsequence() {
         assert_eq!(lcs(b"", b"abc"), Lcs { bytes: vec![], matches: vec![] });
         assert_eq!(lcs(b"abc", b"xyz"), Lcs { bytes: vec![], matches: vec![] });
     }

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_not_too_long() {
+    fn a_string_longer_than_the_limit_is_refused() {
         assert_eq!(checked_len(1, 4, 5).unwrap(), 5);
         assert_eq!(checked_len(512 << 20, 0, MAX).unwrap(), 512 << 20);
         for (len, more, bytes_max) in
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_lies_within(len in 0usize..100, start: i64, end: i64, s in -120i64..120, e in -120i64..120) {
+        fn a_range_lies_within_its_string(len in 0usize..100, start: i64, end: i64, s in -120i64..120, e in -120i64..120) {
             for (start, end) in [(start, end), (s, e)] {
                 let range = range(len, start, end);
                 prop_assert!(range.start <= range.end && range.end <= len);

@@ -557,7 +557,7 @@ fn streams_are_the_same_in_both_forms() {
 }
 
 #[test]
-fn inserts_at_one_place_find_labels() {
+fn inserts_at_one_position_always_find_a_label() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
     keyspace.set_small_collection_bytes_max(0);
@@ -632,7 +632,7 @@ fn large_values_are_there_when_a_store_is_opened_again() {
 }
 
 #[test]
-fn edits_of_one_entry_are_the_same_with_and_without_a_unit() {
+fn edits_of_one_entry_are_the_same_with_and_without_a_transaction() {
     on_all_forms(0..6, 1_500, |txn, random, said| {
         // More entries come than go, until there are some.
         let name = format!("n{}", random.below(220)).into_bytes();
@@ -755,7 +755,7 @@ fn a_row_of_pushes_of_long_elements_writes_few_nodes() {
 }
 
 #[test]
-fn a_large_stream_of_an_earlier_build_is_refused_and_the_error_says_how_it_comes_over() {
+fn a_large_stream_of_an_earlier_build_is_refused_with_the_way_to_migrate_it() {
     let dir = tempfile::tempdir().unwrap();
     let keyspace = Keyspace::open(store(MediumKind::Volatile, &dir), 1).unwrap();
     keyspace.set_small_collection_bytes_max(0);

@@ -96,7 +96,7 @@ fn a_list_that_is_not_saved_did_not_change() {
 }
 
 #[test]
-fn a_list_is_of_no_other_type() {
+fn a_list_is_refused_by_commands_of_other_types() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     run(&mut worker, |txn| {

@@ -228,7 +228,7 @@ fn copies_and_expiry_keep_the_number() {
 
 /// The engine's clock passes the expiry time between the look and the commit.
 #[test]
-fn a_counter_that_expires_under_way_starts_again() {
+fn a_counter_that_expires_during_increments_starts_again() {
     let dir = tempfile::tempdir().unwrap();
     let time = Arc::new(AtomicU64::new(1_000));
     let clock = Arc::clone(&time);
@@ -458,7 +458,7 @@ fn counters_are_there_after_reopening() {
 }
 
 #[test]
-fn a_number_that_is_none_is_another_type() {
+fn bytes_that_are_no_number_are_a_wrong_type() {
     let (_dir, keyspace) = keyspace(MediumKind::Volatile);
     let mut worker = keyspace.worker().unwrap();
     for bytes in [&b""[..], b"12", &[0; 8], &[0; 30]] {

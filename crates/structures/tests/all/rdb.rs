@@ -127,7 +127,7 @@ fn a_file_with_the_encodings_before_redis_7_is_read() {
 }
 
 #[test]
-fn streams_are_read_in_all_three_forms() {
+fn rdb_streams_are_read_in_all_three_forms() {
     for (file, is_old, seen_at) in
         [(STREAMS_7_0, false, None), (STREAMS_5, true, Some(10_000)), (STREAMS_7_2, false, Some(10_000))]
     {

@@ -70,7 +70,7 @@ fn elements_that_find_no_room_under_locks_begin_again_with_room() {
 }
 
 #[test]
-fn a_full_store_lets_elements_go() {
+fn a_full_store_accepts_the_removal_of_elements() {
     let (_dir, keyspace) = small(8 << 20);
     let mut worker = keyspace.worker().unwrap();
     let mut count = 0;
@@ -133,7 +133,7 @@ fn a_full_store_lets_elements_go() {
 }
 
 #[test]
-fn a_full_store_lets_entries_of_packed_values_go() {
+fn a_full_store_accepts_the_removal_of_entries_of_packed_values() {
     const FIELDS: usize = 20;
     let (_dir, keyspace) = small(8 << 20);
     keyspace.set_small_collection_bytes_max(64 << 10);
@@ -246,7 +246,7 @@ fn a_value_that_is_made_and_deleted_in_one_transaction_takes_nothing() {
 }
 
 #[test]
-fn names_longer_than_keys_of_elements_keep_all_packed() {
+fn a_collection_with_a_name_longer_than_an_element_key_stays_packed() {
     let (_dir, keyspace) = small(1 << 30);
     let mut worker = keyspace.worker().unwrap();
     let long = vec![b'n'; duramen::KEY_BYTES_MAX + 1];

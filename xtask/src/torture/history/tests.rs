@@ -64,7 +64,7 @@ impl Writer {
 }
 
 #[test]
-fn acknowledged_write_that_is_gone_is_lost() {
+fn an_acknowledged_write_that_is_absent_is_lost() {
     let mut writer = Writer::new(KEEPS);
     writer.write(1, &[value(1)]);
     assert_eq!(writer.recover(1, &[gone()]), [Fault::Lost]);
@@ -131,7 +131,7 @@ fn write_in_flight_may_or_may_not_have_happened() {
 }
 
 #[test]
-fn write_in_flight_stays_possible_over_several_crashes_without_a_look() {
+fn a_write_in_flight_stays_possible_over_crashes_without_a_read() {
     let mut writer = Writer::new(KEEPS);
     writer.write(1, &[value(1)]);
     writer.send(1, &[gone()]);
@@ -165,7 +165,7 @@ fn value_that_expires_too_early_is_lost() {
 }
 
 #[test]
-fn value_whose_expiry_was_in_flight_may_end_or_stay() {
+fn a_value_whose_expiry_was_in_flight_may_expire_or_stay() {
     for stays in [true, false] {
         let mut writer = Writer::new(KEEPS);
         writer.write(1, &[value(1)]);
@@ -179,7 +179,7 @@ fn value_whose_expiry_was_in_flight_may_end_or_stay() {
 }
 
 #[test]
-fn uncommitted_write_may_be_dropped_where_only_commits_keep() {
+fn an_uncommitted_write_may_be_lost_where_only_commits_are_durable() {
     let mut writer = Writer::new(COMMITS);
     let op = writer.write(1, &[value(1)]);
     writer.history.apply(&Event::Committed { op });
@@ -213,7 +213,7 @@ fn later_write_without_an_earlier_one_is_a_hole() {
 }
 
 #[test]
-fn crash_while_reading_makes_no_survivor_of_what_looks_the_same() {
+fn an_equal_older_value_read_after_a_crash_proves_no_survival() {
     let mut writer = Writer::new(COMMITS);
     writer.write(1, &[value(1)]);
     writer.write(2, &[value(2)]);
@@ -241,7 +241,7 @@ fn live_read_must_show_the_writers_own_last_write() {
 }
 
 #[test]
-fn read_inside_a_pipeline_is_held_against_its_own_place() {
+fn a_read_inside_a_pipeline_is_compared_with_the_state_at_its_position() {
     let mut writer = Writer::new(KEEPS);
     let first = writer.send(1, &[value(1)]);
     writer.send(1, &[value(2)]);
@@ -259,7 +259,7 @@ fn refusal_is_reported() {
 }
 
 #[test]
-fn shared_counter_is_held_between_acknowledged_and_sent() {
+fn a_shared_counter_is_between_acknowledged_and_sent_additions() {
     let mut writer = Writer::new(KEEPS);
     for _ in 0..3 {
         writer.history.apply(&Event::SharedSent { counter: 0 });

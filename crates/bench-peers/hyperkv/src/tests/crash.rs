@@ -298,20 +298,20 @@ fn keeps_its_promises(test: &str, log: LogKind, threads: u64, count: u64) {
 }
 
 #[test]
-fn redo_survives_crashes_everywhere() {
-    keeps_its_promises("redo_survives_crashes_everywhere", LogKind::Redo, 1, 12);
+fn the_redo_log_store_survives_a_crash_at_every_event() {
+    keeps_its_promises("the_redo_log_store_survives_a_crash_at_every_event", LogKind::Redo, 1, 12);
 }
 
 #[test]
-fn undo_survives_crashes_everywhere() {
-    keeps_its_promises("undo_survives_crashes_everywhere", LogKind::Undo, 1, 12);
+fn the_undo_log_store_survives_a_crash_at_every_event() {
+    keeps_its_promises("the_undo_log_store_survives_a_crash_at_every_event", LogKind::Undo, 1, 12);
 }
 
 /// The seed does not determine how threads interleave: a failure may not repeat.
 #[test]
-fn two_threads_survive_crashes_everywhere() {
-    keeps_its_promises("two_threads_survive_crashes_everywhere", LogKind::Redo, 2, 8);
-    keeps_its_promises("two_threads_survive_crashes_everywhere", LogKind::Undo, 2, 8);
+fn the_writes_of_two_threads_survive_a_crash_at_every_event() {
+    keeps_its_promises("the_writes_of_two_threads_survive_a_crash_at_every_event", LogKind::Redo, 2, 8);
+    keeps_its_promises("the_writes_of_two_threads_survive_a_crash_at_every_event", LogKind::Undo, 2, 8);
 }
 
 fn is_caught(planted: Planted, log: LogKind) {

@@ -85,12 +85,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn redo_agrees_with_a_map(ops in prop::collection::vec(op(), 1..120)) {
+    fn the_redo_log_store_agrees_with_a_map(ops in prop::collection::vec(op(), 1..120)) {
         agrees_with_a_map(LogKind::Redo, &ops);
     }
 
     #[test]
-    fn undo_agrees_with_a_map(ops in prop::collection::vec(op(), 1..120)) {
+    fn the_undo_log_store_agrees_with_a_map(ops in prop::collection::vec(op(), 1..120)) {
         agrees_with_a_map(LogKind::Undo, &ops);
     }
 }
@@ -113,7 +113,7 @@ fn overwrites_and_deletes_of_a_few_keys_use_bounded_space() {
 }
 
 #[test]
-fn a_full_medium_is_an_error_and_space_comes_back() {
+fn a_full_medium_is_an_error_and_deletes_free_space() {
     let store = Store::open(sim(), &options(LogKind::Redo)).unwrap();
     let mut session = store.session().unwrap();
     let mut count = 0u32;
@@ -136,7 +136,7 @@ fn a_full_medium_is_an_error_and_space_comes_back() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn invalid_operations_are_refused_and_change_nothing() {
     let store = Store::open(sim(), &options(LogKind::Redo)).unwrap();
     let mut session = store.session().unwrap();
     let kinds = [
@@ -163,7 +163,7 @@ fn a_store_with_the_other_log_is_refused() {
 }
 
 #[test]
-fn a_lock_that_a_crash_left_is_open_after_it() {
+fn a_lock_held_at_a_crash_is_free_after_it() {
     let medium = sim();
     let store = Store::open(medium.clone(), &options(LogKind::Redo)).unwrap();
     store.session().unwrap().put(b"key", b"old").unwrap();
@@ -176,7 +176,7 @@ fn a_lock_that_a_crash_left_is_open_after_it() {
 }
 
 #[test]
-fn damage_is_told_and_never_panics() {
+fn damage_is_reported_and_never_causes_a_panic() {
     let medium = sim();
     {
         let store = Store::open(medium.clone(), &options(LogKind::Redo)).unwrap();

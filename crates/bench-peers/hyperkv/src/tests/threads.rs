@@ -93,19 +93,19 @@ fn threads_meet(log: LogKind, cache_slots: usize) {
 }
 
 #[test]
-fn redo_reads_see_what_was_written_for_the_key() {
+fn redo_log_readers_see_only_values_written_for_the_key() {
     threads_meet(LogKind::Redo, 16);
     threads_meet(LogKind::Redo, 0);
 }
 
 #[test]
-fn undo_reads_see_what_was_written_for_the_key() {
+fn undo_log_readers_see_only_values_written_for_the_key() {
     threads_meet(LogKind::Undo, 16);
 }
 
 /// Each thread has its own keys between those of the others: its last writes are there at the end.
 #[test]
-fn writers_of_neighbouring_keys_lose_nothing() {
+fn writers_of_neighbouring_keys_lose_no_write() {
     for log in [LogKind::Redo, LogKind::Undo] {
         let store = Store::open(memory(), &options(log)).unwrap();
         let expected: Vec<(u64, u64)> = std::thread::scope(|scope| {

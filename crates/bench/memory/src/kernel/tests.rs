@@ -59,7 +59,7 @@ fn every_form_of_every_store_writes_exactly_its_bytes() {
 }
 
 #[test]
-fn reads_change_nothing_and_end() {
+fn reads_change_nothing_and_terminate() {
     const BYTES: u64 = 256 << 10;
     let mut medium = medium(BYTES);
     for at in (0..BYTES).step_by(8) {

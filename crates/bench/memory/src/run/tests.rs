@@ -120,7 +120,7 @@ fn first_touch_counts_page_faults_and_prefaulting_avoids_them() {
 }
 
 #[test]
-fn stopping_keeps_what_was_done_and_says_so() {
+fn a_stopped_run_keeps_its_points_and_is_marked_incomplete() {
     struct AtOnce;
     impl Watch for AtOnce {
         fn stop(&self) -> bool {

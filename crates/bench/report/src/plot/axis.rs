@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn wide_ranges_go_by_decades_named_in_their_own_units() {
+    fn wide_ranges_have_a_logarithmic_axis_in_matching_units() {
         let axis = Axis::of_figures("latency", Unit::Nanoseconds, [150.0, 2e7]);
         assert_eq!(names(&axis), ["100 ns", "1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms"]);
         assert!(!axis.holds(0.0));
     }
 
     #[test]
-    fn zeros_one_point_and_nothing_still_make_an_axis() {
+    fn zeros_one_point_and_no_point_have_an_axis() {
         for values in [vec![], vec![0.0], vec![0.0, 0.0], vec![5.0], vec![-3.0], vec![f64::NAN]] {
             let axis = Axis::of_figures("x", Unit::Count, values.clone());
             assert!(

@@ -59,7 +59,7 @@ fn chromium(page: &Path, profile: &Path, window: &str) -> Option<(String, String
 }
 
 #[test]
-fn a_browser_shows_every_plot_and_has_nothing_to_complain_about() {
+fn a_browser_shows_every_plot_without_an_error() {
     let directory = tempfile::tempdir().unwrap();
     for (name, runs) in [("one", vec![full_run(1.0)]), ("two", vec![full_run(1.0), full_run(1.3)])] {
         let page = html::page(&runs);

@@ -43,7 +43,7 @@ fn a_full_run_shows_every_kind_of_plot_with_axes_and_legend() {
 }
 
 #[test]
-fn the_structure_stays_as_it_was_agreed() {
+fn the_structure_of_the_page_matches_the_recorded_one() {
     // The outline: ids, headings, captions and heads of tables, in order.
     let page = page(&[full_run(1.0)]);
     let mut outline = String::new();
@@ -65,7 +65,7 @@ fn the_structure_stays_as_it_was_agreed() {
 }
 
 #[test]
-fn hostile_names_stay_text() {
+fn names_with_markup_are_escaped() {
     let evil = "</style><script>alert('x')</script>\"onload=\"&\u{0}\u{1b}";
     let mut run = full_run(1.0);
     run.tool = evil.into();
@@ -101,7 +101,7 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn no_run_an_empty_run_and_an_interrupted_one_are_pages() {
+fn no_run_an_empty_run_and_an_interrupted_run_make_pages() {
     assert!(page(&[]).contains("nothing was measured"));
     let incomplete = page(&[Run::default()]);
     assert!(
@@ -125,7 +125,7 @@ fn one_point_zeros_and_huge_values_are_shown() {
 }
 
 #[test]
-fn a_run_that_breaks_its_invariants_still_makes_a_sound_page() {
+fn a_run_with_broken_invariants_makes_a_valid_page() {
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let mut run = full_run(1.0);
         for measurement in &mut run.measurements {
@@ -143,7 +143,7 @@ fn a_run_that_breaks_its_invariants_still_makes_a_sound_page() {
 }
 
 #[test]
-fn several_runs_stand_beside_each_other_with_ratios_and_their_differences_told() {
+fn several_runs_are_shown_side_by_side_with_ratios_and_differences() {
     let mut other = full_run(2.0);
     other.machine.cpu = "Another CPU".into();
     other.measurements.pop();

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_in_the_order_of_the_bytes() {
+    fn key_words_compare_as_their_bytes() {
         let key: Vec<u8> = (1..=20).collect();
         for len in 0..=20 {
             for from in 0..=25 {

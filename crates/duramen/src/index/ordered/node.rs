@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_inserts_and_removes_at_any_rank() {
+    fn a_node_inserts_and_removes_at_any_rank() {
         let mut model: Vec<usize> = Vec::new();
         let mut order = Order::of(0);
         let mut random = 12345u64;

@@ -89,7 +89,7 @@ fn get(index: &OrderedIndex, log: &Log, key: &[u8]) -> Option<u64> {
 }
 
 #[test]
-fn who_waits_for_a_lock_is_counted_once_and_who_does_not_is_not() {
+fn each_wait_for_a_lock_is_counted_once() {
     let log = Log::new(vec![b"a".to_vec(), b"b".to_vec()]);
     let index = OrderedIndex::new(1, 16, 14);
     put(&index, &log, 0);
@@ -290,7 +290,7 @@ fn check_random(seed: u64, count: usize, operations: usize, leaf_slots: usize, c
 }
 
 #[test]
-fn random_operations_leave_what_they_leave_in_a_sorted_map() {
+fn an_ordered_index_holds_what_a_sorted_map_holds() {
     let (rounds, operations) = if cfg!(miri) { (1, 600) } else { (20, 20_000) };
     for seed in 0..rounds {
         for (leaf_slots, cache_slots) in [(2, 0), (3, 64), (14, 1 << 10)] {
@@ -300,7 +300,7 @@ fn random_operations_leave_what_they_leave_in_a_sorted_map() {
 }
 
 #[test]
-fn ascending_and_descending_keys_fill_and_leave_nothing_behind() {
+fn ascending_and_descending_keys_are_inserted_and_removed_completely() {
     let count = if cfg!(miri) { 200 } else { 20_000 };
     let log = Log::new((0..count).map(|i| format!("{i:08}").into_bytes()).collect());
     let index = OrderedIndex::new(7, 1 << 10, 14);
@@ -322,7 +322,7 @@ fn ascending_and_descending_keys_fill_and_leave_nothing_behind() {
 }
 
 #[test]
-fn one_step_of_a_scan_shows_few_keys_wherever_they_were_added() {
+fn a_step_of_a_scan_returns_few_keys_in_any_insertion_order() {
     let (others, count) = if cfg!(miri) { (50, 200) } else { (1000, 8000) };
     // In random order, so that later leaves have labels close to each other.
     let mut random = Random(5);
@@ -479,7 +479,7 @@ fn check_threads(leaf_slots: usize) {
 }
 
 #[test]
-fn walks_see_what_stays_once_and_in_order_while_neighbours_come_and_go() {
+fn a_walk_visits_each_lasting_key_once_and_in_order_during_changes() {
     check_threads(2);
     check_threads(14);
 }

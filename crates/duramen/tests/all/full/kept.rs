@@ -43,7 +43,7 @@ fn put_to_keep(store: &Store, number: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_value_that_is_kept_costs_another_store_no_space() {
+fn a_pinned_value_costs_another_store_no_space() {
     let (store, other) = (open(), open());
     let key = put_to_keep(&store, 1);
     let kept = store.get(&key).unwrap().unwrap();
@@ -52,7 +52,7 @@ fn a_value_that_is_kept_costs_another_store_no_space() {
 }
 
 #[test]
-fn a_group_that_is_open_costs_another_store_no_space() {
+fn an_open_group_costs_another_store_no_space() {
     let (store, other) = (open(), open());
     let mut writer = store.writer().unwrap();
     writer.group();
@@ -62,7 +62,7 @@ fn a_group_that_is_open_costs_another_store_no_space() {
 }
 
 #[test]
-fn who_is_called_by_a_scan_of_one_store_can_fill_another() {
+fn the_callback_of_a_scan_can_fill_another_store() {
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         let (store, other) = (Options { index, ..options() }.open("none").unwrap(), open());
         put_to_keep(&store, 1);
@@ -84,7 +84,7 @@ fn who_is_called_by_a_scan_of_one_store_can_fill_another() {
 }
 
 #[test]
-fn a_value_that_is_kept_holds_back_its_own_block_alone() {
+fn a_pinned_value_keeps_only_its_own_block() {
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         let store = Options { index, ..options() }.open("none").unwrap();
         let key = put_to_keep(&store, 1);
@@ -101,7 +101,7 @@ fn a_value_that_is_kept_holds_back_its_own_block_alone() {
 
 /// More than a thread has slots for, also read at once; released by another thread, in another order.
 #[test]
-fn thousands_of_values_are_kept_and_sent_to_another_thread() {
+fn thousands_of_values_are_pinned_and_sent_to_another_thread() {
     let store = Options { len_max: 4 * LEN_MAX, ..options() }.open("none").unwrap();
     let keys: Vec<Vec<u8>> = (0..2000).map(|number| put_to_keep(&store, number)).collect();
     for _ in 0..3 {
@@ -152,7 +152,7 @@ fn a_value_outlives_the_thread_that_read_it() {
 
 /// Each tombstone hides a record in the block that is kept, so none is dropped: but only the last one is needed.
 #[test]
-fn a_key_of_a_block_that_is_kept_is_put_and_deleted_for_ever() {
+fn a_key_of_a_pinned_block_is_put_and_deleted_without_end() {
     for background in [false, true] {
         let store = Options { background, ..options() }.open("none").unwrap();
         for number in 0..KEYS {
@@ -180,7 +180,7 @@ fn a_key_of_a_block_that_is_kept_is_put_and_deleted_for_ever() {
 }
 
 #[test]
-fn deletes_go_on_in_a_full_store_while_a_value_is_kept() {
+fn deletes_work_in_a_full_store_while_a_value_is_pinned() {
     for background in [false, true] {
         let store = Options { background, ..options() }.open("none").unwrap();
         let key_kept = put_to_keep(&store, 1);
@@ -205,7 +205,7 @@ fn deletes_go_on_in_a_full_store_while_a_value_is_kept() {
 
 /// In some of these the compactor's own block is all that has room, but for the one that is kept.
 #[test]
-fn deletes_go_on_in_a_small_full_store_while_a_value_is_kept() {
+fn deletes_work_in_a_small_full_store_while_a_value_is_pinned() {
     for seed in 1..=60 {
         let store = Options { extent_bytes: Some(512), len_max: 128 << 10, background: false, ..options() };
         let store = store.open("none").unwrap();

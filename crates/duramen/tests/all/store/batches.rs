@@ -1,7 +1,7 @@
 //! How long other threads wait during a batch of many keys, by the clock.
 //!
 //! `DURAMEN_BATCH_KEYS` and `DURAMEN_BATCH_BYTES` set its size. The part that does not depend on the machine is in the
-//! crash driver's `puts_go_on_beside_a_long_batch`.
+//! crash driver's `puts_continue_during_a_long_batch`.
 
 use super::contents;
 use duramen::{Batch, Durability, IndexKind, MediumKind, Options, Store, Swap};
@@ -51,7 +51,7 @@ fn beside(store: &Store, batch: &Batch) -> (Duration, u32, Duration) {
 
 #[test]
 #[ignore = "by the clock: on a machine that has a CPU for each of two threads"]
-fn a_put_beside_a_large_batch_waits_for_none_of_it() {
+fn a_put_does_not_wait_for_a_concurrent_large_batch() {
     let (keys, bytes) = (number("DURAMEN_BATCH_KEYS", 50_000), number("DURAMEN_BATCH_BYTES", 64 << 20));
     let mut batch = Batch::new();
     let value = vec![7; bytes / keys];

@@ -4,7 +4,7 @@ use super::*;
 
 /// A cell is copied piece by piece while updates continue in several of its places.
 #[test]
-fn a_cell_of_any_length_is_read_as_it_was_at_one_moment() {
+fn a_cell_of_any_length_is_read_as_one_snapshot() {
     const KEY: &[u8] = b"the cell";
     for (bytes, with_index) in [16, 64, 1024, 8192, 65_536]
         .into_iter()

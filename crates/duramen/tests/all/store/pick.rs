@@ -27,7 +27,7 @@ fn assert_even(store: &Store, from: u64, wanted: &[&[u8]]) {
 }
 
 #[test]
-fn of_the_few_keys_that_a_mass_delete_left_each_is_picked_and_so_is_what_comes_later() {
+fn after_a_mass_delete_every_remaining_and_later_key_is_picked() {
     for index in [IndexKind::Hash, IndexKind::Ordered] {
         let now = Arc::new(AtomicU64::new(1_000));
         let clock = Arc::clone(&now);

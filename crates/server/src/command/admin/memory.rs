@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_doctor_sees_peaks_and_large_buffers() {
+    fn memory_doctor_reports_peaks_and_large_buffers() {
         assert_eq!(report(1 << 20, 9 << 20, 0), LITTLE);
         assert_eq!(report(10 << 20, 15 << 20, 0), NO_ISSUE);
         assert!(report(10 << 20, 16 << 20, 0).contains("Peak memory"));

@@ -322,7 +322,7 @@ mod tests {
     use super::super::testing::after;
 
     #[test]
-    fn a_scan_reads_what_is_used_and_no_more() {
+    fn a_scan_reads_only_the_used_columns() {
         let plan = after("SELECT auction FROM bid WHERE price > 1", 7);
         assert!(plan.contains("reads=[auction, price, ts]"), "the watermark needs its time\n{plan}");
         let plan = after("SELECT name FROM bid JOIN person ON bidder = id", 7);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_number_that_nobody_reads_is_not_given() {
+    fn an_unused_row_number_is_not_computed() {
         let query = |columns: &str| {
             format!(
                 "SELECT {columns} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price) AS n FROM bid) WHERE n <= 3"

@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn what_may_fail_stays_above_what_guards_it() {
+    fn a_condition_that_may_fail_stays_above_the_filter_that_guards_it() {
         let plan = after("SELECT * FROM (SELECT * FROM bid WHERE price <> 0) WHERE auction / price > 1", 2);
         assert!(plan.contains("Filter(where=[((auction / price) > 1)])"), "{plan}");
         assert!(plan.contains("filter=[(price <> 0)]"), "{plan}");
     }
 
     #[test]
-    fn a_session_loses_no_row_before_it_is_made() {
+    fn a_filter_is_not_pushed_below_a_session_window() {
         let query = "SELECT * FROM TABLE(SESSION(TABLE bid PARTITION BY bidder, DESCRIPTOR(ts), INTERVAL '1' SECOND)) \
                      WHERE price > 1 AND bidder > 2";
         let plan = after(query, 2);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_make_limits() {
+    fn a_bound_on_the_row_number_becomes_a_limit() {
         for (condition, limit) in
             [("n <= 3", 3), ("3 >= n", 3), ("n < 3", 2), ("n = 1", 1), ("n <= 5 AND n < 3", 2)]
         {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_by_time_is_a_deduplication() {
+    fn the_first_row_by_time_becomes_a_deduplication() {
         assert!(
             ranked("ts", "n = 1").contains("Deduplicate(keep=[first], by=[rowtime]"),
             "{}",

@@ -150,7 +150,7 @@ mod tests {
     use crate::Session;
 
     #[test]
-    fn a_hop_is_made_of_slices() {
+    fn an_aggregate_over_a_hop_window_uses_slices() {
         let plan = after(
             "SELECT auction, COUNT(*) FROM TABLE(HOP(TABLE bid, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '10' SECOND)) \
              GROUP BY auction, window_start, window_end",
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_in_an_argument_keep_the_copies() {
+    fn an_aggregate_over_window_bounds_uses_no_slices() {
         let plan = after(
             "SELECT COUNT(DISTINCT window_end) FROM TABLE(TUMBLE(TABLE bid, DESCRIPTOR(ts), INTERVAL '2' SECOND)) \
              GROUP BY window_start, window_end",

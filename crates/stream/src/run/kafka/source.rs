@@ -549,7 +549,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_of_partitions_are_read_and_what_is_none_is_refused() {
+    fn offsets_of_partitions_are_parsed_and_other_texts_are_refused() {
         let found = specific("partition:0,offset:42; partition:1,offset:300;").unwrap();
         assert_eq!(found, BTreeMap::from([(0, 42), (1, 300)]));
         for wrong in

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_as_they_were_put_and_cut_ones_are_told() {
+    fn messages_read_back_and_truncated_ones_are_reported() {
         type Sent = (Option<Vec<u8>>, Option<Vec<u8>>);
         let mut sent: Vec<Sent> = vec![
             (None, Some(b"value".to_vec())),

@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delivery_is_sent_exactly_if_the_marker_is_that_of_the_one_before() {
+    fn a_delivery_is_sent_only_if_the_marker_names_its_predecessor() {
         let name = |run: &str, number| Name { run: run.to_owned(), number };
         let judge = |marker: Option<Name>, number| judge(marker.as_ref(), &name("b", number));
         assert_eq!(judge(Some(name("b", 7)), 7), Marked::Delivered);

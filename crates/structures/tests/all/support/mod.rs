@@ -26,7 +26,7 @@ const PACKED: &str = "DURAMEN_TEST_SMALL_COLLECTION_BYTES_MAX";
 
 /// All tests of this program, in a process in which hardly anything is packed.
 #[test]
-fn all_with_values_that_are_large() {
+fn every_test_also_passes_with_large_values() {
     if std::env::var_os(PACKED).is_none() {
         let status = std::process::Command::new(std::env::current_exe().unwrap()).env(PACKED, "64").status();
         assert!(status.unwrap().success());

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_changed_where_there_is_one_and_the_rest_of_its_word_stays() {
+    fn a_change_of_a_slot_leaves_the_rest_of_its_word() {
         let print = 7 << FINGERPRINT_SHIFT;
         let mut moved = |slot: Slot| Slot(slot.0 + 1);
         assert_eq!(with_slot(5 | print | BUCKET_BIT, &mut moved), 6 | print | BUCKET_BIT);

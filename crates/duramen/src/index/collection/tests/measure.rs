@@ -56,7 +56,7 @@ fn row(name: &str, bytes: f64, insert: f64, times: &[(&str, [f64; 2])]) {
 
 #[test]
 #[ignore = "minutes, by the clock"]
-fn what_elements_cost() {
+fn time_and_memory_per_element() {
     for count in [1_000_000u64, 10_000_000] {
         println!("{count} elements; a load in as much memory: {:.0} ns", load(count * 16));
         of_table(count);
@@ -68,7 +68,7 @@ fn what_elements_cost() {
 
 #[test]
 #[ignore = "minutes, by the clock"]
-fn what_elements_of_a_map_cost() {
+fn time_and_memory_per_element_of_a_map() {
     of_table(10_000_000);
     of_map(10_000_000);
 }

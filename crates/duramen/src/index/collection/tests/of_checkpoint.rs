@@ -95,7 +95,7 @@ fn pages_that_are_not_one_index_are_refused() {
 }
 
 #[test]
-fn a_dump_ends_where_there_is_no_room() {
+fn a_checkpoint_of_an_index_ends_where_space_ends() {
     let (map, tree) = of_keys(4_000, true);
     let all = pages_of(map, tree).len();
     for room in [0, 1, all - 1] {
@@ -318,7 +318,7 @@ fn check_busy(keys: u64, tombstones: u64, words: &[u64], at_each: usize) {
 }
 
 #[test]
-fn an_index_that_nobody_changes_is_of_one_moment() {
+fn a_checkpoint_of_an_unchanged_index_is_exact() {
     check_busy(2_000, 1, &[], 0);
 }
 

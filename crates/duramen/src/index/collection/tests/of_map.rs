@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_records_stay_where_lookups_come(hashes in hashes(), steps in steps(3_000, 2_500)) {
+    fn slots_of_damaged_records_survive_lookups(hashes in hashes(), steps in steps(3_000, 2_500)) {
         run(hashes, &steps, true);
     }
 
@@ -238,7 +238,7 @@ proptest! {
 
     /// A scan during which others change the map between any two steps.
     #[test]
-    fn a_scan_visits_all_that_stay(
+    fn a_scan_visits_every_lasting_element(
         hashes in hashes(),
         before in 0..4_000u64,
         changes in prop::collection::vec((any::<u64>(), 0..1_500u64, any::<bool>()), 1..12),
@@ -273,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scan_visits_each_once_while_nobody_changes_the_map(hashes in hashes(), count in 0..6_000u64) {
+    fn a_scan_of_an_unchanged_map_visits_each_element_once(hashes in hashes(), count in 0..6_000u64) {
         let mut tested = Tested::new(hashes);
         (0..count).for_each(|key| tested.put(key, slot_of(key, 0)));
         let (mut cursor, mut seen) = (0, Vec::new());
@@ -290,7 +290,7 @@ proptest! {
     /// A walk, page by page, during which the compactor removes tombstones between any two pages, so that pages are
     /// merged.
     #[test]
-    fn a_walk_visits_each_once_while_tombstones_leave(
+    fn a_walk_visits_each_element_once_while_tombstones_are_removed(
         hashes in hashes(),
         count in 0..6_000u64,
         live in 1..20u64,
@@ -348,7 +348,7 @@ fn a_map_grows_and_shrinks_through_all_sizes() {
 }
 
 #[test]
-fn equal_hashes_are_not_parted_for_ever() {
+fn splitting_ends_although_hashes_are_equal() {
     let mut tested = Tested::new(Hashes::Few(1));
     let count = 2_000;
     (0..count).for_each(|key| tested.put(key, slot_of(key, 0)));
@@ -360,7 +360,7 @@ fn equal_hashes_are_not_parted_for_ever() {
 
 /// As when a collection is copied, or loaded from a file that a collection was written to.
 #[test]
-fn elements_that_come_in_the_order_of_their_positions_are_in_pages() {
+fn elements_inserted_in_hash_order_are_split_into_pages() {
     let mut hashes: Vec<u64> = (0..200_000).map(mix).collect();
     hashes.sort_unstable();
     let mut map = Map::new(pages());

@@ -20,7 +20,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn pages_are_zeros_when_taken_and_nobody_elses_until_given_back(
+    fn a_page_is_zeroed_when_taken_and_has_one_owner_until_returned(
         steps in prop::collection::vec((0..7u32, any::<usize>(), any::<bool>()), 1..if cfg!(miri) { 40 } else { 2_000 })
     ) {
         let arena = Arc::new(Arena::default());
@@ -55,7 +55,7 @@ proptest! {
 }
 
 #[test]
-fn spans_go_back_to_the_system_when_their_pages_do_and_are_used_again() {
+fn a_span_is_returned_to_the_system_with_its_last_page_and_reused() {
     let arena = Arc::new(Arena::default());
     let mut pages = Pages::new(Arc::clone(&arena), Arc::default());
     let count = if cfg!(miri) { 12 } else { 10_000 };
@@ -74,7 +74,7 @@ fn spans_go_back_to_the_system_when_their_pages_do_and_are_used_again() {
 }
 
 #[test]
-fn threads_with_pages_of_their_own_do_not_meet() {
+fn threads_never_share_a_page() {
     let arena = Arc::new(Arena::default());
     std::thread::scope(|scope| {
         for thread in 1..=2u64 {
@@ -99,7 +99,7 @@ fn threads_with_pages_of_their_own_do_not_meet() {
 
 #[test]
 #[should_panic(expected = "is given back, which was not taken so")]
-fn a_page_that_is_given_back_twice_is_noticed() {
+fn a_double_free_of_a_page_is_detected() {
     let mut pages = pages();
     let page = [(); 2].map(|()| pages.take(Class::SMALLEST))[0];
     pages.give(page, Class::SMALLEST);

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const HASH: u64 = 0x1234_5678_9abc_def0;
 
 #[test]
-fn elements_of_one_hash_are_reported_apart_by_their_records_and_one_alone_without() {
+fn elements_of_one_hash_are_distinguished_by_their_records_and_a_sole_one_without() {
     let log = Log { hashes: Hashes::Few(1), damaged: BTreeSet::new() };
     let stripes = Arc::new(Stripes::new(4));
     let index = CollectionIndex::new(stripes, &Arc::new(Arena::default()), Order::None);
@@ -37,7 +37,7 @@ fn elements_of_one_hash_are_reported_apart_by_their_records_and_one_alone_withou
 }
 
 #[test]
-fn what_is_fetched_for_elements_are_their_slots() {
+fn a_prefetch_of_elements_returns_their_slots() {
     const OTHER: u64 = 0x0fed_cba9_8765_4321;
     let log = Log { hashes: Hashes::Few(1), damaged: BTreeSet::new() };
     let index = CollectionIndex::new(Arc::new(Stripes::new(4)), &Arc::new(Arena::default()), Order::None);

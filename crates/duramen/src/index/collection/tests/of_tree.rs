@@ -268,7 +268,7 @@ fn leaves_are_well_filled_whatever_the_order() {
 }
 
 #[test]
-fn leaves_stay_half_full_when_entries_go() {
+fn leaves_stay_half_full_while_entries_are_removed() {
     const COUNT: u64 = 100_000;
     let mut tree = Tree::new(pages());
     (0..COUNT).for_each(|key| {
@@ -285,7 +285,7 @@ fn leaves_stay_half_full_when_entries_go() {
 
 /// At an end of the tree, nodes of every level sometimes have a single child.
 #[test]
-fn what_grew_at_an_end_goes_from_either() {
+fn entries_inserted_at_one_end_are_removed_from_either_end() {
     // Three levels.
     let count = 20_000u64;
     for (upwards, from_end) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -307,7 +307,7 @@ fn what_grew_at_an_end_goes_from_either() {
 }
 
 #[test]
-fn a_queue_takes_no_more_than_its_entries() {
+fn a_tree_used_as_a_queue_keeps_no_empty_pages() {
     let mut tree = Tree::new(pages());
     for key in 0..300_000u64 {
         tree.insert(key, slot_of(key, 0), |_| Ordering::Equal);

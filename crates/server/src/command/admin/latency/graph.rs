@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_lies_at_the_bottom_and_many_rise() {
+    fn a_latency_graph_has_one_sample_at_the_bottom_and_many_rising() {
         assert_eq!(drawn(&[(5, 10)], 5), " \n \n \n_\n \n0\ns\n");
         assert_eq!(drawn(&[(0, 1), (10, 12), (3700, 7)], 3800), " # \n |_\n ||\n_||\n   \n111\nhhm\n");
         assert!(drawn(&[(7, 1); 81], 7).contains("\n\n"));
