@@ -77,7 +77,9 @@ enum Backing {
         huge: bool,
         refused: AtomicBool,
     },
+    /// `is_in_memory`: its file system loses it with the power.
     File {
+        is_in_memory: bool,
         file: Owned,
         syncs: Syncs,
     },
@@ -179,7 +181,7 @@ impl Mapped {
                 let number = (rustix::fs::major(number), rustix::fs::minor(number));
                 Backing::Fsdax { file, region: sysfs.region_of_block(number) }
             }
-            _ => Backing::File { file, syncs: Syncs::default() },
+            _ => Backing::File { is_in_memory: shm::is_in_memory(&file), file, syncs: Syncs::default() },
         };
         let mapped = Self::reserve(path, backing, length, is_new, options)?;
         if length > 0 {
@@ -646,7 +648,7 @@ impl Persistent for Mapped {
 
     fn sync(&self) -> Result<()> {
         match &self.backing {
-            Backing::File { file, syncs } => syncs.run(|| page::sync(file.as_fd(), &self.path)),
+            Backing::File { file, syncs, .. } => syncs.run(|| page::sync(file.as_fd(), &self.path)),
             _ => {
                 self.persist.drain();
                 Ok(())
@@ -704,7 +706,7 @@ impl Device for Mapped {
     fn prepare(&self, at: Offset, bytes: u64) -> Result<()> {
         self.place(at, bytes);
         match &self.backing {
-            Backing::File { file, syncs } => file::prepare(file, &self.path, at.0..at.0 + bytes, syncs),
+            Backing::File { file, syncs, .. } => file::prepare(file, &self.path, at.0..at.0 + bytes, syncs),
             _ => Ok(()),
         }
     }
@@ -737,7 +739,8 @@ impl Device for Mapped {
     fn survives_power(&self) -> bool {
         match &self.backing {
             Backing::Devdax { device, .. } => device.region.is_some(),
-            Backing::Fsdax { .. } | Backing::File { .. } => true,
+            Backing::Fsdax { .. } => true,
+            Backing::File { is_in_memory, .. } => !is_in_memory,
             Backing::Private { kind, .. } => *kind != MediumKind::Shm,
             Backing::Shm { .. } | Backing::Volatile => false,
         }

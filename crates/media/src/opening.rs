@@ -44,6 +44,7 @@ pub(crate) struct Opened {
 pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result<Opened> {
     for _ in 0..TRIES_MAX {
         let (path, exists) = resolve(path, sysfs)?;
+        refuse_file_among_devices(&path)?;
         if !exists && (options.create == Create::OpenExisting || options.read_only) {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -78,6 +79,24 @@ pub(crate) fn open(path: &Path, options: &MediaOptions, sysfs: &Sysfs) -> Result
         ErrorKind::InUse,
         format!(
             "cannot open store {}: others keep making and removing it; stop them and try again",
+            path.display()
+        ),
+    ))
+}
+
+/// Refuses a path in `/dev` that is no device: a device that is absent would become a file in memory.
+fn refuse_file_among_devices(path: &Path) -> Result<()> {
+    let is_device = fs::metadata(path).is_ok_and(|found| !found.is_file());
+    let is_in_dev =
+        fs::canonicalize(directory_of(path)).is_ok_and(|directory| directory == Path::new("/dev"));
+    if is_device || !is_in_dev {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NotFound,
+        format!(
+            "cannot open store {}: there is no such device; list the devices with \"daxctl list\", \
+             or give a file elsewhere, for example below /dev/shm",
             path.display()
         ),
     ))

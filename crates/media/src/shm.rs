@@ -20,10 +20,16 @@ use std::path::Path;
 
 /// `f_type` of tmpfs, as `linux/magic.h` has it.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
 
 /// Whether `file` is on tmpfs.
 pub(crate) fn is_tmpfs(file: &File) -> bool {
     file_system_magic(file) == Some(TMPFS_MAGIC)
+}
+
+/// Whether the file system of `file` keeps it in memory, so that it is lost with the power.
+pub(crate) fn is_in_memory(file: &File) -> bool {
+    matches!(file_system_magic(file), Some(TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
 /// Refuses a file that is not on tmpfs.

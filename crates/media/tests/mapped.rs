@@ -461,6 +461,26 @@ fn invalid_options_are_refused_before_anything_is_created() {
 }
 
 #[test]
+fn a_file_in_memory_survives_no_power_failure_as_any_medium() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    for kind in [MediumKind::File, MediumKind::Shm] {
+        let medium = Mapped::open(&directory.path().join(kind.to_string()), &options(kind)).unwrap();
+        assert_eq!((medium.kind(), medium.survives_power()), (kind, false));
+    }
+}
+
+#[test]
+fn an_absent_device_is_refused_and_no_file_is_made_among_the_devices() {
+    let path = Path::new("/dev/dax77.0");
+    for kind in [MediumKind::Auto, MediumKind::File, MediumKind::Shm] {
+        let error = Mapped::open(path, &options(kind)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("no such device"), "{error}");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
 fn granularity_follows_the_medium_and_the_forced_flush_instruction() {
     for_each_file_kind(|kind, path| {
         let forced = |step| MediaOptions { flush_instruction: Some(step), ..options(kind) };

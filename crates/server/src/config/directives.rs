@@ -907,6 +907,8 @@ pub(super) const NOT_SUPPORTED: &[(&str, &str)] = &[
     ("replicaof", "replication"),
     ("slaveof", "replication"),
     ("masterauth", "replication"),
+    ("min-replicas-to-write", "replication"),
+    ("min-slaves-to-write", "replication"),
     ("cluster-enabled", "the cluster"),
     ("tls-port", "TLS"),
 ];

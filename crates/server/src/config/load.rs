@@ -594,6 +594,8 @@ mod tests {
         assert_eq!(config.notices[0], "without effect here: hz, activedefrag");
         assert_eq!(config.save, "3600 1");
         assert!(from(&["--user", "alice", "on"], &[]).unwrap_err().contains("not supported"));
+        assert!(from(&["--min-replicas-to-write", "1"], &[]).unwrap_err().contains("not supported"));
+        assert!(from(&["--min-replicas-to-write", "0"], &[]).is_ok());
         assert!(from(&["--maxmemory-policy", "allkeys-lri"], &[]).is_err());
     }
 
